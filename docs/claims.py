@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,37 +37,34 @@ def filled(page: Path) -> str:
     claims = {each["id"]: each for each in as_rows(judged(page.with_suffix(".json")))}
 
     def table(block: re.Match[str]) -> str:
-        rows = [claims[id] for id in block[3].split()]
-        lines = _table(rows) if block[2] == "claims" else _headline(rows)
-        return block[1] + "\n".join(lines) + "\n" + block[4]
+        head, cells = TABLES[block[2]]
+        rows = [cells(claims[id]) for id in block[3].split()]
+        lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+        table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines)]
+        return block[1] + "\n".join(table) + "\n" + block[4]
 
     counted = tally((each["own"], each["verdict"]) for each in claims.values())
     return _VERDICTS.sub(rf"\g<1>**{counted}.**\n\g<2>", _BLOCK.sub(table, page.read_text()))
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    def cells(row: dict[str, Any]) -> list[str]:
-        ours = row["ours_text"] + (f" ({row['interval_text']})" if row["interval_text"] else "")
-        return [row["card"].partition("-")[2], row["claim"], row["paper_text"], ours, _verdict(row)]
-
-    return _lines(["card", "claim", "paper", "ours", "verdict"], map(cells, rows))
+def _claim(row: dict[str, Any]) -> list[str]:
+    ours = row["ours_text"] + (f" ({row['interval_text']})" if row["interval_text"] else "")
+    return [row["card"].partition("-")[2], row["claim"], row["paper_text"], ours, _verdict(row)]
 
 
-def _headline(rows: Sequence[dict[str, Any]]) -> list[str]:
-    def cells(row: dict[str, Any]) -> list[str]:
-        why = row["explanation"] or row["remark"] or "–"
-        return [row["claim"], row["paper_text"], row["ours_text"], row["interval_text"], _verdict(row), why]
+def _headline(row: dict[str, Any]) -> list[str]:
+    why = row["explanation"] or row["remark"] or "–"
+    return [row["claim"], row["paper_text"], row["ours_text"], row["interval_text"], _verdict(row), why]
 
-    return _lines(["headline", "paper", "ours", "95 % interval", "verdict", "cause"], map(cells, rows))
+
+TABLES = {
+    "claims": (["card", "claim", "paper", "ours", "verdict"], _claim),
+    "headline": (["headline", "paper", "ours", "95 % interval", "verdict", "cause"], _headline),
+}
 
 
 def _verdict(row: dict[str, Any]) -> str:
     return str(row["verdict"]).replace("not r", "**not** r")
-
-
-def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
-    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines)]
 
 
 def judged(measured: Path) -> list[Assessed]:

@@ -29,26 +29,17 @@ ROOT = Path(__file__).parent.parent
 FROM_LISTS = {
     "engines": ("Engines and their parameters", "What `rehearse list engines NAME` shows of each."),
     "workloads": ("Workloads and their parameters", "What `rehearse list workloads NAME` shows of each."),
-    "deployments": (
-        "Deployments",
-        "Model, GPUs and number of replicas: `--set deployment=NAME`.",
-    ),
+    "deployments": ("Deployments", "Model, GPUs and number of replicas: `--set deployment=NAME`."),
     "cards": ("Cards", "Benches and published figures, each measured by `rehearse run NAME`."),
 }
 TUTORIALS = ("edf_policy", "my_system")
 TO_EXAMPLE = re.compile(rf"\]\(\.\./examples/({'|'.join(TUTORIALS)})/README\.md")
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
+_STAGES = "Stages with other names have `busy_NAME`, `decode_batch_NAME_mean` and `decode_batch_NAME_peak`."
+_CALLS = "Calls on an open microphone; see [Turn-taking](../turn-taking.md)."
 VOCABULARIES: tuple[tuple[str, str, Mapping[str, Definition]], ...] = (
-    (
-        "Turns",
-        "Stages with other names have `busy_NAME`, `decode_batch_NAME_mean` and `decode_batch_NAME_peak`.",
-        DEFINITIONS,
-    ),
-    (
-        "Turn-taking",
-        "Calls on an open microphone; see [Turn-taking](../turn-taking.md).",
-        TURN_TAKING_DEFINITIONS,
-    ),
+    ("Turns", _STAGES, DEFINITIONS),
+    ("Turn-taking", _CALLS, TURN_TAKING_DEFINITIONS),
     ("Frames", "Calls that never pause.", FRAME_DEFINITIONS),
     ("Each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),
     ("Live runs", "In addition, for runs over real sockets.", LIVE_DEFINITIONS),
@@ -85,15 +76,10 @@ def metrics() -> str:
         "A value that could not be measured is missing, never 0. Failures stay in the denominator."
     ]
     for title, note, vocabulary in VOCABULARIES:
-        rows = (
-            (
-                " ".join(f"`{name}`" for name in names),
-                each.unit,
-                f"{each.definition}; {each.origin}",
-                each.better or "–",
-            )
-            for names, each in families(vocabulary)
-        )
+        rows = []
+        for names, each in families(vocabulary):
+            metric, meaning = " ".join(f"`{name}`" for name in names), f"{each.definition}; {each.origin}"
+            rows.append((metric, each.unit, meaning, each.better or "–"))
         parts += [f"## {title}", note, _table(("metric", "unit", "meaning", "better"), rows)]
     return "\n\n".join(parts) + "\n"
 
@@ -107,20 +93,12 @@ def _listed(kind: str, title: str, note: str) -> str:
         rows = ((f"`{entry['name']}`", entry["summary"]) for entry in entries)
         return "\n\n".join([*parts, _table(("name", "what it is"), rows)])
     for entry in entries:
-        rows = (
-            (
-                f"`{p['name']}`",
-                "required" if p["required"] else f"`{p['default']}`",
-                p["group"],
-                p["description"],
-            )
-            for p in entry["parameters"]
-        )
-        parts += [
-            f"## {entry['name']}",
-            entry["summary"],
-            _table(("parameter", "default", "of", "meaning"), rows),
-        ]
+        rows = []
+        for p in entry["parameters"]:
+            default = "required" if p["required"] else f"`{p['default']}`"
+            rows.append((f"`{p['name']}`", default, p["group"], p["description"]))
+        table = _table(("parameter", "default", "of", "meaning"), rows)
+        parts += [f"## {entry['name']}", entry["summary"], table]
     return "\n\n".join(parts)
 
 

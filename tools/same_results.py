@@ -78,11 +78,7 @@ def _equal(old: pa.Table, new: pa.Table, without: frozenset[str]) -> bool:
 
 def _summary(path: Path, without: frozenset[str]) -> Any:
     """The metrics of a point, without the id of the point."""
-    return {
-        name: value
-        for name, value in _pruned(json.loads(path.read_text()), without).items()
-        if name != "point"
-    }
+    return _pruned(json.loads(path.read_text()), without | {"point"})
 
 
 def _data(folder: Path) -> list[str]:
