@@ -41,10 +41,9 @@ test-omni: .venv-omni/.ready  ## run the tests that need vLLM-Omni itself, in it
 	.venv-omni/bin/python -m pytest tests/omni $(ARGS)
 	.venv-omni/bin/python -m tests.omni.control
 
-perf: $(VENV)/.ready  ## how fast workloads, replays and evictions are, the share of the time that is vLLM's own, how late a live client sends
+perf: $(VENV)/.ready  ## how fast workloads and replays are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.traces
 	$(BIN)/python -m tests.perf.replays
-	$(BIN)/python -m tests.perf.evictions
 	$(BIN)/python -m tests.perf.overhead
 	$(BIN)/python -m tools.peers
 	$(BIN)/python -m tests.selftest.quality --quick

@@ -1,1 +1,1 @@
-"""How fast workloads, replays and evictions are: `make perf`."""
+"""How fast workloads and replays are: `make perf`."""

@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).resolve().parents[2]
 # Both trees replay the loads of this file.
 VOICE = {"rate": 20.0, "p": 0.3}
 EIGHT = {"deployment": "qwen3_omni_8gpu", **VOICE}
@@ -131,22 +132,17 @@ def in_vllm() -> Iterator[list[float]]:
             setattr(Scheduler, name, call)
 
 
-def in_turn(trees: Sequence[Path], load: str, engine: str, extra: Sequence[str]) -> list[dict[str, Any]]:
-    """The same replay once in each tree."""
-    results = []
-    for tree in trees:
-        run = subprocess.run(
-            [sys.executable, __file__, "one", load, engine, *extra],
-            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"},
-            cwd=tree,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if run.returncode:
-            raise SystemExit(f"{tree}: {run.stderr[-2000:]}")
-        results.append(json.loads(run.stdout.splitlines()[-1]))
-    return results
+def replayed(tree: Path, load: str, engine: str, *options: str) -> dict[str, Any]:
+    """Return what `one` measures, in a fresh process of a tree. CalledProcessError where it fails, and says why."""
+    run = subprocess.run(
+        [sys.executable, __file__, "one", load, engine, *options],
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"},
+        cwd=tree,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(run.stdout.splitlines()[-1])
 
 
 def main() -> int:
@@ -165,7 +161,7 @@ def main() -> int:
         load, engine = given.rest
         print(json.dumps(one(load, engine, given.mooncake, given.size, given.profile)))
         return 0
-    trees = [Path(given.other).resolve(), Path(__file__).resolve().parents[2]]
+    trees = [Path(given.other).resolve(), HERE]
     extra = ["--size", str(given.size), *(["--mooncake", given.mooncake] if given.mooncake else [])]
     differing = 0
     columns = (
@@ -185,7 +181,7 @@ def main() -> int:
         if load == "mooncake" and given.mooncake is None:
             continue
         for engine in LOADS[load][0]:
-            pairs = [in_turn(trees, load, engine, extra) for _ in range(given.repeats)]
+            pairs = [[replayed(tree, load, engine, *extra) for tree in trees] for _ in range(given.repeats)]
             before, now = (
                 [each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True)
             )

@@ -12,14 +12,11 @@ Then, of one load, the time by category, as a profiler sees it: it slows down a 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import pstats
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from tests.perf import pairs
@@ -58,6 +55,7 @@ def main() -> int:
     given = arguments.parse_args()
     columns = "simulated s", "CPU s", "speed", "us/step", "us/token", "bound", "bound/speed", "memory MB"
     print(f"{'load':<23}{'engine':<14}" + "".join(f"{name:>12}" for name in columns))
+    extra = ["--mooncake", given.mooncake] if given.mooncake else []
     failures = 0
     for load, title in TITLES.items():
         if load == "mooncake" and given.mooncake is None:
@@ -65,10 +63,10 @@ def main() -> int:
         for engine in pairs.LOADS[load][0]:
             line = f"{title:<23}{engine:<14}"
             try:
-                done = replayed(load, engine, *(["--mooncake", given.mooncake] if given.mooncake else []))
-            except subprocess.CalledProcessError as error:
+                done = pairs.replayed(pairs.HERE, load, engine, *extra)
+            except subprocess.CalledProcessError:
                 failures += 1
-                print(f"{line}  failed: {error.stderr[-2000:]}", flush=True)
+                print(f"{line}  failed", flush=True)
                 continue
             speed, bound = (done["simulated_s"] / done[name] for name in ("cpu_s", "vllm_s"))
             step_us, token_us = (1e6 * done["cpu_s"] / done[name] for name in ("steps", "tokens"))
@@ -85,22 +83,10 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def replayed(load: str, engine: str, *options: str) -> dict[str, Any]:
-    """Return what `pairs.one` measures, in a fresh process. CalledProcessError where it fails."""
-    run = subprocess.run(
-        [sys.executable, pairs.__file__, "one", load, engine, *options],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(run.stdout.splitlines()[-1])
-
-
 def by_category(load: str, engine: str) -> Counter[str]:
     """Return shares of a replay's time, largest first. A built-in function counts as its caller."""
     with tempfile.NamedTemporaryFile() as file:
-        replayed(load, engine, "--profile", file.name)
+        pairs.replayed(pairs.HERE, load, engine, "--profile", file.name)
         stats: dict[Any, Any] = pstats.Stats(file.name).stats  # type: ignore[attr-defined]
     shares: Counter[str] = Counter()
     for (path, _, _), (_, _, own_s, _, callers) in stats.items():
