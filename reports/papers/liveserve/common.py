@@ -172,7 +172,7 @@ def at_thinker(point: Measured) -> pd.DataFrame:
 
 
 def second_turn(point: Measured, session: int) -> dict[str, Any]:
-    """What is known in the request table of the turn with which this session comes back."""
+    """Return what is known in the request table of the turn with which this session comes back."""
     requests = point.requests
     found = requests.loc[(requests["session"] == session) & (requests["turn"] == 1)]
     return found.iloc[0].dropna().to_dict() if len(found) else {}
