@@ -84,6 +84,7 @@ def test_show_gives_programs_every_turn(rehearse: Rehearse, voice: str) -> None:
     assert len(lines) == len(rows) and lines[0]["modality"] == "audio"
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_plot_writes_the_page_and_the_pictures(rehearse: Rehearse, voice: str) -> None:
     assert rehearse("trace", "plot", voice, "--out", "a/b") == (0, "a/b/trace.html\n", "")
     assert {"arrivals.png", "gaps.svg", "lengths.pdf"} <= {path.name for path in Path("a/b").iterdir()}

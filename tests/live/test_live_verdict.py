@@ -20,11 +20,11 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
 
     with NullServer("text", tmp_path / "null", "--first-s", str(FIRST_S)) as server:
         url = server.url if server.url.startswith("http") else f"http://{server.url.partition('//')[2]}"
-        many = (url, "--rate", "25", "--duration", "3")
+        many = (url, "--rate", "50", "--duration", "1.5")
         bounds = ("--slo", "ttft_p90<=9s", "--price", "3", "--label", "build 7", "--out", "many")
         status, out = live(*many, *bounds)
         first = out.splitlines()[0]
-        assert status == 0 and first.startswith(f"PASS: {url} can handle 25 requests a second: P90 TTFT "), (
+        assert status == 0 and first.startswith(f"PASS: {url} can handle 50 requests a second: P90 TTFT "), (
             out
         )
         assert "price a" in out
@@ -46,7 +46,7 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
         strict = ("--slo", f"ttft_p90<={1000 * FIRST_S - 20:g}ms", "--out", "strict")
         status, out = live(*many, *strict)
         first = out.splitlines()[0]
-        assert status == 1 and first.startswith(f"FAIL: {url} cannot handle 25 requests a second: "), out
+        assert status == 1 and first.startswith(f"FAIL: {url} cannot handle 50 requests a second: "), out
         assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("strict/report.html").read_text()
 
         few = (url, "--rate", "4", "--duration", "1", "--out", "few")

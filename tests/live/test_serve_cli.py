@@ -55,6 +55,7 @@ def served(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Pop
         process.communicate()
 
 
+@pytest.mark.slow
 def test_it_says_that_it_starts_until_it_serves():
     command = [*REHEARSE, "serve", "liveserve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -193,6 +194,7 @@ def test_a_token_is_asked_for_and_never_shown():
     assert SECRET not in page + said + error
 
 
+@pytest.mark.slow
 def test_a_server_in_a_process_of_its_own_ends_with_its_block():
     with ServerProcess(ServeConfig.model_validate({"engine": "metronome"})) as server:
         with connect(server.url) as client:
