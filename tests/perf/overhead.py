@@ -50,8 +50,8 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
     log = EventLog()
     system = ENGINES["vllm_omni"]
     server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), system.read({}))
-    deployment = resolve(params)
-    stock = OfflineEngine(deployment.stages[deployment.entry])
+    resolved = resolve(params)
+    stock = OfflineEngine(resolved.stages[resolved.entry])
     server.warm_up()
     stock.generate(prompts[:2], tokens[:2])
     serving, seconds = server.start(), []
