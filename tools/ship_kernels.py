@@ -17,7 +17,7 @@ from engines.deployments.export_kernels import DIGITS, kernels_of
 from engines.devices.kernels.aiconfigurator import SYSTEMS
 from engines.devices.kernels.choose import PACKAGE
 from engines.devices.kernels.grids import Kernels, StageKernels
-from engines.models import Decoder, load_model
+from engines.models import load_model
 from workloads.errors import UserError
 
 SHIPPED: dict[str, tuple[int, ...]] = {
@@ -91,7 +91,7 @@ def kernels_on(gpu: str, model_name: str) -> tuple[Kernels | None, list[str]]:
     file = None
     for stage, decoder in load_model(model_name).stages.items():
         for gpus in SHIPPED[model_name]:
-            if not _splits(decoder, gpus):
+            if gpus > 1 and (decoder.heads % gpus or decoder.code_predictor):
                 continue
             try:
                 file = kernels_of(model_name, [(stage, decoder, gpus)], gpu)
@@ -150,10 +150,6 @@ def _decimal(ms: float) -> tuple[int, int]:
     """(digits, exponent) of a time of `DIGITS` digits."""
     digits, exponent = f"{ms:.{DIGITS - 1}e}".split("e")
     return int(digits.replace(".", "")), int(exponent) - (DIGITS - 1)
-
-
-def _splits(decoder: Decoder, gpus: int) -> bool:
-    return gpus == 1 or not (decoder.heads % gpus or decoder.code_predictor)
 
 
 def main() -> None:

@@ -63,7 +63,11 @@ def asked(
     count = seeds or (1 if quick else None)
     for figure in able:
         for panel, original in figure.experiments.items():
-            experiment = applied(original, _small(original, figure.quick)) if quick else original
+            # Several values shorten an axis, they never make one.
+            short = {
+                name: text for name, text in figure.quick.items() if name in original.grid or "," not in text
+            }
+            experiment = applied(original, short) if quick else original
             experiment, first = applied(experiment, settings), original.seeds[0]
             if count is not None:
                 experiment = experiment.model_copy(update={"seeds": [*range(first, first + count)]})
@@ -73,11 +77,6 @@ def asked(
                     )
             found.setdefault(figure.name, {})[panel] = experiment
     return found
-
-
-def _small(experiment: Experiment, quick: Mapping[str, str]) -> dict[str, str]:
-    """The settings of --quick for one panel: several values shorten an axis, they never make one."""
-    return {name: text for name, text in quick.items() if name in experiment.grid or "," not in text}
 
 
 def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Figure]:

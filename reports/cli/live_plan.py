@@ -45,10 +45,14 @@ class Plan:
         return self.ask(amounts, [self._found[amount] for amount in amounts])
 
     def _planned(self, amount: float) -> float:
+        from harness.experiments.expand import expand
         from harness.live.run.duration import given, planned
 
         def users(seconds: float) -> tuple[Trace, ClientParams]:
-            return self._users(amount, seconds)
+            asked = self.ask([amount], [seconds])
+            point = expand(asked.model_copy(update={"seeds": asked.seeds[:1]}), self.traces)[0]
+            trace = next(each for each in self.traces.values() if each.header.hash == point.trace_hash)
+            return trace, point.setup.client
 
         if not self.targets:
             return self.seconds or 60.0
@@ -59,14 +63,6 @@ class Plan:
         for line in said(found, self.name(amount), self.runs, self.seconds is not None):
             typer.echo(line, err=True)
         return found.seconds
-
-    def _users(self, amount: float, seconds: float) -> tuple[Trace, ClientParams]:
-        from harness.experiments.expand import expand
-
-        asked = self.ask([amount], [seconds])
-        point = expand(asked.model_copy(update={"seeds": asked.seeds[:1]}), self.traces)[0]
-        trace = next(each for each in self.traces.values() if each.header.hash == point.trace_hash)
-        return trace, point.setup.client
 
 
 def said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:

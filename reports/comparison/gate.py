@@ -103,10 +103,12 @@ def check(limits: Sequence[Limit], comparison: Comparison) -> None:
     comparison.require_judged()
     fewest = min(comparison.judged, key=lambda cell: len(cell.seeds))
     if len(fewest.seeds) < LEAST_SEEDS:
-        many = f"measure both with {more_runs(comparison)} {LEAST_SEEDS}"
+        percent, names = min(limit.percent for limit in limits), ",".join(limit.metric for limit in limits)
+        found = comparison.regressions(percent)
         raise UserError(
             f"--gate needs {LEAST_SEEDS} runs or more on both sides to tell a change from chance, and of "
-            f"{fewest.label} there are {len(fewest.seeds)}; {many}, or use {_by_share(limits, comparison)}."
+            f"{fewest.label} there are {len(fewest.seeds)}; measure both with {more_runs(comparison)} {LEAST_SEEDS}, "
+            f"or use --fail-above {percent:g} --metrics {names}, which {f'fails: {found[0]}' if found else 'passes'}."
         )
 
 
@@ -114,15 +116,6 @@ def more_runs(comparison: Comparison) -> str:
     """The option that asks for more runs of each cell, of the command that measured."""
     live = "live" in (comparison.a.device, comparison.b.device)
     return "--repeats" if live else "--seeds"
-
-
-def _by_share(limits: Sequence[Limit], comparison: Comparison) -> str:
-    """Return --fail-above as the equivalent gate, and its decision."""
-    percent = min(limit.percent for limit in limits)
-    names = ",".join(limit.metric for limit in limits)
-    found = comparison.regressions(percent)
-    decides = f"fails: {found[0]}" if found else "passes"
-    return f"--fail-above {percent:g} --metrics {names}, which {decides}"
 
 
 def judge(limits: Sequence[Limit], comparison: Comparison) -> list[Judged]:

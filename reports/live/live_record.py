@@ -51,12 +51,9 @@ def busiest(run: Run) -> list[Load]:
     counts = [load for load in found if any(point.error is None for point in load.points)] or found
     if not counts:
         return []
-    cell = max(counts, key=lambda load: max(_most(point) for point in load.points)).cell
+    most = [max(on_line(point).to_numpy().max(initial=0) for point in load.points) for load in counts]
+    cell = counts[int(np.argmax(most))].cell
     return [load for load in counts if load.cell == cell]
-
-
-def _most(point: Measured) -> int:
-    return int(on_line(point).to_numpy().max(initial=0))
 
 
 def on_line(point: Measured) -> pd.Series:
@@ -197,10 +194,9 @@ def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
     """Return the verdict on the points of a load: valid, INVALID or failed. The last two state how many of the points
     are."""
     late, lost = sum(map(invalid, points)), sum(point.error is not None for point in points)
-    told = [(INVALID, late), ("failed", lost - late)]
     said = [
         name if count == len(points) else f"{name} ({count} of {len(points)})"
-        for name, count in told
+        for name, count in ((INVALID, late), ("failed", lost - late))
         if count
     ]
     return {"verdict": ", ".join(said) or "valid", "bad": bool(said)}

@@ -16,7 +16,7 @@ from rich.table import Table
 from harness.metrics.request_table import COMPLETED
 from harness.metrics.scraped_histogram import observed
 from reports.live.live_record import loads
-from reports.runs.measured import Measured, Run
+from reports.runs.measured import Run
 from reports.tables.columns import MISSING
 from reports.tables.plain_tables import table_of_units
 
@@ -45,23 +45,6 @@ class Both:
     server_p50_s: float
     server_mean_s: float | None
     within: tuple[float, float]
-
-    @property
-    def difference(self) -> float:
-        """Returns how far apart the medians are, as a share of the server's."""
-        return self.client_p50_s / self.server_p50_s - 1
-
-    @property
-    def difference_known(self) -> bool:
-        """Return whether the client's median is outside the bucket, so that the two values are known to differ."""
-        low, high = self.within
-        return not low <= self.client_p50_s <= high
-
-    @property
-    def same(self) -> bool:
-        """Return whether both counted the same number; otherwise other clients called the server too, or messages had
-        several tokens."""
-        return self.client_n == self.server_n
 
 
 def both_sides(scrape: pd.DataFrame, requests: pd.DataFrame, events: pd.DataFrame) -> list[Both]:
@@ -125,20 +108,13 @@ HEADINGS = (
 )
 
 
-def sides_of(point: Measured) -> list[Both]:
-    """Return both sides; empty if nothing was scraped or the server does not report its latencies."""
-    if not point.has("scrape") or not point.has("requests"):
-        return []
-    text = point.kinds("first_text", "text")
-    return both_sides(point.record.table("scrape"), point.record.table("requests"), text)
-
-
 def section(run: Run) -> dict[str, Any] | None:
     """Headings, each with its unit, and a row for each latency of each point that was scraped; None if none was."""
     rows = []
     for load in loads(run):
-        for point in load.points:
-            for both in sides_of(point):
+        for point in (point for point in load.points if point.has("scrape") and point.has("requests")):
+            text, record = point.kinds("first_text", "text"), point.record
+            for both in both_sides(record.table("scrape"), record.table("requests"), text):
                 label = load.label(run) or load.variant.label
                 more = f", seed {point.seed}" if len(load.points) > 1 else ""
                 rows.append([f"{label}{more}", *texts(both)])
@@ -152,17 +128,18 @@ def sides_table(run: Run) -> Table | None:
 
 
 def texts(both: Both) -> list[str]:
-    low, high = both.within
-    counts = f"{both.client_n:,}" if both.same else f"{both.client_n:,} / {both.server_n:,}"
+    (low, high), difference = both.within, both.client_p50_s / both.server_p50_s - 1
+    # Where the server counted others, other clients called it too, or messages had several tokens.
+    others = f" / {both.server_n:,}" if both.server_n != both.client_n else ""
     return [
         NAMES[both.name],
         _ms(both.client_p50_s),
         _ms(both.server_p50_s),
         f"{1e3 * low:.4g} to {1e3 * high:.4g}",
-        f"{100 * both.difference:+,.1f} %" if both.difference_known else "within its bucket",
+        "within its bucket" if low <= both.client_p50_s <= high else f"{100 * difference:+,.1f} %",
         _ms(both.client_mean_s),
         MISSING if both.server_mean_s is None else _ms(both.server_mean_s),
-        counts,
+        f"{both.client_n:,}{others}",
     ]
 
 

@@ -177,10 +177,7 @@ def _counters(card: Shown) -> dict[str, Any]:
     measured = {point.point.engine for point in card.points if point.error is None}
     engines = [name for name in ENGINES if name in measured] + sorted(measured.difference(ENGINES))
     found = {name: totals(point for point in card.points if point.point.engine == name) for name in engines}
-    names = sorted({name for each in found.values() for name in each if _watched(name)})
+    known = {name for each in found.values() for name in each}
+    names = sorted(name for name in known if name.rpartition(".")[2].startswith(WATCHED))
     rows = [(name, [f"{each[name]:,}" if name in each else "" for each in found.values()]) for name in names]
     return {"engines": engines, "rows": rows, "points": counted(len(card.points) - len(card.failed), "point")}
-
-
-def _watched(name: str) -> bool:
-    return name.rpartition(".")[2].startswith(WATCHED)

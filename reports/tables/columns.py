@@ -170,18 +170,14 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
             "Times between tokens count messages, one token each, where the server states no token counts; it states "
             f"them for {', '.join(parts)} of the replies."
         )
-    parts = [f"{load}{sum(each):.0f}" for load, each in known["requests_repeated"].items() if sum(each)]
-    if parts:
-        notes.append(
-            "Requests that were sent again, because the server had just closed the kept connection: "
-            f"{', '.join(parts)}."
-        )
-    parts = [f"{load}{sum(each):.0f}" for load, each in known["early_replies"].items() if sum(each)]
-    if parts:
-        notes.append(
-            "Replies that began before the caller had finished, so they have no TTFP: "
-            f"{', '.join(parts)}. --workload duplex measures overlapping speech."
-        )
+    repeated = "Requests that were sent again, because the server had just closed the kept connection: {}."
+    early = (
+        "Replies that began before the caller had finished, so they have no TTFP: {}. --workload duplex measures "
+        "overlapping speech."
+    )
+    for name, note in (("requests_repeated", repeated), ("early_replies", early)):
+        parts = [f"{load}{sum(each):.0f}" for load, each in known[name].items() if sum(each)]
+        notes += [note.format(", ".join(parts))] if parts else []
     return notes
 
 

@@ -103,8 +103,9 @@ def gaps(traces: Sequence[Shown]) -> Picture | LeftOut:
         tail.step(*survival(np.diff(t)), where="pre", color=one.colour, label=one.label)
         lengths, index = _dispersions(t)
         windows.plot(lengths, index, color=one.colour)
-    _reference(tail, law, np.diff(times[0]), label)
     between = np.diff(times[0])
+    x = np.linspace(0, between.max(), 300)
+    tail.plot(x, law.sf(x), color=LAW, lw=1, ls=(0, (4, 3)), label=label)
     p = probabilities(len(between))
     against = np.quantile(np.diff(times[1]), p, method="inverted_cdf") if len(traces) > 1 else law.ppf(p)
     name = traces[1].label if len(traces) > 1 else "the law"
@@ -127,11 +128,6 @@ def gaps(traces: Sequence[Shown]) -> Picture | LeftOut:
     return Picture("gaps", GAPS, figure, _caption(times[0], label, law, name))
 
 
-def _reference(panel: Any, law: Any, gaps: np.ndarray, label: str) -> None:
-    x = np.linspace(0, gaps.max(), 300)
-    panel.plot(x, law.sf(x), color=LAW, lw=1, ls=(0, (4, 3)), label=label)
-
-
 def _law(trace: Trace, times: np.ndarray) -> Law:
     """The law that the generator drew the gaps from, or a Poisson process of the same rate."""
     params, generator = trace.header.params, trace.header.generator
@@ -149,15 +145,10 @@ def _dispersions(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return lengths, index
 
 
-def _distance(gaps: np.ndarray, law: Any) -> float:
-    """Kolmogorov–Smirnov distance of gaps between times that are rounded to whole microseconds."""
-    values, counts = np.unique(gaps.round(6), return_counts=True)
-    return float(np.abs(np.cumsum(counts) / len(gaps) - law.cdf(values + 0.5e-6)).max())
-
-
 def _caption(times: np.ndarray, label: str, law: Any, name: str) -> str:
     gaps = np.diff(times)
-    distance = _distance(gaps, law)
+    values, counts = np.unique(gaps.round(6), return_counts=True)  # times are rounded to whole microseconds
+    distance = float(np.abs(np.cumsum(counts) / len(gaps) - law.cdf(values + 0.5e-6)).max())
     correlation = lag_1(times)
     zero = np.mean(gaps == 0)
     text = (
