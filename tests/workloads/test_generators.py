@@ -18,6 +18,7 @@ from workloads.generators.dialogues import cut_history, number_turns, sum_before
 from workloads.generators.revisit import RevisitParams, pressure
 from workloads.registry import make_trace
 from workloads.statistics.arrival_statistics import gap_cv, rate
+from workloads.statistics.describe import describe
 from workloads.trace import Trace
 
 SYNTHETIC = ["poisson", "gamma", "voice"]
@@ -85,8 +86,9 @@ def test_length_parameters_reach_the_trace_and_its_notes() -> None:
 
 
 def test_gamma_is_as_bursty_as_asked() -> None:
-    times = starts(make_trace("gamma", {"cv": 4, "rate": 10, "requests": 20_000}, 0))
-    assert gap_cv(times) == pytest.approx(4, rel=0.1)
+    assert describe(make_trace("gamma", {"cv": 4, "rate": 10, "requests": 20_000}, 0))[
+        "arrival_gap_cv"
+    ] == pytest.approx(4, rel=0.1)
 
 
 def test_voice_sessions_are_dialogues() -> None:
@@ -122,6 +124,23 @@ def test_a_session_keeps_its_rate_of_speech_and_its_network() -> None:
     assert np.log(rates).std() == pytest.approx(SPEECH_RATE_SIGMA, rel=0.1)
     assert np.mean(delays) == pytest.approx(0.005, rel=0.1)
     assert np.std(delays) == pytest.approx(0.005 * NETWORK_CV, rel=0.15)
+
+
+def test_describe_counts_and_leaves_unknowns_none() -> None:
+    summary = describe(make_trace("voice", {"sessions": 400, "p": 0.4}, 0))
+    assert summary["sessions"] == 400
+    assert summary["turns"] == pytest.approx(400 * summary["turns_per_session_mean"])
+    assert summary["arrival_rate_per_s"] == pytest.approx(2, rel=0.15)
+    assert summary["barge_in_share"] == pytest.approx(0.4, abs=0.06)
+    silent = describe(make_trace("poisson", {"requests": 1, "modality": "text", "reply": "text"}, 0))
+    for name in (
+        "arrival_rate_per_s",
+        "arrival_gap_cv",
+        "audio_s_total",
+        "reply_audio_s_total",
+        "barge_in_share",
+    ):
+        assert silent[name] is None
 
 
 def test_interactive_users_stay_for_many_rounds_and_read_long_answers_longer() -> None:

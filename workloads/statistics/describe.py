@@ -1,4 +1,4 @@
-"""Descriptions of a trace in all that its users would notice."""
+"""Descriptions of a trace: `describe` in a dozen numbers, `statistics` in all that its users would notice."""
 
 from typing import Any
 
@@ -16,6 +16,39 @@ WINDOWS_S = (1, 10, 60)
 QUANTILES = (10, 50, 90, 99)
 SYNTHETIC_SPEECH = "synthetic speech"
 """Words in a trace's notes where no recorded voice was used."""
+
+Number = float | int | None
+
+
+def describe(trace: Trace) -> dict[str, Number]:
+    """Summary of a trace by name, units in the names; None where the trace has nothing to measure.
+
+    Rate and gaps are over the turns with a scheduled arrival: each session's first, all of a replay of requests.
+    """
+    columns = trace.columns()
+    arrivals = scheduled(trace)
+    spoken_replies = int(np.sum(~np.isnan(columns["reply_audio_s"])))
+    barge_ins = int(np.sum(~np.isnan(columns["barge_in_after_s"])))
+    sessions, turns = int(np.sum(columns["turn"] == 0)), len(trace)
+    summary: dict[str, Number] = {
+        "sessions": sessions,
+        "turns": turns,
+        "turns_per_session_mean": turns / sessions,
+        "turns_per_session_max": int(columns["turn"].max()) + 1,
+        "arrivals_span_s": float(arrivals[-1] - arrivals[0]),
+        "arrival_rate_per_s": rate(arrivals),
+        "arrival_gap_cv": gap_cv(arrivals),
+    }
+    for name in ("input_tokens", "output_tokens"):
+        summary[f"{name}_mean"] = float(columns[name].mean())
+        summary[f"{name}_p50"] = float(np.percentile(columns[name], 50))
+        summary[f"{name}_p99"] = float(np.percentile(columns[name], 99))
+    for name in ("audio_s", "reply_audio_s"):
+        known = columns[name][~np.isnan(columns[name])]
+        summary[f"{name}_total"] = float(known.sum()) if len(known) else None
+        summary[f"{name}_p50"] = float(np.median(known)) if len(known) else None
+    summary["barge_in_share"] = barge_ins / spoken_replies if spoken_replies else None
+    return summary
 
 
 def statistics(trace: Trace) -> dict[str, Any]:
