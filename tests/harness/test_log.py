@@ -1,6 +1,8 @@
-"""The event log of a long run: on disk row group by row group, and the same log; metrics read it in one pass."""
+"""The event log of a long run: on disk row group by row group, and the same log; metrics read it in one pass. And what
+a replay says of its progress."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.events import log as log_module
+from harness.events import point_progress
 from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
@@ -133,3 +136,17 @@ def test_requests_are_the_same_from_any_pieces_of_a_log(data, served) -> None:
     pd.testing.assert_frame_equal(
         request_table(pieces, turns), request_table(events, turns), check_exact=True
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "workload", "settings"),
+    [
+        ("vllm_omni", "voice", {"sessions": 3, "p": 0.5}),
+        ("metronome", "metronome", {"sessions": 2, "duration_s": 10}),
+    ],
+)
+def test_at_its_end_all_planned_turns_are_over(engine: str, workload: str, settings: dict) -> None:
+    share = SimpleNamespace(value=0.0)
+    point_progress.tell(share)
+    replay(engine, {}, {}, {}, make_trace(workload, settings, 0), 0)
+    assert share.value == pytest.approx(1)
