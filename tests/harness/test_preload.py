@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.experiments.identity import PACKAGES
 from harness.experiments.provenance import ROOT
 
@@ -29,6 +31,7 @@ TURNS: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "sessions": 2, "p": 0.
 CALLS: dict[str, Any] = {"deployment": "qwen3_omni_pro6000", "sessions": 1, "duration_s": 8}
 
 
+@pytest.mark.slow
 def test_a_replay_imports_nothing_of_ours_nor_what_ours_put_off(tmp_path: Path) -> None:
     experiments = [
         {"name": "warm", "engines": [engine], "workload": workload, "set": settings}
