@@ -124,11 +124,6 @@ def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():
     assert said[-1] == (7.25, "close", 0)
 
 
-def test_the_next_turn_starts_after_thinking():
-    events, _ = serve([TURN, NEXT], lambda: ScriptedServer((0.5, 3.0)))
-    assert times(events, "turn_start", 1) == [8.5]
-
-
 def test_a_scheduled_turn_starts_as_scheduled_but_never_into_the_previous_reply():
     early, late = (replace(NEXT, think_s=None, arrival_s=t) for t in (5.0, 20.0))
     for turn, start in ((early, 7.0), (late, 20.0)):
@@ -320,13 +315,6 @@ def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():
     assert times(events, "shed") == [1.25]
     assert times(events, "turn_failed") == [1.25]
     assert not times(events, "turn_start", 1)
-
-
-def test_a_lost_request_gives_its_place_back():
-    turns = [TURN, replace(TURN, session=1)]
-    for after_s, start_s in ((0.75, 2.0), (2.0, 3.25)):
-        events, _ = serve(turns, lambda s=after_s: LosingServer(s), c=1, c_counts="request")
-        assert times(events[events["session"] == 1], "turn_start") == [start_s]
 
 
 @pytest.mark.parametrize("c", [None, 1])

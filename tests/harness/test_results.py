@@ -11,16 +11,7 @@ import pytest
 
 from harness.experiments.point import Point
 from harness.records.record import Damaged, write_record
-from harness.records.results import (
-    Collection,
-    Panel,
-    claim,
-    read_results,
-    record_folders,
-    unfinished,
-    unmeasured,
-    write_summary,
-)
+from harness.records.results import claim, read_results, record_folders, unfinished, unmeasured, write_summary
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -220,27 +211,6 @@ def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
     assert "experiment.json is damaged" in caplog.text
     assert (tmp_path / "experiment.json.damaged").read_text() == "{"
     assert read_results(tmp_path)[0] == fakes.experiment(2)
-
-
-def test_a_run_writes_a_damaged_collection_anew(tmp_path: Path) -> None:
-    panel = Panel(experiment=fakes.experiment(1), points=[point.id for point in fakes.points(1)])
-    paper = Collection(name="paper", cards={"fig1": {"left": panel}})
-    with claim(tmp_path, paper):
-        pass
-    (tmp_path / "collection.json").write_text('{"name": 3}')
-    with claim(tmp_path, paper):
-        assert "fig1" in json.loads((tmp_path / "collection.json").read_text())["cards"]
-
-
-def test_a_damaged_file_of_another_kind_of_results_is_left_alone(tmp_path: Path) -> None:
-    measured(tmp_path, 1)
-    (tmp_path / "experiment.json").write_text("{")
-    with (
-        pytest.raises(UserError, match="is damaged: it is not valid JSON; choose another"),
-        claim(tmp_path, Collection(name="paper", cards={})),
-    ):
-        pass
-    assert (tmp_path / "experiment.json").read_text() == "{"
 
 
 def test_a_file_of_that_name_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
