@@ -1,4 +1,4 @@
-"""What a server's sockets share: its limits and counts, the answers to plain requests, and the rejection of sessions.
+"""A server's sockets share this: its limits and counts, the answers to plain requests, and the rejection of sessions.
 
 Requests are answered a few at a time, while timers run in between, because the engines share this loop.
 """

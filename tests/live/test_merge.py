@@ -101,7 +101,7 @@ def test_the_whole_is_the_sum_in_order_of_time(tmp_path: Path) -> None:
     assert found.run_end_s == events["t"].max()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(killed=st.integers(0, 3), victim=st.integers(0, SHARDS - 1), t_s=st.floats(0, 500))
 def test_a_lost_shard_costs_the_others_nothing_and_its_own_turns_fail(
     tmp_path_factory: pytest.TempPathFactory, killed: int, victim: int, t_s: float
