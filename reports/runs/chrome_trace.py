@@ -237,7 +237,7 @@ class RequestSlices:
             yield from self._close(("playback", session, turn), now)
 
     def _of_request(self, kind: str, key: Key, now: int) -> Iterator[Event]:
-        """Of a request at a stage, which arrives once and whose first token ends the prefill; or of a turn."""
+        """Yield events of a turn, or of a request at a stage, which arrives once; its first token ends the prefill."""
         track = self._tracks.get(key)
         if kind in ENDS:
             yield from self._close(key, now)
