@@ -29,17 +29,9 @@ def _table(verdict: LiveVerdict) -> Table:
     found = rows(verdict)
     priced = any(row["price"] for row in found)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for heading, justify in (
-        ("load", "left"),
-        ("users", "right"),
-        *([("price a\ncall-minute", "right")] if priced else []),
-        ("target", "left"),
-        ("measured", "right"),
-        ("95 % interval", "right"),
-        ("n", "right"),
-        ("", "left"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    price = ["price a\ncall-minute"] if priced else []
+    for heading in ("load", "users", *price, "target", "measured", "95 % interval", "n", ""):
+        table.add_column(heading, justify="left" if heading in ("load", "target", "") else "right")
     for row in found:
         first = [row["load"], row["on_line"], *([row["price"]] if priced else [])]
         told = Text(row["verdict"], _STYLES.get(row["verdict"], "yellow"))
