@@ -1,7 +1,7 @@
 """Factors on named constants: what they change, what they leave alone, and what is no factor."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.deployments.changes import constants, parse_scale, write_scale
@@ -55,6 +55,7 @@ def test_the_step_time_that_a_deployment_states_can_be_scaled():
     assert roles[0]["decode"] == roles[1]["decode"] and roles[0]["prefill"] != roles[1]["prefill"]
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 100), min_size=1, max_size=5))
 def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
     assert parse_scale(write_scale(factors)) == factors
