@@ -69,9 +69,8 @@ def test_what_is_asked_for_as_speech() -> None:
     asked = json.loads(http)
     assert json.loads(request_body(asked["input"], target)) == asked
     dialect = Synthesis(target)
-    assert stream == [
-        message.decode() for message in [*dialect.hello(), *dialect.typed_turn(TURN, "cold text")]
-    ]
+    sent = [*dialect.hello(), *dialect.pieces("cold text"), dialect.flush()]
+    assert stream == [message.decode() for message in sent]
 
 
 def test_every_dialect_has_a_page() -> None:

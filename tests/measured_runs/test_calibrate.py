@@ -21,7 +21,6 @@ from engines.devices.step_file import load_step_file
 from engines.server import ResolvedServer, ServerParams
 from harness.experiments.profiles import profile_of
 from harness.measured_runs import calibrate as module
-from harness.measured_runs import live
 from harness.measured_runs.calibrate import calibrate, errors_of, loads_of
 from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import MeasuredRun, Request, Server
@@ -279,7 +278,7 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     (tmp_path / "experiment.json").write_text('{"device": "live", "label": "build 7"}')
     for rate in ("1", "2"):
         (tmp_path / "points" / rate).mkdir(parents=True)
-    monkeypatch.setattr(live, "load_record", record)
+    monkeypatch.setattr("harness.measured_runs.folder.load_record", record)
     (run,) = read_runs(tmp_path)
     assert isinstance(run, MeasuredRun) and (run.server.model, run.server.label) == ("m", "build 7")
     assert run.parts == (("2/s", 0, 3), ("1/s", 3, 6))
