@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from harness.metrics.stats import Spread, across_seeds, paired
 from reports.runs.measured import Measured, Run
 from workloads.errors import UserError
@@ -61,6 +63,11 @@ Quantity = str | Callable[[Measured], float | None]
 def counter(name: str) -> Quantity:
     """A counter of the engine's; None where it has none of that name."""
     return lambda point: point.record.counters.get(name)
+
+
+def of_turns(column: str, reduce: Callable[[np.ndarray], Any] = np.nanmean) -> Quantity:
+    """A column of the request table, reduced to one number; default: its mean."""
+    return lambda point: float(reduce(point.requests[column].to_numpy(float)))
 
 
 def over_points(quantity: Quantity, points: Iterable[Measured]) -> Values:

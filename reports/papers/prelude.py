@@ -25,6 +25,7 @@ from reports.claims.quantities import (
     largest,
     minus,
     of,
+    of_turns,
     over_points,
     quotient,
     ratio,

@@ -167,9 +167,9 @@ def against(quantity: Quantity, name: str, engine: str, to: str) -> Measure:
     return ratio(quantity, at(name, engine), to=at(name, to))
 
 
-def gains(loads: Mapping[Any, str], quantity: Quantity, engine: str, to: str) -> dict[Any, Measure]:
-    """The same at each load, by its value on the axis."""
-    return {x: against(quantity, name, engine, to) for x, name in loads.items()}
+def gains(names: Iterable[str], quantity: Quantity, engine: str, to: str) -> list[Measure]:
+    """The same at each of these loads."""
+    return [against(quantity, name, engine, to) for name in names]
 
 
 def optimal(name: str) -> Measure:

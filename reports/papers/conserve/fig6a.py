@@ -30,10 +30,6 @@ QUICK = {"requests": "40"}
 _NAMES = [name for names in LOADS.values() for name in names.values()]
 
 
-def _over(quantity: str, engine: str, to: str, names: list[str]) -> list[Measure]:
-    return [against(quantity, name, engine, to) for name in names]
-
-
 _AFTER = (
     "a request that arrives while another prompt is read waits for the rest of a step that is as long as "
     "the target"
@@ -57,7 +53,7 @@ CLAIMS = {
         f"fig6a-{model.split('-')[-1].lower()}-{short}": claim(
             f"{model}: P99 {short.upper()} within {100 * within:.0f} % of Online-Only at every rate (largest ratio)",
             level((1.0, 1.0 + within), "×", within=0.05),
-            largest(*_over(metric, OURS, ONLINE_ONLY, [*names.values()])),
+            largest(*gains(names.values(), metric, OURS, ONLINE_ONLY)),
             why,
             chosen=chosen,
         )
@@ -103,14 +99,14 @@ CLAIMS = {
     "fig6a-sarathi-ttft": claim(
         "P99 TTFT lower by 2.37 × on average than Sarathi-P's",
         times(2.37, within=0.4),
-        average(*_over(TTFT, SARATHI, OURS, _NAMES)),
+        average(*gains(_NAMES, TTFT, SARATHI, OURS)),
         "÷ {ours:.2f}: Sarathi-P's own is 3.4 to 6.3 times Online-Only's here",
         chosen=BY_TARGET,
     ),
     "fig6a-sarathi-tbt": claim(
         "P99 TBT lower by 2.72 × on average",
         times(2.72, within=0.5),
-        average(*_over(TBT, SARATHI, OURS, _NAMES)),
+        average(*gains(_NAMES, TBT, SARATHI, OURS)),
         "÷ {ours:.2f}",
     ),
     "fig6a-distserve": claim(
@@ -122,7 +118,7 @@ CLAIMS = {
     "fig6a-distserve-ttft": claim(
         "and poor latencies: P99 TTFT above ConServe's at every rate (smallest ratio)",
         times((1.05, 20.0), words="above 1"),
-        smallest(*_over(TTFT, DISTSERVE, OURS, _NAMES)),
+        smallest(*gains(_NAMES, TTFT, DISTSERVE, OURS)),
     ),
     **merged(slo_check(name, SLO[name]) for name in _NAMES),
 }

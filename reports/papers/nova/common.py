@@ -88,17 +88,8 @@ def theory_s(point: Measured) -> float | None:
     return mg1(point.params["rate"], services_s(point)).wait_s
 
 
-def mean(column: str) -> Quantity:
-    """The mean of a column of the request table."""
-    return lambda point: float(np.nanmean(point.requests[column]))
-
-
-def most(column: str) -> Quantity:
-    return lambda point: float(np.nanmax(point.requests[column]))
-
-
-E2E, E2E_MAX, WAIT = mean("e2e_s"), most("e2e_s"), mean("queueing_entry_s")
-TTFT, TBT = mean("ttft_s"), mean("tbt_mean_s")
+E2E, E2E_MAX, WAIT = of_turns("e2e_s"), of_turns("e2e_s", np.nanmax), of_turns("queueing_entry_s")
+TTFT, TBT = of_turns("ttft_s"), of_turns("tbt_mean_s")
 
 
 def throughput(point: Measured) -> float | None:

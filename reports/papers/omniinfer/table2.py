@@ -46,18 +46,13 @@ EXPERIMENTS = {
     STILL: cluster("6p8_1d32", IN_FLIGHT, "-drift-still", **ALL | DRIFTS, rebalance=False),
 }
 
-_FROM_TPOT = "follows from the time per token"
-_WHY = {
+_WHY = dict.fromkeys(COLUMNS, "follows from the time per token") | {
     "ttft": ONE_QUEUE,
     "ttft-p99": "{ours:.2f} s: see the mean",
     "tpot": "{ms:.0f} ms: Table 1 has 52 ms for the system whose row here has 48, and ours follows Table 1",
     "tpot-p99": "{ms:.0f} ms: all dies step together, so that requests differ by when they run and by how long they "
     "wait for a place on a die that has 48 requests",
-    "qpm": _FROM_TPOT,
-    "e2e": _FROM_TPOT,
     "e2e-p99": "set by the longest replies: follows from the time per token and from lengths; only their mean is known",
-    "ott": _FROM_TPOT,
-    "ttt": _FROM_TPOT,
 }
 
 
@@ -74,23 +69,16 @@ def _by_paper(row: tuple[float, ...]) -> Measure:
     return value(lambda point: share, at(FULL))
 
 
-_FITTED = (
-    "Zipf's exponent of the experts was fitted to this row's time per token, which all but TTFT follows from"
-)
-
-_FITTED_BARE = "what products reach was fitted to this row's time per token, which all but TTFT follows from"
-
-_SIZED = "mean lengths of 3,200 and 1,180 tokens, and their spread, were taken from this column and others of the table"
-
-
 def _calibrated(panel: str, column: str) -> str:
+    fitted = "{} was fitted to this row's time per token, which all but TTFT follows from"
     if panel == PLACEMENT and not column.startswith("ttft"):
-        return _FITTED
+        return fitted.format("Zipf's exponent of the experts")
     if panel == BARE and column in ("tpot", "qpm", "e2e", "ott", "ttt"):
-        return _FITTED_BARE
+        return fitted.format("what products reach")
     if panel == FULL and column == "ttft":
         return FITTED_PREFILL
-    return _SIZED if column in ("ott", "ttt", "e2e-p99") else ""
+    sized = "mean lengths of 3,200 and 1,180 tokens, and their spread, were taken from this column and others"
+    return f"{sized} of the table" if column in ("ott", "ttt", "e2e-p99") else ""
 
 
 def _others(panel: str, column: str) -> Sequence[float]:

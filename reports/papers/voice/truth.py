@@ -26,15 +26,6 @@ _TTS_LOADS: dict[int | str, dict[str, Any]] = {
 _KV_BLOCKS = 6400
 """[derived] vLLM takes 0.9 of the 85.0 GB that an H100 reports; 63.4 GB are weights, some 3 GB activations."""
 
-
-def _servers(c: int) -> list[str]:
-    return [
-        run["server"]
-        for run in PAPER
-        if run["server"] != _TTS and any(c in values for values in run["values"].values())
-    ]
-
-
 EXPERIMENTS = {
     f"c={c}": experiment(
         f"voice-truth-{c}",
@@ -58,7 +49,11 @@ EXPERIMENTS = {
             "speech_sigma": 0.3,
             "network_ms": 0.5,
         },
-        deployment=_servers(c),
+        deployment=[
+            run["server"]
+            for run in PAPER
+            if run["server"] != _TTS and any(c in values for values in run["values"].values())
+        ],
     )
     for c in _LOADS
 } | {
@@ -83,14 +78,6 @@ EXPERIMENTS = {
 QUICK = {"deployment": "qwen3_omni_2gpu,qwen3_omni_2gpu_june"}
 
 
-def _mean(column: str) -> Quantity:
-    return lambda point: float(point.requests[column].to_numpy(float).mean())
-
-
-def _median(column: str) -> Quantity:
-    return lambda point: float(np.nanmedian(point.requests[column].to_numpy(float)))
-
-
 def _throughput(point: Measured) -> float:
     end_s, e2e_s, audio_s = (
         point.requests[name].to_numpy(float) for name in ("turn_end_s", "e2e_s", "audio_s")
@@ -108,13 +95,13 @@ class _Shown(NamedTuple):
 
 
 _QUANTITIES = {
-    "rtf": _Shown("mean RTF", _mean("rtf"), "", 0.10),
-    "rtf_p50": _Shown("median RTF", _median("rtf"), "", 0.15),
+    "rtf": _Shown("mean RTF", of_turns("rtf", np.mean), "", 0.10),
+    "rtf_p50": _Shown("median RTF", of_turns("rtf", np.nanmedian), "", 0.15),
     "ttfp_p50": _Shown("median TTFP", "audio_ttfp_p50", "ms", 0.30),
-    "ttft": _Shown("mean TTFT", _mean("ttft_s"), "ms", 0.20),
+    "ttft": _Shown("mean TTFT", of_turns("ttft_s", np.mean), "ms", 0.20),
     "ttft_p50": _Shown("median TTFT", "ttft_p50", "ms", 0.20),
-    "tbt": _Shown("mean time per token", _mean("tbt_mean_s"), "ms", 0.20),
-    "e2e": _Shown("mean E2E", _mean("e2e_s"), "s", 0.20),
+    "tbt": _Shown("mean time per token", of_turns("tbt_mean_s", np.mean), "ms", 0.20),
+    "e2e": _Shown("mean E2E", of_turns("e2e_s", np.mean), "s", 0.20),
     "audio_throughput": _Shown("seconds of audio a second", _throughput, "", 0.20),
 }
 
