@@ -167,9 +167,7 @@ class Claim:
         return self.paper_text or (self.write(low) if low == high else self.write_range(low, high))
 
     def write_range(self, low: float, high: float) -> str:
-        factor, digits = _SHOWN[self.unit]
-        first = f"{round(low * factor, digits) + 0.0:.{digits}f}".replace("-", "−")
-        return f"{first} to {self.write(high)}"
+        return f"{self.write(low).removesuffix(f' {self.unit}')} to {self.write(high)}"
 
 
 @dataclass(frozen=True)
