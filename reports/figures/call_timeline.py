@@ -12,7 +12,7 @@ import pandas as pd
 from harness.endpoints.call_recorder import CALL, session_of
 from harness.metrics.turn_taking import SAYS
 from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, at
+from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
@@ -155,19 +155,16 @@ def _bar(panel: Axes, height: float, begin: float, end: float, **style: Any) -> 
 
 
 def _legend(drawn: set[str]) -> list[Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     colours = {"turn": SPEECH, **_BESIDE}
     handles: list[Any] = [
-        Patch(color=colour, label="user's turn" if name == "turn" else name.replace("_", " "))
+        patch_handle(color=colour, label="user's turn" if name == "turn" else name.replace("_", " "))
         for name, colour in colours.items()
         if name in drawn
     ]
     if "talk-over" in drawn:
-        handles.append(Patch(color=BROKEN, alpha=0.45, label="both at once"))
+        handles.append(patch_handle(color=BROKEN, alpha=0.45, label="both at once"))
     return handles + [
-        Line2D([], [], marker=marker, color=mark, ms=5, ls="none", label=f"told: {name}")
+        line_handle(marker=marker, color=mark, ms=5, ls="none", label=f"told: {name}")
         for name, (marker, mark) in _TOLD.items()
         if name in drawn
     ]

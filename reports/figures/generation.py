@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.metrics.request_table import COMPLETED
 from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, at
+from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle
 from reports.figures.shared_turns import ReplyLog, SharedTurn, shared_turns
 from reports.figures.style import INK, MUTED, SPEECH, looks
 from reports.runs.measured import Run, Variant
@@ -70,15 +70,12 @@ def draw(run: Run) -> Picture | LeftOut:
 
 
 def _legend() -> list[Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     return [
-        Line2D([], [], **_THINKER, label="thinker: text, as speech"),
-        Line2D([], [], color=MUTED, label="talker: codec frames"),
-        Line2D([], [], **_DELIVERED, label="delivered"),
-        Line2D([], [], **_HEARD, label="heard"),
-        Patch(color=MUTED, alpha=0.2, label="generated, not yet heard"),
+        line_handle(**_THINKER, label="thinker: text, as speech"),
+        line_handle(color=MUTED, label="talker: codec frames"),
+        line_handle(**_DELIVERED, label="delivered"),
+        line_handle(**_HEARD, label="heard"),
+        patch_handle(color=MUTED, alpha=0.2, label="generated, not yet heard"),
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, at
+from reports.figures.picture import LeftOut, Picture, at, patch_handle
 from reports.figures.style import MUTED, STAGES
 from reports.runs.measured import Measured, Run
 from reports.runs.placement import deployment_of, place
@@ -124,10 +124,8 @@ def _shades(steps: pd.DataFrame, colour: str) -> list[tuple[float, float, float,
 
 def _legend(looks: dict[str, str]) -> list[Any]:
     """Return the legend: the pale and the full colours, and the stages that no axis names."""
-    from matplotlib.patches import Patch
-
     return [
-        *(Patch(color=colour, label=stage) for stage, colour in looks.items()),
-        Patch(color=MUTED, alpha=_READS, label="computes prompts"),
-        Patch(color=MUTED, alpha=_DECODES, label="decodes only"),
+        *(patch_handle(color=colour, label=stage) for stage, colour in looks.items()),
+        patch_handle(color=MUTED, alpha=_READS, label="computes prompts"),
+        patch_handle(color=MUTED, alpha=_DECODES, label="decodes only"),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reports.figures.drawing import few_loads, legend, load_colours, note, plain, sheet
-from reports.figures.picture import LeftOut, Picture
+from reports.figures.picture import LeftOut, Picture, line_handle
 from reports.figures.style import BROKEN, INK, MUTED
 from reports.live.live_record import (
     SEND_DELAY_P50,
@@ -31,8 +31,6 @@ _POINTS = 2000
 
 
 def draw(run: Run) -> Picture | LeftOut:
-    from matplotlib.lines import Line2D
-
     title = "Send delay: lateness of the generator's messages"
     shown = few_loads([load for load in loads(run) if delays_s(load.points).size])
     if not shown:
@@ -55,7 +53,7 @@ def draw(run: Run) -> Picture | LeftOut:
                 )
     _axes(axes, send_delay_limit_s([point for load in shown for point in load.points]), least)
     hollow: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": "white", "mec": MUTED, "ls": "none"}
-    legend(figure, Line2D([], [], **hollow, label="floor: null server"))
+    legend(figure, line_handle(**hollow, label="floor: null server"))
     used = [point for load in shown for point in load.points]
     caption = (
         "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) "

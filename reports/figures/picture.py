@@ -97,8 +97,20 @@ def paper_marker(axes: Axes, x: float, y: float, look: Look) -> None:
     )
 
 
-def paper_handle(label: str = "paper (other deployment)") -> Any:
+def paper_handle(label: str) -> Any:
     """The legend's entry for `paper_marker`."""
+    return line_handle(marker="o", markersize=5.5, mfc="none", mec="#5d6b7c", ls="none", label=label)
+
+
+def line_handle(**look: Any) -> Any:
+    """A legend's entry for a line or a marker."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], marker="o", markersize=5.5, mfc="none", mec="#5d6b7c", ls="none", label=label)
+    return Line2D([], [], **look)
+
+
+def patch_handle(**look: Any) -> Any:
+    """A legend's entry for an area."""
+    from matplotlib.patches import Patch
+
+    return Patch(**look)

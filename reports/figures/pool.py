@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reports.figures.dashboard import Series, bold, busiest
 from reports.figures.drawing import in_per_cent, legend, sheet
 from reports.figures.frames import curves, finished, fit_line, pool, running, waiting
-from reports.figures.picture import LeftOut, Picture, made_from
+from reports.figures.picture import LeftOut, Picture, line_handle, made_from
 from reports.figures.style import INK, MUTED, Look
 from reports.runs.measured import Measured, Run
 
@@ -26,8 +26,6 @@ def draw(run: Run) -> Picture | LeftOut:
 
 def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
     """Occupancy with its fit above, requests that run and that wait below."""
-    from matplotlib.lines import Line2D
-
     used: list[Measured] = [point for points, _ in series.values() for point in points]
     if not finished(used):
         return LeftOut(NAME, title, "no point of it is finished")
@@ -44,9 +42,9 @@ def pool_and_queue(title: str, series: Series) -> Picture | LeftOut:
     lower.set(ylabel="requests", ylim=(0, None), xlabel="elapsed time, s")
     lower.set(xlim=(0, finished(used)[0].params["duration_s"]))
     handles = [
-        Line2D([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
-        Line2D([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
-        Line2D([], [], color=MUTED, lw=1.2, ls=(0, (4, 2)), label="waiting (one run)"),
+        line_handle(color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)"),
+        line_handle(color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured"),
+        line_handle(color=MUTED, lw=1.2, ls=(0, (4, 2)), label="waiting (one run)"),
     ]
     legend(figure, *handles)
     caption = (

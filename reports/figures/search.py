@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness.slo.search import Search, Searches
 from harness.slo.targets import Target, name_of, scale
 from reports.figures.drawing import joining, legend, note, sheet
-from reports.figures.picture import LeftOut, Picture
+from reports.figures.picture import LeftOut, Picture, line_handle
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED, Look, looks
 from reports.live.find import load_search
 from reports.runs.measured import Run, Variant
@@ -48,9 +48,9 @@ def draw(run: Run) -> Picture | LeftOut:
         look = looks(variants)
         pairs = [(look[variant], each) for variant, each in zip(variants, searches.searched, strict=True)]
         handles = [
-            _handle(
-                f"{variant.label}: {'none' if each.holds is None else f'{each.holds:g}'}",
-                **{"color": own.colour, "ls": own.line, "lw": 1.4, "marker": own.marker},
+            line_handle(
+                label=f"{variant.label}: {'none' if each.holds is None else f'{each.holds:g}'}",
+                **{"color": own.colour, "ls": own.line, "lw": 1.4, "marker": own.marker, "mec": "white"},
             )
             for variant, (own, each) in zip(variants, pairs, strict=True)
         ]
@@ -138,18 +138,12 @@ def _marks_held(one: Search) -> bool:
 def _outcomes(one: Search) -> list[Any]:
     """Handles of the legend at an endpoint."""
     handles = [
-        _handle(
-            "could not be measured" if verdict == "invalid" else verdict,
-            **{"marker": "o", "ls": "none", "color": _COLOURS[verdict]},
+        line_handle(
+            label="could not be measured" if verdict == "invalid" else verdict,
+            **{"marker": "o", "ls": "none", "color": _COLOURS[verdict], "mec": "white"},
         )
         for verdict in dict.fromkeys(step.verdict for step in one.steps)
     ]
     if _marks_held(one):
-        handles.append(_handle(f"holds {one.holds:g}", color=HEALTHY, lw=1.2, ls=(0, (1, 2))))
+        handles.append(line_handle(label=f"holds {one.holds:g}", color=HEALTHY, lw=1.2, ls=(0, (1, 2))))
     return handles
-
-
-def _handle(label: str, **look: Any) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], mec="white", label=label, **look)

@@ -11,7 +11,7 @@ import numpy as np
 from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.request_table import BARGED_IN, COMPLETED
 from reports.figures.drawing import legend, sheet
-from reports.figures.picture import LeftOut, Picture, at
+from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, Look, looks
 from reports.runs.measured import Run, Variant
@@ -134,18 +134,15 @@ def _bar(panel: Axes, lane: int, begin: float, end: float, **style: Any) -> None
 
 
 def _legend(interrupted: bool, live: bool) -> list[Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     handles: list[Any] = [
-        Patch(color=SPEECH, label="user speaks"),
-        Patch(fc="white", ec=INK, label="wait for first audio"),
-        Patch(color=MUTED, alpha=0.55, label="received" if live else "generation"),
-        Patch(color=MUTED, label="playback"),
-        Patch(color=BROKEN, label="pause above 100 ms"),
+        patch_handle(color=SPEECH, label="user speaks"),
+        patch_handle(fc="white", ec=INK, label="wait for first audio"),
+        patch_handle(color=MUTED, alpha=0.55, label="received" if live else "generation"),
+        patch_handle(color=MUTED, label="playback"),
+        patch_handle(color=BROKEN, label="pause above 100 ms"),
     ]
     if interrupted and not live:
-        handles.insert(3, Patch(fc="white", ec=MUTED, hatch="/////", label="generated, never heard"))
+        handles.insert(3, patch_handle(fc="white", ec=MUTED, hatch="/////", label="generated, never heard"))
     if interrupted:
-        handles.append(Line2D([], [], color=BROKEN, ls=(0, (4, 2)), lw=1.4, label="interruption"))
+        handles.append(line_handle(color=BROKEN, ls=(0, (4, 2)), lw=1.4, label="interruption"))
     return handles
