@@ -12,8 +12,7 @@ TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300
 NEEDS, GIVE = probe.NEEDS, probe.GIVE
 
 UNBOUNDED = "unbounded"
-Share = float | tuple[float, float]
-PAPER: dict[str, tuple[tuple[int, int] | None, Share, float]] = {
+PAPER: dict[str, tuple[tuple[int, int] | None, float | tuple[float, float], float]] = {
     UNBOUNDED: (None, (0.23, 0.27), 0.26),
     "512, 0": ((512, 0), 0.03, 0.07),
     "1024, 0": ((1024, 0), (0.0, 0.08), 0.06),
