@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,10 @@ from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file
 from workloads.files.packed import check_parquet
+from workloads.seeds import Streams
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 SCHEMA_VERSION = 1
 HEADER_KEY = b"rehearsal"
@@ -231,6 +235,37 @@ class Trace:
             SCHEMA_VERSION, generator, dict(params or {}), seed, list(streams), list(notes), _digest(tidy)
         )
         return cls(tidy, header)
+
+    @classmethod
+    def made(
+        cls,
+        generator: str,
+        params: BaseModel,
+        streams: Streams,
+        columns: Mapping[str, Any],
+        notes: Sequence[str],
+    ) -> Trace:
+        """Build as `from_columns` does, for a workload with these parameters and random streams."""
+        return cls.from_columns(
+            columns,
+            generator=generator,
+            params=params.model_dump(mode="json"),
+            seed=streams.seed,
+            streams=streams.names,
+            notes=notes,
+        )
+
+    def with_columns(self, columns: Columns, notes: Sequence[str]) -> Trace:
+        """Return a trace of the same origin with other columns and notes."""
+        header = self.header
+        return Trace.from_columns(
+            columns,
+            generator=header.generator,
+            params=header.params,
+            seed=header.seed,
+            streams=header.streams,
+            notes=notes,
+        )
 
     @classmethod
     def from_turns(cls, turns: Iterable[Turn], generator: str = "by hand") -> Trace:

@@ -110,14 +110,7 @@ def annotated_trace(
             columns.setdefault(name, []).append(value)
     if any(turn.reply_s is None for call in calls for turn in call.turns):
         notes = [*notes, f"replies that are not recorded: {model}"]
-    return Trace.from_columns(
-        columns,
-        generator=generator,
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[*notes, *said],
-    )
+    return Trace.made(generator, params, streams, columns, [*notes, *said])
 
 
 def _ms(t: float) -> float:

@@ -153,11 +153,4 @@ def _batch(
         "output_tokens": output_tokens,
         "network_s": speech.network_delays(streams("jitter"), params.network_ms, n),
     }
-    return Trace.from_columns(
-        columns,
-        generator=generator,
-        params=params.model_dump(mode="json"),
-        seed=streams.seed,
-        streams=streams.names,
-        notes=notes,
-    )
+    return Trace.made(generator, params, streams, columns, notes)

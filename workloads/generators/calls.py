@@ -130,13 +130,8 @@ def calls(params: CallParams, seed: int) -> Trace:
         "network_s": speech.network_delays(streams("jitter"), params.network_ms, n)[session],
         "content": content_keys(heard, longest, params.frame_s)[session, turn],
     }
-    return Trace.from_columns(
-        columns,
-        generator="metronome",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[f"a frame adds {run:.3f} of the mean in this run", *notes],
+    return Trace.made(
+        "metronome", params, streams, columns, [f"a frame adds {run:.3f} of the mean in this run", *notes]
     )
 
 

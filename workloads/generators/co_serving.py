@@ -22,7 +22,7 @@ from workloads.generators.batch import CONTEXT, OfflineParams, offline
 from workloads.generators.open_loop import GammaParams, gamma
 from workloads.seeds import Streams, child_seed
 from workloads.trace import Columns, Trace
-from workloads.transforms.combine import changed, combined, labelled
+from workloads.transforms.combine import changed, combined, labelled, mixture
 from workloads.workload_params import UserParams
 
 ONLINE, BATCH = "online", "batch"
@@ -172,14 +172,7 @@ def co_serving(params: CoServingParams, seed: int) -> Trace:
         notes.append(
             f"a backlog of {params.backlog} documents, of {count}: enough for {params.backlog_tps:g} tokens/s"
         )
-    return Trace.from_columns(
-        columns,
-        generator="co_serving",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
-        notes=notes,
-    )
+    return mixture("co_serving", params, seed, parts, columns, notes)
 
 
 def _online(params: CoServingParams, seed: int) -> Trace:

@@ -132,7 +132,10 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     notes.append(f"replies: {params.replies}")
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
     delays = speech.network_delays(streams("jitter"), params.network_ms, params.sessions)
-    return Trace.from_columns(
+    return Trace.made(
+        "duplex",
+        params,
+        streams,
         {
             "session": session,
             "turn": turn,
@@ -150,11 +153,7 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
             "event_after_s": event_after_s,
             "event_s": event_s,
         },
-        generator="duplex",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=notes + [content.note(each) for each in said],
+        notes + [content.note(each) for each in said],
     )
 
 

@@ -80,14 +80,7 @@ def gui(params: GuiParams, seed: int) -> Trace:
         "history_tokens": 0,
         "network_s": speech.network_delays(streams("jitter"), params.network_ms, n),
     }
-    return Trace.from_columns(
-        columns,
-        generator="gui",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=notes,
-    )
+    return Trace.made("gui", params, streams, columns, notes)
 
 
 def actions(rng: np.random.Generator, n: int) -> np.ndarray:

@@ -101,14 +101,7 @@ def gui_episodes(params: EpisodeParams, seed: int) -> Trace:
     notes.append(
         f"{len(session)} steps with screenshots of {shown} tokens; arrivals of tasks: {params.arrivals}"
     )
-    return Trace.from_columns(
-        columns,
-        generator="gui_episodes",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=notes,
-    )
+    return Trace.made("gui_episodes", params, streams, columns, notes)
 
 
 def _tasks(params: EpisodeParams, streams: Streams, notes: list[str]) -> Tasks:

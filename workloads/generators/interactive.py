@@ -145,11 +145,4 @@ def interactive(params: InteractiveParams, seed: int) -> Trace:
             f"{np.sum((turn > 0) & (history == 0))} turns after the older half was dropped, of {most}"
         )
         columns |= {"input_tokens": inputs, "history_tokens": history}
-    return Trace.from_columns(
-        columns,
-        generator="interactive",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=notes,
-    )
+    return Trace.made("interactive", params, streams, columns, notes)

@@ -9,7 +9,7 @@ from workloads.generators.streamingbench import StreamingBenchParams, streamingb
 from workloads.generators.voice import VoiceParams, voice
 from workloads.seeds import child_seed
 from workloads.trace import Trace
-from workloads.transforms.combine import combined
+from workloads.transforms.combine import combined, mixture
 from workloads.workload_params import WorkloadParams
 
 
@@ -45,14 +45,5 @@ def omni_mix(params: OmniMixParams, seed: int) -> Trace:
         voice(_part(VoiceParams, spoken), child_seed(seed, "voice")),
     ]
     mixed = combined(parts)
-    return Trace.from_columns(
-        mixed.columns(),
-        generator="omni_mix",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
-        notes=[
-            f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions",
-            *mixed.header.notes,
-        ],
-    )
+    told = f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions"
+    return mixture("omni_mix", params, seed, parts, mixed.columns(), [told, *mixed.header.notes])

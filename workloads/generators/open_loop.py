@@ -114,11 +114,6 @@ def single_turns(
     """Return the trace of one exchange per arrival, spoken or typed according to `params`."""
     content = params.content(streams)
     columns = exchange_columns(params, streams, np.arange(len(arrival_s)), content)
-    return Trace.from_columns(
-        columns | {"turn": 0, "arrival_s": arrival_s},
-        generator=generator,
-        params=params.model_dump(mode="json"),
-        seed=streams.seed,
-        streams=streams.names,
-        notes=[*notes, *content.notes],
+    return Trace.made(
+        generator, params, streams, columns | {"turn": 0, "arrival_s": arrival_s}, [*notes, *content.notes]
     )

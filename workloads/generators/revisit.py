@@ -74,13 +74,10 @@ def revisit(params: RevisitParams, seed: int) -> Trace:
     }
     if params.reply == "speech":
         columns["reply_audio_s"] = params.reply_tokens * speech.SPEECH_S_PER_TOKEN
-    return Trace.from_columns(
+    return Trace.made(
+        "revisit",
+        params,
+        streams,
         columns,
-        generator="revisit",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[
-            f"targets: sessions {', '.join(str(k * each * params.replicas) for k in range(params.rounds))}"
-        ],
+        [f"targets: sessions {', '.join(str(k * each * params.replicas) for k in range(params.rounds))}"],
     )

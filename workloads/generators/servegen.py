@@ -127,13 +127,12 @@ def servegen(params: ServeGenParams, seed: int) -> Trace:
         if any(client.is_multimodal for client in clients):
             visual_tokens = visual
     columns = exchange_columns(params, streams, np.arange(len(times)), content)
-    return Trace.from_columns(
+    return Trace.made(
+        "servegen",
+        params,
+        streams,
         columns | {"turn": 0, "arrival_s": times[order], "visual_tokens": visual_tokens},
-        generator="servegen",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[*notes, *content.notes],
+        [*notes, *content.notes],
     )
 
 

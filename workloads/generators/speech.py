@@ -90,7 +90,10 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
         )
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
     delays = speech.network_delays(streams("jitter"), params.network_ms, params.sessions)
-    return Trace.from_columns(
+    return Trace.made(
+        "speech",
+        params,
+        streams,
         {
             "session": session,
             "turn": turn,
@@ -104,11 +107,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
             "barge_in_after_s": np.where(early, replies_s + offsets, cuts),
             "network_s": delays[session],
         },
-        generator="speech",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=notes + [content.note(utterance) for utterance in said],
+        notes + [content.note(utterance) for utterance in said],
     )
 
 

@@ -86,14 +86,7 @@ def streamingbench(params: StreamingBenchParams, seed: int) -> Trace:
     notes.append(
         f"video: {params.video_tokens_per_s:g} tokens/s, at most {params.shown_s:g} s before a question"
     )
-    return Trace.from_columns(
-        columns,
-        generator="streamingbench",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[*notes, *content.notes],
-    )
+    return Trace.made("streamingbench", params, streams, columns, [*notes, *content.notes])
 
 
 def _watched(found: Questions, viewers: int, streams: Streams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

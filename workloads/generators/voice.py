@@ -50,11 +50,4 @@ def voice(params: VoiceParams, seed: int) -> Trace:
         ),
         "network_s": delays[session],
     }
-    return Trace.from_columns(
-        columns,
-        generator="voice",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[f"replies: {replies}"],
-    )
+    return Trace.made("voice", params, streams, columns, [f"replies: {replies}"])

@@ -13,7 +13,7 @@ from workloads.generators.batch import OfflineParams, offline
 from workloads.generators.voice import VoiceParams, voice
 from workloads.seeds import child_seed
 from workloads.trace import Trace
-from workloads.transforms.combine import combined, labelled
+from workloads.transforms.combine import combined, labelled, mixture
 
 ONLINE, BATCH = "online", "batch"
 
@@ -62,11 +62,5 @@ def voice_batch(params: VoiceBatchParams, seed: int) -> Trace:
     longest = np.where(batch, params.max_document_tokens, columns["input_tokens"])
     columns["input_tokens"] = np.minimum(columns["input_tokens"], longest)
     columns["backlog"] = np.where(batch, params.backlog, np.nan)
-    return Trace.from_columns(
-        columns,
-        generator="voice_batch",
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
-        notes=[*merged.header.notes, f"documents cut to {params.max_document_tokens} tokens"],
-    )
+    notes = [*merged.header.notes, f"documents cut to {params.max_document_tokens} tokens"]
+    return mixture("voice_batch", params, seed, parts, columns, notes)

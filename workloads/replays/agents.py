@@ -208,13 +208,12 @@ def replay_jobs(
     cut = int(np.sum(gap_s > cut_s))
     if cut:
         told.append(f"{cut} gaps cut to {params.max_gap_s:g} s, {np.sum(gap_s - cut_s):.6g} s in all")
-    return Trace.from_columns(
+    return Trace.made(
+        generator,
+        params,
+        streams,
         columns | {"modality": "text", "network_s": delays[of_job]},
-        generator=generator,
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=[*told, *notes()],
+        [*told, *notes()],
     )
 
 

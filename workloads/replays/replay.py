@@ -247,11 +247,4 @@ def replay(generator: str, rows: Rows, params: ReplayParams, seed: int, notes: S
         columns["barge_in_after_s"] = speech.barge_ins(
             streams("barge_in"), params.p, len(rows.time_s), lambda rng, k: rng.choice(reply_audio_s, k)
         )
-    return Trace.from_columns(
-        columns,
-        generator=generator,
-        params=params.model_dump(mode="json"),
-        seed=seed,
-        streams=streams.names,
-        notes=notes,
-    )
+    return Trace.made(generator, params, streams, columns, notes)

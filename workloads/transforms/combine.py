@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from pydantic import BaseModel
 
 from workloads.trace import Columns, Trace
 
@@ -22,6 +23,25 @@ def combined(traces: Sequence[Trace]) -> Trace:
         generator="+".join(dict.fromkeys(header.generator for header in headers)),
         params={"merged": parts},
         notes=[f"{header.generator}: {note}" for header in headers for note in header.notes],
+    )
+
+
+def mixture(
+    generator: str,
+    params: BaseModel,
+    seed: int,
+    parts: Sequence[Trace],
+    columns: Columns,
+    notes: Sequence[str],
+) -> Trace:
+    """Return the trace of a workload that is made of the traces `parts`: `columns` of all of them."""
+    return Trace.from_columns(
+        columns,
+        generator=generator,
+        params=params.model_dump(mode="json"),
+        seed=seed,
+        streams=[f"{part.header.generator}/{name}" for part in parts for name in part.header.streams],
+        notes=notes,
     )
 
 
@@ -55,11 +75,4 @@ def stacked(parts: Sequence[Columns]) -> Columns:
 def changed(trace: Trace, columns: Columns, note: str) -> Trace:
     """Return the trace with other columns, and a note in its header with the hash of the original."""
     header = trace.header
-    return Trace.from_columns(
-        columns,
-        generator=header.generator,
-        params=header.params,
-        seed=header.seed,
-        streams=header.streams,
-        notes=[*header.notes, f"{note}, of {header.hash[:16]}"],
-    )
+    return trace.with_columns(columns, [*header.notes, f"{note}, of {header.hash[:16]}"])

@@ -26,13 +26,9 @@ def shard(trace: Trace, workers: int) -> list[Trace]:
     columns, header = trace.columns(), trace.header
     worker = (np.cumsum(starts(columns)) - 1) % workers
     return [
-        Trace.from_columns(
+        trace.with_columns(
             {name: values[worker == index] for name, values in columns.items()},
-            generator=header.generator,
-            params=header.params,
-            seed=header.seed,
-            streams=header.streams,
-            notes=[*header.notes, f"shard {index + 1} of {workers} of {header.hash}"],
+            [*header.notes, f"shard {index + 1} of {workers} of {header.hash}"],
         )
         for index in range(min(workers, int(worker.max()) + 1))
     ]
@@ -51,16 +47,9 @@ def join(shards: Sequence[Trace]) -> Trace:
     """The trace that `shard` dealt out, in any order of shards; UserError when it is not whole."""
     if not shards:
         raise UserError("nothing to join; give the shards of a trace.")
-    header = shards[0].header
     parts = [part.columns() for part in shards]
-    whole = Trace.from_columns(
-        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
-        generator=header.generator,
-        params=header.params,
-        seed=header.seed,
-        streams=header.streams,
-        notes=header.notes[:-1],
-    )
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    whole = shards[0].with_columns(columns, shards[0].header.notes[:-1])
     wanted = {part.header.notes[-1].rpartition(" ")[2] for part in shards if part.header.notes}
     if wanted != {whole.header.hash}:
         raise UserError("these are not all shards of one trace; give every one of them, once.")

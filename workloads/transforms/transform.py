@@ -5,6 +5,7 @@ not. Each step adds a note to the header, with the hash of the trace that it was
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,31 +75,16 @@ def merge(traces: Sequence[Trace]) -> Trace:
     return combined(traces)
 
 
-def classify(
-    trace: Trace,
-    request_class: str,
-    *,
-    priority: int | None = None,
-    ttft_deadline_s: float | None = None,
-    tbt_deadline_s: float | None = None,
-) -> Trace:
-    """Every turn in one class, with its priority and deadlines as in `Turn`, in place of any it had.
-
-    UserError for a value that `Turn` cannot hold, and for calls in frames, whose deadline is the next frame.
-    """
+def classify(trace: Trace, request_class: str, **label: Any) -> Trace:
+    """Return the trace as `labelled` does, by its keywords. UserError for calls in frames, too, whose deadline is the
+    next frame."""
     if serves(trace) == "frames":
         raise UserError(
             "calls in frames have no request classes: each frame is due at its beat; label a trace of turns."
         )
     if not request_class:
         raise UserError("the class has no name; call it for example online or batch.")
-    return labelled(
-        trace,
-        request_class,
-        priority=priority,
-        ttft_deadline_s=ttft_deadline_s,
-        tbt_deadline_s=tbt_deadline_s,
-    )
+    return labelled(trace, request_class, **label)
 
 
 def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
