@@ -186,8 +186,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "gui",
             "phone agents: a screenshot in, an action out (AndroidLab, Nova)",
-            Deferred("workloads.generators.gui:GuiParams"),
-            Deferred("workloads.generators.gui:gui"),
+            Deferred("workloads.generators.gui_episodes:GuiParams"),
+            Deferred("workloads.generators.gui_episodes:gui"),
         ),
         Workload(
             "gui_episodes",

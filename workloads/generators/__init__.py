@@ -1,1 +1,1 @@
-"""Workloads that are made: arrivals, lengths and dialogues drawn from laws, one generator a file."""
+"""Workloads that are made: arrivals, lengths and dialogues drawn from laws."""
