@@ -295,11 +295,9 @@ class Library(Protocol[P]):
 
     def check(self, params: P, chosen: Mapping[str, Any], /) -> None:
         """Raise UserError for choices that cannot go together."""
-        ...
 
     def check_deployment(self, params: P, deployment: Deployment, /) -> None:
         """Raise UserError for a deployment that these choices cannot serve."""
-        ...
 
     def unused(self, params: P, chosen: Mapping[str, Any], /) -> Mapping[str, str]: ...
 

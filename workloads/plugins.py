@@ -9,7 +9,6 @@ from workloads.errors import UserError
 
 
 def entry_points(group: str) -> metadata.EntryPoints:
-    """Return the entry points of a group."""
     return _all().select(group=group)
 
 

@@ -197,7 +197,6 @@ class Trace:
 
     @cached_property
     def sessions(self) -> tuple[Session, ...]:
-        """The sessions in the order of their first arrivals."""
         return tuple(_sessions(self._columns))
 
     def each_session(self) -> Iterator[Session]:
@@ -205,7 +204,6 @@ class Trace:
         return _sessions(self._columns) if "sessions" not in self.__dict__ else iter(self.sessions)
 
     def __len__(self) -> int:
-        """Number of turns."""
         return len(self._columns["session"])
 
     def __eq__(self, other: object) -> bool:
@@ -354,7 +352,6 @@ def _arrow(values: np.ndarray, field: pa.Field) -> pa.Array:
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    """Return the empty values of a column."""
     return values == "" if values.dtype.kind == "U" else np.isnan(values)
 
 

@@ -21,7 +21,6 @@ class StepTime(Protocol):
 
     def add(self, request: RequestView, tokens: int) -> None:
         """Add the request's tokens."""
-        ...
 
 
 class Step:
@@ -68,7 +67,6 @@ class Step:
             self.time.add(request, tokens)
 
     def take_back(self, victim: RequestView) -> None:
-        """Free the victim's blocks and slot."""
         self.free += victim.blocks
         self.slots += victim.running
 

@@ -31,4 +31,3 @@ class Admission(Protocol):
 
     def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:
         """Take in a Step's end: its latency for each of its sessions, and the number of admitted sessions."""
-        ...

@@ -34,7 +34,6 @@ class SummedRows:
     far_context: int = 0
 
     def add(self, context: int, far: bool) -> None:
-        """Add a row."""
         self.requests += 1
         self.context += context
         if far:
@@ -42,7 +41,6 @@ class SummedRows:
             self.far_context += context
 
     def remove(self, context: int, far: bool) -> None:
-        """Remove a row."""
         self.requests -= 1
         self.context -= context
         if far:
@@ -81,7 +79,6 @@ class Device(Protocol):
 
         Past the last boundary, or without a step, nothing happens.
         """
-        ...
 
 
 class SummingDevice(Protocol):
@@ -107,8 +104,6 @@ class CallbackDevice(Protocol):
 
     def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
         """Begin a step of at least one row, as `Device.execute` runs it."""
-        ...
 
     def repeat(self, rows: Sequence[Row]) -> None:
         """Begin the same step again: the same requests, all of them decodes, each row one token further."""
-        ...

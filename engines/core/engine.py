@@ -145,7 +145,6 @@ class StageEngine:
         self.enqueue(Add(request))
 
     def abort(self, request: StageRequest) -> None:
-        """Cancel a request."""
         self.path.count_tokens(request.id)
         self.enqueue(Abort(request))
 
@@ -169,7 +168,6 @@ class StageEngine:
             self.wake()
 
     def forget(self, session: int) -> None:
-        """Close a session."""
         self.table.forget(session)
         if self.manager is not None:
             self.wake()
@@ -219,7 +217,6 @@ class StageEngine:
         return plan
 
     async def _step(self, plan: Plan) -> bool:
-        """Schedule a step, execute it, and update the scheduler. Returns the result of `finish_step`."""
         step = self.schedule_step(plan)
         if step.begin_s > step.start_s:
             await asyncio.sleep(step.begin_s - step.start_s)
@@ -298,7 +295,6 @@ class StageEngine:
         return produced
 
     def record_preempted(self, request_ids: Iterable[str], now: float) -> None:
-        """Log the requests that a step preempted."""
         for request_id in request_ids:
             request = self.requests[request_id]
             if not request.speculative:

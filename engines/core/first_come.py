@@ -66,7 +66,6 @@ def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
 
 
 def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bool:
-    """Return True if tokens and blocks are enough for all running requests."""
     new = sum([request.tokens - request.computed for request in running])
     return new <= view.token_budget and new // view.block_size + len(running) <= view.free_blocks
 
@@ -74,7 +73,6 @@ def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bo
 def _planned(
     running: Sequence[RequestView], waiting: Sequence[RequestView], plan: Plan
 ) -> tuple[Sequence[RequestView], Iterable[RequestView]]:
-    """Return running and waiting requests in the order of the plan, without held ones."""
     mine = {request.id: request for request in running if request.id not in plan.held}
     theirs = {request.id: request for request in waiting if request.id not in plan.held}
     order = plan.order

@@ -50,7 +50,6 @@ class HostKv:
         return any(id not in held and id not in loading for id in requests)
 
     def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
-        """Start the step's loads; returns when its work can begin (s)."""
         begin_s, loading = self.transfers.begin(self.scheduler, scheduled, now)
         for request_id in self.scheduler.deferred:
             request = requests.get(request_id)
@@ -62,7 +61,6 @@ class HostKv:
         return begin_s
 
     def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
-        """Start the step's stores at its end; returns all that has arrived by `now`, for vLLM's scheduler."""
         if scheduled is not None:
             self.transfers.end(scheduled, withdrawn, self.scheduler.requests)
         return self.transfers.finished(now)
@@ -97,7 +95,6 @@ class HostKv:
         self.manager.turn_started(request.session, now)
 
     def forget(self, request_id: str) -> None:
-        """Forget an aborted request."""
         self._waits.pop(request_id, None)
         self._waited.discard(request_id)
 

@@ -37,7 +37,6 @@ class Lockstep:
             engine.path.attach(engine, in_lockstep=True)
 
     async def serve(self) -> None:
-        """Run for ever; the owner of the task cancels it at the end of the run."""
         while True:
             plans = [engine.poll_and_plan() for engine in self.engines]
             steps = [

@@ -25,7 +25,6 @@ class Output(Protocol):
         self, produced: Iterable[Produced | BatchTokens], requests: dict[str, StageRequest], now: float
     ) -> None:
         """Pass on the tokens of a step that ended at `now`; finished requests leave `requests`."""
-        ...
 
     def parked(self, requests: Mapping[str, StageRequest]) -> frozenset[str]:
         """Return running requests whose next input has not come: they keep KV and slot and wait."""

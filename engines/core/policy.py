@@ -104,7 +104,6 @@ class ProfiledPolicy(Protocol):
     def profile(self, measure: Callable[[Shape], float], token_budget: int) -> None:
         """Measure steps. `measure` runs a step of this shape and returns its seconds; `token_budget`: most tokens of a
         step."""
-        ...
 
 
 @runtime_checkable

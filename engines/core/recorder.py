@@ -16,15 +16,12 @@ class Recorder(Protocol):
         self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
     ) -> None:
         """Log one event at `t` s. `harness.events.log` lists the kinds and the meaning of `value`."""
-        ...
 
     def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
         """Log the same event of several turns, in their order. `who`: session and turn of each."""
-        ...
 
     def divide(self) -> None:
         """Declare, before the first step, that steps have shares of a GPU's SMs."""
-        ...
 
     def step(self, t_s: float, dt_s: float, stage: str, *counts: int, sms: float = math.nan) -> None:
         """Log one engine step, from the call of `schedule` at `t_s` to its output `dt_s` later.
@@ -32,7 +29,6 @@ class Recorder(Protocol):
         `counts`: replica, requests, tokens, prefill tokens, running, waiting, held, KV blocks used, KV blocks,
         preempted. `sms`: SMs of the step, where they are divided.
         """
-        ...
 
 
 class StepLog:

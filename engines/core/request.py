@@ -69,7 +69,6 @@ class StageRequest:
         return (self.first_token_id + self.produced) % vocab
 
     def arrived(self, now: float) -> None:
-        """Note its arrival at its stage at `now`."""
         self.arrive_s = now
 
     def delivered(self, now: float) -> None:

@@ -42,7 +42,6 @@ class RequestTable:
         self._now = asyncio.get_running_loop().time
 
     def add(self, request: StageRequest) -> None:
-        """Take in a request."""
         self.requests[request.id] = request
         if self.manager is not None and not request.speculative:
             self.manager.turn_arrived(request.session, self._now())
@@ -50,7 +49,6 @@ class RequestTable:
             self.add_to_vllm(request)
 
     def add_to_vllm(self, request: StageRequest) -> None:
-        """Hand a request to vLLM's scheduler."""
         scheduler, session = self.scheduler, request.session
         hashes, hash_blocks = (), None
         if self._caching:
@@ -104,7 +102,6 @@ class RequestTable:
         self.truncated_blocks += self.scheduler.truncate(session, tokens)
 
     def forget(self, session: int) -> None:
-        """Forget a session that will not return."""
         self.scheduler.forget(session)
         if self.manager is not None:
             self.manager.forget(session)

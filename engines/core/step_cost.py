@@ -30,7 +30,6 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], summed: SummedRows = NO_ROWS) -> "StepWork":
-        """Return the work of a step's rows."""
         prompt, context = 0, summed.context
         for row in rows:
             tokens = row.tokens
@@ -50,7 +49,6 @@ class StepWork(NamedTuple):
         return cls(count, prompt, context)
 
     def plus(self, new: int, context: int) -> "StepWork":
-        """Return the work with one request more."""
         return StepWork(self.requests + 1, self.prompt + (new if new > 1 else 0), self.context + context)
 
 

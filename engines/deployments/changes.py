@@ -193,7 +193,6 @@ def _scaled_stage(stage: Stage, factors: Mapping[str, float]) -> Stage:
 
 
 def _scaled(facts: Facts, factors: Mapping[str, float]) -> Facts:
-    """Return `facts` with the fields in `factors` multiplied."""
     changed: dict[str, Any] = {}
     for field in fields(facts):
         value = getattr(facts, field.name)
@@ -275,6 +274,5 @@ def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
 
 
 def _resident_bytes(stage: Stage) -> int:
-    """Return the bytes of one replica's weights that stay on its GPUs."""
     dies = len(stage.roles[stage.role]) if stage.role and stage.extension(InLockstep) else 1
     return stage.decoder.resident_bytes(slots_of(stage), dies)

@@ -44,14 +44,12 @@ class AudioEncoder:
 
     @property
     def longest_tokens(self) -> int:
-        """Tokens of one sound at most."""
         return self._processor.longest_tokens
 
     async def encode(self, turn: Turn) -> Encoded:
         return await self._loop.run_in_executor(self._thread, self._process, turn)
 
     def read(self, text: str) -> list[int]:
-        """Return the token ids of a text, special tokens by their names."""
         return self._processor.read(text)
 
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:

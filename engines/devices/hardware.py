@@ -77,7 +77,6 @@ def hardware_facts() -> dict[str, Any]:
 
 @cache
 def gpu_names() -> list[str]:
-    """Return the names of all accelerators of `hardware.yaml`."""
     return list(hardware_facts()["gpus"])
 
 

@@ -76,7 +76,7 @@ class CopyAtOnce:
 
 
 class RealStage:
-    """One stage replica on a real device; `thread` is the device's."""
+    """Implements `engines.core.device.Device` for one stage replica on a real device; `thread` is the device's."""
 
     modelled = False
 
@@ -87,10 +87,8 @@ class RealStage:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """Implements `engines.core.device.Device`."""
         self.executor.interruption.begin()
         return in_order(rows, await self._thread.call(self.executor.run, scheduled))
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """Implements `engines.core.device.Device`."""
         self.executor.interruption.ask(request_ids)

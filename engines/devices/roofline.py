@@ -189,7 +189,6 @@ class Roofline:
         return 1.0 - self._expert_miss**tokens
 
     def layer_s(self, work: Work) -> float:
-        """Return the seconds of one layer."""
         tokens = work.tokens
         weights, kv, flops, attention, shared_s = self._layer(work)
         if self._sms and tokens:
@@ -239,7 +238,6 @@ class Roofline:
         return SharedStep(_real(before), _real(layer), decoder.layers, _real(after))
 
     def _tiled(self, tokens: int) -> tuple[int, float]:
-        """Return `tiled` for the widest product of a layer."""
         return tiled(tokens, self.decoder.ffn or self.decoder.expert_ffn, self._sms)
 
     def _part(

@@ -45,7 +45,6 @@ class Part:
     blocks: int = 0
 
     def times(self, count: int) -> Part:
-        """Return the part `count` times."""
         return Part(self.compute_s * count, self.memory_s * count, self.fixed_s * count, self.blocks)
 
 

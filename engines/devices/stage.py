@@ -24,8 +24,6 @@ EVERY_LAYER = Safepoints()
 
 @dataclass(slots=True)
 class _Step:
-    """The step under way."""
-
     execution: Execution | SharedExecution
     rows: Sequence[Row]
     requests: Mapping[str, StageRequest]
@@ -43,7 +41,7 @@ class _Called:
 
 
 class VirtualStage:
-    """Runs steps of `decoder` on `gpu`.
+    """Runs steps of `decoder` on `gpu`: a `Device` and a `CallbackDevice` of `engines.core.device`.
 
     `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1. `step_time`:
     measured and fitted step times, which replace the roofline. `reach`: tokens of its context that a token sees at most
@@ -112,12 +110,10 @@ class VirtualStage:
         return isinstance(self.gpu.compute, ComputeQueue)
 
     def start(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], ended: Ended) -> None:
-        """Implements `engines.core.device.CallbackDevice`."""
         self._called = _Called(rows, requests, ended, self.work(rows, requests))
         self._begin(self._called.work, rows, requests, ended=self._call)
 
     def repeat(self, rows: Sequence[Row]) -> None:
-        """Implements `engines.core.device.CallbackDevice`."""
         called = self._called
         assert called is not None
         called.rows = rows
@@ -163,7 +159,6 @@ class VirtualStage:
         return sampled
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """Implements `engines.core.device.Device`."""
         step = self._step
         if step is None:
             return

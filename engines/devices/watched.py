@@ -74,7 +74,7 @@ class Rhythm:
 
 
 class WatchedDevice:
-    """A device that keeps the steps of `device`. Times in s on the loop's clock.
+    """A `Device` (`engines.core.device`) that keeps the steps of `device`. Times in s on the loop's clock.
 
     `steps`: (begin, end, rows) of each step with rows, from hand-over to the return of the tokens. `canaries`: (begin,
     end, seconds of the kernel itself).
@@ -105,7 +105,6 @@ class WatchedDevice:
         return sampled
 
     def interrupt(self, request_ids: frozenset[str]) -> None:
-        """Implements `engines.core.device.Device`."""
         self.device.interrupt(request_ids)
 
 
@@ -114,7 +113,7 @@ Seconds = Callable[[Sequence[Row], float], float]
 
 
 class ChargedDevice:
-    """A virtual device with given step times: logged ones, a fitted model's, or both.
+    """A virtual `Device` with given step times: logged ones, a fitted model's, or both.
 
     It sleeps for `seconds(rows, now)` and makes up tokens below `vocab`.
 
@@ -136,7 +135,6 @@ class ChargedDevice:
     async def execute(
         self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest]
     ) -> list[list[int] | None]:
-        """Implements `engines.core.device.Device`."""
         if not rows:
             return []
         now = self._loop.time()

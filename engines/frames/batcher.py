@@ -109,7 +109,6 @@ class FrameBatcher:
         gateway.returned(number, latencies)
 
     def close(self, session: Call) -> None:
-        """Close a session whose client has gone."""
         session.gone = True
         del self.sessions[session.id]
         if session.request is not None:
@@ -132,7 +131,6 @@ class FrameBatcher:
         return draws.tolist()
 
     def _feed(self, session: Call, frames: Sequence[Frame], dispatched_s: float) -> None:
-        """Hand frames of the session to the engine."""
         for frame in frames:
             chunk, turn = self.gateway.chunk(session, frame), frame.turn
             assert session.request is not None

@@ -16,12 +16,10 @@ class Listener(Protocol):
 
     def rejected(self) -> None:
         """Take the rejection: the server is overloaded, and asking again does not help."""
-        ...
 
     def frame(self, frame: int, tokens: int) -> None:
         """Take the tokens that a batch returned. `frame`: the newest frame that the batch fed. `tokens` 0: an empty
         frame."""
-        ...
 
     def failed(self, reason: str) -> None: ...
 

@@ -154,7 +154,6 @@ class TickGateway:
         return sum(len(batcher.sessions) for batcher in self.batchers)
 
     def counters(self) -> Counter[str]:
-        """Return the counters of the gateway and of its admission."""
         counters = Counter(self.counted)
         counters["max_len_hits"] = sum(batcher.engine.max_len_hits for batcher in self.batchers)
         counters["streaming_queue_peak"] = max(batcher.engine.longest_queue for batcher in self.batchers)
@@ -196,12 +195,10 @@ class TickGateway:
         self._batches.add(self._loop.create_task(batcher.run(number, fed), name=f"batch {number}"))
 
     def gave(self, session: Call, tokens: int) -> None:
-        """Note that `tokens` tokens were returned to a session."""
         if self._listeners is not None:
             self._listeners.returned(session.id, tokens)
 
     def returned(self, number: int, latencies: Sequence[FrameLatency]) -> None:
-        """Note that a batch has ended."""
         if self.admission is not None:
             self.admission.tick(latencies, self.admitted)
             self.recorder.event(self._loop.time(), "cap", -1, number, value=self.admission.cap)
@@ -234,16 +231,13 @@ class TickGateway:
         return list(session.recent) if self._outlived(session) else []
 
     def _outlived(self, session: Call) -> bool:
-        """Return True if the session's request has grown to the horizon at which it is replaced."""
         recycle_at = self.params.recycle_at
         return recycle_at is not None and session.request is not None and session.length >= recycle_at
 
     def _sound_tokens(self, turn: Turn) -> int:
-        """Return the tokens of a frame's audio."""
         return max(min(1, self._audio_tokens), round(self._audio_tokens * density(turn)))
 
     def _around(self, session: Call, turn: Turn) -> tuple[list[int], list[int]]:
-        """Return the token ids before and after a frame's audio."""
         if self._text is not None:
             return self._text.later if session.fed_chunks else self._text.first
         return [], template_ids(round(self.params.template_tokens * density(turn)), self._vocab)
@@ -274,5 +268,4 @@ class TickGateway:
         return None if batcher is None else batcher.sessions.get(session)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the tasks that run for ever while the gateway serves."""
         return [self.serve(), self.encode()] if self.audio_encoder is not None else [self.serve()]

@@ -26,7 +26,6 @@ class Calls:
     build = Deferred("engines.frames.build_frames:build")
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
-        """Raise UserError for choices that cannot go together."""
         if params.sinks and params.window is None:
             raise UserError(
                 f"sinks={params.sinks} stay in front of a window, and there is none; set window too."

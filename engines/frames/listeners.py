@@ -36,7 +36,6 @@ class CallListeners:
             self.monitor.playback_ack(session, Ack(now, 0, played_s, played_s < view.audio_sent_s))
 
     def returned(self, session: int, tokens: int) -> None:
-        """Note tokens that were returned to the call."""
         if tokens:
             self._returned[session] += tokens
             now = self._loop.time()

@@ -135,7 +135,6 @@ class SessionEngine:
         self._loop = asyncio.get_running_loop()
 
     def on_answer(self, answered: Callable[[], None]) -> None:
-        """Call `answered` after each step with tokens."""
         self.output.answered = answered
 
     def append(self, request: SessionRequest, chunk: Chunk) -> None:

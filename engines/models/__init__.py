@@ -49,12 +49,10 @@ class VisionEncoder:
 
     @property
     def layer_params(self) -> int:
-        """Parameters of one layer."""
         return (4 * self.hidden + (3 if self.gated else 2) * self.ffn) * self.hidden
 
     @property
     def layer_bytes(self) -> int:
-        """Bytes of one layer's weights."""
         return self.layer_params * self.dtype_bytes
 
     def weight_bytes(self, slots: int | None = None) -> int:
@@ -137,7 +135,6 @@ class Decoder:
 
     @property
     def layer_dtype_bytes(self) -> int:
-        """Bytes of one number of the layers' weights."""
         return self.weight_dtype_bytes or self.dtype_bytes
 
     @property
@@ -229,7 +226,6 @@ class Model:
     max_model_len: int = 0
 
     def whole_tokens(self, seconds: float) -> int:
-        """Return the whole tokens of `seconds` seconds of speech."""
         return int(seconds * self.input_tokens_per_s + 1e-9)
 
 
@@ -318,7 +314,6 @@ def model_of(published_name: str) -> Model | None:
 
 @cache
 def _names() -> dict[str, str]:
-    """Return published names in small letters, and the names of our files."""
     return {
         published.lower(): name
         for name, path in yaml_files("models").items()

@@ -114,7 +114,6 @@ def read_config(path: str | Path, name: str | None = None) -> Published:
 
 
 def as_yaml(model: Published) -> str:
-    """Return the model's file."""
     tag = f"[config] {model.kind}"
     lines = [
         f"# {model.name}, text in and text out: a pipeline of one stage. Made by `rehearse model` of its config.json.",

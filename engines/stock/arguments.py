@@ -80,7 +80,6 @@ class StockParams(BaseModel):
 
     @property
     def limits(self) -> Stage:
-        """Return the served stage."""
         return self.served.stages[self.stage or self.served.entry]
 
     @property

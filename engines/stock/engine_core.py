@@ -90,7 +90,6 @@ def resting(step: Step) -> Step:
 
 
 def external_id(request: Request) -> str:
-    """The client's id of a request."""
     return without_suffix(request.request_id)
 
 
@@ -108,7 +107,6 @@ def _take_signal(engine: EngineCoreProc, values: Any) -> dict[str, Any]:
 
 
 def _state(engine: EngineCoreProc) -> dict[str, Any]:
-    """Utility call: return the scheduler's state."""
     return _scheduler(engine).state()
 
 

@@ -134,7 +134,6 @@ class ModelledExecutor(Executor):
         return done if non_block else done.result()
 
     def _run(self, work: Work, result: ModelRunnerOutput, submitted_s: float) -> ModelRunnerOutput:
-        """Sleep until the step ends."""
         if work.requests:
             end_s = self._ends_s(submitted_s, self._roofline.step(work).total_s)
             time.sleep(max(0.0, end_s - time.monotonic()))
@@ -146,7 +145,6 @@ class ModelledExecutor(Executor):
         return self._free_at_s
 
     def _work(self, rows: list[Row]) -> Work:
-        """Return the step's work."""
         return Work.of(rows)
 
     def _rows(self, output: SchedulerOutput) -> tuple[list[Row], ModelRunnerOutput]:

@@ -73,15 +73,12 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         super().add_request(request)
 
     def session_of(self, request: Request) -> str:
-        """Return the name of a request's session."""
         return session_name(request)
 
     def requests_of(self, session: str) -> list[Request]:
-        """Return the session's requests in this engine."""
         return [request for id, request in self.requests.items() if self._ready[id][1] == session]
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        """Schedule one round under the policy's plan."""
         now, plan = self.clock(), Plan()
         self.rounds += 1
         if self.planner is None:
@@ -168,7 +165,6 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return replace(plan, order=order, held=plan.held.difference(freed))
 
     def take_signal(self, signal: Signal) -> list[Request]:
-        """Implements `LiveScheduler`."""
         now, session = self.clock(), signal.session
         if signal.verb == "playback_done":
             self.signals.spoken(session, self._replied.pop(session, 0), now)
@@ -181,7 +177,6 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         return self.finish_requests(theirs, RequestStatus.FINISHED_ABORTED)
 
     def state(self) -> dict[str, Any]:
-        """Implements `LiveScheduler`."""
         return {
             "requests": len(self.requests),
             "sessions": len(self.signals.monitor.sessions),
@@ -192,7 +187,6 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         }
 
     def rest_s(self) -> float:
-        """Implements `LiveScheduler`."""
         if self._rest_until_s is None:
             return 0.0
         return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)

@@ -32,7 +32,6 @@ def under(engine: str, plug_in: type[Any]) -> type[Any]:
 
 
 def pytest_configure() -> None:
-    """Put the schedulers in place."""
     name = os.environ[VARIABLE]
     if name == "stage":
         sync, asynchronous = StageScheduler, AsyncStageScheduler

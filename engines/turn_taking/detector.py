@@ -32,7 +32,6 @@ class TurnDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all speech."""
         self.in_turn = False
         self._told = self._has_floor = False
         self._spoken_s = 0.0  # in this turn, before the present speech
@@ -90,6 +89,5 @@ class TurnDetector:
 
     @property
     def _missing_s(self) -> float:
-        """Return the seconds of speech that the gate still wants."""
         assert self.gate is not None
         return self.gate.after_s - self._spoken_s

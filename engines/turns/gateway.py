@@ -137,7 +137,6 @@ class Gateway:
         self._publish_view(session)
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
-        """Return the session's history, and the history with the first tokens of the user's unfinished `turn`."""
         history = self._sessions[turn.session].history
         return history, history + self._said(turn, "user", tokens)
 
@@ -240,11 +239,9 @@ class Gateway:
         return counters | ({"sounds_heard": self.sounds_heard} if self.audio_encoder is not None else {})
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the tasks that run for ever while the gateway serves."""
         return [self.encode()] if self.audio_encoder is not None else []
 
     def view(self, request: ReplyRequest, now: float) -> SpeechView:
-        """Return a request as policies see it: the server's knowledge of its reply and its listener."""
         seen = request.seen
         if seen is not None and self.monitor.is_current(seen.session, now):
             seen.due_s = request.due_s

@@ -75,7 +75,6 @@ class Speaking:
     build = Deferred("engines.turns.build_turns:build")
 
     def check(self, params: SpeakingParams, chosen: Mapping[str, Any]) -> None:
-        """Raise UserError for choices that cannot go together."""
         if (params.prefill is None) != (params.decode is None):
             given, missing = (
                 (f"prefill={params.prefill}", "decode")

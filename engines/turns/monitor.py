@@ -219,7 +219,6 @@ class Monitor:
         view.playing = view.audio_complete = False
 
     def audio_sent(self, session: int, epoch: int, audio_s: float, now: float) -> None:
-        """Note that `audio_s` seconds of audio were sent to the client."""
         view = self.view(session, now)
         if epoch != view.epoch:
             return

@@ -130,7 +130,6 @@ class Pipeline:
         return None if home is None else self.engines["talker"][home]
 
     def forget(self, session: int) -> None:
-        """Close the session."""
         engines = self._visited.pop(session, set())
         engines |= {each for each in (self.entry(session), self.talker(session)) if each is not None}
         for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
@@ -225,7 +224,6 @@ class Pipeline:
             talker.wake()
 
     def _whole(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
-        """Return the talker's one request, which starts on the first text."""
         if text_before:
             return []
         tokens = reply.frames_total + self._lag
@@ -349,7 +347,6 @@ class Pipeline:
         self._spoken(vocoder, request.reply, request.new_frames)
 
     def _spoken(self, source: StageEngine, reply: Reply, frames: int) -> None:
-        """Send `frames` frames of audio."""
         self.orchestrator.pass_on(source, self._audio_passed, reply, frames)
 
     def _text_passed(self, reply: Reply) -> None:

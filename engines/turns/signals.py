@@ -65,12 +65,10 @@ class Signals:
         return self._numbers.get(session, -1)
 
     def view(self, session: str, now: float) -> SessionView:
-        """Return the view of the session at `now` (s)."""
         number = self._numbers.get(session)
         return self._unreported if number is None else self.monitor.view(number, now)
 
     def take(self, signal: Signal, now: float) -> None:
-        """Take in one report."""
         if signal.verb == "close":
             number = self._numbers.pop(signal.session, None)
             if number is not None:

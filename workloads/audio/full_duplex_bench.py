@@ -60,7 +60,6 @@ def full_duplex_bench(params: AnnotatedParams, seed: int) -> Trace:
 
 
 def _sample(folder: Path, recording: Recording) -> tuple[str, list[HeardTurn]]:
-    """Return the name of a sample's task, and the turns in it."""
     speech = speech_of(recording)
     if not speech:
         raise UserError(f"{recording.path} holds no speech that a detector finds; remove the folder.")

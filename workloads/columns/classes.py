@@ -56,7 +56,6 @@ class RequestClass:
 
     @property
     def slo(self) -> Slo:
-        """Return the service promised to the request."""
         return Slo(self.request_class, self.priority or 0, self.ttft_deadline_s, self.tbt_deadline_s)
 
 

@@ -50,12 +50,10 @@ class LengthModel:
     source: str
 
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """n lengths in tokens, int64, shape (n,)."""
         raw = self.median * np.exp(self.sigma * rng.standard_normal(n))
         return np.rint(np.clip(raw, self.low, self.high)).astype(np.int64)
 
     def quantile(self, u: np.ndarray) -> np.ndarray:
-        """The lengths (float) below which shares u in (0, 1) of all lie."""
         return np.clip(self.median * np.exp(self.sigma * ndtri(u)), self.low, self.high)
 
     @classmethod
@@ -100,11 +98,9 @@ class QuantileTable:
         return float(self.quantile(np.array(0.5)))
 
     def quantile(self, u: np.ndarray) -> np.ndarray:
-        """The lengths (float) below which shares u in (0, 1) of all lie."""
         return np.exp(np.interp(u, self.shares, np.log(self.values)))
 
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """n lengths in tokens, int64, shape (n,)."""
         return np.maximum(np.rint(self.quantile(rng.random(n))), 1).astype(np.int64)
 
     def adjusted(self, median: float | None, sigma: float | None, high: int | None) -> Lengths:
@@ -141,7 +137,6 @@ class Part:
         return self.law.quantile(self.low + (self.high - self.low) * u)
 
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """n lengths in tokens, int64, shape (n,)."""
         return np.maximum(np.rint(self.quantile(rng.random(n))), 1).astype(np.int64)
 
     def adjusted(self, median: float | None, sigma: float | None, high: int | None) -> Lengths:

@@ -54,7 +54,6 @@ class Dataset(BaseModel):
 
 @cache
 def datasets() -> dict[str, Dataset]:
-    """The data sets by name, from hub.yaml."""
     from workloads.files.yaml_file import shipped_yaml
 
     listed = shipped_yaml(Path(__file__).with_name("hub.yaml"))

@@ -42,7 +42,6 @@ class Rows(BaseModel):
 
     @property
     def path(self) -> Path:
-        """The data file itself."""
         return Path(self.inside or self.file)
 
     @property
@@ -102,6 +101,5 @@ def _labelled(label: Path) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content in hexadecimal digits."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -38,8 +38,6 @@ def _check(path: Path, unpacked: int, free: int) -> None:
 
 
 class _Counted(io.RawIOBase):
-    """Unpacks a file, and counts."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._file, self._read = path, gzip.GzipFile(path, "rb"), 0
 

@@ -33,7 +33,6 @@ class Record:
         return float(value)
 
     def tokens(self, name: str, default: int | None = None) -> int:
-        """A number of tokens."""
         value = self.number(name, default)
         if value != int(value) or value > MAX_TOKENS:
             self.refuse(name, f"a whole number of tokens up to {MAX_TOKENS:,}")

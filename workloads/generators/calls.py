@@ -136,7 +136,6 @@ def calls(params: CallParams, seed: int) -> Trace:
 
 
 def streams(params: CallParams, seed: int, rate: int = SOUND_RATE) -> list[Stream]:
-    """The sound of each session."""
     return _streams(params, seed, _material(params)[0], rate)
 
 
@@ -145,7 +144,6 @@ def _streams(params: CallParams, seed: int, clips: Sequence[Clip], rate: int = S
 
 
 def _frames(params: CallParams, starts: np.ndarray, ends_s: np.ndarray) -> np.ndarray:
-    """Return the number of whole frames of each session before its point ends."""
     lasts_s = np.minimum(ends_s - starts, params.stay_s or np.inf)
     frames = np.floor(np.round(lasts_s / params.frame_s, 6)).astype(np.int64)
     if frames.min() < 1:
@@ -158,7 +156,6 @@ def _frames(params: CallParams, starts: np.ndarray, ends_s: np.ndarray) -> np.nd
 
 
 def _material(params: CallParams) -> tuple[list[Clip], list[str]]:
-    """Return the clips that are played, and notes about them for a reader."""
     if params.path is None:
         return list(synth.synthetic_clips()), [synth.NOTE]
     library = Library.scan(params.path, params.skip_bad)

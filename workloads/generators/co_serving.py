@@ -213,6 +213,5 @@ def _enough(params: CoServingParams, backlog: int, users_s: float, seed: int) ->
 
 
 def _cut(columns: Columns, params: CoServingParams) -> Columns:
-    """Cut inputs and outputs to the limits of `params`."""
     most = {"input_tokens": params.max_input_tokens, "output_tokens": params.max_output_tokens}
     return columns | {name: np.minimum(columns[name], tokens) for name, tokens in most.items()}

@@ -25,7 +25,6 @@ class DialogueParams(WorkloadParams):
 
     @property
     def replies(self) -> lengths.LengthModel:
-        """Lengths of the replies."""
         return lengths.SPOKEN_REPLY.adjusted(self.reply_tokens, self.reply_sigma, self.max_reply_tokens)
 
 

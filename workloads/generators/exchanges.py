@@ -64,11 +64,9 @@ class ExchangeParams(ReplyParams):
     )
 
     def prompts(self) -> Lengths:
-        """The law of prompts."""
         return self._prompt_law().adjusted(self.prompt_tokens, self.prompt_sigma, self.max_prompt_tokens)
 
     def replies(self) -> Lengths:
-        """The law of replies."""
         return self._reply_law().adjusted(self.reply_tokens, self.reply_sigma, self.max_reply_tokens)
 
     def _prompt_law(self) -> Lengths:
@@ -84,7 +82,6 @@ class ExchangeParams(ReplyParams):
             raise ValueError(f"{source}={getattr(self, source)} replaces {given[0]}; leave one of them out")
 
     def drawn(self, streams: Streams, n: int) -> Content:
-        """n exchanges drawn from the laws."""
         prompts, replies = self.prompts(), self.replies()
         return Content(
             prompts.sample(streams("prompts"), n),

@@ -265,7 +265,6 @@ Turn = tuple[int, int]
 
 
 def _depends(job: Job, chains: Sequence[Chain]) -> dict[Turn, list[Turn]]:
-    """The turns that each depends on."""
     of_agent: dict[int, list[tuple[float, float, Turn]]] = {place: [] for place in range(len(job.agents))}
     for place, chain in enumerate(chains):
         of_agent[chain.agent] += [(s.begin_s, s.end_s, (place, turn)) for turn, s in enumerate(chain.steps)]

@@ -36,7 +36,6 @@ class Log:
     time_s: Sequence[float]
 
     def end(self, row: int) -> int | None:
-        """The last full block of a request."""
         return self.blocks[row][self.full[row] - 1] if self.full[row] else None
 
     def has_room(self, row: int, later: int) -> bool:
@@ -46,7 +45,6 @@ class Log:
 
     @cached_property
     def order(self) -> list[int]:
-        """The requests in the order of time."""
         return np.argsort(np.asarray(self.time_s), kind="stable").tolist()
 
     @cached_property

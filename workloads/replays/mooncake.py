@@ -153,7 +153,6 @@ def _conversations(
     rule: Rule,
     notes: list[str],
 ) -> np.ndarray:
-    """Name of the conversation of each request."""
     full = [min(tokens // block, len(ids)) for tokens, ids in zip(inputs.tolist(), blocks, strict=True)]
     found = follow(Log(blocks, full, inputs.tolist(), outputs.tolist(), time_s.tolist()), rule)
     notes.append(

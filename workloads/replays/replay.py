@@ -181,7 +181,6 @@ def split_history(rows: Rows, notes: list[str]) -> Rows:
 
 
 def _window(rows: Rows, params: ReplayParams, notes: list[str]) -> Rows:
-    """The part of the record that the parameters choose."""
     time_s = rows.time_s - rows.time_s[0]
     length_s = np.inf if params.duration_s is None else params.duration_s
     start_s = params.start_s

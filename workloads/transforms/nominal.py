@@ -36,7 +36,6 @@ class Timeline:
 
 
 def nominal(trace: Trace) -> Timeline:
-    """The nominal timeline of a trace."""
     columns = trace.columns()
     turn, arrival = columns["turn"], columns["arrival_s"]
     speech, reply = (np.nan_to_num(columns[name]) for name in ("audio_s", "reply_audio_s"))

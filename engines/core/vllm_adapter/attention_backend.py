@@ -130,7 +130,6 @@ class _Impl(AttentionImpl):
         kv_cache: torch.Tensor,
         slot_mapping: torch.Tensor,
     ) -> None:
-        """Keep K and V of a step's tokens."""
         store(key, value, kv_cache, slot_mapping)
 
 
@@ -171,7 +170,6 @@ class KernelImpl(_Impl):
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Do the same as `GatherImpl.forward`."""
         from engines.core.vllm_adapter.attention.triton_kernel import paged_attention
 
         if attn_metadata is not None:

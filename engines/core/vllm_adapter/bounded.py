@@ -107,11 +107,9 @@ class SinkWindowManager(SlidingWindowManager):
             blocks[place] = block
 
     def _pinned(self, hit: Sequence[KVCacheBlock], computed_tokens: int) -> Sequence[KVCacheBlock]:
-        """Return the sinks of a hit in front of the window that begins behind `computed_tokens`."""
         return hit[: self._sinks_behind(computed_tokens)]
 
     def _sinks_behind(self, computed_tokens: int) -> int:
-        """Return the number of sink blocks that the window has left behind."""
         return min(self.sink_blocks, self.get_num_skipped_tokens(computed_tokens) // self.block_size)
 
     @classmethod

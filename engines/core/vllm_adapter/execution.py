@@ -156,7 +156,6 @@ class ModelExecutor:
         self.run(self.scheduler.schedule())
 
     def close(self) -> None:
-        """Shut the worker down and drop the model."""
         self._core.shutdown()
         del self._core, self.runner, self.interruption
         gc.collect()

@@ -42,7 +42,6 @@ class NextUseQueue(FreeKVCacheBlockQueue):
 
     @property
     def empty_blocks(self) -> int:
-        """Free blocks without content."""
         return self.num_free_blocks - len(self._cached)
 
     def popleft(self) -> KVCacheBlock:

@@ -44,7 +44,6 @@ def _key_after(key: int, tokens: tuple[int, ...]) -> int:
 
 @cache
 def block_hasher(block_size: int, short_keys: bool = False) -> Callable[[Request], Any]:
-    """Return vLLM's hasher of a request's full blocks."""
     return get_request_block_hasher(block_size, hash_function(short_keys))
 
 

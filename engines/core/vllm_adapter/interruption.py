@@ -145,7 +145,6 @@ class Interruption:
 
 
 def _decoder(model: torch.nn.Module) -> Any:
-    """Return the module that owns the decoder layers and the final norm."""
     for module in model.modules():
         if hasattr(module, "layers") and hasattr(module, "norm") and hasattr(module, "embed_tokens"):
             return module

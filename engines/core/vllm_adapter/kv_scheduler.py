@@ -34,7 +34,6 @@ class KvScheduler(SchedulerNames, Scheduler):
 
     @property
     def host_blocks(self) -> int:
-        """KV blocks that the host memory holds."""
         return self.offloading.manager._num_chunks if self.offloads else 0
 
     @property

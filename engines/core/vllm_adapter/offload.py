@@ -89,7 +89,6 @@ class Loading(Protocol):
     @property
     def offloading(self) -> Any:
         """The scheduler's half of vLLM's offload connector."""
-        ...
 
 
 class HostTransfers:

@@ -38,11 +38,9 @@ class Bypass(Protocol):
 
     def sync_to_vllm(self, request_ids: Iterable[str]) -> None:
         """Give vLLM all tokens and counts of these requests."""
-        ...
 
     def cache_full_blocks(self) -> None:
         """Let vLLM know of all full blocks. The requests go on bypassing it."""
-        ...
 
 
 class StageScheduler(KvScheduler):
@@ -254,7 +252,6 @@ class StageScheduler(KvScheduler):
         )
 
     def blocks_held(self, request_id: str) -> int:
-        """Return the KV blocks that a request holds now."""
         blocks = self._blocks(request_id)
         return len(blocks) - _behind_window(blocks) if self.windowed else len(blocks)
 
@@ -313,7 +310,6 @@ class StageScheduler(KvScheduler):
         return sum(self._request_remaining_blocks(self.requests[id]) for id in request_ids)
 
     def waiting_requests(self) -> list[Request]:
-        """Return waiting requests in stock vLLM's order."""
         return [*self.kv_holding_waiting, *self.waiting]
 
     def remember(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> Sequence[Any]:
@@ -341,7 +337,6 @@ class StageScheduler(KvScheduler):
         return [maybe_convert_block_hash(each) for each in hashes]
 
     def forget(self, session: int) -> None:
-        """Forget a session that will not return."""
         self.histories.forget(session)
         self._latest.pop(session, None)
 

@@ -110,7 +110,6 @@ class SimpleDecodes:
 
     @property
     def may_store(self) -> bool:
-        """Return True if `store` can be called."""
         return self._only_caches and self.scheduler.offloads
 
     def store(self, requests: Sequence[Request]) -> tuple[StoresOnly, list[SimpleDecode]]:
@@ -188,7 +187,6 @@ class SimpleDecodes:
         return self.last_context(request) <= request.num_computed_tokens
 
     def token_budget(self, plan: Plan) -> int:
-        """Return the most tokens of a step."""
         budget = self.scheduler.max_num_scheduled_tokens
         return budget if plan.step_budget is None else min(budget, plan.step_budget)
 

@@ -121,7 +121,6 @@ class Gpu:
         )
 
     def _has(self, op: Any) -> bool:
-        """Return True if the package has a time of the kernel."""
         try:
             self.ask(op)(1, 1)
         except (RuntimeError, ValueError):

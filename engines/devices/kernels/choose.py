@@ -20,7 +20,6 @@ PACKAGE = "engines.devices.kernels"
 
 
 def shipped_models(gpu: str) -> list[str]:
-    """Return the models with kernels on such a GPU."""
     stages = _shipped_stages(gpu)
     return sorted(set(stages["model"].to_pylist())) if stages is not None else []
 
@@ -52,7 +51,6 @@ def _shipped_stages(gpu: str) -> pa.Table | None:
 
 
 def _stage_facts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as the entry of a YAML file."""
     grids = row["grids"]
     sources = ("measured", "estimated", "kernels")
     return {

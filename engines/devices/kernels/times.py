@@ -96,11 +96,9 @@ class GridTimes:
         return _ms(low + u * (_over(self._planes[h + 1], i, v, j, w) - low) if u else low)
 
     def decode_step_ms(self, requests: int, context: float) -> float:
-        """Return the ms of a whole step of decodes; each decode samples."""
         return self.over_tokens(requests) + self.head(requests) + self.decodes(requests, context)
 
     def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
-        """Return the ms of a whole step of one prompt, with `requests` decodes."""
         beside = self.decodes(requests, context) if requests else 0.0
         return (
             self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
@@ -108,7 +106,6 @@ class GridTimes:
 
 
 def place(axis: Sequence[float], at: float) -> Place:
-    """Return the place of `at` on an ascending axis."""
     if at <= axis[0] or len(axis) == 1:
         return 0, 0.0
     i = min(bisect_right(axis, at), len(axis) - 1) - 1

@@ -190,7 +190,6 @@ class OmniExecutor(ModelledExecutor):
 
 
 def _information(info: Any) -> dict[str, Any]:
-    """Return the information that vLLM-Omni sends to a stage with a request."""
     return info if isinstance(info, dict) else deserialize_additional_information(info)
 
 

@@ -20,7 +20,6 @@ class StepFile:
         self._file = path.open("a", buffering=1)
 
     def add(self, submitted_s: float, begin_s: float, end_s: float, work: Work) -> None:
-        """Write a step that has ended."""
         times = f"{submitted_s:.6f},{begin_s:.6f},{end_s:.6f},{time.monotonic():.6f}"
         self._file.write(f"{times},{work.requests},{work.tokens},{work.prompt_tokens}\n")
 

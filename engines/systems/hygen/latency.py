@@ -22,7 +22,6 @@ class Batch(NamedTuple):
     decodes: int = 0
 
     def plus(self, tokens: int, context: int, decodes: bool) -> Batch:
-        """Return the batch with one request more."""
         if decodes:
             return self._replace(decode=self.decode + tokens + context, decodes=self.decodes + 1)
         return self._replace(prompt=self.prompt + tokens, prompts=self.prompts + 1)

@@ -43,7 +43,6 @@ class Aimd:
         self._touched = False
 
     def admits(self, admitted: int) -> bool:
-        """Return True to admit one more session to `admitted`."""
         return admitted < self.cap
 
     def tick(self, latencies: Sequence[FrameLatency], admitted: int) -> None:

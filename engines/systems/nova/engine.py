@@ -109,7 +109,6 @@ class PassEngine(StageEngine):
         passes.create_task(work)
 
     def _schedule(self, ids: Sequence[str]) -> tuple[Any, list[Row]]:
-        """Schedule a vLLM step for these requests alone."""
         plan = Plan(held=frozenset(self.requests.keys() - set(ids)))
         scheduled, rows = self.schedule(plan)
         now = self._loop.time()

@@ -29,7 +29,6 @@ class Queues:
         self.at: dict[str, str] = {}
 
     def see(self, requests: Mapping[str, Any]) -> None:
-        """Note the present requests."""
         if self.at.keys() != requests.keys():
             self.at = {
                 id: self.at.get(id) or (VISION if request.image_tokens else PREFILL)
@@ -54,7 +53,6 @@ class Rule(Protocol):
 
     def prepare(self, device: VirtualStage) -> None:
         """Prepare before anything is served. UserError if the device does not suit the rule."""
-        ...
 
     def next(self, queues: Queues, under_way: UnderWay) -> Passes:
         """Yield the passes that begin now; each must be in `under_way` before the next is taken."""
@@ -62,7 +60,6 @@ class Rule(Protocol):
 
     def sms(self, stage: str, queues: Queues, under_way: UnderWay) -> float | None:
         """Return the share of a pass that begins now; None: the streams decide it."""
-        ...
 
 
 def front(queues: Queues) -> tuple[str, list[str]] | None:

@@ -32,7 +32,6 @@ class AttentionPattern:
 
     @property
     def count(self) -> int:
-        """Compressed layers."""
         return sum(self.compressed)
 
     def kept_tokens(self, tokens: int) -> int:

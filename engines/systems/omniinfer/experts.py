@@ -24,7 +24,6 @@ class Placement(Protocol):
 
     def observe(self, now_s: float, load: np.ndarray) -> None:
         """Take the (L, E) tokens of that step."""
-        ...
 
     @property
     def link_share(self) -> float:

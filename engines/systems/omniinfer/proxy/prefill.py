@@ -45,13 +45,11 @@ class BatchTimes:
         self._line: Line | None = Line(EMPTY_S, TOKEN_S)
 
     def add(self, tokens: int, seconds: float) -> None:
-        """Add a batch of `tokens` tokens that took `seconds`."""
         if SHORTEST_S <= seconds <= LONGEST_S:
             self._measured.append((tokens, seconds))
             self._line = None
 
     def predict(self, tokens: int) -> float:
-        """Return the predicted seconds of a batch of `tokens` tokens."""
         line = self._latest()
         return line.empty_s + line.token_s * tokens
 
@@ -189,7 +187,6 @@ class PrefillQueue(Generic[Key]):
         return len(self._held)
 
     def free_s(self, node: int) -> float | None:
-        """Return the expected end of the node's batch (s); None: it has none."""
         return self._instances[node].free_s
 
     def add(self, key: Key, tokens: int, now: float) -> None:
