@@ -55,8 +55,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "sharegpt",
             "short or long exchanges of ShareGPT, from a file of it or of other chats, or fitted",
-            Deferred("workloads.generators.sharegpt:ShareGptParams"),
-            Deferred("workloads.generators.sharegpt:sharegpt"),
+            Deferred("workloads.generators.open_loop:ShareGptParams"),
+            Deferred("workloads.generators.open_loop:sharegpt"),
         ),
         Workload(
             "servegen",
@@ -166,8 +166,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "omni_mix",
             "voice sessions and viewers of videos by a ratio",
-            Deferred("workloads.generators.omni_mix:OmniMixParams"),
-            Deferred("workloads.generators.omni_mix:omni_mix"),
+            Deferred("workloads.generators.streamingbench:OmniMixParams"),
+            Deferred("workloads.generators.streamingbench:omni_mix"),
         ),
         Workload(
             "metronome",
@@ -216,8 +216,8 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             "voice_batch",
             "spoken dialogues and a backlog of documents, in two classes",
-            Deferred("workloads.generators.voice_batch:VoiceBatchParams"),
-            Deferred("workloads.generators.voice_batch:voice_batch"),
+            Deferred("workloads.generators.co_serving:VoiceBatchParams"),
+            Deferred("workloads.generators.co_serving:voice_batch"),
         ),
     )
 }

@@ -23,7 +23,7 @@ from workloads.atomic_file import output
 from workloads.columns.classes import CLASS_COLUMNS, NO_CLASS, RequestClass, as_names
 from workloads.columns.classes import rules as class_rules
 from workloads.columns.duplex_events import DUPLEX_COLUMNS, ONE_BREATH, Microphone
-from workloads.columns.duplex_rules import rules as duplex_rules
+from workloads.columns.duplex_events import rules as duplex_rules
 from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file

@@ -13,8 +13,7 @@ from reports.figures.drawing import legend, plain, plain_log, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.traces.trace_figures import LAW, Shown, probabilities, survival, thinned
 from workloads.distributions.arrivals import weibull_shape
-from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
-from workloads.statistics.describe import scheduled
+from workloads.statistics.describe import dispersion, gap_cv, lag_1, rate, scheduled
 from workloads.trace import Trace
 
 ARRIVALS, GAPS = "Arrivals over time", "Gaps between arrivals"

@@ -30,7 +30,7 @@ from harness.null_server.null_server import NullServer
 from tests.selftest import vllm_bench
 from workloads.distributions.arrivals import poisson
 from workloads.seeds import stream
-from workloads.statistics import arrival_statistics as statistics
+from workloads.statistics import describe as statistics
 from workloads.trace import Trace
 
 SESSIONS = (32, 64, 128, 256, 512)

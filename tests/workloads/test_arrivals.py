@@ -8,7 +8,7 @@ from scipy import stats
 
 from workloads.distributions import arrivals
 from workloads.seeds import stream
-from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.statistics.describe import dispersion, gap_cv, lag_1, rate
 
 N = 50_000
 RATE = 4.0

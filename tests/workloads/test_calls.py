@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from workloads.errors import UserError
 from workloads.registry import make_trace, serves
-from workloads.statistics.arrival_statistics import gap_cv
-from workloads.statistics.describe import statistics
+from workloads.statistics.describe import gap_cv, statistics
 from workloads.trace import CONTENTS, Trace
 from workloads.transforms.transform import cut
 

@@ -5,7 +5,7 @@ import pytest
 
 from workloads.columns.classes import in_order
 from workloads.registry import make_trace
-from workloads.statistics.arrival_statistics import gap_cv, rate
+from workloads.statistics.describe import gap_cv, rate
 
 
 def test_co_serving_is_its_two_classes() -> None:

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.registry import make_trace
-from workloads.replays.conversations import ALIKE, FORK, Log, Rule, follow
-from workloads.replays.mooncake import BLOCK
+from workloads.replays.mooncake import ALIKE, BLOCK, FORK, Log, Rule, follow
 
 Request = tuple[str, int, int]  # who asks, tokens of the prompt, tokens of the reply
 

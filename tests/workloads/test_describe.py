@@ -9,7 +9,7 @@ import pytest
 from tests.workloads.test_nominal import SPOKEN, later
 from workloads.registry import make_trace
 from workloads.seeds import stream
-from workloads.statistics import arrival_statistics as arrivals
+from workloads.statistics import describe as arrivals
 from workloads.statistics.describe import statistics
 from workloads.trace import Trace
 

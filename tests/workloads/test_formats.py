@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import refused
 from tests.workloads.test_trace import TURN, turns_of_a_trace
 from workloads.errors import UserError
-from workloads.formats import FORMATS, jsonl, load_trace, save_trace
-from workloads.formats.request_logs import BLOCK_TOKENS
+from workloads.formats import BLOCK_TOKENS, FORMATS, jsonl, load_trace, save_trace
 from workloads.registry import make_trace
 from workloads.trace import SCHEMA, Trace, Turn
 from workloads.transforms.nominal import nominal

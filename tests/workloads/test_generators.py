@@ -17,8 +17,7 @@ from workloads.errors import UserError
 from workloads.generators.dialogues import cut_history, number_turns, sum_before
 from workloads.generators.revisit import RevisitParams, pressure
 from workloads.registry import make_trace
-from workloads.statistics.arrival_statistics import gap_cv, rate
-from workloads.statistics.describe import describe
+from workloads.statistics.describe import describe, gap_cv, rate
 from workloads.trace import Trace
 
 SYNTHETIC = ["poisson", "gamma", "voice"]

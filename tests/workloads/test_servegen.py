@@ -10,7 +10,7 @@ from tests.builders import starts
 from tests.workloads.small_files import CHUNK, LENGTHS, MULTIMODAL
 from workloads.errors import UserError
 from workloads.registry import make_trace
-from workloads.statistics.arrival_statistics import dispersion, rate
+from workloads.statistics.describe import dispersion, rate
 
 
 def test_servegen_pool_is_skewed_and_burstier_than_poisson() -> None:

@@ -16,7 +16,7 @@ from workloads.files.servegen_file import read_servegen
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.registry import make_trace
-from workloads.statistics.arrival_statistics import gap_cv
+from workloads.statistics.describe import gap_cv
 from workloads.statistics.generator_fit import compare
 from workloads.trace import Trace
 

@@ -12,7 +12,7 @@ from tests.workloads.test_trace import turns_of_a_trace
 from workloads.columns.classes import CLASS_COLUMNS
 from workloads.errors import UserError
 from workloads.registry import make_trace, serves
-from workloads.statistics.arrival_statistics import dispersion, gap_cv, rate
+from workloads.statistics.describe import dispersion, gap_cv, rate
 from workloads.trace import Trace, Turn
 from workloads.transforms.shard import join, shard
 from workloads.transforms.transform import classify, cut, loop, merge, scale_time, thin

@@ -13,7 +13,7 @@ from tests.workloads.small_files import FILES
 from workloads.distributions.lengths import SHAREGPT_REPLY, LengthModel, Part, QuantileTable
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
-from workloads.statistics.arrival_statistics import dispersion, gap_cv, lag_1, rate
+from workloads.statistics.describe import dispersion, gap_cv, lag_1, rate
 from workloads.trace import Trace
 
 WITHOUT_FILE = sorted(

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workloads.formats.request_logs import write_mooncake
+from workloads.formats import write_mooncake
 from workloads.registry import make_trace
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ the sound of each frame.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 from workloads.audio import excerpts, library
 from workloads.audio.degrade import Degradation
 from workloads.audio.duplex import Stream
-from workloads.audio.duplex_sound import beside, hesitating
 from workloads.audio.excerpts import DIGITS, Excerpt
 from workloads.audio.library import Clip
 from workloads.audio.phrases import Phrases
@@ -28,6 +27,79 @@ from workloads.errors import UserError
 from workloads.generators import calls, questions
 from workloads.seeds import stream
 from workloads.trace import Trace, Turn
+
+RAMP_S = 0.005  # fade of cut or synthetic sounds, against clicks [chosen]
+LEVEL_DB = {
+    "backchannel": 0.0,
+    "side_speech": "side_db",
+    "background_speech": "background_db",
+    "noise": "noise_db",
+}
+"""Level of each sound below the user's speech, in dB, or the parameter that sets it."""
+
+
+Said = Utterance | Phrases
+
+
+def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
+    """`pcm`, int16 of shape (samples,), with the turn's pause in it, as silence."""
+    if turn.microphone.pause_s is None or turn.microphone.pause_after_s is None:
+        return pcm
+    at = round(turn.microphone.pause_after_s * rate)
+    return np.concatenate([pcm[:at], np.zeros(round(turn.microphone.pause_s * rate), np.int16), pcm[at:]])
+
+
+def beside(
+    turn: Turn, own: Said, known: Sequence[Said], params: Mapping[str, Any], seed: int, rate: int
+) -> np.ndarray:
+    """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `own`: the clip
+    of the turn; `known`: all clips. Another speaker says another clip, if there is one.
+
+    Levels are those of the speech: its RMS, as `Phrases` have no silences. Other speakers are in the same room and at
+    the same telephone; the noise of `snr_db` is added to the turns.
+    """
+    assert turn.microphone.event is not None and turn.microphone.event_s is not None, "the turn has an event"
+    rng = stream(seed, f"event {turn.session} {turn.turn}")
+    samples = round(turn.microphone.event_s * rate)
+    if turn.microphone.event == "noise":
+        sound = _rustle(rng, samples)
+    else:
+        others = [said for said in known if said.clip != own.clip] or list(known)
+        sound = _speech(rng, others if turn.microphone.event == "background_speech" else known, samples, rate)
+    sound *= _ramps(samples, rate)
+    below = LEVEL_DB[turn.microphone.event]
+    below_db = params[below] if isinstance(below, str) else below
+    sound *= _rms(own.pcm(rate)) * 10 ** (-below_db / 20) / max(_rms(sound), 1e-9)
+    pcm = np.clip(np.rint(sound), -32768, 32767).astype(np.int16)
+    heard = Degradation(None, params.get("reverb_s"), params.get("codec"))
+    return heard.applied(pcm, rate, seed, turn.session, turn.turn)
+
+
+def _speech(rng: np.random.Generator, known: Sequence[Said], samples: int, rate: int) -> np.ndarray:
+    """Return the speech from a drawn place on, until it is long enough."""
+    at, pieces, got = int(rng.integers(len(known))), [], 0
+    while got < samples:
+        pieces.append(known[at % len(known)].pcm(rate))
+        got += len(pieces[-1])
+        at += 1
+    return np.concatenate(pieces)[:samples].astype(np.float64)
+
+
+def _rustle(rng: np.random.Generator, samples: int) -> np.ndarray:
+    """Pink noise."""
+    spectrum = np.fft.rfft(rng.standard_normal(samples))
+    return np.fft.irfft(spectrum / np.sqrt(np.maximum(np.arange(len(spectrum)), 1)), samples)
+
+
+def _ramps(samples: int, rate: int) -> np.ndarray:
+    """0 to 1 within the first 5 ms and back within the last, from the first sample to the last."""
+    edge = np.minimum(np.arange(1, samples + 1), np.arange(samples, 0, -1)) / max(1.0, RAMP_S * rate)
+    return np.minimum(edge, 1.0)
+
+
+def _rms(sound: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(sound.astype(np.float64) ** 2)))
+
 
 STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
     "metronome": lambda params, seed, rate: calls.streams(calls.CallParams(**params), seed, rate),
@@ -41,7 +113,6 @@ ANNOTATED = ("full_duplex_bench", "two_channel")
 STREAM = "utterances"
 _SPAN = r"\d+\.\d\d-\d+\.\d\d"
 _NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
-Said = Utterance | Phrases
 
 
 def note(said: Said) -> str:

@@ -1,4 +1,5 @@
-"""People who watch a video and ask about it: workload `streamingbench`.
+"""People who watch a video and ask about it: workload `streamingbench`; with voice dialogues on the same service:
+workload `omni_mix`, LiveServe's mixed workload.
 
 A session is one video. Its questions come at their time stamps, and with each the model is shown the frames since
 the question before. Questions and times are those of a file, or drawn from their statistics.
@@ -6,7 +7,9 @@ the question before. Questions and times are those of a file, or drawn from thei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -16,8 +19,11 @@ from workloads.distributions.lengths import Lengths, QuantileTable
 from workloads.files.streamingbench_file import Questions, read_streamingbench
 from workloads.generators.dialogues import number_turns, sum_before
 from workloads.generators.exchanges import PROMPT_LENGTHS, Content, ExchangeParams, exchange_columns
-from workloads.seeds import Streams
+from workloads.generators.voice import VoiceParams, voice
+from workloads.seeds import Streams, child_seed
 from workloads.trace import Trace
+from workloads.transforms.combine import combined, mixture
+from workloads.workload_params import WorkloadParams
 
 QUESTIONS = 5  # per video, in 490 of the 498 of real_stream
 # Seconds to the first question of a video, and between one and the next (1 s stands for 0, so that it has a
@@ -104,3 +110,39 @@ def _content(found: Questions, rows: np.ndarray, params: StreamingBenchParams, s
     return Content(
         tokens[rows], replies.sample(streams("replies"), len(rows)), replies.sample, [f"replies: {replies}"]
     )
+
+
+class OmniMixParams(StreamingBenchParams):
+    """Extends StreamingBenchParams; `sessions` and `rate` are totals of both kinds."""
+
+    sessions: int = Field(64, ge=2, le=1_000_000, description="number of sessions of both kinds together")
+    rate: float = Field(
+        0.5, ge=1e-6, le=1e6, description="arriving sessions per second of both kinds, Poisson"
+    )
+    video_share: float = Field(0.5, gt=0, lt=1, description="share of the sessions that watch a video")
+    turns: float = Field(3.0, ge=1, le=1000, description="mean turns per voice session, geometric")
+
+
+Params = TypeVar("Params", bound=WorkloadParams)
+
+
+def _part(model: type[Params], given: Mapping[str, Any]) -> Params:
+    """Return the parameters of one kind of session; missing ones have that kind's defaults."""
+    known = {name: value for name, value in given.items() if name in model.model_fields and value is not None}
+    return model.model_validate(known)
+
+
+def omni_mix(params: OmniMixParams, seed: int) -> Trace:
+    """Return two independent Poisson processes, one of each kind, with rates by the shares."""
+    viewers = min(max(round(params.sessions * params.video_share), 1), params.sessions - 1)
+    share = viewers / params.sessions
+    given = params.model_dump()
+    watched = given | {"sessions": viewers, "rate": params.rate * share}
+    spoken = given | {"sessions": params.sessions - viewers, "rate": params.rate * (1 - share)}
+    parts = [
+        streamingbench(_part(StreamingBenchParams, watched), child_seed(seed, "video")),
+        voice(_part(VoiceParams, spoken), child_seed(seed, "voice")),
+    ]
+    mixed = combined(parts)
+    told = f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions"
+    return mixture("omni_mix", params, seed, parts, mixed.columns(), [told, *mixed.header.notes])
