@@ -22,7 +22,6 @@ from engines.core.replica import Replica
 from engines.core.stage import HostCopies, Safepoints, Stage, reach, windowed_share
 from engines.deployments import Deployment
 from engines.deployments.available import check, check_said
-from engines.devices.calibrated import Calibrated
 from engines.devices.expert_parallel import BalancedExperts
 from engines.devices.extensions import InLockstep, SmShare, StatedSteps
 from engines.devices.fabric import Fabric, Port
@@ -35,7 +34,7 @@ from engines.devices.lockstep import ExpertsTime, LockstepDies
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
-from engines.devices.step_file import StepFile
+from engines.devices.step_file import Calibrated, StepFile
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import VirtualGpu
 from engines.server import ResolvedServer

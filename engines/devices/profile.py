@@ -20,7 +20,7 @@ from workloads.errors import UserError, validate
 from workloads.files.yaml_file import read_yaml, shipped_yaml
 
 SCHEMA_VERSION = 1
-"""Version of the file; a reader refuses one that is newer than itself."""
+"""Version of each file of step times; a reader refuses one that is newer than itself."""
 
 FIX = "give a file of `rehearse profile`"
 
@@ -29,18 +29,20 @@ HEADER = """\
 """
 
 
-class _Part(BaseModel):
+class FilePart(BaseModel):
+    """A part of a file of step times."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Error(_Part):
+class Error(FilePart):
     """Relative errors, |predicted / measured - 1|, of steps that the fit had not seen."""
 
     median: float = Field(ge=0)
     p90: float = Field(ge=0)
 
 
-class FittedForm(_Part):
+class FittedForm(FilePart):
     """One form of the step-time model. `held_out`: against the medians of grid cells that the fit had not seen;
     `held_out_samples`: against their single steps, which carry the machine's noise as well."""
 
@@ -58,7 +60,7 @@ class FittedForm(_Part):
         return value
 
 
-class Drift(_Part):
+class Drift(FilePart):
     """The drift of the machine's speed, including disturbed steps: a canary kernel between grid cells. Spread: P90 over
     P10 of ten spans of time, less one."""
 
@@ -67,7 +69,7 @@ class Drift(_Part):
     step_spread: float = Field(ge=0, description="of measured over predicted steps")
 
 
-class Reaction(_Part):
+class Reaction(FilePart):
     """Seconds from the flag of an interruption to the end of the step, and the time of one layer."""
 
     shape: str
@@ -79,7 +81,7 @@ class Reaction(_Part):
     ran_out: int = Field(description="asked too late: the last layer had begun")
 
 
-class StageProfile(_Part):
+class StageProfile(FilePart):
     """One stage: the form in use, both forms with their errors, and the steps that they were fitted to."""
 
     form: str
@@ -114,7 +116,7 @@ class StageProfile(_Part):
         return StepTime(self.fitted.coefficients)
 
 
-class Profile(_Part):
+class Profile(FilePart):
     """The profile that `--device virtual --profile FILE` replays with."""
 
     schema_version: int = SCHEMA_VERSION
@@ -142,9 +144,24 @@ class Profile(_Part):
 
 def save_profile(profile: Profile, path: Path) -> None:
     """Write `profile` as YAML, whole or not at all. UserError when the folder cannot be written."""
-    text = HEADER + yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False, width=100)
+    save_facts(profile.model_dump(mode="json"), path, HEADER, 100)
+
+
+def save_facts(facts: Any, path: Path, header: str, width: int = 118, dumper: Any = yaml.SafeDumper) -> None:
+    """Write facts as YAML behind a header, whole or not at all. UserError when the folder cannot be written."""
+    text = header + yaml.dump(facts, Dumper=dumper, sort_keys=False, width=width)
     with output(path, make_folder=True) as file:
         file.write(text.encode())
+
+
+def check_version(facts: dict[str, Any], where: str, again: str = "make") -> None:
+    """Raise UserError for a file that is newer than this version. `where` opens the sentence."""
+    version = facts.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise UserError(
+            f"{where} has schema_version {version}, newer than this version's {SCHEMA_VERSION}; update Rehearsal or "
+            f"{again} the profile again."
+        )
 
 
 def load_profile(path: str | Path, model: str | None = None, device: str | None = None) -> Profile:
@@ -160,12 +177,7 @@ def load_profile(path: str | Path, model: str | None = None, device: str | None 
 
 def as_profile(facts: dict[str, Any], where: str) -> Profile:
     """Return the profile in `facts`; UserError about the first wrong field. `where` opens the sentence."""
-    version = facts.get("schema_version", SCHEMA_VERSION)
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise UserError(
-            f"{where} has schema_version {version}, newer than this version's {SCHEMA_VERSION}; "
-            "update Rehearsal or measure the profile again."
-        )
+    check_version(facts, where, "measure")
     return validate(Profile, facts, where)
 
 

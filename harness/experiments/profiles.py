@@ -1,11 +1,10 @@
 """The profile of a point of a modelled device: the one given, or the one its deployment ships with."""
 
 from engines.deployments import Deployment
-from engines.devices.calibrated import Calibrated, check_calibrated
 from engines.devices.kernels.grids import Kernels, check_kernels
 from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import check_profile, shipped_profile
-from engines.devices.step_file import StepFile, load_step_file
+from engines.devices.step_file import Calibrated, StepFile, check_calibrated, load_step_file
 from engines.server import ServerParams
 from workloads.errors import UserError
 

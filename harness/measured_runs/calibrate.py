@@ -18,9 +18,9 @@ import pandas as pd
 from scipy.optimize import lsq_linear
 
 from engines.deployments import Deployment
-from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.devices.hardware import load_gpu
 from engines.devices.host import as_shown
+from engines.devices.step_file import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.server import ServerParams, resolve
 from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate
 from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, parts_of, plan, serve

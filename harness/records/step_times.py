@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from engines.devices.calibrated import Calibrated
 from engines.devices.extensions import StatedSteps
 from engines.devices.kernels.choose import fitting
 from engines.devices.kernels.grids import Kernels
 from engines.devices.names import REAL_DEVICES
-from engines.devices.step_file import StepFile
+from engines.devices.step_file import Calibrated, StepFile
 from engines.server import ResolvedServer
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ factors."""
 
 from collections.abc import Iterator, Sequence
 
-from engines.devices.calibrated import Compared
+from engines.devices.step_file import Compared
 from harness.calibration.fidelity_report import percent
 from harness.measured_runs.calibrate import Calibration, Row
 from harness.measured_runs.measured_run import LATENCIES

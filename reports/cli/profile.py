@@ -99,7 +99,7 @@ def _check_no_device(device: str | None, source: str) -> None:
 def _from_runs(
     source: Path, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
-    from engines.devices.calibrated import save_calibrated
+    from engines.devices.step_file import save_calibrated
     from harness.measured_runs.calibrate import calibrate
     from harness.measured_runs.folder import read_runs
     from reports.calibration.factors import sentences, tables

@@ -16,8 +16,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from engines.devices.calibrated import Calibrated, Compared, Errors, Factor, Factors, Range, save_calibrated
-from engines.devices.step_file import load_step_file
+from engines.devices.step_file import (
+    Calibrated,
+    Compared,
+    Errors,
+    Factor,
+    Factors,
+    Range,
+    load_step_file,
+    save_calibrated,
+)
 from engines.server import ResolvedServer, ServerParams
 from harness.experiments.profiles import profile_of
 from harness.measured_runs import calibrate as module

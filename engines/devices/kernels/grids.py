@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from engines.devices.profile import SCHEMA_VERSION, FilePart, check_version, save_facts
 from engines.models import Decoder
-from workloads.atomic_file import output
 from workloads.errors import UserError, validate
-
-SCHEMA_VERSION = 1
-"""Version of the file; a reader refuses one that is newer than itself."""
 
 MARK = "kernels"
 """The field that distinguishes a file of kernels from a profile of measured steps."""
@@ -45,11 +42,7 @@ COSTLESS = {
 """Fields of a decoder that do not affect its kernels."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class HeldOut(_Part):
+class HeldOut(FilePart):
     """|grid / measured - 1| at points between the grid's."""
 
     points: int = Field(gt=0)
@@ -57,7 +50,7 @@ class HeldOut(_Part):
     worst: float = Field(ge=0)
 
 
-class Source(_Part):
+class Source(FilePart):
     """The source of a grid's times: shares of kernels that were measured in this size or between such sizes, and of
     kernels that the package estimates from the bytes they move; names of the measured kernels."""
 
@@ -66,7 +59,7 @@ class Source(_Part):
     kernels: list[str] = Field(default=[])
 
 
-class Line(_Part):
+class Line(FilePart):
     """ms over one axis."""
 
     at: list[int]
@@ -79,7 +72,7 @@ class Line(_Part):
         return self
 
 
-class Decodes(_Part):
+class Decodes(FilePart):
     """Attention of decodes: ms by requests (rows) and the tokens that each sees (columns)."""
 
     requests: list[int]
@@ -97,7 +90,7 @@ class Decodes(_Part):
         return self
 
 
-class Prompts(_Part):
+class Prompts(FilePart):
     """Attention of prompts, or of chunks of them: ms by prompts, new tokens of each, and tokens before these."""
 
     prompts: list[int]
@@ -123,7 +116,7 @@ def shaped(table: list[list[float]], rows: list[int], columns: list[int]) -> boo
     return len(table) == len(rows) and all(len(row) == len(columns) for row in table)
 
 
-class StageKernels(_Part):
+class StageKernels(FilePart):
     """One stage, each of whose replicas is split over `gpus`.
 
     `products`: matrix products, norms and activations, by tokens of the step. `experts`: routed experts; None without.
@@ -148,7 +141,7 @@ class StageKernels(_Part):
         return self.decoder == shape(decoder)
 
 
-class Kernels(_Part):
+class Kernels(FilePart):
     """A file: one model on one kind of GPU, with the origin of its numbers."""
 
     schema_version: int = SCHEMA_VERSION
@@ -185,12 +178,7 @@ def shape(decoder: Decoder) -> dict[str, Any]:
 
 def as_kernels(facts: dict[str, Any], where: str) -> Kernels:
     """Return the file's content; UserError about the first wrong field. `where` opens the sentence."""
-    version = facts.get("schema_version", SCHEMA_VERSION)
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise UserError(
-            f"{where} has schema_version {version}, newer than this version's {SCHEMA_VERSION}; update Rehearsal or "
-            "make the profile again."
-        )
+    check_version(facts, where)
     return validate(Kernels, facts, where)
 
 
@@ -212,11 +200,7 @@ def check_kernels(kernels: Kernels, model: str, gpu: str, splits: Mapping[str, i
 
 def save_kernels(kernels: Kernels, path: Path) -> None:
     """Write them as YAML, whole or not at all. UserError when the folder cannot be written."""
-    text = HEADER + yaml.dump(
-        kernels.model_dump(mode="json", exclude_none=True), Dumper=_Dumper, sort_keys=False, width=118
-    )
-    with output(path, make_folder=True) as file:
-        file.write(text.encode())
+    save_facts(kernels.model_dump(mode="json", exclude_none=True), path, HEADER, dumper=_Dumper)
 
 
 class _Dumper(yaml.SafeDumper):
