@@ -5,8 +5,7 @@ from functools import cache
 from typing import Any
 
 from engines.models import Decoder
-from engines.models.byte_tokens import least_vocab, special_tokens, tokenizer_files
-from engines.models.folder import model_folder
+from engines.models.folder import decoder_config, least_vocab, model_folder, special_tokens, tokenizer_files
 
 ARCHITECTURE = "RehearsalAudioThinker"
 """The name under which `engines.core.vllm_adapter.audio_input` registers the thinker with vLLM."""
@@ -68,17 +67,11 @@ def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> di
     half = decoder.head_dim // 2
     spatial = half * 5 // 16  # of the rotary pairs, each for height and width; 24, 20, 20 of 64 in Qwen3-Omni
     text = {
-        "hidden_size": decoder.hidden,
+        **decoder_config(decoder, max_model_len),
         "intermediate_size": decoder.ffn or decoder.expert_ffn,
         "moe_intermediate_size": decoder.expert_ffn,
         "num_experts": decoder.experts,
         "num_experts_per_tok": decoder.experts_per_token,
-        "num_hidden_layers": decoder.layers,
-        "num_attention_heads": decoder.heads,
-        "num_key_value_heads": decoder.kv_heads,
-        "head_dim": decoder.head_dim,
-        "vocab_size": decoder.vocab,
-        "max_position_embeddings": max_model_len,
         "tie_word_embeddings": False,
         "rope_parameters": {
             "rope_type": "default",

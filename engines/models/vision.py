@@ -5,8 +5,14 @@ from functools import cache
 from typing import Any
 
 from engines.models import Decoder
-from engines.models.byte_tokens import END, least_vocab, special_tokens, tokenizer_files
-from engines.models.folder import model_folder
+from engines.models.folder import (
+    END,
+    decoder_config,
+    least_vocab,
+    model_folder,
+    special_tokens,
+    tokenizer_files,
+)
 
 ARCHITECTURE = "RehearsalVisionModel"
 """The name under which `engines.core.vllm_adapter.image_input` registers the model with vLLM."""
@@ -60,14 +66,8 @@ def _config(decoder: Decoder, max_model_len: int, special: dict[str, int]) -> di
     spatial = half * 3 // 8  # of the rotary pairs, each for height and width; 16, 24, 24 of 64 in Qwen2-VL
     text = {
         "model_type": "qwen2_vl_text",
-        "hidden_size": decoder.hidden,
+        **decoder_config(decoder, max_model_len),
         "intermediate_size": decoder.ffn,
-        "num_hidden_layers": decoder.layers,
-        "num_attention_heads": decoder.heads,
-        "num_key_value_heads": decoder.kv_heads,
-        "head_dim": decoder.head_dim,
-        "vocab_size": decoder.vocab,
-        "max_position_embeddings": max_model_len,
         "tie_word_embeddings": False,
         "bos_token_id": None,
         "eos_token_id": special[END],

@@ -16,7 +16,7 @@ from engines.core.vllm_adapter.bounded import kv_groups
 from engines.core.vllm_adapter.hand_over import ROLE
 from engines.core.vllm_adapter.offload import HOST_BYTES, use_host_memory
 from engines.models import Decoder
-from engines.models.folder import model_folder
+from engines.models.folder import decoder_config, model_folder
 from engines.models.omni import ARCHITECTURE, omni_folder
 from engines.models.vision import ARCHITECTURE as VISION_ARCHITECTURE
 from engines.models.vision import vision_folder
@@ -37,14 +37,8 @@ def _describe(decoder: Decoder, max_model_len: int) -> str:
     config = {
         "architectures": ["Qwen3MoeForCausalLM"] if decoder.experts else ["LlamaForCausalLM"],
         "model_type": "qwen3_moe" if decoder.experts else "llama",
-        "hidden_size": decoder.hidden,
+        **decoder_config(decoder, max_model_len),
         "intermediate_size": decoder.ffn or decoder.shared_ffn or decoder.expert_ffn,
-        "num_hidden_layers": decoder.layers,
-        "num_attention_heads": decoder.heads,
-        "num_key_value_heads": decoder.kv_heads,
-        "head_dim": decoder.head_dim,
-        "vocab_size": decoder.vocab,
-        "max_position_embeddings": max_model_len,
         "torch_dtype": str(DTYPES[decoder.dtype_bytes]).removeprefix("torch."),
     }
     if decoder.experts:

@@ -6,8 +6,7 @@ from functools import cache
 from typing import Any
 
 from engines.models import Decoder
-from engines.models.byte_tokens import byte_tokenizer
-from engines.models.folder import model_folder
+from engines.models.folder import byte_tokenizer, model_folder
 from engines.models.omni import MEL
 
 ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"

@@ -6,8 +6,7 @@ Those that see are left out: their processors want torchvision, which a CPU envi
 import json
 from pathlib import Path
 
-from engines.models.byte_tokens import tokenizer_files
-from engines.models.folder import model_folder
+from engines.models.folder import model_folder, tokenizer_files
 
 _OPT = {
     "architectures": ["OPTForCausalLM"],
