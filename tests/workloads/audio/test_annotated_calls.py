@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from workloads.audio.synth import SyntheticClip
-from workloads.audio.two_channel import read_rttm, read_textgrid
 from workloads.errors import UserError
 from workloads.generators.content import event_pcm, pcm_for, recordings, tells_what_is_said
 from workloads.registry import make_trace, serves
