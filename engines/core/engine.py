@@ -15,9 +15,8 @@ from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate
 from engines.core.device import Row
 from engines.core.fast_path.decode_batch import BatchTokens, Produced
 from engines.core.first_come import OrderCount
-from engines.core.handed_kv import HandedKv
-from engines.core.host_kv import HostKv, ReplicaStore
-from engines.core.kv_manager import KvManager, KvTraffic
+from engines.core.host_kv import HandedKv, HostKv, KvTraffic
+from engines.core.kv_manager import KvManager, KvStore
 from engines.core.output import Output
 from engines.core.policy import DEFAULT_PLAN, Plan, Policy, StageView
 from engines.core.recorder import Recorder
@@ -69,7 +68,7 @@ class StageEngine:
         self.unscheduled_in_plan = 0
         if manager is not None:
             assert replica.transfers is not None, "a KV manager needs a host to load from"
-            manager.attach(ReplicaStore(replica.scheduler, replica.transfers))
+            manager.attach(KvStore(replica.scheduler, replica.transfers))
         self.traffic: KvTraffic | None = None
         if replica.transfers is not None:
             self.traffic = HostKv(replica, recorder, manager)

@@ -1,26 +1,77 @@
-"""KV of one replica on its way to and from the host's memory, and early news of its coming use."""
+"""KV of one replica on its way to and from the host's memory, with early news of its coming use, and KV that it hands
+over to another replica of its stage, or takes over from it."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
-from engines.core.kv_manager import EvictionIndex, EvictionMode, KvManager
+from engines.core.kv_manager import KvManager
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 
 
-class HostKv:
+class KvTraffic(Protocol):
+    """KV of one replica on its way to and from host memory (`HostKv`) or other replicas (`HandedKv`). Its loop and
+    its table of requests drive it."""
+
+    stage: str
+    scheduler: "vllm.StageScheduler"
+    recorder: Recorder
+    next_s: float | None = None
+    """The time of the next look if nobody wakes the loop, s."""
+
+    def __init__(self, replica: Replica, recorder: Recorder) -> None:
+        self.stage = replica.stage.name
+        self.scheduler = replica.scheduler
+        self.recorder = recorder
+
+    @property
+    def busy(self) -> bool:
+        """Return True while anything is under way, or kept for another replica."""
+        ...
+
+    def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:
+        """Return True if a round could do anything: compute, or take in what `busy` tells of."""
+        loading = self.scheduler.loading
+        if not loading:
+            return len(requests) > len(held)
+        return any(id not in held and id not in loading for id in requests)
+
+    def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
+        """Start the transfers that vLLM asked for in this round; returns when its work can begin (s)."""
+        ...
+
+    def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
+        """End the step; returns all that has arrived by `now`, for vLLM's scheduler, or None."""
+
+    def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:
+        """Take in the arrivals that vLLM's scheduler knows of, if any."""
+
+    def started(self, row: Row, request: StageRequest, now: float) -> None:
+        """Note that the request runs for the first time."""
+
+    def forget(self, request_id: str) -> None:
+        """Forget an aborted request."""
+
+    def drop(self, request_id: str) -> bool:
+        """Drop the KV that is kept of a request, as nobody will ask for it; False if none is kept."""
+        return False
+
+    def _event(self, kind: str, request: StageRequest, now: float, blocks: float = math.nan) -> None:
+        self.recorder.event(now, kind, request.session, request.turn, self.stage, blocks)
+
+
+class HostKv(KvTraffic):
     """The transfers of each step, and their events. `manager` decides which KV returns early."""
 
     def __init__(self, replica: Replica, recorder: Recorder, manager: KvManager | None) -> None:
+        super().__init__(replica, recorder)
         assert replica.transfers is not None
-        self.stage = replica.stage.name
-        self.scheduler = replica.scheduler
         self.transfers = replica.transfers
-        self.recorder = recorder
         self.manager = manager
         self._waits: dict[str, int] = {}
         self._waited: set[str] = set()
@@ -44,10 +95,7 @@ class HostKv:
         next_s, scheduler = self.transfers.next_s, self.scheduler
         if (next_s is not None and next_s <= now) or scheduler.finished_req_ids or scheduler.preloads.offered:
             return True
-        loading = scheduler.loading
-        if not loading:
-            return len(requests) > len(held)
-        return any(id not in held and id not in loading for id in requests)
+        return super().runnable(requests, held, now)
 
     def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
         begin_s, loading = self.transfers.begin(self.scheduler, scheduled, now)
@@ -98,46 +146,84 @@ class HostKv:
         self._waits.pop(request_id, None)
         self._waited.discard(request_id)
 
-    def drop(self, request_id: str) -> bool:
-        """Return False: nothing is kept for others."""
-        return False
-
     def _event(self, kind: str, request: StageRequest, now: float, blocks: float = math.nan) -> None:
         if not request.speculative:
-            self.recorder.event(now, kind, request.session, request.turn, self.stage, blocks)
+            super()._event(kind, request, now, blocks)
 
 
-class ReplicaStore:
-    """A replica's KV pool and its host memory, as a KV manager uses them: `engines.core.kv_manager.KvStore` over vLLM's
-    scheduler and the copy engines."""
+class HandedKv(KvTraffic):
+    """The hand-overs of one replica.
 
-    def __init__(self, scheduler: "vllm.StageScheduler", transfers: "vllm.HostTransfers") -> None:
-        self._scheduler = scheduler
-        self._transfers = transfers
-        self.block_bytes = transfers.block_bytes
-        self.bandwidth = transfers.to_device.bandwidth
+    A prefill replica keeps its KV (`keep`) until a decode replica has it, or nobody wants it (`drop`). A decode replica
+    expects a request's KV from a source (`expect`), and fetches it when vLLM has allocated its blocks. `wake`: makes
+    the replica's loop look again.
+    """
 
-    def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
-        self._scheduler.evict_by(index, mode)
+    def __init__(self, replica: Replica, recorder: Recorder, wake: Callable[[], None]) -> None:
+        super().__init__(replica, recorder)
+        assert replica.port is not None
+        self.port = replica.port
+        self.fabric = replica.fabric
+        self.wake = wake
+        self._kept: dict[str, None] = {}
+        self._sources: dict[str, HandedKv] = {}
+        self._gone: list[str] = []
+        self._come: dict[str, int] = {}
+        self._told: dict[str, int] = {}
 
     @property
-    def allocatable_blocks(self) -> int:
-        return self._scheduler.allocatable_blocks
+    def busy(self) -> bool:
+        return bool(self._kept or self._sources or self._gone or self._come)
 
-    @property
-    def empty_blocks(self) -> int:
-        return self._scheduler.empty_blocks
+    def keep(self, request_id: str) -> None:
+        """Keep the KV of a request that has its first token here, for another replica to continue."""
+        self._kept[request_id] = None
 
-    def missing(self, session: int) -> int:
-        history = self._scheduler.histories.get(session)
-        return 0 if history is None else self._scheduler.preloads.missing(history)
+    def drop(self, request_id: str) -> bool:
+        if request_id not in self._kept:
+            return False
+        self._let_go(request_id)
+        return True
 
-    def load(self, session: int, blocks: int) -> bool:
-        history = self._scheduler.histories.get(session)
-        return history is not None and self._scheduler.preloads.start(session, history, blocks)
+    def expect(self, request_id: str, source: "HandedKv") -> None:
+        """Expect the request here; `source` keeps its KV."""
+        self._sources[request_id] = source
 
-    def cancel(self, session: int) -> None:
-        self._scheduler.preloads.cancel(session)
+    def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:
+        return bool(self._gone or self._come) or super().runnable(requests, held, now)
 
-    def queued_s(self) -> float:
-        return self._transfers.to_device.queued_s()
+    def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
+        for fetch in scheduled.kv_connector_metadata.fetches:
+            request, source = requests[fetch.request_id], self._sources[fetch.request_id]
+            self._event("load_start", request, now)
+            arrived = partial(self._arrived, fetch.request_id, fetch.blocks)
+            self.fabric.send(source.port, self.port, fetch.size_bytes, arrived)
+        return now
+
+    def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
+        if not self._gone and not self._come:
+            return None
+        gone, self._gone = self._gone, []
+        self._told, self._come = self._come, {}
+        return vllm.handed_over(gone, self._told)
+
+    def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:
+        told, self._told = self._told, {}
+        for request_id, blocks in told.items():
+            if request_id in requests:
+                self._event("load_end", requests[request_id], now, blocks)
+
+    def forget(self, request_id: str) -> None:
+        unfetched, self.scheduler.hand_overs.unfetched = self.scheduler.hand_overs.unfetched, []
+        for each in unfetched:
+            self._sources.pop(each).drop(each)
+
+    def _arrived(self, request_id: str, blocks: int) -> None:
+        self._come[request_id] = blocks
+        self.wake()
+        self._sources.pop(request_id)._let_go(request_id)
+
+    def _let_go(self, request_id: str) -> None:
+        del self._kept[request_id]
+        self._gone.append(request_id)
+        self.wake()

@@ -1,14 +1,17 @@
 """Management of a stage's KV beyond vLLM's LRU: eviction of idle blocks, and loads before the KV is asked for.
 
-Nothing here knows vLLM, the cost model, the client or the trace (LiveServe section 5).
+Nothing here knows the cost model, the client or the trace (LiveServe section 5).
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from engines.core.device import Row
-from engines.core.request import StageRequest
+if TYPE_CHECKING:
+    from engines.core.vllm_adapter.offload import HostTransfers
+    from engines.core.vllm_adapter.scheduling import StageScheduler
 
 EvictionMode = Literal["off", "log_only", "on"]
 
@@ -37,40 +40,48 @@ class EvictionIndex(Protocol):
         ...
 
 
-class KvStore(Protocol):
-    """The KV pool and host tier of a stage replica, as a manager sees them. Blocks are counts, times s."""
+class KvStore:
+    """The KV pool and host tier of a stage replica, as a manager sees them: vLLM's scheduler and the copy engines.
+    Blocks are counts, times s, `bandwidth` is from host to GPU (bytes/s)."""
 
-    block_bytes: int
-    bandwidth: float
-    """Bytes/s from host to GPU."""
+    def __init__(self, scheduler: StageScheduler, transfers: HostTransfers) -> None:
+        self._scheduler = scheduler
+        self._transfers = transfers
+        self.block_bytes = transfers.block_bytes
+        self.bandwidth = transfers.to_device.bandwidth
 
     def evict_by(self, index: EvictionIndex, mode: EvictionMode) -> None:
         """Let the pool take its victims from `index` (on), count the differences between LRU and it (log_only), or only
         keep it informed (off). Call it in `attach`, while the pool is untouched."""
+        self._scheduler.evict_by(index, mode)
 
     @property
-    def allocatable_blocks(self) -> int: ...
+    def allocatable_blocks(self) -> int:
+        return self._scheduler.allocatable_blocks
 
     @property
     def empty_blocks(self) -> int:
         """Free blocks without content."""
-        ...
+        return self._scheduler.empty_blocks
 
     def missing(self, session: int) -> int:
         """Blocks of the session's known history that are in host memory and not on the GPU, in prefix order. Blocks on
         the GPU in front of them are no gap; the first block that is in neither ends the count."""
-        ...
+        history = self._scheduler.histories.get(session)
+        return 0 if history is None else self._scheduler.preloads.missing(history)
 
     def load(self, session: int, blocks: int) -> bool:
         """Start loading the next `blocks` missing ones in the background; False when it cannot start."""
-        ...
+        history = self._scheduler.histories.get(session)
+        return history is not None and self._scheduler.preloads.start(session, history, blocks)
 
     def cancel(self, session: int) -> None:
         """Give up a load under way: its blocks are dropped when they arrive."""
+        self._scheduler.preloads.cancel(session)
 
     def queued_s(self) -> float:
         """Seconds until the host-to-GPU copy engine is free."""
-        ...
+        return self._transfers.to_device.queued_s()
 
 
 class KvManager(Protocol):
@@ -107,41 +118,3 @@ class KvManager(Protocol):
 
     def act(self, now: float, urgent_short: bool) -> None:
         """Start, wait for, expire and cancel loads. `urgent_short`: an urgent request cannot get blocks."""
-
-
-class KvTraffic(Protocol):
-    """KV of one replica on its way to and from host memory (`host_kv`) or other replicas (`handed_kv`). Its loop and
-    its table of requests drive it."""
-
-    @property
-    def busy(self) -> bool:
-        """Return True while anything is under way, or kept for another replica."""
-        ...
-
-    @property
-    def next_s(self) -> float | None:
-        """Return the time of the next look if nobody wakes the loop (s)."""
-
-    def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:
-        """Return True if a round could do anything."""
-        ...
-
-    def begin(self, scheduled: Any, requests: Mapping[str, StageRequest], now: float) -> float:
-        """Start the transfers that vLLM asked for in this round; returns when its work can begin (s)."""
-        ...
-
-    def end(self, scheduled: Any, withdrawn: frozenset[int], now: float) -> Any:
-        """End the step; returns all that has arrived by `now`, for vLLM's scheduler, or None."""
-
-    def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:
-        """Take in the arrivals that vLLM's scheduler knows of, if any."""
-
-    def started(self, row: Row, request: StageRequest, now: float) -> None:
-        """Note that the request runs for the first time."""
-
-    def forget(self, request_id: str) -> None:
-        """Forget an aborted request."""
-
-    def drop(self, request_id: str) -> bool:
-        """Drop the KV that is kept of a request, as nobody will ask for it; False if none is kept."""
-        ...

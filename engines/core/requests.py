@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
-from engines.core.kv_manager import KvManager, KvTraffic
+from engines.core.host_kv import KvTraffic
+from engines.core.kv_manager import KvManager
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest

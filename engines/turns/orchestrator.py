@@ -1,4 +1,4 @@
-"""The one process that passes on all output of the stages: a queue, polled source by source."""
+"""Queues between the stages: messages that are passed on, and requests that wait for a decode replica."""
 
 import asyncio
 import math
@@ -6,9 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from engines.core.router import AssigningRouter, Waits
+from engines.turns.reply import Reply
+
 
 class Orchestrator:
-    """A single server that passes messages on, `service_s` each: one of every source that has any, in turn.
+    """The one process that passes on all output, `service_s` each: one message of every source that has any, in turn.
 
     One step of a replica makes one message, for all its receivers, and each replica has its own queue (vLLM-Omni polls
     one `EngineCoreOutputs` of a replica per round, its issue 4561): text of a thinker that is ahead waits, and audio
@@ -78,3 +81,40 @@ class Orchestrator:
 class _Message(NamedTuple):
     put_s: float
     parts: list[tuple[Callable[..., None], tuple[object, ...]]]
+
+
+class DecodeQueue:
+    """The queue. `router` assigns decode replicas; `take_over(reply)` is called for each reply with a place, which is
+    in `reply.routed`."""
+
+    def __init__(self, router: AssigningRouter, take_over: Callable[[Reply], None]) -> None:
+        self._router = router
+        self._take_over = take_over
+        self._waiting: dict[Reply, Waits[Reply]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._poll_due = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, reply: Reply, prompt: int, max_tokens: int) -> None:
+        """Add a reply with its first token. `prompt`: tokens; `max_tokens`: the most that its client has asked for."""
+        self._waiting[reply] = Waits(reply, self._router.work(prompt, max_tokens))
+        self.look()
+
+    def discard(self, reply: Reply) -> None:
+        """Drop a reply that nobody waits for any more."""
+        self._waiting.pop(reply, None)
+
+    def look(self) -> None:
+        """Note that a place may have become free: assign after all other changes at this instant."""
+        if self._waiting and not self._poll_due:
+            self._poll_due = True
+            self._loop.call_soon(self._poll)
+
+    def _poll(self) -> None:
+        self._poll_due = False
+        for waits, replica in self._router.assign(list(self._waiting.values())):
+            del self._waiting[waits.key]
+            waits.key.routed["decode"] = replica, waits.work
+            self._take_over(waits.key)

@@ -17,9 +17,8 @@ from engines.core.replica import Replica
 from engines.core.router import AssigningRouter, BindingRouter, Router, check_replica
 from engines.core.stage import ENTRY
 from engines.deployments import Deployment
-from engines.turns.decode_queue import DecodeQueue
 from engines.turns.hook import Hook
-from engines.turns.orchestrator import Orchestrator
+from engines.turns.orchestrator import DecodeQueue, Orchestrator
 from engines.turns.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.trace import Turn
 

@@ -14,8 +14,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan, RequestView
 from engines.stock.scheduler import Scheduler
 from engines.systems.hygen.hygen_params import OrderParams
-from engines.systems.hygen.latency import Batch, Predictor, StepTime, features
-from engines.systems.hygen.scheduler import HyGenPolicy, PrefixTree
+from engines.systems.hygen.scheduler import Batch, HyGenPolicy, Predictor, PrefixTree, StepTime, features
 from tests.engines.conserve.test_latency import measure
 from tests.engines.conserve.test_replay import both_classes, run, tokens
 from tests.engines.conserve.test_scheduler import (

@@ -43,7 +43,7 @@ COMPONENTS = (
         ChunkParams,
         kinds=("turns",),
         refusal="it cuts prompts in pieces, and a call's frames are small.",
-        policy=Deferred("engines.systems.nova.rules:chunked"),
+        policy=Deferred("engines.systems.nova.engine:chunked"),
     ),
 )
 

@@ -9,8 +9,7 @@ from engines.systems.omniinfer.omniinfer_params import (
     PlacementParams,
     ReplicaParams,
 )
-from engines.systems.omniinfer.proxy.decode import LeastWork
-from engines.systems.omniinfer.proxy.score import OmniProxy, OmniProxyByLoad, OmniProxyOfCode
+from engines.systems.omniinfer.proxy.score import LeastWork, OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from workloads.deferred import Deferred
 
 COMPONENTS = (

@@ -1,15 +1,216 @@
-"""OmniPlacement's dynamic scheduler (section 4.1, Algorithm 2): layouts that follow the load while steps go on."""
+"""OmniPlacement's dynamic scheduler (section 4.1, Algorithm 2): layouts that follow the load while steps go on.
+
+A new placement comes into force layer by layer, in parallel with the steps ("Pipelined Expert Weight and Placement
+Updates"). A layer's new experts are copied into spare buffers of their dies while its old layout serves; when all dies
+have theirs the layer is switched at once, with the next step. So in every step each layer has one complete layout.
+
+The open-source OmniPlacement improves a layer in service by a few moves instead of a new layout. Replicas that no
+longer help go first. Then, in turn, the fullest die gives a part of its load away (it swaps an expert for another
+die's, or an expert of it gets a replica in an empty slot), and the emptiest die swaps one in; each time the single best
+edit is made. Imbalance is the fullest die's load over the emptiest's.
+"""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal
 
 import numpy as np
 
-from engines.systems.omniinfer.edits import edited
-from engines.systems.omniinfer.migration import LayerMove, Migration, Round, moved_experts, round_s
-from engines.systems.omniinfer.placement import ExpertMap, best_layout, imbalance, over_hosts, stacked
+from engines.systems.omniinfer.placement import (
+    ExpertMap,
+    best_layout,
+    die_loads,
+    imbalance,
+    over_hosts,
+    ratio_of,
+    stacked,
+)
+
+ENOUGH = 1.1
+ROUNDS = 32
+ABNORMAL = 300.0
+"""The code's own limits: the ratio at which edits end, the most edits, and the ratio beyond which a sample is
+discarded."""
+
+Edit = tuple[float, list[tuple[int, int, int]]]
+"""The imbalance after it, and the slots that change: (die, slot, expert)."""
+
+
+def edited(load: np.ndarray, layout: np.ndarray) -> np.ndarray:
+    """Return the layer's layout (D, S) after its edits; the same one if the sample is abnormal or empty."""
+    now = imbalance(load, layout, "max_min")
+    if now > ABNORMAL or now == 1.0:
+        return layout
+    layout = _without_idle_replicas(load, layout.copy())
+    now = imbalance(load, layout, "max_min")
+    failures, heaviest = 0, True
+    for _ in range(ROUNDS):
+        if now < ENOUGH or failures == 2:
+            break
+        best, changes = _best(load, layout, heaviest)
+        if best < now - 1e-9:
+            now, failures = best, 0
+            for die, slot, expert in changes:
+                layout[die, slot] = expert
+        else:
+            failures += 1
+        heaviest = not heaviest
+    return layout
+
+
+def _without_idle_replicas(load: np.ndarray, layout: np.ndarray) -> np.ndarray:
+    loads, now = die_loads(load, layout), imbalance(load, layout, "max_min")
+    for die in np.argsort(-loads, kind="stable"):
+        if loads[die] <= loads.mean():
+            break
+        for slot, expert in enumerate(layout[die]):
+            if expert < 0 or np.count_nonzero(layout == expert) == 1:
+                continue
+            layout[die, slot] = -1
+            if (without := imbalance(load, layout, "max_min")) < now:
+                now = without
+            else:
+                layout[die, slot] = expert
+    return layout
+
+
+def _best(load: np.ndarray, layout: np.ndarray, heaviest: bool) -> Edit:
+    loads = die_loads(load, layout)
+    if not heaviest:
+        return _best_swap(load, layout, loads, int(loads.argmin()))
+    die = int(loads.argmax())
+    return min(_best_swap(load, layout, loads, die), _best_replica(load, layout, loads, die))
+
+
+def _best_swap(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int) -> Edit:
+    """Return the best exchange of an expert of `die` for an expert of another die. No die may end with two slots of one
+    expert."""
+    counts = np.bincount(layout[layout >= 0], minlength=len(load))
+    parts = np.append(load / counts, 0.0)[layout]
+    own = layout[die]
+    comes_twice = np.isin(layout, own)  # (D, S)
+    goes_twice = (layout[:, :, None] == own).any(axis=1)  # (D, S of `die`)
+    refused = comes_twice[:, :, None] | goes_twice[:, None, :] | (layout < 0)[:, :, None] | (own < 0)
+    gain = parts[:, :, None] - parts[die]  # (D, S, S of `die`): the load that `die` gains and the other loses
+    mine, theirs = loads[die] + gain, loads[:, None, None] - gain
+    most, least = _without(loads, die)
+    highest = np.maximum(np.maximum(mine, theirs), most[:, None, None])
+    lowest = np.minimum(np.minimum(mine, theirs), least[:, None, None])
+    ratios = np.where(refused | (lowest <= 0), np.inf, highest / np.where(lowest > 0, lowest, 1.0))
+    other, there, slot = (int(each) for each in np.unravel_index(ratios.argmin(), ratios.shape))
+    changes = [(die, slot, int(layout[other, there])), (other, there, int(own[slot]))]
+    return float(ratios[other, there, slot]), changes
+
+
+def _without(loads: np.ndarray, die: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for each other die, the largest and the smallest load of the rest, (D,) each."""
+    order = [other for other in np.argsort(loads, kind="stable").tolist() if other != die]
+    ranked = [np.inf, -np.inf] if len(order) == 1 else loads[[order[1], order[-2]]]
+    most, least = np.full(len(loads), loads[order[-1]]), np.full(len(loads), loads[order[0]])
+    least[order[0]], most[order[-1]] = ranked
+    return most, least
+
+
+def _best_replica(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int) -> Edit:
+    """Return the best replica: an expert of `die` copied into an empty slot of another die."""
+    best: Edit = (np.inf, [])
+    rooms = [int(other) for other in np.flatnonzero((layout < 0).any(axis=1)) if other != die]
+    for expert in layout[die][layout[die] >= 0].tolist():
+        hosts = (layout == expert).any(axis=1)
+        count = int(np.count_nonzero(layout == expert))
+        less = loads - hosts * (load[expert] / count - load[expert] / (count + 1))
+        for other in rooms:
+            if not hosts[other]:
+                after = less.copy()
+                after[other] += load[expert] / (count + 1)
+                slot = int(np.flatnonzero(layout[other] < 0)[0])
+                best = min(best, (ratio_of(after, "max_min"), [(other, slot, expert)]))
+    return best
+
+
+Round = Sequence[tuple[int, int, tuple[int, ...]]]
+"""(from, to, experts) of pairs of dies that copy at once."""
+
+
+class Phase(Enum):
+    """The state of the migration of one layer's experts."""
+
+    OLD = "old"
+    COPYING = "copying"
+    READY = "ready"
+    SWITCHED = "switched"
+
+
+_NEXT = {Phase.OLD: Phase.COPYING, Phase.COPYING: Phase.READY, Phase.READY: Phase.SWITCHED}
+
+
+@dataclass
+class LayerMove:
+    """One layer on its way to `layout`, (D, S). `copy_s`: its rounds one after the other."""
+
+    layer: int
+    layout: np.ndarray
+    copy_s: float
+    moved: int
+    phase: Phase = field(default=Phase.OLD, init=False)
+
+    def enter(self, phase: Phase) -> None:
+        """Enter the next phase. ValueError for any other."""
+        if _NEXT.get(self.phase) is not phase:
+            raise ValueError(f"layer {self.layer} cannot go from {self.phase.value} to {phase.value}")
+        self.phase = phase
+
+
+def round_s(rounds: Iterable[Round], expert_bytes: float, link_bandwidth: float) -> float:
+    """Return the seconds of the rounds one after the other; in each the pair that copies most is the last."""
+    return sum(
+        max(len(experts) for _, _, experts in each) * expert_bytes / link_bandwidth for each in rounds if each
+    )
+
+
+def moved_experts(rounds: Iterable[Round]) -> int:
+    """Return the number of experts copied from die to die."""
+    return sum(len(experts) for each in rounds for _, _, experts in each)
+
+
+class Migration:
+    """The moves of one decision, whose copies follow each other from `begin_s` on."""
+
+    def __init__(self, moves: Sequence[LayerMove], begin_s: float) -> None:
+        self.moves = list(moves)
+        self._waiting = list(moves)
+        self._free_s = begin_s
+
+    @property
+    def done(self) -> bool:
+        return all(move.phase is Phase.SWITCHED for move in self.moves)
+
+    @property
+    def copying(self) -> bool:
+        """Return True while it uses links."""
+        return any(move.phase is Phase.COPYING for move in self.moves)
+
+    def switched(self, now_s: float) -> list[LayerMove]:
+        """Let time pass up to a step that begins now; returns the layers that are ready and take their new layout with
+        it."""
+        ready = []
+        while self._waiting:
+            move = self._waiting[0]
+            if move.phase is Phase.OLD:
+                if now_s < self._free_s:
+                    break
+                move.enter(Phase.COPYING)
+            if now_s < self._free_s + move.copy_s:
+                break
+            move.enter(Phase.READY)
+            self._free_s += move.copy_s
+            ready.append(self._waiting.pop(0))
+        for move in ready:
+            move.enter(Phase.SWITCHED)
+        return ready
+
 
 Predict = Literal["last", "ema", "linear"]
 Planner = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

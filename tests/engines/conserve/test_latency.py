@@ -14,7 +14,7 @@ from engines.devices.kernels.choose import shipped
 from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.roofline import Work
 from engines.models import load_model
-from engines.systems.conserve.latency import LatencyModel, features
+from engines.systems.conserve.scheduler import LatencyModel, features
 
 COEFFICIENT = st.one_of(st.just(0.0), st.floats(1e-12, 1e-3))
 MODELS = st.builds(LatencyModel, COEFFICIENT, COEFFICIENT, COEFFICIENT, st.floats(0.0, 0.02))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from engines.co_serving.profiler import Profile
 from engines.core.policy import Plan, RequestView, StageView
 from engines.systems.conserve.conserve_params import Params
-from engines.systems.conserve.latency import LatencyModel
-from engines.systems.conserve.scheduler import ConServePolicy
+from engines.systems.conserve.scheduler import ConServePolicy, LatencyModel
 from workloads.columns.classes import Slo
 from workloads.errors import UserError
 

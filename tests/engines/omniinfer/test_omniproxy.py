@@ -13,9 +13,8 @@ from engines.core.lifecycle import BACK, Lifecycle, Phase
 from engines.core.prefix_index import PrefixIndex, block_hashes
 from engines.core.router import Waits
 from engines.core.routing_rules import Node, dynamo_cost
-from engines.systems.omniinfer.proxy.decode import DecodeNodes, workload
 from engines.systems.omniinfer.proxy.prefill import LEAD_S, BatchTimes, PrefillQueue
-from engines.systems.omniinfer.proxy.score import best, best_of_code, by_priority
+from engines.systems.omniinfer.proxy.score import DecodeNodes, best, best_of_code, by_priority, workload
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=40))

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.systems.omniinfer.edits import edited
 from engines.systems.omniinfer.expert_load import zipf
 from engines.systems.omniinfer.placement import (
     ExpertMap,
@@ -19,6 +18,7 @@ from engines.systems.omniinfer.placement import (
     sequential,
     static_placement,
 )
+from engines.systems.omniinfer.rebalancing import edited
 
 
 @st.composite

@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.systems.omniinfer.expert_load import SampledLoad
-from engines.systems.omniinfer.migration import LayerMove, Migration, Phase, round_s
 from engines.systems.omniinfer.placement import ExpertMap, imbalance, sequential, static_placement
 from engines.systems.omniinfer.rebalancing import (
     DynamicPlacement,
+    LayerMove,
+    Migration,
+    Phase,
     Rebalancing,
     few_moves,
     forecast,
     replanned,
+    round_s,
 )
 
 LAYERS, EXPERTS, DIES = 4, 16, 4
