@@ -3,15 +3,9 @@
 Nothing here knows the cost model, the client or the trace (LiveServe section 5).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-
-if TYPE_CHECKING:
-    from engines.core.vllm_adapter.offload import HostTransfers
-    from engines.core.vllm_adapter.scheduling import StageScheduler
+from typing import Any, Literal, Protocol
 
 EvictionMode = Literal["off", "log_only", "on"]
 
@@ -41,10 +35,10 @@ class EvictionIndex(Protocol):
 
 
 class KvStore:
-    """The KV pool and host tier of a stage replica, as a manager sees them: vLLM's scheduler and the copy engines.
+    """The KV pool and host tier of a stage replica, as a manager sees them: a `StageScheduler` and `HostTransfers`.
     Blocks are counts, times s, `bandwidth` is from host to GPU (bytes/s)."""
 
-    def __init__(self, scheduler: StageScheduler, transfers: HostTransfers) -> None:
+    def __init__(self, scheduler: Any, transfers: Any) -> None:
         self._scheduler = scheduler
         self._transfers = transfers
         self.block_bytes = transfers.block_bytes

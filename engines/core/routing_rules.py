@@ -72,7 +72,11 @@ class LeastLoad(ChoosingRouter):
         replica = self.choose(prompt, features, range(len(self.load)) if among is None else among)
         self.load[replica] += 1
         self.tokens[replica] += len(prompt)
+        self.took(replica)
         return replica
+
+    def took(self, replica: int) -> None:
+        """Note that the request goes to `replica`."""
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
         """Return the replica that the request would go to; nothing is counted. Other rules override it."""
@@ -130,16 +134,8 @@ class Informed(LeastLoad):
         self._hashes: Sequence[Hashable] = ()
         self.indexes = [replica.prefix_index() for replica in replicas]
 
-    def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
-    ) -> int:
-        replica = super().route(session, prompt, features, among)
+    def took(self, replica: int) -> None:
         self.indexes[replica].expect(self._hashes)
-        return replica
 
     def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
         hashes, size = self._replicas[0].block_hashes(prompt, features), self._replicas[0].block_size

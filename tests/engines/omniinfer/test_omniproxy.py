@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from engines.core.prefix_index import PrefixIndex, block_hashes
 from engines.core.router import Waits
 from engines.core.routing_rules import Node, dynamo_cost
 from engines.systems.omniinfer.proxy.prefill import LEAD_S, BatchTimes, PrefillQueue
-from engines.systems.omniinfer.proxy.score import DecodeNodes, best, best_of_code, by_priority, workload
+from engines.systems.omniinfer.proxy.score import LeastWork, best, best_of_code, by_priority
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=40))
@@ -151,21 +152,24 @@ def test_dynamo_adds_what_is_to_be_computed_and_what_is_under_way():
     assert dynamo_cost(node(matched=32, tokens=160), 64, overlap_weight=2.0) == 64 + 160 + 64
 
 
+def decode_nodes(*caps: int) -> LeastWork:
+    return LeastWork([cast("Any", SimpleNamespace(max_running=cap)) for cap in caps])
+
+
 def test_nodes_with_equal_work_take_turns():
-    nodes = DecodeNodes([4, 4, 4])
+    nodes = decode_nodes(4, 4, 4)
     assert [place for name in "abcd" for _, place in nodes.assign([Waits(name, 5)])] == [0, 1, 2, 0]
 
 
 def test_the_longest_is_assigned_first_to_the_node_with_the_least_work():
-    nodes = DecodeNodes([2, 2, 2])
+    nodes = decode_nodes(2, 2, 2)
     waiting = [Waits(name, work) for name, work in zip("abcdefg", (3, 9, 5, 7, 1, 4, 2), strict=True)]
     assigned = {request.key: place for request, place in nodes.assign(waiting)}
     assert assigned == {"b": 0, "d": 1, "c": 2, "f": 2, "a": 1, "g": 0}, "e finds all of them full"
-    assert nodes.work == [11, 10, 9] and nodes.running == [2, 2, 2]
-    nodes.release(1, 7)
+    assert nodes.under_way == [11, 10, 9] and nodes.load == [2, 2, 2]
+    nodes.done(1, 7)
     assert [place for _, place in nodes.assign([Waits("e", 1)])] == [1]
-    assert workload(3500, 1000) == 4500 and workload(3500, None) == 3500
-    assert workload(3500, 1000, gamma=0.5) == 4000
+    assert nodes.work(3500, 1000) == 4500 and nodes.work(3500, None) == 3500
 
 
 @given(
@@ -175,18 +179,18 @@ def test_the_longest_is_assigned_first_to_the_node_with_the_least_work():
 def test_nobody_leaves_its_group_and_no_node_gets_more_than_its_cap(
     asked: list[tuple[int, tuple[int, ...] | None]], caps: list[int]
 ):
-    nodes = DecodeNodes(caps)
+    nodes = decode_nodes(*caps)
     waiting = [Waits(number, work, group) for number, (work, group) in enumerate(asked)]
     assigned = nodes.assign(waiting)
     assert all(request.nodes is None or place in request.nodes for request, place in assigned)
-    assert all(running <= cap for running, cap in zip(nodes.running, caps, strict=True))
+    assert all(running <= cap for running, cap in zip(nodes.load, caps, strict=True))
     left = {request.key for request in waiting} - {request.key for request, _ in assigned}
     for request in (waiting[key] for key in left):
         among = range(4) if request.nodes is None else request.nodes
-        assert all(nodes.running[i] == caps[i] for i in among), "left out though there is room"
+        assert all(nodes.load[i] == caps[i] for i in among), "left out though there is room"
     for request, place in assigned:
-        nodes.release(place, request.work)
-    assert nodes.running == [0] * 4 and nodes.work == [0] * 4
+        nodes.done(place, request.work)
+    assert nodes.load == [0] * 4 and nodes.under_way == [0] * 4
 
 
 def test_batch_times_are_a_line_through_the_latest_and_the_codes_before():
