@@ -34,7 +34,7 @@ class BaseSession:
     """One client's session, from the server's side; a kind of session fills `handlers` and defines begin and end. All
     methods run on the event loop and return at once.
 
-    `number`: the session's. `entered` is called when it begins, `left` when, having begun, it has ended.
+    `number`: the session's.
     """
 
     handlers: ClassVar[Mapping[str, Callable[[Any, Incoming], None]]]
@@ -43,8 +43,6 @@ class BaseSession:
         self.context = context
         self.number = number
         self.settings = settings
-        self.entered: Callable[[], None] = _nobody
-        self.left: Callable[[], None] = _nobody
         self._outbox = outbox
         self._sent = 0
         self._begun = self._ended = False
@@ -57,7 +55,6 @@ class BaseSession:
     def begin(self) -> None:
         """Greet the client: the WebSocket is open."""
         self._begun = True
-        self.entered()
         self.opened()
 
     def receive(self, message: str | bytes) -> None:
@@ -90,7 +87,6 @@ class BaseSession:
         if self._begun:
             self.closed()
             self.context.audio_store.forget(self.number)
-            self.left()
 
     def opened(self) -> None:
         raise NotImplementedError
@@ -133,7 +129,3 @@ def appended(event: Incoming) -> bytes:
             f"audio has {len(event.audio)} bytes and a sample has 2; send whole samples.", param="audio"
         )
     return event.audio
-
-
-def _nobody() -> None:
-    """Do nothing: the default for callbacks."""

@@ -35,7 +35,7 @@ VERSION = 1
 
 
 class Sessions:
-    """Makes a session for each client. `open`: sessions that have begun and not ended.
+    """Makes a session for each client.
 
     `server` runs already or is about to; `stats` is its recorder, and its audio encoder takes sound from `audio_store`.
     `engine`, `device`: names for clients. Must be made inside the running loop, as the server is.
@@ -54,7 +54,6 @@ class Sessions:
     ) -> None:
         self.server = server
         self.stats = stats
-        self.open = 0
         self._opened = 0
         serves, frame_s = (
             ("frames", server.gateway.frame_s) if isinstance(server.gateway, TickGateway) else ("turns", None)
@@ -86,11 +85,8 @@ class Sessions:
         """Return a session that answers through `outbox`; the socket calls `begin` when the handshake is done."""
         number, self._opened = self._opened, self._opened + 1
         if isinstance(self.server.gateway, TickGateway):
-            session = FrameSession(self.context, number, outbox, self.server.gateway)
-        else:
-            session = TurnSession(self.context, number, outbox, self.server.gateway)
-        session.entered, session.left = self._enter, self._leave
-        return session
+            return FrameSession(self.context, number, outbox, self.server.gateway)
+        return TurnSession(self.context, number, outbox, self.server.gateway)
 
     @property
     def posted(self) -> Posted | None:
@@ -117,12 +113,6 @@ class Sessions:
         about = {"id": deployment.model.name, "object": "model", "created": int(time.time())}
         context = deployment.stages[deployment.entry].max_model_len
         return about | {"owned_by": "rehearsal", "root": deployment.model.name, "max_model_len": context}
-
-    def _enter(self) -> None:
-        self.open += 1
-
-    def _leave(self) -> None:
-        self.open -= 1
 
 
 def build_sessions(

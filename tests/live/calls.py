@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from engines.core import vllm_adapter
 from engines.endpoint.base_session import BaseSession
 from engines.endpoint.server_sessions import Sessions, build_sessions
+from engines.frames.gateway import TickGateway
 from engines.registry import ENGINES
 from engines.server import ResolvedServer, ServerParams
 from harness.clocks import clock
@@ -82,6 +83,12 @@ class Caller:
 
     def done(self) -> list[dict[str, Any]]:
         return [event["response"] for event in self.of("response.done")]
+
+
+def still_open(sessions: Sessions) -> int:
+    """The sessions that the engine still has."""
+    gateway = sessions.server.gateway
+    return gateway.admitted if isinstance(gateway, TickGateway) else len(gateway._sessions)
 
 
 def play(
