@@ -17,7 +17,7 @@ from harness.proxy.backends import Backend, Pool, keep_looking
 from harness.proxy.counters import Counters
 from harness.proxy.forward import Forward, error
 from harness.proxy.proxy_config import ProxyConfig, check, rule
-from harness.serving.listener import address_of, allow_descriptors, asked_to_stop, bound, interruptible
+from harness.serving.listener import address_of, asked_to_stop, run_until_stopped
 from harness.serving.serve_config import token
 
 CONNECT_S = 5.0
@@ -49,37 +49,22 @@ def serve(
     Returns the exit status, as `harness.serving.serve` does. UserError when it cannot begin.
     """
     check(config)
-    allow_descriptors()
-    asked: list[int] = []
-    with (
-        bound(config.host, config.port) as listener,
-        contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
-        interruptible(asked),
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        runner.run(_serve(config, listener, ready, draining, asked))
-    return 128 + asked[1] if len(asked) > 1 else 0
 
+    async def main(listener: socket.socket, asked: list[int]) -> None:
+        stop = asked_to_stop(asked)
+        async with running(config, listener) as (site, pool):
+            ready(f"http://{address_of(listener)}")
+            await stop.wait()
+            if asked[0] == signal.SIGTERM:
+                if draining is not None:
+                    draining()
+                await site.stop()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(config.drain_s):
+                        while pool.busy:
+                            await asyncio.sleep(DRAIN_S)
 
-async def _serve(
-    config: ProxyConfig,
-    listener: socket.socket,
-    ready: Callable[[str], None],
-    draining: Callable[[], None] | None,
-    asked: list[int],
-) -> None:
-    stop = asked_to_stop(asked)
-    async with running(config, listener) as (site, pool):
-        ready(f"http://{address_of(listener)}")
-        await stop.wait()
-        if asked[0] == signal.SIGTERM:
-            if draining is not None:
-                draining()
-            await site.stop()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(config.drain_s):
-                    while pool.busy:
-                        await asyncio.sleep(DRAIN_S)
+    return run_until_stopped(config.host, config.port, uvloop.new_event_loop, main)
 
 
 @contextlib.asynccontextmanager

@@ -9,13 +9,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from engines.devices.profile import as_profile
 from engines.server import ResolvedServer
 from harness.clocks.clock import ModelClockLoop, WallClockLoop
 from harness.metrics.histogram import quantile
-from harness.serving.listener import address_of, allow_descriptors, asked_to_stop, bound, interruptible
+from harness.serving.listener import address_of, asked_to_stop, run_until_stopped
 from harness.serving.serve_config import ServeConfig, check, parameters, profile, token
 from harness.serving.starting import starting
 
@@ -70,17 +71,9 @@ def serve(
     check(config)
     if config.device == "virtual":  # what vLLM finds missing while it loads is modelled
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    allow_descriptors()
-    asked: list[int] = []
     loop_factory = ModelClockLoop if config.device == "virtual" else WallClockLoop
-    with (
-        bound(config.host, config.port) as listener,
-        contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
-        interruptible(asked),
-        asyncio.Runner(loop_factory=loop_factory) as runner,
-    ):
-        runner.run(_serve(config, listener, ready, status, loading, draining, asked))
-    return 128 + asked[1] if len(asked) > 1 else 0
+    main = partial(_serve, config, ready, status, loading, draining)
+    return run_until_stopped(config.host, config.port, loop_factory, main)
 
 
 def leave(status: int) -> NoReturn:
@@ -95,11 +88,11 @@ def leave(status: int) -> NoReturn:
 
 async def _serve(
     config: ServeConfig,
-    listener: socket.socket,
     ready: Callable[[Ready], None],
     status: Callable[[Status], None] | None,
     loading: Callable[[str], None] | None,
     draining: Callable[[int, float], None] | None,
+    listener: socket.socket,
     asked: list[int],
 ) -> None:
     with starting(listener):

@@ -6,7 +6,8 @@ import errno
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 from workloads.errors import UserError
 
@@ -44,12 +45,6 @@ def address_of(listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def allow_descriptors() -> None:
-    """Allow as many open sockets as the system permits this process: the usual 1,024 are fewer than a burst."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def asked_to_stop(asked: list[int]) -> asyncio.Event:
     """Return an event that the first SIGTERM or SIGINT sets, which join `asked`; a second one cancels the calling
     task."""
@@ -82,3 +77,24 @@ def interruptible(asked: list[int]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def run_until_stopped(
+    host: str,
+    port: int,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+    main: Callable[[socket.socket, list[int]], Coroutine[Any, Any, None]],
+) -> int:
+    """Run `main(listener, asked)` with a bound socket until it or a signal, which joins `asked`, ends it. Must be
+    called in the main thread. Returns the exit status: 0, or after a second signal 128 and its number."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 sockets are fewer than a burst
+    asked: list[int] = []
+    with (
+        bound(host, port) as listener,
+        contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError),
+        interruptible(asked),
+        asyncio.Runner(loop_factory=loop_factory) as runner,
+    ):
+        runner.run(main(listener, asked))
+    return 128 + asked[1] if len(asked) > 1 else 0
