@@ -117,10 +117,10 @@ class Turn:
     audio_s: float | None
     output_tokens: int
     reply_audio_s: float | None
-    think_s: float | None
-    barge_in_after_s: float | None
-    history_tokens: int | None
-    network_s: float
+    think_s: float | None = None
+    barge_in_after_s: float | None = None
+    history_tokens: int | None = None
+    network_s: float = 0.0
     visual_tokens: int | None = None
     content: int | None = None
     request: RequestClass = NO_CLASS

@@ -149,10 +149,6 @@ class FrameSession(BaseSession):
             audio_s=frame_s,
             output_tokens=min(tokens or drawn, entry.max_tokens),
             reply_audio_s=None,
-            think_s=None,
-            barge_in_after_s=None,
-            history_tokens=None,
-            network_s=0.0,
             content=content,
         )
         self.context.audio_store.put(turn, pcm, self.settings.input_rate)

@@ -29,10 +29,6 @@ class HttpReply:
             audio_s=None,
             output_tokens=output_tokens,
             reply_audio_s=reply_audio_s,
-            think_s=None,
-            barge_in_after_s=None,
-            history_tokens=None,
-            network_s=0.0,
             request=RequestClass(priority=priority),
         )
         self._gateway.open(number, self)

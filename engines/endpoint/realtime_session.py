@@ -166,10 +166,6 @@ class RealtimeSession(BaseSession):
             audio_s=audio_s or None,
             output_tokens=output_tokens,
             reply_audio_s=reply_audio_s,
-            think_s=None,
-            barge_in_after_s=None,
-            history_tokens=None,
-            network_s=0.0,
             visual_tokens=(typed if audio_s else 0) + shown,  # tokens read besides the sound
             content=hint.content,
         )
