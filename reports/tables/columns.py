@@ -342,10 +342,18 @@ def metric_named(name: str, option: str, bare: bool = True) -> str:
 
 
 def metric_names(asked: Sequence[str], main: Sequence[Column]) -> list[str]:
-    """Return the requested metrics by their full names in a run with these main columns."""
+    """Return the requested metrics by their full names in a run with these main columns. UserError for a
+    percentile that such a run does not have."""
     waits = (column.metric.rpartition("_")[0] for column in main if least_events(column.metric) > 1)
     family = next(waits, "ttft")
-    return [f"{family}_{name}" if PERCENTILE.fullmatch(name) else name for name in asked]
+    names = [f"{family}_{name}" if PERCENTILE.fullmatch(name) else name for name in asked]
+    for name, own in zip(asked, names, strict=True):
+        if own != name and own not in (known := vocabulary(main)):
+            has = ", ".join(
+                each.removeprefix(f"{family}_") for each in known if each.startswith(f"{family}_p")
+            )
+            raise UserError(f"{name} of {family} is not measured; choose from: {has}.")
+    return names
 
 
 def asked_columns(asked: Sequence[str], main: Sequence[Column]) -> list[Column]:

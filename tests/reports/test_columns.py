@@ -8,10 +8,11 @@ import pytest
 
 from harness.experiments.experiment import load_experiment
 from reports.pages.html import write_report
-from reports.tables.columns import asked_columns, columns, legend, live_notes, parse_columns
+from reports.tables.columns import asked_columns, columns, legend, live_notes, parse_columns, shown
 from reports.tables.table import flat, results_data
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
+from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -77,6 +78,15 @@ def test_any_metric_can_be_asked_for_by_name() -> None:
         ("audio_ttfp_p95", "TTFP P95", "ms"),
         ("ttft_p95", "TTFT P95", "ms"),
     ]
+
+
+def test_a_percentile_that_the_run_does_not_have_is_named() -> None:
+    calls = shown([{"frames_with_speech": 1.0, "frame_latency_p50": 1.0, "frame_latency_p99": 1.0}])
+    assert [column.metric for column in asked_columns(("p50",), calls)] == ["frame_latency_p50"]
+    with pytest.raises(
+        UserError, match=r"^p95 of frame_latency is not measured; choose from: p50, p90, p99\.$"
+    ):
+        asked_columns(("p95",), calls)
 
 
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:
