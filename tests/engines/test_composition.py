@@ -1,18 +1,22 @@
 """Systems as compositions: what can be chosen, what cannot go together, and how that is said."""
 
+import pickle
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from engines.composition import Composition, NoParams, Scheduler, component, register
 from engines.core.policy import StageView
 from engines.registry import ENGINES
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
 from engines.turns.library import SPEAKING
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.serving.serve_config import ServeConfig, parameters
 from harness.worker.replay import Replay
+from harness.worker.replay import replay as play
 from tests.engines.frames import frames
 from tests.engines.replays import replay, run, voice_trace
 from workloads.errors import UserError
@@ -120,6 +124,38 @@ def test_a_name_is_given_once(discovered: dict, install):
         register(Scheduler("mine", "another one", NoParams))
     with pytest.raises(ValueError, match="two systems are called vllm_omni"):
         install(SimpleNamespace(SYSTEMS=(COPY,)))
+
+
+class Counted(BaseModel):
+    patience_s: float = Field(1.0, description="how long it waits")
+
+    @field_validator("patience_s")
+    @classmethod
+    def _count(cls, value: float) -> float:
+        READ.append(value)
+        return value
+
+
+READ: list[float] = []
+MADE: list[BaseModel] = []
+
+
+def _counted(stage: str, params: Counted) -> None:
+    MADE.append(params)
+
+
+def test_a_value_is_validated_once_on_its_way_from_the_experiment_to_the_policy(discovered: dict):
+    register(Scheduler("counted", "an order that counts", Counted, policy=_counted))
+    settings = {"sessions": 1, "scheduler": "counted", "patience_s": 3}
+    READ.clear(), MADE.clear()
+    [point] = expand(
+        Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
+    )
+    came = pickle.loads(pickle.dumps(point))  # as to a worker
+    play(came, came.trace())
+    assert READ == [3.0]
+    assert len(MADE) >= 2 and {type(params) for params in MADE} == {Counted}
+    assert MADE[0] == Counted(patience_s=3)
 
 
 class Lists:
