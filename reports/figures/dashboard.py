@@ -100,7 +100,7 @@ def views(
 def runs_of(
     panels: Panels, settings: Mapping[str, Sequence[Setting]], style: Mapping[str, Look], pick: Pick = list
 ) -> Series:
-    """The points of these settings by label, or those that `pick` chooses of them."""
+    """The points of these settings by label, or the points that `pick` chooses of them."""
     return {
         label: (pick([point for at in own for point in at.points(panels)]), style[label])
         for label, own in settings.items()

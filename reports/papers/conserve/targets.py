@@ -37,7 +37,7 @@ def _over_alone(quantity: str, load: str, factor: float) -> Measure:
 
 
 def _over(base: float, load: str, factor: float) -> Measure:
-    """Offline tokens per second over those with another factor."""
+    """Offline tokens per second over the tokens per second with another factor."""
     return ratio(TPS, _at(load, factor), to=_at(load, base))
 
 
