@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from engines.devices.profile import as_profile
 from engines.server import ResolvedServer
-from harness.clocks.clock import ModelClockLoop, WallClockLoop
+from harness.clocks.clock import WallClockLoop
+from harness.clocks.model_clock import ModelClockLoop
 from harness.metrics.histogram import quantile
 from harness.serving.listener import address_of, asked_to_stop, run_until_stopped
 from harness.serving.serve_config import ServeConfig, check, parameters, profile, token

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clocks.clock import MOST_LAG_S, ModelClockLoop
+from harness.clocks.model_clock import MOST_LAG_S, ModelClockLoop
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:

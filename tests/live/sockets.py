@@ -15,7 +15,8 @@ from engines.endpoint.metrics import LoopLag, Metrics
 from engines.endpoint.protocol import Outbox
 from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.websocket_server import WebSocketServer
-from harness.clocks.clock import ModelClockLoop, WallClockLoop
+from harness.clocks.clock import WallClockLoop
+from harness.clocks.model_clock import ModelClockLoop
 from tests.waiting import until
 
 LOOPS = [WallClockLoop, ModelClockLoop]
