@@ -44,7 +44,7 @@ class LiveExecutor:
     timeout_s: float
     order: Order | None = None
     show: Show | None = None
-    measure: Measure = measure_live
+    measure: Measure | None = None
 
     def __post_init__(self) -> None:
         self._environment = provenance.environment()
@@ -68,7 +68,8 @@ class LiveExecutor:
         reason, kept = "", None
         with (folder / LOG).open("a") as log:
             try:
-                measurement = self.measure(point, self.show, self.timeout_s, log.write)  # type: ignore[arg-type]
+                measure = self.measure or measure_live
+                measurement = measure(point, self.show, self.timeout_s, log.write)  # type: ignore[arg-type]
                 write_record(folder, point, measurement, measurement.proof, environment, started)
             except InvalidPoint as error:
                 reason, kept = f"{INVALID}: {error}", error.measurement
