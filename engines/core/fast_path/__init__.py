@@ -16,10 +16,11 @@ A row is simple (`vllm_adapter/simple_decode.py`, `find` and `until`) when vLLM 
 One step on the fast path (`decode_fast_path.py`):
 
 1. `schedule` looks at the running requests in vLLM's order. Simple decodes become rows at once. A decode that only a
-   block keeps from being simple (`full` in the code) is synced to vLLM; vLLM's own call caches its full block or gives
-   it the next one (`through_full_block`), and it bypasses vLLM again in the same step. All others (prompts, last
+   block keeps from being simple (`full` in the code) is synced to vLLM; vLLM's KV manager caches its full block or
+   gives it the next one (`through_full_block`), and it bypasses vLLM again in the same step. All others (prompts, last
    tokens, waiting requests) go through vLLM's `schedule`, for which the tokens and slots of the simple decodes are set
-   aside. `full` goes with the others where these need blocks in this step, or where KV is stored on the host.
+   aside. `full` goes with the others if the others need blocks in this step, or if KV is stored on the host and vLLM
+   is asked anyway.
 2. The device executes all rows together, in the order in which vLLM would have listed them.
 3. `update` gives vLLM the tokens of its own rows. It keeps the ids of simple decodes in `SimpleDecode.unsynced`.
 
