@@ -38,7 +38,7 @@ def test_the_order_of_a_seed_does_not_change_with_the_program():
 
 def executor(points_dir: Path, order: Order, work=fakes.measure, timeout_s: float = 60) -> LocalExecutor:
     points_dir.mkdir(parents=True, exist_ok=True)
-    return LocalExecutor(points_dir, work, jobs=1, timeout_s=timeout_s, order=order, preload=())
+    return LocalExecutor(points_dir, work, jobs=1, timeout_s=timeout_s, order=order, preload=fakes.PRELOAD)
 
 
 def test_points_run_in_it_and_every_record_says_where_it_stood(tmp_path: Path):

@@ -33,7 +33,9 @@ def run(
     points_dir: Path, points: list[Point], work: Work, timeout_s: float = PATIENCE_S, jobs: int = 2
 ) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
-    return list(LocalExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, preload=()).run(points))
+    return list(
+        LocalExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, preload=fakes.PRELOAD).run(points)
+    )
 
 
 def test_results_that_vanish_end_the_run_in_a_sentence(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_worker_prints_into_its_log(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 def test_failures_are_recorded_with_log_and_reason_and_the_others_go_on(tmp_path: Path) -> None:
     points = fakes.points(5)
-    fakes.assert_misbehaved(run(tmp_path, points, fakes.misbehave, timeout_s=3))
+    fakes.assert_misbehaved(run(tmp_path, points, fakes.misbehave, timeout_s=fakes.LIMIT_S))
     assert "Traceback" in (tmp_path / f"{points[1].id}.failed" / "log.txt").read_text()
     assert not list(tmp_path.glob(".tmp-*"))
 
@@ -147,7 +149,9 @@ def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path)
 def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     work = functools.partial(fakes.counted, diary, 3600)
-    outcomes = LocalExecutor(tmp_path, work, jobs=1, timeout_s=PATIENCE_S, preload=()).run(fakes.points(1))
+    outcomes = LocalExecutor(tmp_path, work, jobs=1, timeout_s=PATIENCE_S, preload=fakes.PRELOAD).run(
+        fakes.points(1)
+    )
 
     def interrupt(*_: object) -> None:
         if diary.exists():

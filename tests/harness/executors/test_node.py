@@ -21,7 +21,7 @@ from workloads.errors import UserError
 
 
 def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:
-    return Task(work, Order(tuple(points)), timeout_s, preload=())
+    return Task(work, Order(tuple(points)), timeout_s, preload=fakes.PRELOAD)
 
 
 def sent_home(slot: Slot, point: Point) -> Ended:
@@ -36,7 +36,7 @@ def test_a_record_that_came_home_is_as_one_measured_here(tmp_path: Path) -> None
     here, there = tmp_path / "here" / "points", tmp_path / "there" / "points"
     here.mkdir(parents=True)
     there.mkdir(parents=True)
-    list(LocalExecutor(here, fakes.measure, jobs=1, timeout_s=60, preload=()).run(points))
+    list(LocalExecutor(here, fakes.measure, jobs=1, timeout_s=60, preload=fakes.PRELOAD).run(points))
     slot = Slot(task(fakes.measure, points))
     outcomes = [receive(sent_home(slot, point), there) for point in points]
     slot.stop()

@@ -79,7 +79,7 @@ def node(cluster: Any) -> Iterator[Callable[..., Any]]:
 
 def run(points_dir: Path, points: list[Point], work: Work, **options: Any) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
-    options = {"jobs": None, "timeout_s": PATIENCE_S, "preload": (), **options}
+    options = {"jobs": None, "timeout_s": PATIENCE_S, "preload": fakes.PRELOAD, **options}
     with connected("auto"):
         return list(RayExecutor(points_dir, work, **options).run(points))
 
@@ -91,7 +91,7 @@ def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
     node("two")
     points, here, there = fakes.points(6), tmp_path / "here" / "points", tmp_path / "there" / "points"
     here.mkdir(parents=True)
-    list(LocalExecutor(here, fakes.measure, jobs=2, timeout_s=PATIENCE_S, preload=()).run(points))
+    list(LocalExecutor(here, fakes.measure, jobs=2, timeout_s=PATIENCE_S, preload=fakes.PRELOAD).run(points))
     outcomes = run(there, points, fakes.measure)
     assert {outcome.folder for outcome in outcomes} == {there / point.id for point in points}
     assert measured(here.parent) == measured(there.parent)
@@ -107,7 +107,7 @@ def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
 def test_failures_are_recorded_with_log_and_reason(tmp_path: Path, node: Callable[..., Any]) -> None:
     node("one")
     node("two")
-    fakes.assert_misbehaved(run(tmp_path, fakes.points(5), fakes.misbehave, timeout_s=3))
+    fakes.assert_misbehaved(run(tmp_path, fakes.points(5), fakes.misbehave, timeout_s=fakes.LIMIT_S))
     assert not list(tmp_path.glob(".tmp-*"))
 
 
