@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from harness.clocks import clock
 from harness.clocks.clock import WallClockLoop
 
 WITHIN_S = 180.0
@@ -60,14 +61,21 @@ def run(
         return runner.run(limited())
 
 
-def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """The test, run as a coroutine by `run`."""
+def in_a_loop(
+    test: Callable[..., Coroutine[Any, Any, None]], play: Callable[..., Any] = run
+) -> Callable[..., None]:
+    """The test, run as a coroutine by `play`."""
 
     @functools.wraps(test)
     def started(*args: Any, **named: Any) -> None:
-        run(test(*args, **named))
+        play(test(*args, **named))
 
     return started
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test, run as a coroutine on the virtual clock."""
+    return in_a_loop(test, functools.partial(clock.run, virtual=True))
 
 
 def runs(pid: int) -> bool:

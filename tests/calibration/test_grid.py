@@ -14,6 +14,7 @@ from harness.calibration.fit import Sample, fit_stage
 from harness.calibration.grid import TRIES, Driver, GridRun, Limits, grid, limits_of, react, reaction_shapes
 from harness.clocks.clock import run
 from harness.events.log import EventLog
+from tests.waiting import in_virtual_time
 
 
 def server_of(deployment: str) -> Serving:
@@ -93,46 +94,37 @@ def test_the_grid_stays_within_its_limits():
                 assert group.decodes * group.context + chunk.cached + chunk.tokens <= limits.pool_tokens
 
 
-def test_the_time_limit_leaves_groups_out_and_says_so():
-    async def main():
-        server = server_of("llama_tiny")
-        engine = server.engines[0]
-        driver = driver_for(server, engine)
-        measuring = grid_run(driver)
-        cells = grid(limits_of(engine, 4096), quick=True)
-        await driver.run(measuring.measure(cells, 2, until_s=1.0))
-        return driver, measuring
-
-    driver, measuring = run(main(), virtual=True)
+@in_virtual_time
+async def test_the_time_limit_leaves_groups_out_and_says_so():
+    server = server_of("llama_tiny")
+    engine = server.engines[0]
+    driver = driver_for(server, engine)
+    measuring = grid_run(driver)
+    cells = grid(limits_of(engine, 4096), quick=True)
+    await driver.run(measuring.measure(cells, 2, until_s=1.0))
     assert driver.counters["groups_left_out"] and measuring.samples
 
 
-def test_contexts_are_set_up_without_the_forward():
+@in_virtual_time
+async def test_contexts_are_set_up_without_the_forward():
     skips: list[bool] = []
-
-    async def main():
-        server = server_of("llama_tiny")
-        driver = driver_for(server, server.engines[0], skips)
-        cells = grid(Limits(4, 64, 512, 2000), quick=True)
-        await driver.run(grid_run(driver).measure(cells, 1, until_s=1e9))
-
-    run(main(), virtual=True)
+    server = server_of("llama_tiny")
+    driver = driver_for(server, server.engines[0], skips)
+    cells = grid(Limits(4, 64, 512, 2000), quick=True)
+    await driver.run(grid_run(driver).measure(cells, 1, until_s=1e9))
     assert skips[0] is True and skips[-1] is False and skips.count(True) > 4
 
 
-def test_an_interrupted_step_ends_within_a_layer():
+@in_virtual_time
+async def test_an_interrupted_step_ends_within_a_layer():
     found: list[Reaction] = []
-
-    async def main():
-        server = server_of("llama_tiny")
-        engine = server.engines[0]
-        assert isinstance(engine.device, VirtualStage)
-        engine.device.step_time = StepTime({"constant": 0.008})  # 4 layers of 2 ms
-        driver = driver_for(server, engine)
-        await driver.run(react(driver, reaction_shapes(limits_of(engine, 4096)), 4, found))
-        assert engine.load == 0 and engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
-
-    run(main(), virtual=True)
+    server = server_of("llama_tiny")
+    engine = server.engines[0]
+    assert isinstance(engine.device, VirtualStage)
+    engine.device.step_time = StepTime({"constant": 0.008})  # 4 layers of 2 ms
+    driver = driver_for(server, engine)
+    await driver.run(react(driver, reaction_shapes(limits_of(engine, 4096)), 4, found))
+    assert engine.load == 0 and engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
     assert [one.shape.split()[0] for one in found] == ["1", "16", "2"]
     for one in found:
         assert one.step_s == pytest.approx(0.008)

@@ -6,51 +6,43 @@ import threading
 import pytest
 
 from engines.devices.real import DeviceThread
-from harness.clocks.clock import run
+from tests.waiting import in_a_loop
 
 
-def test_calls_run_one_after_the_other_in_their_order():
-    async def main():
-        thread, seen = DeviceThread("device"), []
-        results = await asyncio.gather(*(thread.call(seen.append, i) for i in range(20)), thread.call(str, 7))
-        names = {await thread.call(lambda _: threading.current_thread().name, None) for _ in range(3)}
-        thread.close()
-        return seen, results[-1], names
-
-    assert run(main(), virtual=False) == (list(range(20)), "7", {"device"})
+@in_a_loop
+async def test_calls_run_one_after_the_other_in_their_order():
+    thread, seen = DeviceThread("device"), []
+    results = await asyncio.gather(*(thread.call(seen.append, i) for i in range(20)), thread.call(str, 7))
+    names = {await thread.call(lambda _: threading.current_thread().name, None) for _ in range(3)}
+    thread.close()
+    assert (seen, results[-1], names) == (list(range(20)), "7", {"device"})
 
 
-def test_an_error_reaches_who_waits_and_the_next_call_runs():
-    async def main():
-        thread = DeviceThread("device")
-        with pytest.raises(ZeroDivisionError):
-            await thread.call(lambda x: 1 / x, 0)
-        answer = await thread.call(lambda x: 1 / x, 2)
-        thread.close()
-        return answer
-
-    assert run(main(), virtual=False) == 0.5
+@in_a_loop
+async def test_an_error_reaches_who_waits_and_the_next_call_runs():
+    thread = DeviceThread("device")
+    with pytest.raises(ZeroDivisionError):
+        await thread.call(lambda x: 1 / x, 0)
+    answer = await thread.call(lambda x: 1 / x, 2)
+    thread.close()
+    assert answer == 0.5
 
 
-def test_who_no_longer_waits_is_not_told():
-    async def main():
-        thread, gate = DeviceThread("device"), threading.Event()
-        held, left = thread.call(lambda _: gate.wait(), None), thread.call(str, 1)
-        left.cancel()
-        gate.set()
-        assert await held
-        assert await thread.call(str, 2) == "2"
-        thread.close()
-
-    run(main(), virtual=False)
+@in_a_loop
+async def test_who_no_longer_waits_is_not_told():
+    thread, gate = DeviceThread("device"), threading.Event()
+    held, left = thread.call(lambda _: gate.wait(), None), thread.call(str, 1)
+    left.cancel()
+    gate.set()
+    assert await held
+    assert await thread.call(str, 2) == "2"
+    thread.close()
 
 
-def test_closing_waits_for_what_is_under_way():
-    async def main():
-        thread, done = DeviceThread("device"), []
-        last = [thread.call(done.append, i) for i in range(5)]
-        thread.close()
-        await asyncio.gather(*last)
-        return done
-
-    assert run(main(), virtual=False) == list(range(5))
+@in_a_loop
+async def test_closing_waits_for_what_is_under_way():
+    thread, done = DeviceThread("device"), []
+    last = [thread.call(done.append, i) for i in range(5)]
+    thread.close()
+    await asyncio.gather(*last)
+    assert done == list(range(5))

@@ -16,7 +16,7 @@ from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
 from engines.server import NO_GPUS, ServerParams, resolve
-from harness.clocks.clock import run
+from tests.waiting import in_virtual_time
 
 QWEN = load_model("qwen3_omni_30b_a3b")
 H200 = load_gpu("h200")
@@ -101,17 +101,14 @@ def test_gpus_without_nvlink_share_nothing():
         Roofline(QWEN.stages["thinker"], load_gpu("a6000"), 2)
 
 
-def test_both_gpus_of_a_replica_hold_weights_and_kv_and_move_half_of_a_transfer():
+@in_virtual_time
+async def test_both_gpus_of_a_replica_hold_weights_and_kv_and_move_half_of_a_transfer():
     deployment = load_deployment("qwen3_omni_2gpu")
     thinker = replace(deployment.stages["thinker"], prefix_caching=True)
     one, two = (with_pool(replace(thinker, gpus=(group,)), H200, None) for group in ((0,), (0, 1)))
     more = (two.kv_blocks - one.kv_blocks) * one.block_bytes
     assert more == pytest.approx(141e9 * 0.9 - 4e9, rel=1e-3)  # the weights are there once
-
-    async def main():
-        return [VirtualGpu(H200, count).to_device.copy(1e9) for count in (1, 2)]
-
-    assert run(main(), virtual=True) == pytest.approx([0.02, 0.01])
+    assert [VirtualGpu(H200, count).to_device.copy(1e9) for count in (1, 2)] == pytest.approx([0.02, 0.01])
 
 
 def test_a_fact_without_a_source_is_refused():
@@ -124,16 +121,14 @@ def test_a_fact_without_a_source_is_refused():
 COST = StepCost(before_s=0.001, layer_s=0.002, layers=10, after_s=0.003)
 
 
-def test_steps_of_one_gpu_run_one_after_the_other():
-    async def main():
-        loop, queue = asyncio.get_running_loop(), ComputeQueue()
-        first, second = queue.submit(COST), queue.submit(COST)
-        await first
-        ends = [loop.time()]
-        await second
-        return [*ends, loop.time()]
-
-    assert run(main(), virtual=True) == pytest.approx([0.024, 0.048])
+@in_virtual_time
+async def test_steps_of_one_gpu_run_one_after_the_other():
+    loop, queue = asyncio.get_running_loop(), ComputeQueue()
+    first, second = queue.submit(COST), queue.submit(COST)
+    await first
+    ends = [loop.time()]
+    await second
+    assert [*ends, loop.time()] == pytest.approx([0.024, 0.048])
 
 
 LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
@@ -154,38 +149,35 @@ LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
         ([(0.0051, LIGHTER), (0.0085,)], 0.009, 5),
     ],
 )
-def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(
+@in_virtual_time
+async def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(
     asked: list[tuple], end_s: float, layers: int
 ):
-    async def main():
-        loop, queue = asyncio.get_running_loop(), ComputeQueue()
-        execution = queue.submit(COST)
-        for at_s, *smaller in asked:
-            loop.call_at(at_s, queue.interrupt, execution, *smaller)
-        await execution
-        return loop.time(), execution.layers_done, execution.completed
-
-    assert run(main(), virtual=True) == (pytest.approx(end_s), layers, layers == 10)
+    loop, queue = asyncio.get_running_loop(), ComputeQueue()
+    execution = queue.submit(COST)
+    for at_s, *smaller in asked:
+        loop.call_at(at_s, queue.interrupt, execution, *smaller)
+    await execution
+    assert loop.time() == pytest.approx(end_s)
+    assert (execution.layers_done, execution.completed) == (layers, layers == 10)
 
 
-def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():
-    async def main():
-        loop, queue = asyncio.get_running_loop(), ComputeQueue()
-        first, second, third = (queue.submit(COST) for _ in range(3))
-        queue.interrupt(second)
-        await second
-        await third
-        return loop.time(), first.completed, second.completed, second.layers_done
+@in_virtual_time
+async def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():
+    loop, queue = asyncio.get_running_loop(), ComputeQueue()
+    first, second, third = (queue.submit(COST) for _ in range(3))
+    queue.interrupt(second)
+    await second
+    await third
+    assert loop.time() == pytest.approx(0.048)
+    assert (first.completed, second.completed, second.layers_done) == (True, False, 0)
 
-    assert run(main(), virtual=True) == (pytest.approx(0.048), True, False, 0)
 
-
-def test_copies_queue_beside_compute():
-    async def main():
-        engine = CopyEngine(bandwidth=50e9)
-        return [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
-
-    assert run(main(), virtual=True) == pytest.approx([0.02, 0.03, 1.02])
+@in_virtual_time
+async def test_copies_queue_beside_compute():
+    engine = CopyEngine(bandwidth=50e9)
+    ends_s = [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
+    assert ends_s == pytest.approx([0.02, 0.03, 1.02])
 
 
 def test_every_one_loads_and_can_be_chosen() -> None:

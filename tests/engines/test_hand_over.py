@@ -22,6 +22,7 @@ from harness.clocks.clock import run
 from harness.events.log import EventLog
 from tests.engines import replays
 from tests.engines.stage import BLOCK_BYTES, TALKER, make_stage
+from tests.waiting import in_virtual_time
 from workloads.registry import make_trace
 
 BANDWIDTH = 1000 * BLOCK_BYTES
@@ -273,25 +274,22 @@ def test_no_block_is_lost_whoever_leaves_when(requests, prefill: int, decode: in
         max_size=20,
     )
 )
-def test_the_fabric_gives_no_port_more_than_it_has_and_leaves_none_idle(flows):
+@in_virtual_time
+async def test_the_fabric_gives_no_port_more_than_it_has_and_leaves_none_idle(flows):
     """Between two moments, what has arrived by a port is at most its bandwidth; each flow takes at least its time
     alone, and all of them no longer than one after the other."""
     ended: dict[int, float] = {}
+    loop, fabric = asyncio.get_running_loop(), Fabric(0.0)
+    sources, targets = ([Port(1e5) for _ in range(n)] for n in (3, 4))
 
-    async def main() -> None:
-        loop, fabric = asyncio.get_running_loop(), Fabric(0.0)
-        sources, targets = ([Port(1e5) for _ in range(n)] for n in (3, 4))
+    def begin(i: int) -> None:
+        source, target, size, _ = flows[i]
+        fabric.send(sources[source], targets[target], size, lambda: ended.__setitem__(i, loop.time()))
 
-        def begin(i: int) -> None:
-            source, target, size, _ = flows[i]
-            fabric.send(sources[source], targets[target], size, lambda: ended.__setitem__(i, loop.time()))
-
-        for i, flow in enumerate(flows):
-            loop.call_at(flow[3], begin, i)
-        while len(ended) < len(flows):
-            await asyncio.sleep(0.5)
-
-    run(main(), virtual=True)
+    for i, flow in enumerate(flows):
+        loop.call_at(flow[3], begin, i)
+    while len(ended) < len(flows):
+        await asyncio.sleep(0.5)
     for i, (_, _, size, at_s) in enumerate(flows):
         assert ended[i] >= at_s + size / 1e5 - 1e-4
     for side in (0, 1):

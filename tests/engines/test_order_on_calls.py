@@ -9,55 +9,52 @@ from hypothesis import strategies as st
 from engines.frames.listeners import CallListeners
 from engines.frames.session_engine import SessionRequest
 from engines.turns.monitor import Phase
-from harness.clocks import clock
 from tests.engines.frames import frames, serve
+from tests.waiting import in_virtual_time
 
 FRAME_S, TOKEN_S = 2.0, 0.25
 
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 20), st.floats(0.0, FRAME_S)), min_size=1, max_size=30))
-def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(answers: list[tuple[int, float]]):
+@in_virtual_time
+async def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(
+    answers: list[tuple[int, float]],
+):
     """Whatever a tick returns and whenever: playback is between nothing and both of these."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        listeners = CallListeners(TOKEN_S, FRAME_S)
-        listeners.opened(7)
-        request = SessionRequest("thinker", 7, 0, [], 0)
-        first_s, sent = None, 0
-        for tokens, after_s in answers:
-            await asyncio.sleep(after_s)
-            request.produced += tokens
-            listeners.returned(7, tokens)
-            sent += tokens
-            first_s = loop.time() if first_s is None and tokens else first_s
-            await asyncio.sleep(FRAME_S - after_s)
-            listeners.framed(7)
-            view = listeners.view(request, loop.time())
-            played_s = view.session.played(loop.time())
-            assert played_s <= sent * TOKEN_S + 1e-9
-            if first_s is None:
-                assert view.session.phase is Phase.AWAIT_FIRST_AUDIO
-            else:
-                assert played_s <= loop.time() - first_s + 1e-9
-                assert view.session.telemetry_ok(loop.time(), 2 * FRAME_S)
-            assert (view.progress.text_tokens, view.progress.text_consumed) == (sent, sent)
-
-    clock.run(main(), virtual=True)
+    loop = asyncio.get_running_loop()
+    listeners = CallListeners(TOKEN_S, FRAME_S)
+    listeners.opened(7)
+    request = SessionRequest("thinker", 7, 0, [], 0)
+    first_s, sent = None, 0
+    for tokens, after_s in answers:
+        await asyncio.sleep(after_s)
+        request.produced += tokens
+        listeners.returned(7, tokens)
+        sent += tokens
+        first_s = loop.time() if first_s is None and tokens else first_s
+        await asyncio.sleep(FRAME_S - after_s)
+        listeners.framed(7)
+        view = listeners.view(request, loop.time())
+        played_s = view.session.played(loop.time())
+        assert played_s <= sent * TOKEN_S + 1e-9
+        if first_s is None:
+            assert view.session.phase is Phase.AWAIT_FIRST_AUDIO
+        else:
+            assert played_s <= loop.time() - first_s + 1e-9
+            assert view.session.telemetry_ok(loop.time(), 2 * FRAME_S)
+        assert (view.progress.text_tokens, view.progress.text_consumed) == (sent, sent)
 
 
-def test_what_is_said_counts_on_when_a_request_is_renewed():
-    async def main() -> None:
-        listeners = CallListeners(TOKEN_S, FRAME_S)
-        listeners.opened(1)
-        listeners.returned(1, 5)
-        listeners.renewed(1, 5)
-        request = SessionRequest("thinker", 1, 3, [], 0)
-        request.produced = 2
-        assert listeners.view(request, 0.0).progress.text_tokens == 7
-
-    clock.run(main(), virtual=True)
+@in_virtual_time
+async def test_what_is_said_counts_on_when_a_request_is_renewed():
+    listeners = CallListeners(TOKEN_S, FRAME_S)
+    listeners.opened(1)
+    listeners.returned(1, 5)
+    listeners.renewed(1, 5)
+    request = SessionRequest("thinker", 1, 3, [], 0)
+    request.produced = 2
+    assert listeners.view(request, 0.0).progress.text_tokens == 7
 
 
 @pytest.fixture(scope="module")

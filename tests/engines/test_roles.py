@@ -9,8 +9,8 @@ from engines import deployments
 from engines.builder import Parts
 from engines.deployments import load_deployment
 from engines.server import ResolvedServer, ServerParams
-from harness.clocks.clock import run
 from harness.events.log import EventLog
+from tests.waiting import in_virtual_time
 
 
 @pytest.fixture
@@ -62,16 +62,12 @@ def test_prefill_comes_before_decode(write):
             load_deployment(write(gpus, "-".join(gpus)))
 
 
-def test_parts_make_the_replicas_of_a_role(write):
+@in_virtual_time
+async def test_parts_make_the_replicas_of_a_role(write):
     name = write({"prefill": [0, 1], "decode": [2]})
-
-    async def main() -> tuple[list[list[int]], list[object]]:
-        parts = Parts(ResolvedServer.of(ServerParams(deployment=name)), EventLog(), seed=0)
-        stage = parts.stage("thinker")
-        by_role = [parts.replicas(stage, role) for role in ("prefill", "decode", None)]
-        gpus = [replica.gpu for replicas in by_role[:2] for replica in replicas]
-        return [[replica.index for replica in replicas] for replicas in by_role], gpus
-
-    indices, gpus = run(main(), virtual=True)
-    assert indices == [[0, 1], [2], [0, 1, 2]]
+    parts = Parts(ResolvedServer.of(ServerParams(deployment=name)), EventLog(), seed=0)
+    stage = parts.stage("thinker")
+    by_role = [parts.replicas(stage, role) for role in ("prefill", "decode", None)]
+    gpus = [replica.gpu for replicas in by_role[:2] for replica in replicas]
+    assert [[replica.index for replica in replicas] for replicas in by_role] == [[0, 1], [2], [0, 1, 2]]
     assert len(set(map(id, gpus))) == 3

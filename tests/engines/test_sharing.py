@@ -22,6 +22,7 @@ from engines.devices.sharing import (
     traffic,
 )
 from harness.clocks.clock import run
+from tests.waiting import in_virtual_time
 
 A6000 = load_gpu("a6000")
 SMS = A6000.sms
@@ -115,33 +116,29 @@ def test_two_on_one_gpu_are_slowed_by_bandwidth_alone():
 
 
 @pytest.mark.parametrize(("at_s", "layers"), [(0.05, 0), (0.25, 2), (0.3, 2), (0.95, None)])
-def test_an_interruption_ends_a_step_at_its_next_layer(at_s: float, layers: int | None):
-    async def main() -> tuple[bool, SharedExecution, float]:
-        compute, loop = SharedCompute(A6000), asyncio.get_running_loop()
-        execution = compute.submit(SharedStep((Part(0.1),), (Part(0.1),), 8, (Part(0.05),)), 84)
-        answers: list[bool] = []
-        loop.call_at(at_s, lambda: answers.append(compute.interrupt(execution)))
-        await execution
-        return answers[0], execution, loop.time()
-
-    done, execution, end_s = run(main(), virtual=True)
+@in_virtual_time
+async def test_an_interruption_ends_a_step_at_its_next_layer(at_s: float, layers: int | None):
+    compute, loop = SharedCompute(A6000), asyncio.get_running_loop()
+    execution = compute.submit(SharedStep((Part(0.1),), (Part(0.1),), 8, (Part(0.05),)), 84)
+    answers: list[bool] = []
+    loop.call_at(at_s, lambda: answers.append(compute.interrupt(execution)))
+    await execution
+    done, execution, end_s = answers[0], execution, loop.time()
     assert done is (layers is not None)
     assert execution.layers_done == (8 if layers is None else layers)
     assert end_s == pytest.approx(0.95 if layers is None else 0.1 + 0.1 * layers)
     assert execution.completed is (layers is None)
 
 
-def test_an_interrupted_step_goes_on_smaller():
-    async def main() -> float:
-        compute, loop = SharedCompute(A6000), asyncio.get_running_loop()
-        execution = compute.submit(SharedStep((), (Part(0.1),), 8, ()), 84)
-        smaller = SharedStep((), (Part(0.05),), 8, ())
-        loop.call_at(0.35, compute.interrupt, execution, smaller)
-        await execution
-        assert execution.completed
-        return loop.time()
-
-    assert run(main(), virtual=True) == pytest.approx(0.4 + 4 * 0.05)
+@in_virtual_time
+async def test_an_interrupted_step_goes_on_smaller():
+    compute, loop = SharedCompute(A6000), asyncio.get_running_loop()
+    execution = compute.submit(SharedStep((), (Part(0.1),), 8, ()), 84)
+    smaller = SharedStep((), (Part(0.05),), 8, ())
+    loop.call_at(0.35, compute.interrupt, execution, smaller)
+    await execution
+    assert execution.completed
+    assert loop.time() == pytest.approx(0.4 + 4 * 0.05)
 
 
 @pytest.mark.parametrize("name", deployment_names())

@@ -9,74 +9,64 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.clocks.clock import DeadlockError, run
+from tests.waiting import in_virtual_time
 
 
-def test_time_starts_at_zero_and_jumps_to_timers_exactly():
-    async def main():
-        loop = asyncio.get_running_loop()
-        seen = [loop.time()]
-        await asyncio.sleep(1e6 / 3)
-        seen.append(loop.time())
-        await asyncio.sleep(86400 * 30)
-        return [*seen, loop.time()]
-
-    assert run(main(), virtual=True) == [0.0, 1e6 / 3, 1e6 / 3 + 86400 * 30]
+@in_virtual_time
+async def test_time_starts_at_zero_and_jumps_to_timers_exactly():
+    loop = asyncio.get_running_loop()
+    seen = [loop.time()]
+    await asyncio.sleep(1e6 / 3)
+    seen.append(loop.time())
+    await asyncio.sleep(86400 * 30)
+    assert [*seen, loop.time()] == [0.0, 1e6 / 3, 1e6 / 3 + 86400 * 30]
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.30000000000000004, 7e8, 1e-9]), max_size=30))
-def test_timers_fire_by_time_and_in_the_order_they_were_made(delays: list[float]):
-    async def main():
-        loop, fired = asyncio.get_running_loop(), []
-        for i, delay in enumerate(delays):
-            loop.call_at(delay, lambda i=i: fired.append((loop.time(), i)))
-        await asyncio.sleep(1e9)
-        return fired
-
-    assert run(main(), virtual=True) == sorted((delay, i) for i, delay in enumerate(delays))
+@in_virtual_time
+async def test_timers_fire_by_time_and_in_the_order_they_were_made(delays: list[float]):
+    loop, fired = asyncio.get_running_loop(), []
+    for i, delay in enumerate(delays):
+        loop.call_at(delay, lambda i=i: fired.append((loop.time(), i)))
+    await asyncio.sleep(1e9)
+    assert fired == sorted((delay, i) for i, delay in enumerate(delays))
 
 
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.30000000000000004]), max_size=12), st.sampled_from([0.1, 0.2]))
-def test_what_is_to_be_first_passes_timers_that_were_made_earlier(delays: list[float], at_s: float):
-    async def main():
-        loop, fired = asyncio.get_running_loop(), []
-        for delay in delays:
-            loop.call_at(delay, fired.append, delay)
-        loop.call_first_at(at_s, fired.append, "first")
-        await asyncio.sleep(1)
-        return fired
-
-    fired = run(main(), virtual=True)
+@in_virtual_time
+async def test_what_is_to_be_first_passes_timers_that_were_made_earlier(delays: list[float], at_s: float):
+    loop, fired = asyncio.get_running_loop(), []
+    for delay in delays:
+        loop.call_at(delay, fired.append, delay)
+    loop.call_first_at(at_s, fired.append, "first")
+    await asyncio.sleep(1)
     earlier = sorted(delay for delay in delays if delay < at_s)
     assert fired == [*earlier, "first", *sorted(delay for delay in delays if delay >= at_s)]
 
 
-def test_a_timer_that_has_fired_keeps_nothing():
+@in_virtual_time
+async def test_a_timer_that_has_fired_keeps_nothing():
     class Called:
         def now(self) -> None: ...
 
-    async def main():
-        called = Called()
-        timer = asyncio.get_running_loop().call_later(1, called.now)
-        gone = weakref.ref(called)
-        del called
-        assert gone() is not None
-        await asyncio.sleep(2)
-        assert timer.when() == 1 and gone() is None
-
-    run(main(), virtual=True)
+    called = Called()
+    timer = asyncio.get_running_loop().call_later(1, called.now)
+    gone = weakref.ref(called)
+    del called
+    assert gone() is not None
+    await asyncio.sleep(2)
+    assert timer.when() == 1 and gone() is None
 
 
-def test_cancelled_timers_neither_fire_nor_move_the_clock():
-    async def main():
-        loop = asyncio.get_running_loop()
-        loop.call_later(5, pytest.fail).cancel()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2):
-                await asyncio.Event().wait()
-        await asyncio.sleep(1)
-        return loop.time()
-
-    assert run(main(), virtual=True) == 3.0
+@in_virtual_time
+async def test_cancelled_timers_neither_fire_nor_move_the_clock():
+    loop = asyncio.get_running_loop()
+    loop.call_later(5, pytest.fail).cancel()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            await asyncio.Event().wait()
+    await asyncio.sleep(1)
+    assert loop.time() == 3.0
 
 
 def test_deadlock_names_the_waiting_tasks_and_where_they_wait():

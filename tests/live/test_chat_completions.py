@@ -16,7 +16,7 @@ from openai import (
 
 from engines.endpoint.limits import Limits
 from tests.live.served import served
-from tests.waiting import WITHIN_S, in_a_loop, run, until
+from tests.waiting import WITHIN_S, in_a_loop, until
 
 TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
@@ -229,24 +229,21 @@ async def test_who_hangs_up_is_served_no_longer() -> None:
 
 
 @pytest.mark.parametrize(("order", "first"), [("fcfs", "document"), ("priority", "user")])
-def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str, first: str) -> None:
+@in_a_loop
+async def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str, first: str) -> None:
     """The cache has room for one at a time: who came first goes first, or who is urgent."""
     ended: list[str] = []
+    async with served(scheduler=order, kv_pool_blocks=64) as server, server.client() as client:
 
-    async def main() -> None:
-        async with served(scheduler=order, kv_pool_blocks=64) as server, server.client() as client:
+        async def ask(who: str, priority: int) -> None:
+            await streamed(client, who * 2400, 20, priority=priority)
+            ended.append({"d": "document", "u": "user", "a": "one that is served"}[who])
 
-            async def ask(who: str, priority: int) -> None:
-                await streamed(client, who * 2400, 20, priority=priority)
-                ended.append({"d": "document", "u": "user", "a": "one that is served"}[who])
-
-            asking = []
-            for who, priority in (("a", 0), ("d", 10), ("u", 0)):
-                asking.append(asyncio.create_task(ask(who, priority)))
-                await until(lambda: len(server.turns) == len(asking))
-            await asyncio.gather(*asking)
-
-    run(main())
+        asking = []
+        for who, priority in (("a", 0), ("d", 10), ("u", 0)):
+            asking.append(asyncio.create_task(ask(who, priority)))
+            await until(lambda: len(server.turns) == len(asking))
+        await asyncio.gather(*asking)
     assert ended[1] == first and len(ended) == 3
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.clocks import clock
 from harness.clocks.clock import WallClockLoop, run
+from tests.waiting import in_a_loop
 
 
 @pytest.fixture(params=["timerfd", "uvloop's timers"])
@@ -22,130 +23,113 @@ def alarm(request, monkeypatch):
 
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.001, 0.0010000001, 0.002, 0.003]), max_size=200))
-def test_timers_never_fire_early_and_fire_in_order(delays: list[float]):
-    async def main():
-        loop, fired = asyncio.get_running_loop(), []
-        base = loop.time() + 0.002
-        for i, delay in enumerate(delays):
-            loop.call_at(base + delay, lambda i=i, d=delay: fired.append((d, i, loop.time() >= base + d)))
-        await asyncio.sleep(0.008)
-        return fired
-
-    assert run(main(), virtual=False) == sorted((delay, i, True) for i, delay in enumerate(delays))
+@in_a_loop
+async def test_timers_never_fire_early_and_fire_in_order(delays: list[float]):
+    loop, fired = asyncio.get_running_loop(), []
+    base = loop.time() + 0.002
+    for i, delay in enumerate(delays):
+        loop.call_at(base + delay, lambda i=i, d=delay: fired.append((d, i, loop.time() >= base + d)))
+    await asyncio.sleep(0.008)
+    assert fired == sorted((delay, i, True) for i, delay in enumerate(delays))
 
 
-def test_time_can_start_later_and_counts_from_the_instant_given(alarm):
-    async def main():
-        loop = asyncio.get_running_loop()
-        at = time.monotonic() + 0.02
-        loop.restart(at)
-        before = loop.time()
-        fired = []
-        loop.call_at(0.0, lambda: fired.append(time.monotonic()))
-        await asyncio.sleep(0.03)
-        return before, fired[0] >= at, loop.time() - (time.monotonic() - at)
-
-    before, not_early, difference = run(main(), virtual=False)
+@in_a_loop
+async def test_time_can_start_later_and_counts_from_the_instant_given(alarm):
+    loop = asyncio.get_running_loop()
+    at = time.monotonic() + 0.02
+    loop.restart(at)
+    before = loop.time()
+    fired = []
+    loop.call_at(0.0, lambda: fired.append(time.monotonic()))
+    await asyncio.sleep(0.03)
+    before, not_early, difference = before, fired[0] >= at, loop.time() - (time.monotonic() - at)
     assert -0.02 <= before < 0 and not_early
     assert abs(difference) < 1e-3
 
 
-def test_restart_refuses_while_a_timer_waits_and_accepts_cancelled_ones():
-    async def main():
-        loop = asyncio.get_running_loop()
-        loop.call_later(60, print).cancel()
+@in_a_loop
+async def test_restart_refuses_while_a_timer_waits_and_accepts_cancelled_ones():
+    loop = asyncio.get_running_loop()
+    loop.call_later(60, print).cancel()
+    loop.restart()
+    loop.call_later(60, print)
+    with pytest.raises(AssertionError, match="fire late"):
         loop.restart()
-        loop.call_later(60, print)
-        with pytest.raises(AssertionError, match="fire late"):
-            loop.restart()
-
-    run(main(), virtual=False)
 
 
-def test_an_exception_in_a_timer_goes_to_the_handler_and_the_others_fire(alarm):
-    async def main():
-        loop, seen = asyncio.get_running_loop(), []
-        loop.set_exception_handler(lambda _, context: seen.append(type(context["exception"])))
-        now = loop.time()
-        loop.call_at(now + 0.001, lambda: 1 / 0)
-        loop.call_at(now + 0.001, seen.append, "after")
-        loop.call_at(now + 0.004, seen.append, "later")
-        await asyncio.sleep(0.01)
-        return seen
-
-    assert run(main(), virtual=False) == [ZeroDivisionError, "after", "later"]
+@in_a_loop
+async def test_an_exception_in_a_timer_goes_to_the_handler_and_the_others_fire(alarm):
+    loop, seen = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: seen.append(type(context["exception"])))
+    now = loop.time()
+    loop.call_at(now + 0.001, lambda: 1 / 0)
+    loop.call_at(now + 0.001, seen.append, "after")
+    loop.call_at(now + 0.004, seen.append, "later")
+    await asyncio.sleep(0.01)
+    assert seen == [ZeroDivisionError, "after", "later"]
 
 
-def test_sockets_are_served_between_bursts_of_due_timers():
-    async def main():
-        loop, order = asyncio.get_running_loop(), []
-        near, far = socket.socketpair()
-        near.setblocking(False)
-        loop.add_reader(near.fileno(), lambda: (near.recv(10), order.append("socket")))
-        now = loop.time()
-        for i in range(1000):
-            loop.call_at(now, order.append, i)
-        far.send(b"x")
-        await asyncio.sleep(0.05)
-        loop.remove_reader(near.fileno())
-        near.close()
-        far.close()
-        return order
-
-    order = run(main(), virtual=False)
+@in_a_loop
+async def test_sockets_are_served_between_bursts_of_due_timers():
+    loop, order = asyncio.get_running_loop(), []
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    loop.add_reader(near.fileno(), lambda: (near.recv(10), order.append("socket")))
+    now = loop.time()
+    for i in range(1000):
+        loop.call_at(now, order.append, i)
+    far.send(b"x")
+    await asyncio.sleep(0.05)
+    loop.remove_reader(near.fileno())
+    near.close()
+    far.close()
     assert [i for i in order if i != "socket"] == list(range(1000))
     assert order.index("socket") < 500
 
 
-def test_timers_set_and_cancelled_by_timers(alarm):
-    async def main():
-        loop, seen = asyncio.get_running_loop(), []
-        now = loop.time()
-        late = loop.call_at(now + 0.004, seen.append, "cancelled")
+@in_a_loop
+async def test_timers_set_and_cancelled_by_timers(alarm):
+    loop, seen = asyncio.get_running_loop(), []
+    now = loop.time()
+    late = loop.call_at(now + 0.004, seen.append, "cancelled")
 
-        def first():
-            late.cancel()
-            loop.call_at(now - 1, seen.append, "past")  # due at once, but never before what runs now is over
-            loop.call_later(0.002, soon)
-            seen.append("first")
+    def first():
+        late.cancel()
+        loop.call_at(now - 1, seen.append, "past")  # due at once, but never before what runs now is over
+        loop.call_later(0.002, soon)
+        seen.append("first")
 
-        def soon():
-            seen.append("soon")
-            loop.call_at(max(loop.time(), late.when()) + 0.001, over.set_result, None)
+    def soon():
+        seen.append("soon")
+        loop.call_at(max(loop.time(), late.when()) + 0.001, over.set_result, None)
 
-        over = loop.create_future()
-        loop.call_at(now + 0.001, first)
-        await over
-        return seen
-
-    assert run(main(), virtual=False) == ["first", "past", "soon"]
+    over = loop.create_future()
+    loop.call_at(now + 0.001, first)
+    await over
+    assert seen == ["first", "past", "soon"]
 
 
-def test_cancelled_timeouts_do_not_pile_up():
-    async def main():
-        loop = asyncio.get_running_loop()
-        kept = [loop.call_later(3600, print) for _ in range(50)]
-        for _ in range(10_000):
-            async with asyncio.timeout(3600):
-                pass
-        waiting = sum(issubclass(type(each), asyncio.TimerHandle) for each in gc.get_objects())
-        for timer in kept:
-            timer.cancel()
-            timer.cancel()
-        return waiting
-
-    assert run(main(), virtual=False) < 300
+@in_a_loop
+async def test_cancelled_timeouts_do_not_pile_up():
+    loop = asyncio.get_running_loop()
+    kept = [loop.call_later(3600, print) for _ in range(50)]
+    for _ in range(10_000):
+        async with asyncio.timeout(3600):
+            pass
+    waiting = sum(issubclass(type(each), asyncio.TimerHandle) for each in gc.get_objects())
+    for timer in kept:
+        timer.cancel()
+        timer.cancel()
+    assert waiting < 300
 
 
-def test_what_waits_elsewhere_is_served_while_no_timer_is_set(alarm):
-    async def main():
-        loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
-        threading.Timer(0.01, lambda: loop.call_soon_threadsafe(future.set_result, 7)).start()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 0.003)
-        return await future, await asyncio.to_thread(threading.active_count) > 1
-
-    assert run(main(), virtual=False) == (7, True)
+@in_a_loop
+async def test_what_waits_elsewhere_is_served_while_no_timer_is_set(alarm):
+    loop, future = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+    threading.Timer(0.01, lambda: loop.call_soon_threadsafe(future.set_result, 7)).start()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), 0.003)
+    assert (await future, await asyncio.to_thread(threading.active_count) > 1) == (7, True)
 
 
 def test_closing_gives_the_descriptor_back():

@@ -26,7 +26,7 @@ from tests.live.proxied import (
     stepwise,
     whole,
 )
-from tests.waiting import in_a_loop, run, until
+from tests.waiting import in_a_loop, until
 from workloads.errors import UserError
 
 
@@ -140,7 +140,8 @@ async def test_a_dead_server_is_left_alone_until_it_answers_again():
 @pytest.mark.parametrize(
     ("router", "order"), [("omniproxy", [10, 700, 1000]), ("round_robin", [1000, 700, 10])]
 )
-def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list[int]):
+@in_a_loop
+async def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list[int]):
     """However long they have waited: that is worth 0.2 at most, and these lengths differ by more."""
 
     async def waits(proxy: Proxied, count: int) -> bool:
@@ -150,22 +151,19 @@ def test_who_waits_at_the_proxy_goes_in_the_rules_order(router: str, order: list
         async with proxy.post("x" * length, stream=True) as answer:
             await answer.content.read()
 
-    async def test() -> None:
-        async with proxied(stepwise, router=router, max_in_flight=1) as proxy:
-            server = proxy.servers[0]
-            asked = [asyncio.create_task(answered(proxy, 1))]
-            await until(lambda: server.bodies)
-            for waiting, length in enumerate((1000, 700, 10), 1):
-                asked.append(asyncio.create_task(answered(proxy, length)))
-                await until(partial(waits, proxy, waiting))
-            assert len(server.bodies) == 1, "one at a time"
-            for _ in range(12):
-                server.step.release()
-            await asyncio.gather(*asked)
-            lengths = [len(body["messages"][0]["content"]) for body in server.bodies]
-            assert lengths == [1, *order]
-
-    run(test())
+    async with proxied(stepwise, router=router, max_in_flight=1) as proxy:
+        server = proxy.servers[0]
+        asked = [asyncio.create_task(answered(proxy, 1))]
+        await until(lambda: server.bodies)
+        for waiting, length in enumerate((1000, 700, 10), 1):
+            asked.append(asyncio.create_task(answered(proxy, length)))
+            await until(partial(waits, proxy, waiting))
+        assert len(server.bodies) == 1, "one at a time"
+        for _ in range(12):
+            server.step.release()
+        await asyncio.gather(*asked)
+        lengths = [len(body["messages"][0]["content"]) for body in server.bodies]
+        assert lengths == [1, *order]
 
 
 @in_a_loop
@@ -189,20 +187,17 @@ async def test_prompts_that_begin_alike_go_where_the_beginning_is_and_sessions_s
         assert all(len(places) == 1 for places in seen.values()) and len(seen) == 4
 
 
-def test_without_the_token_only_health_is_told(monkeypatch: pytest.MonkeyPatch):
+@in_a_loop
+async def test_without_the_token_only_health_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PROXY_TOKEN", "sesame")
-
-    async def test() -> None:
-        async with proxied(whole, token_env="PROXY_TOKEN") as proxy:
-            for headers, status in ((None, 401), ({"Authorization": "Bearer sesame"}, 200)):
-                async with proxy.post(headers=headers) as answer:
-                    assert answer.status == status
-            async with proxy.client.get(f"{proxy.url}/metrics") as answer:
-                assert answer.status == 401
-            async with proxy.client.get(f"{proxy.url}/health") as answer:
-                assert answer.status == 200
-
-    run(test())
+    async with proxied(whole, token_env="PROXY_TOKEN") as proxy:
+        for headers, status in ((None, 401), ({"Authorization": "Bearer sesame"}, 200)):
+            async with proxy.post(headers=headers) as answer:
+                assert answer.status == status
+        async with proxy.client.get(f"{proxy.url}/metrics") as answer:
+            assert answer.status == 401
+        async with proxy.client.get(f"{proxy.url}/health") as answer:
+            assert answer.status == 200
 
 
 @in_a_loop

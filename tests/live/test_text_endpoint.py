@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harness.client.client_params import ClientParams
-from harness.clocks import clock
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_endpoint import completions_url
@@ -19,7 +18,7 @@ from harness.metrics.live import summarise_live
 from tests.builders import typed_turn
 from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table, typed
 from tests.population import serve_population
-from tests.waiting import until
+from tests.waiting import in_a_loop, until
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -224,7 +223,8 @@ def test_a_later_turn_that_is_refused_is_a_failure():
     assert table(out)["status"].tolist() == ["completed", "failed"]
 
 
-def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
+@in_a_loop
+async def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(HEAD % 200)
@@ -235,18 +235,14 @@ def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
 
     closed: list[bool] = []
     log, failures, trace = EventLog(), FailureLog(), typed()
-
-    async def main() -> None:
-        server = await asyncio.start_server(endless, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        endpoint = kind_of(trace).endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
-        await endpoint.prepare()
-        await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=0.2))
-        assert await until(lambda: closed) == [True]
-        await endpoint.aclose()
-        server.close()
-
-    clock.run(main(), virtual=False)
+    server = await asyncio.start_server(endless, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    endpoint = kind_of(trace).endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
+    await endpoint.prepare()
+    await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=0.2))
+    assert await until(lambda: closed) == [True]
+    await endpoint.aclose()
+    server.close()
     assert log.events().to_pandas()["kind"].tolist().count("turn_failed") == 1
 
 

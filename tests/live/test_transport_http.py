@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.clocks.clock import run
 from harness.endpoints.transport.http import HttpPool
 from tests.live.receivers import Stream
-from tests.waiting import until
+from tests.waiting import in_a_loop, until
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n7\r\n second\r\n0\r\n\r\n"
 
@@ -176,48 +176,44 @@ def test_idle_connections_that_the_server_closes_leave_the_pool():
     assert server(client) == (["done"], 0, ["done"])
 
 
-def test_aborting_closes_the_connection_and_tells_nothing_more():
+@in_a_loop
+async def test_aborting_closes_the_connection_and_tells_nothing_more():
     closed: list[bool] = []
 
-    async def main():
-        async def serve(reader, writer):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(CHUNKED[:60])
-            closed.append(await reader.read() == b"{}" or True)
-            writer.close()
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(CHUNKED[:60])
+        closed.append(await reader.read() == b"{}" or True)
+        writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        pool = HttpPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-        await pool.open(1)
-        stream = Stream()
-        exchange = pool.post(b"{}", stream)
-        await until(lambda: stream.body)
-        exchange.abort()
-        exchange.abort()
-        await until(lambda: closed)
-        waiting = Stream()
-        pool.post(b"{}", waiting).abort()  # before it has a connection
-        await asyncio.sleep(0.01)
-        idle = pool.idle
-        await pool.aclose()
-        server.close()
-        return stream.ends, waiting.ends, idle
-
-    assert run(main(), virtual=False) == ([], [], 1)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    pool = HttpPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    await pool.open(1)
+    stream = Stream()
+    exchange = pool.post(b"{}", stream)
+    await until(lambda: stream.body)
+    exchange.abort()
+    exchange.abort()
+    await until(lambda: closed)
+    waiting = Stream()
+    pool.post(b"{}", waiting).abort()  # before it has a connection
+    await asyncio.sleep(0.01)
+    idle = pool.idle
+    await pool.aclose()
+    server.close()
+    assert (stream.ends, waiting.ends, idle) == ([], [], 1)
 
 
-def test_an_unreachable_server_and_wrong_addresses_say_so():
-    async def main():
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            pool = HttpPool(f"http://127.0.0.1:{closed.getsockname()[1]}/")
-            with pytest.raises(OSError):
-                await pool.open(1)
-            stream = await ask(pool)
-        for url, headers in (("ftp://x/", {}), ("http:///v1", {}), ("http://x/", {"A": "b\r\nInjected: c"})):
-            with pytest.raises(ValueError):
-                HttpPool(url, headers)
-        return stream.ends
-
-    (reason,) = run(main(), virtual=False)
+@in_a_loop
+async def test_an_unreachable_server_and_wrong_addresses_say_so():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        pool = HttpPool(f"http://127.0.0.1:{closed.getsockname()[1]}/")
+        with pytest.raises(OSError):
+            await pool.open(1)
+        stream = await ask(pool)
+    for url, headers in (("ftp://x/", {}), ("http:///v1", {}), ("http://x/", {"A": "b\r\nInjected: c"})):
+        with pytest.raises(ValueError):
+            HttpPool(url, headers)
+    (reason,) = stream.ends
     assert reason.startswith("connect: ")

@@ -11,6 +11,7 @@ import websockets
 from harness.clocks.clock import run
 from harness.endpoints.transport.websocket import ConnectFailed, connect
 from tests.live.receivers import Receiver
+from tests.waiting import in_a_loop
 
 
 def with_server(handler, client, **options):
@@ -193,20 +194,18 @@ def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():
     assert answers == [(401, "HTTP status 401"), (503, "HTTP status 503"), (302, "HTTP status 302")]
 
 
-def test_no_server_no_name_no_answer_and_no_url_are_all_connections_that_failed():
-    async def main():
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            port = closed.getsockname()[1]
-            with pytest.raises(ConnectFailed, match="Connect call failed") as refused:
-                await connect(f"ws://127.0.0.1:{port}/", Receiver(), timeout_s=5)
-        with (
-            socket.create_server(("127.0.0.1", 0)) as silent,
-            pytest.raises(ConnectFailed, match=r"no connection within 0\.05 s"),
-        ):
-            await connect(f"ws://127.0.0.1:{silent.getsockname()[1]}/", Receiver(), timeout_s=0.05)
-        with pytest.raises(ConnectFailed):
-            await connect("ws:nowhere", Receiver(), timeout_s=5)
-        return refused.value.status
-
-    assert run(main(), virtual=False) is None
+@in_a_loop
+async def test_no_server_no_name_no_answer_and_no_url_are_all_connections_that_failed():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        with pytest.raises(ConnectFailed, match="Connect call failed") as refused:
+            await connect(f"ws://127.0.0.1:{port}/", Receiver(), timeout_s=5)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ConnectFailed, match=r"no connection within 0\.05 s"),
+    ):
+        await connect(f"ws://127.0.0.1:{silent.getsockname()[1]}/", Receiver(), timeout_s=0.05)
+    with pytest.raises(ConnectFailed):
+        await connect("ws:nowhere", Receiver(), timeout_s=5)
+    assert refused.value.status is None

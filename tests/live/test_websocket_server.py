@@ -113,25 +113,22 @@ MISDEEDS: dict[str, tuple[Misdeed, int]] = {
 
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)
-def test_whoever_passes_a_limit_is_told_which_and_his_neighbour_notices_nothing(misdeed: str):
+@in_a_loop
+async def test_whoever_passes_a_limit_is_told_which_and_his_neighbour_notices_nothing(misdeed: str):
     does, code = MISDEEDS[misdeed]
-
-    async def main() -> None:
-        async with opened() as running, connect(running.url) as neighbour, connect(running.url) as client:
-            assert await neighbour.recv() == "hello"
-            doing = asyncio.ensure_future(_try(does, client))
-            for n in range(20):
-                await neighbour.send("n" * n)
-                assert await neighbour.recv() == str(n)
-            assert (await closed(client))[0] == code
-            await doing
-            assert running.server.closed == {code: 1}
-            assert len(running.mistakes) == (code == 1011)
-            running.mistakes.clear()
-            await neighbour.send("still here")
-            assert await neighbour.recv() == "10"
-
-    run(main())
+    async with opened() as running, connect(running.url) as neighbour, connect(running.url) as client:
+        assert await neighbour.recv() == "hello"
+        doing = asyncio.ensure_future(_try(does, client))
+        for n in range(20):
+            await neighbour.send("n" * n)
+            assert await neighbour.recv() == str(n)
+        assert (await closed(client))[0] == code
+        await doing
+        assert running.server.closed == {code: 1}
+        assert len(running.mistakes) == (code == 1011)
+        running.mistakes.clear()
+        await neighbour.send("still here")
+        assert await neighbour.recv() == "10"
 
 
 async def _try(does: Misdeed, client: ClientConnection) -> None:
@@ -150,18 +147,16 @@ async def test_a_goodbye_right_behind_a_message_is_taken_as_both():
         client.transport.abort()
 
 
-def test_a_session_that_cannot_even_begin_ends_and_is_told_so(monkeypatch: pytest.MonkeyPatch):
+@in_a_loop
+async def test_a_session_that_cannot_even_begin_ends_and_is_told_so(monkeypatch: pytest.MonkeyPatch):
     def begin(session: Noted) -> None:
         raise RuntimeError("a mistake of ours")
 
-    async def main() -> None:
-        monkeypatch.setattr(Noted, "begin", begin)
-        async with opened() as running, connect(running.url) as client:
-            assert await closed(client) == (1011, "internal error")
-            assert running.mistakes == ["RuntimeError('a mistake of ours')"]
-            running.mistakes.clear()
-
-    run(main())
+    monkeypatch.setattr(Noted, "begin", begin)
+    async with opened() as running, connect(running.url) as client:
+        assert await closed(client) == (1011, "internal error")
+        assert running.mistakes == ["RuntimeError('a mistake of ours')"]
+        running.mistakes.clear()
 
 
 @in_a_loop
