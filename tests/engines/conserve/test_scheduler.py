@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.co_serving.profiler import Profile
@@ -69,27 +69,6 @@ def assert_given_out_once(plan: Plan, made: list[RequestView], free: int) -> Non
 
 
 @settings(max_examples=100)
-@given(requests(), st.integers(0, 2000), st.booleans())
-def test_nobody_is_evicted_and_scheduled_and_nothing_is_given_out_twice(made, free: int, slo_scheduler: bool):
-    assert_given_out_once(policy(slo_scheduler=slo_scheduler).plan(view(made, free)), made, free)
-
-
-COME_BACK = [request(f"r{i}", ONLINE, 0.0, 1, 0, running=False) for i in range(2)]
-COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
-"""Two wait, and the KV of a third one fills the pool."""
-
-
-@settings(max_examples=100)
-@example(COME_BACK, 0, True)
-@given(requests(), st.integers(0, 3), st.booleans())
-def test_somebody_always_goes_on(made, free: int, slo_scheduler: bool):
-    """However full the pool is, as long as it could hold any one request alone."""
-    pool = free + sum(each.blocks for each in made)
-    assume(all(-(-each.tokens // SIZE) <= pool for each in made))
-    assert computing(policy(slo_scheduler=slo_scheduler).plan(view(made, free)))
-
-
-@settings(max_examples=100)
 @given(requests(), st.integers(0, 2000))
 def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(made, free: int):
     plan = policy().plan(view(made, free))
@@ -102,19 +81,6 @@ def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(m
     decodes = [(1, e.computed) for e in online if e.running and e.new == 1 and e.id in given_tokens]
     limit = max(0.06, MODEL.seconds(decodes), MODEL.seconds([(SIZE, 12_000)]))
     assert not shape or MODEL.seconds(shape) <= limit + 1e-9
-
-
-@settings(max_examples=200)
-@given(requests(), st.integers(0, 2000))
-def test_offline_requests_take_nothing_from_online_ones(made, free: int):
-    """The online half of a plan is the same whether offline requests are there or not, but for the blocks they hold."""
-    online = [each for each in made if each.slo is ONLINE]
-    if not online:
-        return
-    beside = computing(policy().plan(view(made, free)))
-    held = sum(each.blocks for each in made if each.slo is OFFLINE)
-    alone = computing(policy().plan(view(online, free + held)))
-    assert {id: tokens for id, tokens in beside.items() if id in alone} == alone
 
 
 def test_without_online_requests_steps_are_as_large_as_is_efficient():
