@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clocks.clock import run
 from harness.endpoints.transport.http import HttpPool
 from tests.live.receivers import Stream
 from tests.waiting import in_a_loop, until
@@ -43,18 +44,17 @@ class Scripted:
         finally:
             writer.close()
 
-    def __call__(self, client, **options):
-        async def main():
-            server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-            port = server.sockets[0].getsockname()[1]
-            pool = HttpPool(f"http://127.0.0.1:{port}/v1/chat/completions?x=1", **options)
-            try:
-                return await client(pool)
-            finally:
-                await pool.aclose()
-                server.close()
-
-        return run(main(), virtual=False)
+    @asynccontextmanager
+    async def pool(self, **options) -> AsyncIterator[HttpPool]:
+        """A client's, of connections to this server."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        pool = HttpPool(f"http://127.0.0.1:{port}/v1/chat/completions?x=1", **options)
+        try:
+            yield pool
+        finally:
+            await pool.aclose()
+            server.close()
 
 
 async def ask(pool: HttpPool, body: bytes = b"{}") -> Stream:
@@ -64,10 +64,10 @@ async def ask(pool: HttpPool, body: bytes = b"{}") -> Stream:
     return stream
 
 
-def test_requests_share_the_connections_that_are_open_and_send_at_once():
+@in_a_loop
+async def test_requests_share_the_connections_that_are_open_and_send_at_once():
     server = Scripted([[CHUNKED], [CHUNKED], [CHUNKED]])
-
-    async def client(pool):
+    async with server.pool(headers={"Authorization": "Bearer abc"}) as pool:
         await pool.open(2)
         assert pool.idle == 2
         stream = Stream()
@@ -75,41 +75,37 @@ def test_requests_share_the_connections_that_are_open_and_send_at_once():
         assert exchange.sent_s is not None
         await stream.ended.wait()
         again = [await ask(pool) for _ in range(2)]
-        return [(s.code, s.body, s.ends) for s in (stream, *again)], pool.idle
-
-    answers, idle = server(client, headers={"Authorization": "Bearer abc"})
-    assert answers == [(200, b"first second", ["done"])] * 3
-    assert (server.connections, idle) == (2, 2)
+        assert [(s.code, s.body, s.ends) for s in (stream, *again)] == [(200, b"first second", ["done"])] * 3
+        assert (server.connections, pool.idle) == (2, 2)
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert body == b'{"a":1}'
     assert head.startswith(b"POST /v1/chat/completions?x=1 HTTP/1.1\r\nHost: 127.0.0.1:")
     assert b"\r\nAuthorization: Bearer abc\r\n" in head
 
 
-def test_without_an_idle_connection_one_is_made():
-    async def client(pool):
+@in_a_loop
+async def test_without_an_idle_connection_one_is_made():
+    async with Scripted([[CHUNKED]]).pool() as pool:
         streams = [Stream() for _ in range(3)]
         exchanges = [pool.post(b"{}", stream) for stream in streams]
         assert [exchange.sent_s for exchange in exchanges] == [None] * 3
         for stream in streams:
             await stream.ended.wait()
-        return [stream.ends for stream in streams], pool.idle, all(e.sent_s for e in exchanges)
-
-    assert Scripted([[CHUNKED]])(client) == ([["done"]] * 3, 3, True)
+        assert [stream.ends for stream in streams] == [["done"]] * 3
+        assert pool.idle == 3 and all(exchange.sent_s for exchange in exchanges)
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, len(CHUNKED) - 1), max_size=6, unique=True).map(sorted))
-def test_an_answer_may_be_cut_anywhere(cuts: list[int]):
+@in_a_loop
+async def test_an_answer_may_be_cut_anywhere(cuts: list[int]):
     pieces: list[bytes | None] = [
         CHUNKED[a:b] for a, b in zip([0, *cuts], [*cuts, len(CHUNKED)], strict=True)
     ]
-
-    async def client(pool):
+    async with Scripted([pieces]).pool() as pool:
         stream = await ask(pool)
-        return stream.code, stream.body, stream.ends, stream.stamps == sorted(stream.stamps)
-
-    assert Scripted([pieces])(client) == (200, b"first second", ["done"], True)
+    assert (stream.code, stream.body, stream.ends) == (200, b"first second", ["done"])
+    assert stream.stamps == sorted(stream.stamps)
 
 
 @pytest.mark.parametrize(
@@ -123,57 +119,51 @@ def test_an_answer_may_be_cut_anywhere(cuts: list[int]):
         ([b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"], (200, b"ok", ["done"])),
     ],
 )
-def test_every_answer_ends_once(answer, expected):
-    async def client(pool):
+@in_a_loop
+async def test_every_answer_ends_once(answer, expected):
+    async with Scripted([answer]).pool() as pool:
         stream = await ask(pool)
         await asyncio.sleep(0.005)
-        return stream.code, stream.body, stream.ends
-
-    assert Scripted([answer])(client) == expected
+    assert (stream.code, stream.body, stream.ends) == expected
 
 
-def test_garbage_is_a_failure():
-    async def client(pool):
-        return (await ask(pool)).ends
-
-    (reason,) = Scripted([[b"SSH-2.0 hello\r\n\r\n"]])(client)
+@in_a_loop
+async def test_garbage_is_a_failure():
+    async with Scripted([[b"SSH-2.0 hello\r\n\r\n"]]).pool() as pool:
+        (reason,) = (await ask(pool)).ends
     assert reason.startswith("garbage")
 
 
-def test_a_server_that_closed_an_idle_connection_gets_the_request_on_a_new_one_but_only_once():
-    async def client(pool):
+@pytest.mark.parametrize(
+    ("answers", "had_s", "ends", "connections"),
+    [
+        ([[[None]], [[CHUNKED]]], None, ["done"], 2),
+        ([[[None]]], None, ["closed"], 2),
+        ([[[None]], [[CHUNKED]]], 0.0, ["closed"], 1),
+    ],
+    ids=["on a new one", "but only once", "not after a while"],
+)
+@in_a_loop
+async def test_a_server_that_closed_an_idle_connection_gets_the_request_again(
+    monkeypatch, answers, had_s, ends, connections
+):
+    if had_s is not None:
+        monkeypatch.setattr("harness.endpoints.transport.http.REPEAT_S", had_s)
+    server = Scripted(*answers)
+    async with server.pool() as pool:
         await pool.open(1)
-        return (await ask(pool)).ends
-
-    server = Scripted([[None]], [[CHUNKED]])
-    assert server(client) == ["done"]
-    assert server.connections == 2
-    always = Scripted([[None]])
-    assert always(client) == ["closed"]
-    assert always.connections == 2
+        assert (await ask(pool)).ends == ends
+    assert server.connections == connections
 
 
-def test_a_request_that_the_server_has_had_for_a_while_is_not_sent_again(monkeypatch):
-    monkeypatch.setattr("harness.endpoints.transport.http.REPEAT_S", 0.0)
-
-    async def client(pool):
-        await pool.open(1)
-        return (await ask(pool)).ends
-
-    server = Scripted([[None]], [[CHUNKED]])
-    assert server(client) == ["closed"]
-    assert server.connections == 1
-
-
-def test_idle_connections_that_the_server_closes_leave_the_pool():
-    async def client(pool):
-        await pool.open(1)
-        first = await ask(pool)
-        await until(lambda: pool.idle == 0)
-        return first.ends, pool.idle, (await ask(pool)).ends
-
+@in_a_loop
+async def test_idle_connections_that_the_server_closes_leave_the_pool():
     server = Scripted([[CHUNKED, None]], [[CHUNKED]])  # type: ignore[list-item]
-    assert server(client) == (["done"], 0, ["done"])
+    async with server.pool() as pool:
+        await pool.open(1)
+        assert (await ask(pool)).ends == ["done"]
+        await until(lambda: pool.idle == 0)
+        assert (await ask(pool)).ends == ["done"]
 
 
 @in_a_loop

@@ -2,31 +2,36 @@
 
 import asyncio
 import socket
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import websockets
 
-from harness.clocks.clock import run
 from harness.endpoints.transport.websocket import ConnectFailed, connect
 from tests.live.receivers import Receiver
 from tests.waiting import in_a_loop
 
 
-def with_server(handler, client, **options):
-    """Run `client(url)` against a WebSocket server of another library."""
+@asynccontextmanager
+async def serving(handler, **options):
+    """The url of a WebSocket server of another library."""
 
-    async def main():
-        async def handle(peer):
-            with suppress(websockets.ConnectionClosed):
-                await handler(peer)
+    async def handle(peer):
+        with suppress(websockets.ConnectionClosed):
+            await handler(peer)
 
-        async with websockets.serve(handle, "127.0.0.1", 0, **options) as server:
-            port = next(iter(server.sockets)).getsockname()[1]
-            return await client(f"ws://127.0.0.1:{port}/v1/realtime?model=m")
+    async with websockets.serve(handle, "127.0.0.1", 0, **options) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        yield f"ws://127.0.0.1:{port}/v1/realtime?model=m"
 
-    return run(main(), virtual=False)
+
+@asynccontextmanager
+async def connected(handler, receiver=None, headers=None, **options):
+    """A WebSocket to such a server, and its receiver."""
+    receiver = receiver or Receiver()
+    async with serving(handler, **options) as url:
+        yield await connect(url, receiver, headers=headers, timeout_s=5), receiver
 
 
 async def echo(peer):
@@ -34,16 +39,15 @@ async def echo(peer):
         await peer.send(message)
 
 
-def test_messages_come_back_whole_and_in_order_and_headers_arrive():
+@in_a_loop
+async def test_messages_come_back_whole_and_in_order_and_headers_arrive():
     seen: dict[str, Any] = {}
 
     async def handler(peer):
         seen.update(path=peer.request.path, authorization=peer.request.headers["Authorization"])
         await echo(peer)
 
-    async def client(url):
-        receiver = Receiver()
-        ws = await connect(url, receiver, headers={"Authorization": "Bearer abc"}, timeout_s=5)
+    async with connected(handler, headers={"Authorization": "Bearer abc"}) as (ws, receiver):
         sent = [b"x" * n for n in (0, 1, 125, 126, 65_535, 65_536, 300_000)]
         for message in sent:
             ws.send(message)
@@ -51,13 +55,12 @@ def test_messages_come_back_whole_and_in_order_and_headers_arrive():
         assert receiver.stamps == sorted(receiver.stamps)
         ws.close()
         await receiver.ended.wait()
-        return receiver.ends
-
-    assert with_server(handler, client) == [(1000, "")]
+    assert receiver.ends == [(1000, "")]
     assert seen == {"path": "/v1/realtime?model=m", "authorization": "Bearer abc"}
 
 
-def test_pieces_of_one_message_are_one_message_and_pings_are_answered():
+@in_a_loop
+async def test_pieces_of_one_message_are_one_message_and_pings_are_answered():
     async def handler(peer):
         await peer.send(["one ", "whole ", "message"])
         async with asyncio.timeout(5):
@@ -65,15 +68,12 @@ def test_pieces_of_one_message_are_one_message_and_pings_are_answered():
         await peer.send("the ping came back")
         await peer.wait_closed()
 
-    async def client(url):
-        receiver = Receiver()
-        await connect(url, receiver, timeout_s=5)
-        return await receiver.has(2)
-
-    assert with_server(handler, client) == [b"one whole message", b"the ping came back"]
+    async with connected(handler) as (_, receiver):
+        assert await receiver.has(2) == [b"one whole message", b"the ping came back"]
 
 
-def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
+@in_a_loop
+async def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
     class Slow(Receiver):
         def message(self, data: bytes, at_s: float) -> None:
             super().message(data, at_s)
@@ -89,92 +89,77 @@ def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
         await peer.send("d")
         await peer.wait_closed()
 
-    async def client(url):
-        receiver = Slow()
-        ws = await connect(url, receiver, timeout_s=5)
+    async with connected(handler, Slow()) as (ws, receiver):
         ws.send(b"go")
         await receiver.has(3)
         before = asyncio.get_running_loop().time()
         ws.send(b"go")
         await receiver.has(4)
-        return receiver.stamps, before
-
-    stamps, before = with_server(handler, client)
+    stamps = receiver.stamps
     assert stamps[0] == stamps[1] == stamps[2] < before < stamps[3]
 
 
 @pytest.mark.parametrize(("code", "reason"), [(1000, ""), (1013, "try again later"), (4001, "enough")])
-def test_the_servers_goodbye_is_told_with_its_code(code, reason):
-    async def client(url):
-        receiver = Receiver()
-        ws = await connect(url, receiver, timeout_s=5)
+@in_a_loop
+async def test_the_servers_goodbye_is_told_with_its_code(code, reason):
+    async def handler(peer):
+        await peer.send("hello")
+        await peer.close(code, reason)
+
+    async with connected(handler) as (ws, receiver):
         await receiver.ended.wait()
         ws.send(b"into nothing")
         ws.close()
         ws.abort()
         await asyncio.sleep(0.01)
-        return receiver.messages, receiver.ends
-
-    async def handler(peer):
-        await peer.send("hello")
-        await peer.close(code, reason)
-
-    assert with_server(handler, client) == ([b"hello"], [(code, reason)])
+    assert (receiver.messages, receiver.ends) == ([b"hello"], [(code, reason)])
 
 
-def test_a_connection_that_breaks_is_closed_with_1006():
-    async def client(url):
-        receiver = Receiver()
-        await connect(url, receiver, timeout_s=5)
-        await receiver.ended.wait()
-        return receiver.ends
-
+@in_a_loop
+async def test_a_connection_that_breaks_is_closed_with_1006():
     async def handler(peer):
         peer.transport.abort()
 
-    assert with_server(handler, client) == [(1006, "")]
+    async with connected(handler) as (_, receiver):
+        await receiver.ended.wait()
+    assert receiver.ends == [(1006, "")]
 
 
-def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
+@in_a_loop
+async def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
     monkeypatch.setattr("harness.endpoints.transport.websocket.CLOSE_GRACE_S", 0.02)
-
-    async def client(url):
-        receiver = Receiver()
-        ws = await connect(url, receiver, timeout_s=5)
-        ws.close()
-        await asyncio.wait_for(receiver.ended.wait(), 5)
-        left.set()
-        return receiver.ends
+    left = asyncio.Event()
 
     async def handler(peer):
         peer.transport.pause_reading()
         await left.wait()
 
+    async with connected(handler, close_timeout=0.01) as (ws, receiver):
+        ws.close()
+        await asyncio.wait_for(receiver.ended.wait(), 5)
+        left.set()
+    assert receiver.ends == [(1006, "")]
+
+
+@in_a_loop
+async def test_sending_to_a_peer_that_does_not_read_is_buffered_and_returns():
     left = asyncio.Event()
 
-    assert with_server(handler, client, close_timeout=0.01) == [(1006, "")]
+    async def handler(peer):
+        peer.transport.pause_reading()
+        await left.wait()
 
-
-def test_sending_to_a_peer_that_does_not_read_is_buffered_and_returns():
-    async def client(url):
-        ws = await connect(url, Receiver(), timeout_s=5)
+    async with connected(handler, close_timeout=0.1) as (ws, _):
         for _ in range(200):
             ws.send(b"x" * 100_000)
         held = ws._transport.underlying_transport.get_write_buffer_size()
         ws.abort()
         left.set()
-        return held
-
-    async def handler(peer):
-        peer.transport.pause_reading()
-        await left.wait()
-
-    left = asyncio.Event()
-
-    assert 0 < with_server(handler, client, close_timeout=0.1) < 200 * 100_100
+    assert 0 < held < 200 * 100_100
 
 
-def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():
+@in_a_loop
+async def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():
     def refuse(connection, request):
         status = int(request.path.rpartition("/")[2].partition("?")[0])
         response = connection.respond(status, "no\n")
@@ -182,16 +167,11 @@ def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():
             response.headers["Location"] = "/v1/realtime"
         return response
 
-    async def client(url):
-        seen = []
+    async with serving(echo, process_request=refuse) as url:
         for status in (401, 503, 302):
             with pytest.raises(ConnectFailed) as caught:
                 await connect(url.replace("realtime", str(status)), Receiver(), timeout_s=5)
-            seen.append((caught.value.status, caught.value.reason))
-        return seen
-
-    answers = with_server(echo, client, process_request=refuse)
-    assert answers == [(401, "HTTP status 401"), (503, "HTTP status 503"), (302, "HTTP status 302")]
+            assert (caught.value.status, caught.value.reason) == (status, f"HTTP status {status}")
 
 
 @in_a_loop
