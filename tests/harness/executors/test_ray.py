@@ -107,7 +107,7 @@ def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
 def test_failures_are_recorded_with_log_and_reason(tmp_path: Path, node: Callable[..., Any]) -> None:
     node("one")
     node("two")
-    fakes.assert_misbehaved(run(tmp_path, fakes.points(5), fakes.misbehave, timeout_s=fakes.LIMIT_S))
+    fakes.assert_misbehaved(lambda points, s: run(tmp_path, points, fakes.misbehave, timeout_s=s))
     assert not list(tmp_path.glob(".tmp-*"))
 
 
