@@ -38,6 +38,7 @@ def stage_view(
     if loading:
         free = max(0, free - scheduler.promised_blocks(loading))
     views = []
+    block_size = scheduler.block_size
     decodes = {} if scheduler.bypass is None else scheduler.bypass.decodes
     for request in scheduler.running:
         request_id = request.request_id
@@ -45,14 +46,17 @@ def stage_view(
             continue
         view = view_of(request_id)
         views.append(view)
-        view.running, view.hashes = True, request.block_hashes
+        view.running = True
         decode = decodes.get(request_id)
         if decode is not None:
             view.computed = context = decode.row.context
             view.tokens, view.blocks = context + 1, decode.blocks
+            if view.tokens % block_size == 0:
+                scheduler.bypass.sync_tokens(request_id)  # its last token fills a block, which has a hash now
         else:
             view.tokens = request.num_tokens_with_spec + request.num_output_placeholders
             view.computed, view.blocks = request.num_computed_tokens, scheduler.blocks_held(request_id)
+        view.hashes = request.block_hashes
     for request in scheduler.waiting_requests():
         request_id = request.request_id
         if request_id in left_out:
@@ -79,6 +83,6 @@ def stage_view(
         slot_budget=scheduler.max_num_active_reqs - slots_left_out,
         free_blocks=free,
         allocatable_blocks=scheduler.allocatable_blocks,
-        block_size=scheduler.block_size,
+        block_size=block_size,
         step_s=step_s,
     )

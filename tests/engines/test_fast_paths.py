@@ -49,11 +49,12 @@ class Situation(Protocol):
 
 
 class NewestFirst:
-    """Who runs goes before who waits, and of each the newest first; every third time only the first may run. It notes
-    what a step is expected to take."""
+    """Who runs goes before who waits, and of each the newest first; every third time only the first may run, and every
+    fourth time only the first gets tokens. It notes what it sees, and what a step is expected to take."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter(asked=0)
+        self.seen: list[list[Any]] = []
 
     def plan(self, view: StageView) -> Plan:
         self.counters["asked"] += 1
@@ -61,8 +62,10 @@ class NewestFirst:
         order = [
             each.id for each in sorted(view.requests, key=lambda each: (not each.running, -each.ready_s))
         ]
+        self.seen.append([(e.id, e.tokens, e.computed, e.blocks, len(e.hashes)) for e in view.requests])
         held = order[1:] if self.counters["asked"] % 3 == 0 else ()
-        return Plan([each for each in order if each not in held], frozenset(held))
+        caps = dict.fromkeys(order[1:], 0) if self.counters["asked"] % 4 == 0 else {}
+        return Plan([each for each in order if each not in held], frozenset(held), caps=caps)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class OneReplica:
         told = [bench.tokens, bench.finished, ended]
         if how == "cancel":  # a task that cancels itself goes on to where it next waits
             return told
-        counters = [policy.counters if policy is not None else None, bench.engine.counters()]
+        counters = [policy and (policy.counters, policy.seen), bench.engine.counters()]
         tables = [exact(bench.log.events()), exact(bench.log.steps())]
         return [*tables, *counters, bench.engine.steps, *told]
 

@@ -138,6 +138,9 @@ class DecodeFastPath(SchedulerPath):
                 self._simple.give_back(decode)
                 self._summed.cache_full_block(decode)
 
+    def sync_tokens(self, request_id: str) -> None:
+        self._simple.sync(self.decodes[request_id])
+
     def cache_full_blocks(self) -> None:
         """Let vLLM know of all full blocks."""
         self._summed.cache_full_blocks()
@@ -185,6 +188,8 @@ class DecodeFastPath(SchedulerPath):
             bypassing = len(simple) + len(summed.decodes)
             scheduled = scheduler.schedule_with(plan, runnable=rest, bypassing=bypassing)
             rows |= {row.request_id: row for row in rows_of(scheduler, scheduled)}
+        else:
+            scheduler.order_waiting(plan)  # the next view and the next plan begin with this order
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
         asked = scheduled is not None and type(scheduled) is not StoresOnly
@@ -196,11 +201,16 @@ class DecodeFastPath(SchedulerPath):
         self, runnable: Iterable[Any], plan: Plan
     ) -> tuple[dict[str, SimpleDecode], list[Any], list[Any]]:
         """Divide vLLM's runnable requests: simple decodes whose rows are listed, decodes that need a block or fill one,
-        and requests for vLLM."""
+        and requests for vLLM, such as those that the plan gives no token."""
         simple: dict[str, SimpleDecode] = {}
         full, others = [], []
+        stopped = {request_id for request_id, cap in plan.caps.items() if cap < 1}
         for request in runnable:
             request_id = request.request_id
+            if request_id in stopped:
+                self.sync_to_vllm([request_id])
+                others.append(request)
+                continue
             decode = self.decodes.get(request_id) or self._find(request)
             if decode is None:
                 others.append(request)

@@ -39,6 +39,9 @@ class Bypass(Protocol):
     def sync_to_vllm(self, request_ids: Iterable[str]) -> None:
         """Give vLLM all tokens and counts of these requests."""
 
+    def sync_tokens(self, request_id: str) -> None:
+        """Give vLLM the tokens of this request, which goes on bypassing it."""
+
     def cache_full_blocks(self) -> None:
         """Let vLLM know of all full blocks. The requests go on bypassing it."""
 
@@ -139,15 +142,7 @@ class StageScheduler(KvScheduler):
         """
         before = self.running
         held = [request for request in before if request.request_id in plan.held] if plan.held else []
-        if plan.order:
-            rank = _ranks(plan)
-            last = len(rank)
-            for queue in (self.kv_holding_waiting, self.waiting):
-                if len(queue) > 1:
-                    ordered = sorted(queue, key=lambda r: rank.get(r.request_id, last))
-                    queue.remove_requests(ordered)
-                    for request in ordered:
-                        queue.add_request(request)
+        self.order_waiting(plan)
         self.running = self.in_order(plan) if runnable is None else runnable
         seen = self.running.copy()
         held_back = self._hold_waiting(plan.held) if len(plan.held) > len(held) else []
@@ -203,6 +198,19 @@ class StageScheduler(KvScheduler):
             last = len(rank)
             running = sorted(running, key=lambda r: rank.get(r.request_id, last))
         return running
+
+    def order_waiting(self, plan: Plan) -> None:
+        """Put the waiting queues into the plan's order. Requests that it does not name keep theirs, at the end."""
+        if not plan.order:
+            return
+        rank = _ranks(plan)
+        last = len(rank)
+        for queue in (self.kv_holding_waiting, self.waiting):
+            if len(queue) > 1:
+                ordered = sorted(queue, key=lambda r: rank.get(r.request_id, last))
+                queue.remove_requests(ordered)
+                for request in ordered:
+                    queue.add_request(request)
 
     def would_look(self, plan: Plan) -> bool:
         """Return True if vLLM had anything besides running requests to look at in a round."""
