@@ -39,7 +39,8 @@ def stage_view(
         free = max(0, free - scheduler.promised_blocks(loading))
     views = []
     block_size = scheduler.block_size
-    decodes = {} if scheduler.bypass is None else scheduler.bypass.decodes
+    bypass = scheduler.bypass
+    decodes = {} if bypass is None else bypass.decodes
     for request in scheduler.running:
         request_id = request.request_id
         if request_id in left_out:
@@ -51,8 +52,8 @@ def stage_view(
         if decode is not None:
             view.computed = context = decode.row.context
             view.tokens, view.blocks = context + 1, decode.blocks
-            if view.tokens % block_size == 0:
-                scheduler.bypass.sync_tokens(request_id)  # its last token fills a block, which has a hash now
+            if view.tokens % block_size == 0 and bypass is not None:
+                bypass.sync_tokens(request_id)  # its last token fills a block, which has a hash now
         else:
             view.tokens = request.num_tokens_with_spec + request.num_output_placeholders
             view.computed, view.blocks = request.num_computed_tokens, scheduler.blocks_held(request_id)
