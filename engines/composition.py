@@ -213,19 +213,10 @@ class System(Protocol[Model]):
 
     against: Sequence[str] = ()
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def Params(self) -> type[Model]:
-        """Its parameters; a composition has those of its components as well."""
-        ...
+    name: str
+    summary: str
+    kind: str
+    Params: type[Model]
 
     def fields(self, settings: Mapping[str, object]) -> Mapping[str, FieldInfo]:
         """Return the declarations of its parameters under these settings, which may choose its components. UserError

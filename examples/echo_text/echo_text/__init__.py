@@ -83,7 +83,7 @@ class EchoGateway:
 
 
 class Echo(System[EchoParams]):
-    name, summary, kind, Params = "echo", "each turn answered in text", "turns", EchoParams  # pyright: ignore[reportAssignmentType]
+    name, summary, kind, Params = "echo", "each turn answered in text", "turns", EchoParams
 
     def check_deployment(self, params, deployment) -> None:
         if len(deployment.stages) > 1:
