@@ -177,18 +177,18 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
     assert record.metrics["failed"]["value"] == len(failures) and record.metrics["unfinished"]["value"] == 0
     lost = [shard for shard in record.manifest["proof"]["shards"] if "lost" in shard]
     assert [shard["lost"] for shard in lost] == ["was killed by SIGKILL"]
-    wait_until(lambda: not _shards(), 10)
+    wait_until(lambda: not _shards())
 
 
 def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
     null_server: NullServer, tmp_path: Path
 ) -> None:
     todo = points(null_server.url, sessions=(2,), duration_s=30, utterance_s="20")
-    (outcome,) = measure(tmp_path / "points", todo, timeout_s=3)
-    assert outcome.status == "failed" and "took longer than 3 s" in outcome.reason
+    (outcome,) = measure(tmp_path / "points", todo, timeout_s=8)
+    assert outcome.status == "failed" and "took longer than 8 s" in outcome.reason
     requests = load_record(outcome.folder).table("requests")
     assert set(requests["status"]) == {"failed"} and len(requests)
-    wait_until(lambda: not _shards(), 10)
+    wait_until(lambda: not _shards())
 
 
 def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(
@@ -245,7 +245,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     folders = [path.name for path in (tmp_path / "out" / "points").iterdir()]
     assert len(folders) == 1 and not folders[0].endswith(".failed")
     assert load_record(tmp_path / "out" / "points" / folders[0]).manifest["status"] == "ok"
-    wait_until(lambda: not _shards(), 10)
+    wait_until(lambda: not _shards())
 
 
 def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
