@@ -189,8 +189,8 @@ class HttpSocket(Socket):
                 self._streams = asked.stream
                 if asked.stream:
                     self._transport.write(_STREAM.format(server.posted.content_type).encode())
-                server.session_began()
                 self._reply = server.posted.begin(self, asked)
+                server.session_began()
                 self._reply.begin()
         except Refusal as refusal:
             server.refused["request"] += 1

@@ -252,3 +252,18 @@ async def test_a_server_of_calls_without_pause_has_no_completions() -> None:
     async with served("metronome", deployment="qwen3_omni_8gpu") as server:
         status, said = await server.post(b"{}")
         assert status == 404 and "/v1/realtime" in said["error"]["message"]
+
+
+@in_a_loop
+async def test_a_reply_that_cannot_be_built_takes_no_session() -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    mistakes: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+    async with served() as server, server.client() as client:
+        assert server.sockets.posted is not None
+        server.sockets.posted = server.sockets.posted._replace(begin=fail)
+        with pytest.raises(APIConnectionError):
+            await streamed(client, "x", 1)
+        assert not server.sockets.sessions and str(mistakes[0]) == "a mistake of ours"
