@@ -201,7 +201,7 @@ class DecodeFastPath(SchedulerPath):
         self, runnable: Iterable[Any], plan: Plan
     ) -> tuple[dict[str, SimpleDecode], list[Any], list[Any]]:
         """Divide vLLM's runnable requests: simple decodes whose rows are listed, decodes that need a block or fill one,
-        and requests for vLLM, such as those that the plan gives no token."""
+        and requests for vLLM, which include requests with a cap of 0."""
         simple: dict[str, SimpleDecode] = {}
         full, others = [], []
         stopped = {request_id for request_id, cap in plan.caps.items() if cap < 1}
