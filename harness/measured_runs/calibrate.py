@@ -65,8 +65,7 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
 
 
 def _in_sum(run: SummaryRun, path: str, columns: dict[str, np.ndarray], prefixes: Prefixes) -> Load:
-    measured = {name: run.measured.get(f"{name}_mean", np.nan) for name in LATENCIES}
-    measured["itl"] = (measured["e2e"] - measured["ttft"]) / max(1.0, run.output_tokens - 1)
+    measured = dict.fromkeys(LATENCIES, np.nan) | run.means
     rate = run.achieved or sum(rate * s for rate, s in run.rates) / sum(s for _, s in run.rates)
     counted = {name: np.ones(len(prefixes), bool) for name in LATENCIES}
     label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]

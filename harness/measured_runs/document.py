@@ -39,10 +39,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def get(value: Any, *names: str) -> Any:
-    """Return the value under the first of `names` that exists ("a.b": b in a) and is not null; None otherwise."""
+    """Return the value under the first of `names` that exists ("a.b": as it is, or b in a) and is not null; else
+    None."""
     for name in names:
         found = value
-        for step in name.split("."):
+        for step in (name,) if isinstance(value, dict) and name in value else name.split("."):
             found = found.get(step) if isinstance(found, dict) else None
         if found is not None:
             return found

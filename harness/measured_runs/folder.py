@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -62,13 +62,13 @@ def _file(path: Path) -> list[MeasuredRun | SummaryRun]:
     if path.suffix == ".csv":
         return [*read_summaries(path)]
     folder = path.parent.parent if path.parent.name in RESULTS else path.parent
-    of_folder = files_of(folder)
-    for files in of_folder:
-        if path in files.named():
-            return read_run(files, folder.resolve().name if len(of_folder) == 1 else _stem(path))
+    runs = files_of(folder)
+    for files in runs:
+        if path in files.values():
+            return read_run(folder, files, folder.resolve().name if len(runs) == 1 else _stem(path))
     kind = kind_of(path)
     name = folder.resolve().name if kind == "summary" else _stem(path)
-    return read_run(Files(folder, **{kind: path}), name) if kind else []
+    return read_run(folder, {kind: path}, name) if kind else []
 
 
 def _stem(path: Path) -> str:
@@ -82,7 +82,8 @@ def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun
         return [_live(path, name)]
     if runs := files_of(path):
         for files in runs:
-            found += read_run(files, name if len(runs) == 1 else f"{name}-{_stem(files.named()[0])}")
+            own = name if len(runs) == 1 else f"{name}-{_stem(next(iter(files.values())))}"
+            found += read_run(path, files, own)
         return found
     for each in sorted(path.iterdir()):
         if each.is_dir() and not each.name.startswith("."):
@@ -95,7 +96,7 @@ def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun
 def _live(path: Path, name: str) -> MeasuredRun:
     client, server = read_live(path)
     server = replace(server, config=_model_config(path, server.model))
-    return MeasuredRun(name, server, *joined([], client, []), str(path), "rehearse live", None)
+    return MeasuredRun(name, server, *joined([], client, []), "rehearse live", None)
 
 
 KEYS = ["session", "turn"]
@@ -173,6 +174,12 @@ RESULTS = ("", "results", "inference-perf-data")
 """Within a run's folder, where its client's files are looked for."""
 _BEGIN = 1 << 16
 """Bytes of a JSON file in which it shows what it is."""
+NAMES = {
+    "traces": ("traces.json", "traces.jsonl"),
+    "guidellm": ("guidellm-results.json", "guidellm-results.json.gz"),
+    "requests": ("per_request_lifecycle_metrics.json",),
+    "summary": ("summary_lifecycle_metrics.json",),
+}
 _SHOWS = {
     "traces": rb'"resourceSpans"',
     "guidellm": rb'"benchmarks"(?s:.*)("guidellm_version"|"generative|"strategy|"request_loader")|'
@@ -181,56 +188,31 @@ _SHOWS = {
     "summary": rb'"load_summary"(?s:.*)"schedule_delay"',
     "requests": rb'^\s*\[\s*\{(?s:.*)"(start_time|end_time)"(?s:.*)"(request|info)"',
 }
-"""Field of Files -> names in the beginning of such a file, whatever the file is called."""
+"""Kind of file -> names in the beginning of such a file, whatever the file is called."""
 
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The files of a run that state requests; at least one."""
-
-    folder: Path
-    traces: Path | None = None
-    guidellm: Path | None = None
-    bench: Path | None = None
-    requests: Path | None = None
-    summary: Path | None = None
-
-    def named(self) -> list[Path]:
-        """Return the files that exist."""
-        found = (self.traces, self.guidellm, self.bench, self.requests, self.summary)
-        return [path for path in found if path is not None]
+Files = dict[str, Path]
+"""The files of a run that state requests, by kind, the server's first; at least one."""
 
 
 def files_of(folder: Path) -> list[Files]:
     """Return the runs of a folder, without the folders within it: several where it has several results of a client, and
     no server's file with them. UserError where it is ambiguous which of them belong together."""
-    files = Files(
-        folder,
-        traces=there(folder, "traces.json", "traces.jsonl"),
-        guidellm=there(folder, "guidellm-results.json", "guidellm-results.json.gz"),
-        requests=there(folder, "per_request_lifecycle_metrics.json"),
-        summary=there(folder, "summary_lifecycle_metrics.json"),
-    )
+    files = {kind: path for kind, names in NAMES.items() if (path := there(folder, *names))}
     found: dict[str, list[Path]] = {"traces": [], "guidellm": [], "bench": []}
     for within in RESULTS:
         for path in sorted((folder / within).glob("*.json*")):
-            if path not in files.named() and (kind := kind_of(path)) in found:
+            if path not in files.values() and (kind := kind_of(path)) in found:
                 found[kind].append(path)
-    one = {
-        kind: found[kind][0]
-        for kind in ("traces", "guidellm")
-        if getattr(files, kind) is None and len(found[kind]) == 1
-    }
-    files = replace(files, **one)
-    if not files.named():
-        return [Files(folder, **{kind: path}) for kind, paths in found.items() for path in paths]
-    several = [
-        path.name for kind in ("traces", "guidellm") for path in found[kind] if path not in files.named()
-    ]
-    if several and (files.traces or files.guidellm):
+    bench = found.pop("bench")
+    one = {kind: paths.pop() for kind, paths in found.items() if kind not in files and len(paths) == 1}
+    files = {kind: path for kind in NAMES if (path := one.get(kind) or files.get(kind))}
+    several = [(kind, path) for kind, paths in found.items() for path in paths]
+    if not files:
+        return [{kind: path} for kind, path in (*several, *(("bench", path) for path in bench))]
+    if several and ("traces" in files or "guidellm" in files):
         raise UserError(
-            f"{folder} has the files of several runs ({', '.join(path.name for path in files.named())} and "
-            f"{', '.join(several)}); put each run into a folder of its own."
+            f"{folder} has the files of several runs ({', '.join(path.name for path in files.values())} and "
+            f"{', '.join(path.name for _, path in several)}); put each run into a folder of its own."
         )
     return [files]
 
@@ -248,7 +230,7 @@ def log_of(folder: Path) -> Path | None:
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the field of Files of a JSON file, by its content; None for another one."""
+    """Return the kind of a JSON file, by its content; None for another one."""
     if not path.is_file() or not path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
         return None
     try:
@@ -261,26 +243,24 @@ def kind_of(path: Path) -> str | None:
     return next((kind for kind, names in _SHOWS.items() if re.search(names, begin)), None)
 
 
-def read_run(files: Files, name: str) -> list[MeasuredRun | SummaryRun]:
+def read_run(folder: Path, files: Files, name: str) -> list[MeasuredRun | SummaryRun]:
     """Return a run, or its stages where the requests are missing. UserError about the first file that cannot be read,
     or about requests that no file has."""
-    folder, where = files.folder, str(files.folder)
-    log = log_of(folder)
+    where, log = str(folder), log_of(folder)
     profile = _profile(folder)
     client, tool, model, prefix_tokens = _client(files, profile)
-    served = by_arrival(read_spans(files.traces) if files.traces else [])
+    served = by_arrival(read_spans(files["traces"]) if "traces" in files else [])
     server = server_of(_yaml(folder, "exp-config.yaml"), read_log(log) if log else {}, model, where)
     server = replace(server, config=_model_config(folder, server.model))
     if not served and not any(part.requests for part in client):
-        if files.summary:
-            return [*read_stages(files.summary, profile, name, _workload(name), server)]
-        raise UserError(f"{files.named()[0]} has no served requests; give a run with some.")
+        if "summary" in files:
+            return [*read_stages(files["summary"], profile, name, _workload(name), server)]
+        raise UserError(f"{next(iter(files.values()))} has no served requests; give a run with some.")
     shared = int(number(profile, where, "data.prefix_tokens") or 0) or prefix_tokens
     served = _with_prefix(served, shared)
     client = [Part(part.label, tuple(_with_prefix(part.requests, shared))) for part in client]
     requests, parts, beside = joined(served, client, _parts(served, profile, where) if served else [])
-    source = ", ".join(map(str, files.named()))
-    return [MeasuredRun(name, server, requests, parts, beside, source, tool, 0.0 if served else None)]
+    return [MeasuredRun(name, server, requests, parts, beside, tool, 0.0 if served else None)]
 
 
 def _yaml(folder: Path, name: str) -> dict[str, Any]:
@@ -306,11 +286,11 @@ def _model_config(folder: Path, model: str) -> Path | None:
 
 def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], str, str | None, int]:
     """Return the client's measurements, its name, the model asked for, and the tokens with which all prompts begin."""
-    if files.guidellm:
-        return guidellm.read_parts(files.guidellm), "guidellm", *guidellm.asked(files.guidellm)
-    if files.bench:
-        return [vllm_bench.read_part(files.bench)], "vllm bench serve", vllm_bench.model(files.bench), 0
-    parts = inference_perf.read_parts(files.requests, profile) if files.requests else []
+    if path := files.get("guidellm"):
+        return guidellm.read_parts(path), "guidellm", *guidellm.asked(path)
+    if path := files.get("bench"):
+        return [vllm_bench.read_part(path)], "vllm bench serve", vllm_bench.model(path), 0
+    parts = inference_perf.read_parts(path, profile) if (path := files.get("requests")) else []
     return parts, "inference-perf", get(profile, "server.model_name"), 0
 
 
@@ -359,22 +339,28 @@ Joined = tuple[tuple[Request, ...], tuple[tuple[str, int, int], ...], tuple[Requ
 def joined(served: Sequence[Request], client: Sequence[Part], unknown: Sequence[Part]) -> Joined:
     """Join server and client. `served` in the order of arrival; `unknown`: its parts where the client does not state
     them. Without `served` the client's requests are used, without a second view."""
-    ordered = [Part(part.label, tuple(by_arrival(part.requests))) for part in client if part.requests]
-    if not served:
-        seen = [one for part in ordered for one in part.requests]
-        return _requests(seen), _spans([(part.label, len(part.requests)) for part in ordered]), None
-    if not ordered:
-        return _requests(served), _spans([(part.label, len(part.requests)) for part in unknown]), None
-    asked = {one.id: one for part in ordered for one in part.requests if one.id}
+    parts = [Part(part.label, tuple(by_arrival(part.requests))) for part in client if part.requests]
+    asked = {one.id: (at, one) for at, part in enumerate(parts) for one in part.requests if one.id}
     pairs = [_asked(one.id, asked) for one in served]
-    if not any(pairs):  # other names: no request can be told from another
-        return _requests(served), _spans([(part.label, len(part.requests)) for part in unknown]), None
-    origin = min(one.arrival_s for one in asked.values())
-    beside = tuple(_since(one, origin) if one else None for one in pairs)
-    return _requests(served), _spans(_counts(ordered, pairs)), beside
+    beside = tuple(pair and pair[1] for pair in pairs) if any(pairs) else None
+    if beside:
+        counts, at = [0] * len(parts), 0
+        for pair in pairs:  # a request unknown to the client belongs to the part of the previous one
+            at = pair[0] if pair else at
+            counts[at] += 1
+    else:  # without pairs, as with other names, no request can be told from another
+        parts = unknown if served else parts
+        counts = [len(part.requests) for part in parts]
+    seen = served or [one for part in parts for one in part.requests]
+    spans: list[tuple[str, int, int]] = []
+    for part, count in zip(parts, counts, strict=True):
+        first = spans[-1][2] if spans else 0
+        spans += [(part.label, first, first + count)] if count else []
+    requests = tuple(replace(one, arrival_s=one.arrival_s - seen[0].arrival_s) for one in seen)
+    return requests, tuple(spans), beside
 
 
-def _asked(name: str, asked: Mapping[str, Request]) -> Request | None:
+def _asked(name: str, asked: Mapping[str, tuple[int, Request]]) -> tuple[int, Request] | None:
     """Return the id as the client knows it, `cmpl-HASH`: the server adds the number of the prompt, and newer ones a
     random piece."""
     while name:
@@ -382,30 +368,3 @@ def _asked(name: str, asked: Mapping[str, Request]) -> Request | None:
             return asked[name]
         name = name.rpartition("-")[0]
     return None
-
-
-def _counts(parts: Sequence[Part], pairs: Sequence[Request | None]) -> list[tuple[str, int]]:
-    """Return the requests of each part. Requests unknown to the client belong to the part of the previous one."""
-    part_of = {id(one): at for at, part in enumerate(parts) for one in part.requests}
-    counts, at = [0] * len(parts), 0
-    for one in pairs:
-        at = part_of[id(one)] if one else at
-        counts[at] += 1
-    return [(part.label, count) for part, count in zip(parts, counts, strict=True)]
-
-
-def _requests(seen: Sequence[Request]) -> tuple[Request, ...]:
-    return tuple(_since(one, seen[0].arrival_s) for one in seen)
-
-
-def _since(request: Request, origin_s: float) -> Request:
-    """Return requests with times since `origin_s`, the arrival of the run's first request."""
-    return replace(request, arrival_s=request.arrival_s - origin_s)
-
-
-def _spans(counts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:
-    spans, first = [], 0
-    for label, count in counts:
-        spans.append((label, first, first + count))
-        first += count
-    return tuple(span for span in spans if span[2] > span[1])

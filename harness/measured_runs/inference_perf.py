@@ -19,12 +19,10 @@ from harness.measured_runs.measured_run import (
     Part,
     Request,
     Server,
-    SharedPrompts,
     SummaryRun,
     by_arrival,
     rate_label,
 )
-from harness.measured_runs.summary_csv import GROUPS, PROMPTS
 from workloads.errors import UserError
 from workloads.files.json_file import parse
 
@@ -35,6 +33,8 @@ TIMES = (
     "info.response_metrics.output_token_times",
     "info.response_metrics.chunk_times",
 )
+GROUPS, PROMPTS_OF_GROUP = 10, 10
+"""Defaults of its synthetic prompts."""
 FAILED = "failed"
 HEAD = 64
 """Characters; prompts that begin with the same have one system prompt. Those of synthetic ones are random."""
@@ -166,9 +166,8 @@ def _experiment(
     server: Server,
     loads: tuple[tuple[float, float], ...],
 ) -> SummaryRun:
-    """Return an experiment. The file's mean between tokens is over pieces of the stream; several pieces may come at
-    once, and its time per token divides by its own count of tokens. So the mean here is (e2e - ttft) / (tokens asked
-    for - 1), as inference-sim's own."""
+    """Return an experiment. The file's mean between tokens is not read: it is over pieces of the stream, of which
+    several may come at once, and its time per token divides by its own count of tokens."""
     where, document = str(path), read_json(path)
     done = get(document, "successes")
     shared = get(profile, "data.shared_prefix")
@@ -180,7 +179,6 @@ def _experiment(
         for metric, source in _LATENCY.items()
         for tail in _TAILS
     }
-    measured["itl_mean"] = (measured["e2e_mean"] - measured["ttft_mean"]) / max(output - 1, 1)
     return SummaryRun(
         name=name,
         server=server,
@@ -190,20 +188,18 @@ def _experiment(
         output_tokens=output,
         rates=loads,
         assumed=_assumed(shared, asked is not None, number(document, where, "failures.count")),
-        shared=_shared_prompts(shared, where),
+        prompts=_prompts(shared, where),
         achieved=number(document, where, "load_summary.achieved_rate"),
         tool="inference-perf",
     )
 
 
-def _shared_prompts(shared: Any, where: str) -> SharedPrompts | None:
+def _prompts(shared: Any, where: str) -> int | None:
     if not isinstance(shared, dict):
         return None
-    groups = int(number(shared, where, "num_groups", "num_unique_system_prompts") or GROUPS)
-    each = int(
-        number(shared, where, "num_prompts_per_group", "num_users_per_system_prompt") or PROMPTS // GROUPS
-    )
-    return SharedPrompts(groups, int(number(shared, where, "system_prompt_len") or 0), groups * each)
+    groups = number(shared, where, "num_groups", "num_unique_system_prompts") or GROUPS
+    each = number(shared, where, "num_prompts_per_group", "num_users_per_system_prompt") or PROMPTS_OF_GROUP
+    return int(groups) * int(each)
 
 
 def _assumed(shared: Any, exact: bool, failed: float | None) -> tuple[str, ...]:

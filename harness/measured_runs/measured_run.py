@@ -73,13 +73,9 @@ class Server:
     gpu_memory_utilization: float | None = None
     prefix_caching: bool = True
     async_scheduling: bool | None = None
-    enforce_eager: bool = False
-    dtype: str | None = None
     quantization: str | None = None
     vllm: str | None = None
     """Its version."""
-    cpu_offload_gib: float | None = None
-    """Host memory that takes evicted KV blocks."""
     label: str = ""
     """The user's name for the server."""
     config: Path | None = None
@@ -97,25 +93,12 @@ class MeasuredRun:
     parts: tuple[tuple[str, int, int], ...]
     """Changes of its load: (label, index of the first request, index after the last); at least one."""
     client: tuple[Request | None, ...] | None
-    """The client's measurement of each of `requests`; None where it measured nothing."""
-    source: str
-    """The files that it was read from."""
+    """The client's measurement of each of `requests`, arrivals as in its file; None where it measured nothing."""
     tool: str = ""
     """The client that loaded it, where that is known."""
     client_s: float | None = 0.0
     """Seconds that the client adds to the latencies of `requests`: 0 where the server measured them; None is not
     known."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPrompts:
-    """Prompts that repeat: after the first time, a whole prompt is in the prefix cache."""
-
-    prefixes: int
-    prefix_tokens: int
-    """At the start of a prompt, the same in every prompt of a prefix."""
-    prompts: int
-    """Different prompts in all, spread evenly over the prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +116,23 @@ class SummaryRun:
     """(requests a second, seconds), one after the other; in each, a Poisson process of just rate × seconds arrivals."""
     assumed: tuple[str, ...]
     """A sentence for each setting that is assumed and not known, or that means something else than its name says."""
-    shared: SharedPrompts | None = None
+    prompts: int | None = None
+    """Different prompts, which repeat: after its first time a whole one is in the prefix cache; None: all differ."""
     achieved: float | None = None
     """Requests a second that the client sent of the only one of `rates`."""
     tool: str = ""
     client_s: float | None = None
     """Seconds that the client adds to the latencies, as in MeasuredRun: 0 if the server measured them; None: unknown.
     """
+
+    @property
+    def means(self) -> Measured:
+        """Means by LATENCIES. The one between tokens is by the tokens that were generated, if the other two are known:
+        clients that count tokens in the text miss some."""
+        found = {name: self.measured[each] for name in LATENCIES if (each := f"{name}_mean") in self.measured}
+        if {"e2e", "ttft"} <= found.keys():
+            found["itl"] = (found["e2e"] - found["ttft"]) / max(self.output_tokens - 1, 1)
+        return found
 
 
 def by_arrival(requests: Iterable[Request]) -> list[Request]:

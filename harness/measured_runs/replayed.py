@@ -138,8 +138,8 @@ def summary_trace(run: SummaryRun, longest_s: float = LONGEST_S) -> tuple[Trace,
         begin_s += held_s
     count, tokens = len(arrivals), round(run.input_tokens)
     shared: Prefixes = [("", 0)] * count
-    if run.shared is not None:
-        shared = [(f"prompt {at % run.shared.prompts}", tokens - 1) for at in range(count)]
+    if run.prompts is not None:
+        shared = [(f"prompt {at % run.prompts}", tokens - 1) for at in range(count)]
     return _trace(arrivals, [tokens - own for _, own in shared], [round(run.output_tokens)] * count), shared
 
 

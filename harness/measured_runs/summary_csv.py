@@ -23,20 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.measured_runs.document import needed
-from harness.measured_runs.measured_run import METRICS, Server, SharedPrompts, SummaryRun
+from harness.measured_runs.measured_run import METRICS, Server, SummaryRun
 from workloads.errors import UserError, existing_file, nearest
 from workloads.files.json_file import read_text
 
-GROUPS, PROMPTS = 10, 100
-"""Different system prompts and different prompts."""
+PROMPTS = 100
+"""Different prompts."""
 VLLM, MAX_MODEL_LEN, MAX_NUM_SEQS, OFFLOAD_GIB = "0.15.1", 4096, 128, 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The lengths of each request, in tokens; `system` tokens of `prompt` are the system prompt."""
+    """The lengths of each request, in tokens."""
 
-    system: int
     prompt: int
     output: int
     rates: tuple[tuple[float, float], ...]
@@ -44,12 +43,12 @@ class Workload:
 
 
 WORKLOADS = {
-    "general": Workload(100, 547, 248, ((8, 600), (20, 600))),
-    "codegen": Workload(100, 566, 247, ((5, 600), (10, 600))),
-    "roleplay": Workload(150, 750, 251, ((6, 1200),)),
-    "reasoning": Workload(100, 1034, 1448, ((4, 1200),)),
-    "general-lite": Workload(100, 547, 248, ((2.5, 600), (6, 600))),
-    "reasoning-lite": Workload(100, 1034, 1448, ((1, 1200),)),
+    "general": Workload(547, 248, ((8, 600), (20, 600))),
+    "codegen": Workload(566, 247, ((5, 600), (10, 600))),
+    "roleplay": Workload(750, 251, ((6, 1200),)),
+    "reasoning": Workload(1034, 1448, ((4, 1200),)),
+    "general-lite": Workload(547, 248, ((2.5, 600), (6, 600))),
+    "reasoning-lite": Workload(1034, 1448, ((1, 1200),)),
 }
 
 ENCODED = {
@@ -120,8 +119,8 @@ def _experiment(rows: list[tuple[str, dict[str, str]]]) -> SummaryRun:
         input_tokens=encoded or workload.prompt,
         output_tokens=workload.output,
         rates=workload.rates,
-        assumed=tuple(_assumed(name, encoded is not None, server)),
-        shared=SharedPrompts(GROUPS, workload.system, PROMPTS),
+        assumed=tuple(_assumed(row, encoded is not None)),
+        prompts=PROMPTS,
         tool="inference-perf",
     )
 
@@ -142,10 +141,8 @@ def _server(row: Mapping[str, str], where: str) -> Server:
         max_num_seqs=MAX_NUM_SEQS,
         kv_tokens=KV_TOKENS.get((row["model"], tp, batch, share)),
         gpu_memory_utilization=share,
-        dtype="bfloat16",
         quantization=_QUANTIZATION[row["precision"]],
         vllm=VLLM,
-        cpu_offload_gib=OFFLOAD_GIB if row["cpu_offload"].lower() == "true" else None,
     )
 
 
@@ -160,19 +157,19 @@ def _measured(rows: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, float]
     return measured
 
 
-def _assumed(name: str, encoded: bool, server: Server) -> Iterable[str]:
+def _assumed(row: Mapping[str, str], encoded: bool) -> Iterable[str]:
     yield (
-        f"The load of {name!r} is that of the campaign's published settings; this experiment's own are not public, and "
-        "when its requests came is not known beyond their Poisson process."
+        f"The load of {row['workload']!r} is that of the campaign's published settings; this experiment's own are not "
+        "public, and when its requests came is not known beyond their Poisson process."
     )
     yield f"{PROMPTS} different prompts, as the same client sent in the campaign's published runs; here not published."
     yield "itl_mean is as published: by tokens that the client counted, which are too few, so up to 13 % too long."
     if not encoded:
         yield "Prompt lengths are as asked for; as encoded they are a few per cent off (Mixtral's are 4 % longer)."
-    if "mixtral" in server.model.lower():
+    if "mixtral" in row["model"].lower():
         yield (
             "First tokens of this model took 0.2 to 0.7 s here and 0.06 s a month before (known loads), on the same "
             "GPUs: something of these runs, perhaps kernels that were compiled while serving. It is not modelled."
         )
-    if server.cpu_offload_gib:
-        yield f"Evicted KV blocks went to {server.cpu_offload_gib:g} GiB of host memory."
+    if row["cpu_offload"].lower() == "true":
+        yield f"Evicted KV blocks went to {OFFLOAD_GIB:g} GiB of host memory."

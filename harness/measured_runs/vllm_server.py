@@ -7,7 +7,6 @@ of its settings. Lines of a log may be cut off, so a value counts only with the 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +54,19 @@ def _spans(document: Any) -> Iterator[Any]:
 
 def _request(span: Any) -> Request | None:
     values = {item["key"]: _value(item.get("value") or {}) for item in span.get("attributes") or ()}
-    prompt, output = _first(values, PROMPT), _first(values, OUTPUT)
+    prompt, output = get(values, *PROMPT), get(values, *OUTPUT)
     if prompt is None or output is None:
         return None
     start, end = int(span["startTimeUnixNano"]), int(span.get("endTimeUnixNano") or 0)
-    e2e = _number(_first(values, E2E))
+    e2e = _number(get(values, *E2E))
     return Request(
-        id=str(_first(values, ID) or ""),
+        id=str(get(values, *ID) or ""),
         arrival_s=start / _NS,
         prompt_tokens=int(prompt),
         output_tokens=int(output),
-        ttft_s=_number(_first(values, TTFT)),
+        ttft_s=_number(get(values, *TTFT)),
         e2e_s=(end - start) / _NS if e2e is None and end > start else e2e,
-        queue_s=_number(_first(values, QUEUE)),
+        queue_s=_number(get(values, *QUEUE)),
     )
 
 
@@ -76,47 +75,49 @@ def _value(value: dict[str, Any]) -> Any:
     return int(value["intValue"]) if "intValue" in value else next(iter(value.values()), None)
 
 
-def _first(values: dict[str, Any], names: tuple[str, ...]) -> Any:
-    return next((values[name] for name in names if values.get(name) is not None), None)
-
-
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-DEFAULT_BLOCK = 16
-"""Tokens; vLLM's default on GPUs."""
-_NAMES = {
+SETTINGS = {
+    "model": ("model", "model_name", "model_id"),
+    "gpu": ("gpu", "hardware", "hw", "accelerator"),
+    "tp": ("tensor_parallelism", "tensor_parallel_size", "tp"),
     "max_model_len": ("max_model_len", "max_seq_len"),
-    "max_num_batched_tokens": ("max_num_batched_tokens",),
+    "max_num_batched_tokens": ("max_num_batched_tokens", "mbt"),
     "max_num_seqs": ("max_num_seqs",),
-    "tp": ("tensor_parallel_size",),
-    "gpu_memory_utilization": ("gpu_memory_utilization",),
-    "prefix_caching": ("enable_prefix_caching",),
-    "enforce_eager": ("enforce_eager",),
-    "async_scheduling": ("async_scheduling",),
-    "dtype": ("dtype",),
-    "quantization": ("quantization",),
     "block_size": ("block_size",),
+    "kv_tokens": ("kv_tokens",),
+    "gpu_memory_utilization": ("gpu_memory_utilization", "gpu_mem"),
+    "prefix_caching": ("enable_prefix_caching", "prefix_caching"),
+    "async_scheduling": ("async_scheduling",),
+    "quantization": ("quantization",),
+    "vllm": ("vllm_version", "vllm"),
 }
-"""Field of Server -> vLLM's names, in `non-default args: {'name': value}` and in `config: name=value`."""
+"""Field of Server -> names in vLLM's log and in exp-config.yaml; later ones are those of inference-sim's
+experiments.json."""
+_WHOLE = {"tp", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size", "kv_tokens"}
 _BEGIN = "vLLM API server version"
 """Text that a server writes first. A log may hold several servers that failed to start, with other settings."""
+_LOGGED = re.compile(r"(?:'(\w+)': |\b(\w+)=)'?(?:torch\.)?([\w.-]+?)'?(?=[,}})]|\.\s)")
+"""A setting, in `non-default args: {'name': value}` or in `config: name=value`."""
 _CONSTANTS: dict[str, Any] = {"True": True, "False": False, "None": None}
 
 
 def read_log(path: str | Path) -> dict[str, Any]:
-    """Return the fields of Server that the log states; of several servers in it, the last one's. UserError about the
-    file."""
+    """Return the log's settings by vLLM's names; of several servers in it, the last one's. UserError about the file.
+
+    A server may have another path or name for its model, so the model is the name under which it is served."""
     text = read_text(existing_file(path))
     text = text[max(text.rfind(_BEGIN), 0) :]
-    found = {field: value for field, names in _NAMES.items() if (value := _setting(text, names)) is not None}
+    found = {quoted or name: _constant(value) for quoted, name, value in _LOGGED.findall(text)}
+    found = {name: found[name] for name in found if name not in (*SETTINGS["model"], *SETTINGS["gpu"])}
     version = _last(r"vLLM API server version v?([0-9][\w.+-]*)|LLM engine \(v([^)\s]+)\)", text)
     if version:
-        found["vllm"] = version
+        found["vllm_version"] = version
     if served := _last(r"'served_model_name': \['([^']+)'|served_model_name=([^,\s]+),", text):
         found["model"] = served
-    if "async_scheduling" not in found and (
+    if found.get("async_scheduling") is None and (
         said := _last(r"Asynchronous scheduling is (enabled|disabled)", text)
     ):
         found["async_scheduling"] = said == "enabled"
@@ -124,7 +125,7 @@ def read_log(path: str | Path) -> dict[str, Any]:
     blocks = _last(r"num_gpu_blocks is: (\d+)\s", text)
     if tokens:
         found["kv_tokens"] = int(tokens.replace(",", ""))
-        if blocks and "block_size" not in found and found["kv_tokens"] % int(blocks) == 0:
+        if blocks and found.get("block_size") is None and found["kv_tokens"] % int(blocks) == 0:
             found["block_size"] = found["kv_tokens"] // int(blocks)
     return found
 
@@ -135,49 +136,19 @@ def _last(pattern: str, text: str) -> str:
     return matches[-1] if matches else ""
 
 
-def _setting(text: str, names: tuple[str, ...]) -> Any:
-    name = "|".join(names)
-    said = _last(rf"(?:'(?:{name})': |\b(?:{name})=)'?(?:torch\.)?([\w.-]+?)'?(?=[,}})]|\.\s)", text)
-    if not said:
-        return None
+def _constant(said: str) -> Any:
     if said in _CONSTANTS:
         return _CONSTANTS[said]
-    return float(said) if "." in said else int(said) if said.isdigit() else said
-
-
-CONFIG = {
-    "model": ("model", "model_name", "model_id"),
-    "gpu": ("gpu", "hardware", "hw", "accelerator"),
-    "tp": ("tensor_parallelism", "tensor_parallel_size", "tp"),
-    "max_model_len": ("max_model_len",),
-    "max_num_batched_tokens": ("max_num_batched_tokens", "mbt"),
-    "max_num_seqs": ("max_num_seqs",),
-    "block_size": ("block_size",),
-    "gpu_memory_utilization": ("gpu_memory_utilization", "gpu_mem"),
-    "prefix_caching": ("enable_prefix_caching", "prefix_caching"),
-    "async_scheduling": ("async_scheduling",),
-    "enforce_eager": ("enforce_eager",),
-    "dtype": ("dtype",),
-    "quantization": ("quantization",),
-    "vllm": ("vllm_version", "vllm"),
-}
-"""Field of Server -> names in exp-config.yaml; the later ones are those of inference-sim's experiments.json."""
-_WHOLE = {"tp", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "block_size"}
+    return float(said) if re.fullmatch(r"\d*\.\d+|\d+\.", said) else int(said) if said.isdigit() else said
 
 
 def server_of(config: Mapping[str, Any], log: Mapping[str, Any], model: str | None, where: str) -> Server:
     """Return the server. `config` and `log` may be empty; `model` is the client's, "" without any."""
-    stated = {field: _stated(config, field, names, where) for field, names in CONFIG.items()}
-    found = {field: value for field, value in stated.items() if value is not None}
-    found |= {field: value for field, value in log.items() if field != "model" and value is not None}
-    name = found.pop("model", None) or log.get("model") or model or ""
-    found.setdefault("block_size", DEFAULT_BLOCK)
-    known = {field.name for field in fields(Server)}
-    return Server(model=str(name), **{field: value for field, value in found.items() if field in known})
-
-
-def _stated(config: Mapping[str, Any], field: str, names: tuple[str, ...], where: str) -> Any:
-    if field in _WHOLE:
-        value = number(config, where, *names)
-        return None if value is None else int(value)
-    return get(config, *names)
+    found: dict[str, Any] = {"model": model or ""}
+    for field, names in SETTINGS.items():
+        first, then = (config, log) if field == "model" else (log, config)
+        stated = then if get(first, *names) is None else first
+        value = number(stated, where, *names) if field in _WHOLE else get(stated, *names)
+        if value is not None:
+            found[field] = int(value) if field in _WHOLE else value
+    return Server(**{**found, "model": str(found["model"])})

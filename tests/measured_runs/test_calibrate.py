@@ -102,7 +102,7 @@ def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> Me
         ]
         parts.append((f"{rate:g}/s", len(requests) - count, len(requests)))
         begin_s = float(arrivals[-1]) + 30
-    return MeasuredRun("run", SERVER, tuple(requests), tuple(parts), None, "")
+    return MeasuredRun("run", SERVER, tuple(requests), tuple(parts), None)
 
 
 def served_by(profile: Calibrated, run: MeasuredRun, folder: Path) -> MeasuredRun:

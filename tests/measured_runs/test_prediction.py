@@ -76,7 +76,7 @@ def a_run(measured: list[float | None], name: str = "a") -> MeasuredRun:
     requests = tuple(
         Request(float(i), 10, 5, ttft, (ttft or 0.06) + 0.04, 0.0) for i, ttft in enumerate(measured)
     )
-    return MeasuredRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None, "")
+    return MeasuredRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None)
 
 
 def predicted(run: MeasuredRun, ttft: list[float], saturated: bool = False) -> Prediction:
@@ -290,7 +290,7 @@ def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Pat
         (Server("", "H100"), "r: no file says which model was served; add exp-config.yaml"),
         (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is not a known GPU"),
     ):
-        run = MeasuredRun("r", server, (), (("all", 0, 0),), None, "")
+        run = MeasuredRun("r", server, (), (("all", 0, 0),), None)
         with pytest.raises(UserError, match="^" + re.escape(said)):
             predict([run], tmp_path, "h100")
         with pytest.raises(UserError, match="^none of 2 runs can be predicted: " + re.escape(said)):
