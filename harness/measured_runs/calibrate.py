@@ -23,7 +23,7 @@ from engines.devices.host import as_shown
 from engines.devices.step_file import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.server import ServerParams, resolve
 from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate
-from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, parts_of, plan, serve
+from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, plan, serve
 from harness.measured_runs.replayed import Prefixes, queue_grows
 from harness.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
@@ -58,7 +58,7 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
     if isinstance(run, SummaryRun):
         yield _in_sum(run, path, columns, planned.prefixes)
         return
-    table = beside(run, pd.DataFrame({"part": parts_of(run, len(run.requests))}))
+    table = beside(run, pd.DataFrame(index=range(len(run.requests))))
     for label, begin, end in run.parts:
         if end - begin > 1:
             yield _part(run, f"{run.name}, {label}", (begin, end), path, columns, planned.prefixes, table)
@@ -103,10 +103,9 @@ def _part(
     return Load(label, path, own, prefixes[cut], rate, rate * measured["e2e"], saturated, measured, counted)
 
 
-Replayable = tuple[str, dict[str, np.ndarray], Prefixes]
-
-
-def served(loads: Sequence[Replayable], profile: dict[str, Any] | None) -> list[pd.DataFrame]:
+def served(
+    loads: Sequence[tuple[str, dict[str, np.ndarray], Prefixes]], profile: dict[str, Any] | None
+) -> list[pd.DataFrame]:
     """Serve these loads in virtual time, one after the other, in a fresh process."""
     return [serve(*load, "measured", profile)[0] for load in loads]
 
@@ -306,8 +305,7 @@ class Search:
 
     def _replayed(self, profiles: Sequence[Calibrated | None], loads: Sequence[Load]) -> list[list[Means]]:
         work = [(load.deployment, load.columns, load.prefixes) for load in loads]
-
-        contents = [profile.model_dump(mode="json") if profile is not None else None for profile in profiles]
+        contents = [profile and profile.model_dump(mode="json") for profile in profiles]
         replays = [self._pool.submit(served, work, content) for content in contents]
         means = []
         for replay in replays:

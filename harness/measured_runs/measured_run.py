@@ -126,7 +126,7 @@ class SummaryRun:
     """
 
     @property
-    def means(self) -> Measured:
+    def means(self) -> dict[str, float]:
         """Means by LATENCIES. The one between tokens is by the tokens that were generated, if the other two are known:
         clients that count tokens in the text miss some."""
         found = {name: self.measured[each] for name in LATENCIES if (each := f"{name}_mean") in self.measured}

@@ -98,35 +98,35 @@ def predict(
     load_gpu(gpu)
     if model is not None:
         load_model(model)
-    planned: dict[int, Planned] = {}
+    planned: list[Planned] = []
     failed: list[Failed] = []
     with TemporaryDirectory() as trial:  # one that cannot be leaves nothing behind
-        for i, run in enumerate(runs):
+        for run in runs:
             try:
                 plan(run, Path(trial), gpu, model)
             except UserError as error:
                 failed.append(Failed(run=run.name, reason=str(error), log=None))
             else:
-                planned[i] = plan(run, out, gpu, model)
+                planned.append(plan(run, out, gpu, model))
     if not planned and failed:
         none = "" if len(runs) == 1 else f"none of {len(runs)} runs can be predicted: "
         raise UserError(none + failed[0].reason)
-    found: dict[int, Prediction] = {}
+    found: list[Prediction] = []
     show("runs", 0, len(planned))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        replays = {pool.submit(_predict, each, out, step_times): i for i, each in planned.items()}
+        replays = [pool.submit(_predict, each, out, step_times) for each in planned]
         try:
-            for done, replay in enumerate(as_completed(replays), start=1):
-                i = replays[replay]
-                try:
-                    found[i] = replay.result()
-                except (UserError, RuntimeError) as error:
-                    failed.append(_failed(runs[i].name, out, str(error).strip()))
+            for done, _ in enumerate(as_completed(replays), start=1):
                 show("runs", done, len(planned))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [found[i] for i in sorted(found)], sorted(failed, key=lambda each: each.run)
+    for each, replay in zip(planned, replays, strict=True):
+        try:
+            found.append(replay.result())
+        except (UserError, RuntimeError) as error:
+            failed.append(_failed(each.run.name, out, str(error).strip()))
+    return found, sorted(failed, key=lambda each: each.run)
 
 
 def _failed(run: str, out: Path, why: str) -> Failed:
@@ -199,8 +199,8 @@ def _predict(planned: Planned, out: Path, step_times: str) -> Prediction:
         else:
             said = f"Of {seconds} s the first {LONGEST_S:g} s are replayed, in which the queue does not grow."
         assumed = (*assumed, said)
-    requests = latencies.drop(columns="arrival").assign(part=parts_of(run, len(latencies)))
-    return Prediction(run, beside(run, requests), source, planned.gpu, assumed)
+    requests = beside(run, latencies.drop(columns="arrival"))
+    return Prediction(run, requests, source, planned.gpu, assumed)
 
 
 def serve(
@@ -239,21 +239,14 @@ def serve(
     return pd.DataFrame(latencies), "; ".join(dict.fromkeys(sources.values()))
 
 
-def parts_of(run: MeasuredRun | SummaryRun, count: int) -> list[str]:
-    """Return the part of each of its requests."""
-    if isinstance(run, SummaryRun):
-        return [run.workload] * count
-    labels = [""] * count
-    for label, begin, end in run.parts:
-        labels[begin:end] = [label] * (end - begin)
-    return labels
-
-
 def beside(run: MeasuredRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFrame:
-    """Return the requests with their measured latencies; an experiment known in sum has none."""
-    numbered = requests.assign(request=np.arange(len(requests)))
+    """Return the requests with their parts and measured latencies; an experiment known in sum has none."""
+    numbers = np.arange(len(requests))
     if isinstance(run, SummaryRun):
-        return numbered.assign(saturated=False, **{f"measured_{name}": np.nan for name in LATENCIES})
+        unknown = {f"measured_{name}": np.nan for name in LATENCIES}
+        return requests.assign(part=run.workload, request=numbers, saturated=False, **unknown)
+    parts = [label for label, begin, end in run.parts for _ in range(begin, end)]
+    numbered = requests.assign(part=parts, request=numbers)
     measured = {
         f"measured_{name}": [getattr(each, f"{name}_s") for each in run.requests] for name in LATENCIES
     }

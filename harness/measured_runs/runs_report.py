@@ -10,7 +10,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.experiments.provenance import environment
-from harness.measured_runs.measured_run import LATENCIES, SummaryRun, achieved_rate, rate_of
+from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate, rate_of
 from harness.measured_runs.predict import Failed, Prediction
 from harness.records.record import write_json
 
@@ -116,41 +116,37 @@ def store(report: Report, predictions: Sequence[Prediction], out: Path) -> None:
 
 def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]:
     run, server = prediction.run, prediction.run.server
-    about = {
-        "model": server.model,
-        "vllm": server.vllm or "of unknown version",
-        "server": f"{server.model}, {prediction.gpu} x {server.tp}, vLLM {server.vllm or '?'}",
-        "step_times": prediction.step_times,
-        "assumed": list(prediction.assumed),
-    }
-
-    def row(part: str, kind: Kind, requests: int, latencies: dict[str, Error], **rates: Any) -> Row:
-        calibrated = used.get((run.name, part), "")
-        own = {"part": part, "kind": kind, "requests": requests, "calibrated": calibrated, **rates}
-        return Row.model_validate({"run": run.name, **own, "latencies": latencies, **about})
-
-    if isinstance(run, SummaryRun):
-        errors = {
-            name: _in_sum(run, name, prediction.requests[f"predicted_{name}"].to_numpy(float))
-            for name in LATENCIES
-        }
-        rates = {"intended": [rate for rate, _ in run.rates], "achieved": run.achieved}
-        return [row(run.workload, "in sum", len(prediction.requests), errors, **rates)]
     rows = []
     for part, here in prediction.requests.groupby("part", sort=False):
-        rate = rate_of(str(part))
-        arrivals = [run.requests[at].arrival_s for at in here["request"]]
-        rows.append(
-            row(
-                str(part),
-                "saturated" if here["saturated"].iloc[0] else "below saturation",
-                len(here),
-                {name: _by_request(here, name) for name in LATENCIES},
-                intended=[] if rate is None else [rate],
-                achieved=achieved_rate(arrivals),
-            )
+        kind: Kind = "saturated" if here["saturated"].iloc[0] else "below saturation"
+        if isinstance(run, SummaryRun):
+            kind, intended, achieved = "in sum", [rate for rate, _ in run.rates], run.achieved
+        else:
+            intended = [rate] if (rate := rate_of(str(part))) is not None else []
+            achieved = achieved_rate([run.requests[at].arrival_s for at in here["request"]])
+        row = Row(
+            run=run.name,
+            part=str(part),
+            kind=kind,
+            model=server.model,
+            vllm=server.vllm or "of unknown version",
+            server=f"{server.model}, {prediction.gpu} x {server.tp}, vLLM {server.vllm or '?'}",
+            intended=intended,
+            achieved=achieved,
+            requests=len(here),
+            latencies={name: _error(run, here, name) for name in LATENCIES},
+            calibrated=used.get((run.name, str(part)), ""),
+            step_times=prediction.step_times,
+            assumed=list(prediction.assumed),
         )
+        rows.append(row)
     return rows
+
+
+def _error(run: MeasuredRun | SummaryRun, requests: pd.DataFrame, name: str) -> Error:
+    if isinstance(run, SummaryRun):
+        return _in_sum(run, name, requests[f"predicted_{name}"].to_numpy(float))
+    return _by_request(requests, name)
 
 
 def _by_request(requests: pd.DataFrame, name: str) -> Error:

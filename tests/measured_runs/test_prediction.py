@@ -122,7 +122,7 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
 def test_a_load_is_saturated_by_its_line_or_as_it_was_asked_for(label, queue_s, expected) -> None:
     requests = tuple(replace(one, queue_s=queue_s) for one in a_run([0.1] * 3).requests)
     run = replace(a_run([0.1] * 3), requests=requests, parts=((label, 0, 3),))
-    assert beside(run, pd.DataFrame({"part": [label] * 3}))["saturated"].tolist() == [expected] * 3
+    assert beside(run, pd.DataFrame(index=range(3)))["saturated"].tolist() == [expected] * 3
 
 
 def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> None:
