@@ -9,7 +9,7 @@ model fitted to the other real run, or by a profile. *Noise*: the second real ru
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.core.device import Row
 from engines.deployments import Deployment
 from engines.deployments.available import check
 from engines.devices.names import REAL_DEVICES
@@ -48,7 +49,7 @@ from harness.calibration.fidelity_report import (
     judge_prediction,
     moved,
 )
-from harness.calibration.fit import Drift, ModelCosts, OwnCosts, fit_costs, nearest_canary, step_costs
+from harness.calibration.fit import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
 from harness.experiments.expand import point_of
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
@@ -68,15 +69,14 @@ CANARY_COLUMNS = ["begin_s", "end_s", "seconds"]
 
 @dataclass(frozen=True)
 class Served:
-    """A trace and the place where it is served: `workload` with `params` and `seed`, on `deployment`."""
+    """A trace and the place where it is served: Poisson arrivals with `params` and `seed`, on `deployment`."""
 
     deployment: str
     params: dict[str, Any]
     seed: int
-    workload: str = "poisson"
 
     def trace(self) -> Trace:
-        return make_trace(self.workload, self.params, self.seed)
+        return make_trace("poisson", self.params, self.seed)
 
     def point(self, trace: Trace, device: str = "virtual") -> Point:
         """Return a point that serves `trace`, its own or one with arrivals of another run."""
@@ -87,7 +87,7 @@ class Served:
 class RealRun:
     """A real run. `requests`: `agreement.by_turn`. `late_s`, by session: how much later than scheduled a request was in
     the stage's queue. `steps`: the loop's log; `costs`: `step_costs`. `canaries`: begin_s, end_s, seconds (of the
-    kernel). `cost`: of the replay, wall time."""
+    kernel)."""
 
     requests: pd.DataFrame
     late_s: np.ndarray
@@ -95,7 +95,6 @@ class RealRun:
     costs: pd.DataFrame
     canaries: pd.DataFrame
     run_s: float
-    cost: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def serve_real(served: Served, device: str) -> RealRun:
     held = [{"begin_s": begin, "end_s": end, **asdict(totals(rows))} for begin, end, rows in seen.steps]
     costs = step_costs(steps, pd.DataFrame(held), canaries)
     late_s = _late_s(run.events.to_pandas(), trace)
-    return RealRun(_requests(run.events, trace), late_s, steps, costs, canaries, run.run_end_s, run.cost)
+    return RealRun(_requests(run.events, trace), late_s, steps, costs, canaries, run.run_end_s)
 
 
 def serve_virtual(
@@ -156,8 +155,8 @@ def _requests(events: Any, trace: Trace) -> pd.DataFrame:
     it."""
     turns = pd.DataFrame(trace.columns())
     table = request_table(events.to_pandas(), turns)
-    table["e2e_s"] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]
-    table["ttft_s"] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]
+    for name in ("e2e_s", "ttft_s"):
+        table[name] += table["turn_end_s"] - np.asarray(turns["arrival_s"])[table["session"]]
     return by_turn(table)
 
 
@@ -228,8 +227,7 @@ def fidelity(
     """
     begun = time.perf_counter()
     out = out or Path("results") / "fidelity" / device
-    _check(device, deployment)
-    served = _deployment(deployment)
+    served = _checked(device, deployment)
     model = served.model.name
     known = load_profile(profile, model, device) if profile else None
     if known is not None and served.entry not in known.stages:
@@ -242,7 +240,8 @@ def fidelity(
     # Before a child loads torch: the virtual clock knows of one queue for each device.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     total = 2 + 2 * len(LOADS[quick])
-    most, real = _serve_all(device, deployment, quick, out / LOG, show, total)
+    most = served.stages[served.entry].max_num_seqs
+    saturated, real = _serve_all(device, deployment, most, quick, out / LOG, show, total)
     loads, requests, drift = in_fresh_process(out / LOG, _compare_all, real, known)
     show("virtual time", total, total)
     facts = environment()
@@ -256,7 +255,7 @@ def fidelity(
         revision=facts["revision"],
         duration_s=round(time.perf_counter() - begun, 1),
         quick=quick,
-        capacity=most,
+        capacity=saturated,
         lengths=LENGTHS,
         profile=known.origin if known else None,
         loads=loads,
@@ -267,32 +266,28 @@ def fidelity(
     return report
 
 
-def _deployment(name: str) -> Deployment:
-    return resolve(validate(ServerParams, {"deployment": name}, "--deployment"))
-
-
-def _check(device: str, deployment: str) -> None:
+def _checked(device: str, deployment: str) -> Deployment:
     if device not in REAL_DEVICES:
         raise UserError(
             f"device {device!r} is not real execution, which fidelity compares with virtual time; "
             f"use --device {' or --device '.join(REAL_DEVICES)}."
         )
-    resolved = _deployment(deployment)
+    resolved = resolve(validate(ServerParams, {"deployment": deployment}, "--deployment"))
     if len(resolved.stages) != 1 or resolved.speaks:
         raise UserError(
             f"deployment {deployment!r} has the stages {', '.join(resolved.stages)}; fidelity needs "
             "a deployment with one stage that answers in text, such as llama_tiny."
         )
     check(device, resolved)
+    return resolved
 
 
 def _serve_all(
-    device: str, deployment: str, quick: bool, log: Path, show: Show, total: int
+    device: str, deployment: str, most: int, quick: bool, log: Path, show: Show, total: int
 ) -> tuple[float, list[tuple[float, Served, list[RealRun]]]]:
-    """Return the capacity, and each load's share of it, trace and both real runs. `total`: parts, for progress."""
+    """Return the capacity, and each load's share of it, trace and both real runs. `most`: requests that run at once.
+    `total`: parts, for progress."""
     show("capacity", 0, total)
-    served = _deployment(deployment)
-    most = served.stages[served.entry].max_num_seqs
     burst = Served(deployment, {**LENGTHS, "rate": 1e6, "requests": SATURATION[quick] * most}, seed=1)
     saturated = capacity(in_fresh_process(log, serve_real, burst, device), burst)
     loads = []
@@ -348,17 +343,21 @@ def _compare(
     ) -> Agreement:
         found = serve_virtual(served, costs, canary_s, run.late_s if late else None)
         tables.append(_latencies(found.requests, index, source))
-        return _agreement(run, found)
+        return agreement(run.requests, found.requests, len(run.costs), found.steps)
 
     def predicted(run: RealRun, index: int, source: str, model: StepTime, canary_s: float) -> Prediction:
+        def charged(name: str, factor: float) -> Agreement:
+            def seconds(rows: Sequence[Row], now: float) -> float:
+                return model.predict(rows) * factor
+
+            return virtually(run, index, name, seconds, lambda _: canary_s * factor)
+
         slower = canaries[index].median_s / canary_s
         return Prediction(
             source=source,
-            agreement=virtually(run, index, source, ModelCosts(model), lambda _: canary_s),
+            agreement=charged(source, 1.0),
             canary_ratio=round(slower, 4),
-            scaled=virtually(
-                run, index, f"{source}, by canary", ModelCosts(model, slower), lambda _: canary_s * slower
-            ),
+            scaled=charged(f"{source}, by canary", slower),
         )
 
     for index, run in enumerate(runs):
@@ -374,7 +373,7 @@ def _compare(
         if profile is not None:
             stage = next(iter(profile.stages.values()))
             by_profile.append(predicted(run, index, PROFILE, stage.step_time, stage.drift.canary_median_s))
-    noise = _agreement(runs[0], VirtualRun(runs[1].requests, len(runs[1].costs)))
+    noise = agreement(runs[0].requests, runs[1].requests, len(runs[0].costs), len(runs[1].costs))
     movement = moved(noise, ratio)
     verdicts = {
         "mechanics": judge_mechanics([one.agreement for one in mechanics]),
@@ -397,10 +396,6 @@ def _compare(
         verdicts=verdicts,
     )
     return load, pd.concat(tables, ignore_index=True)
-
-
-def _agreement(run: RealRun, found: VirtualRun) -> Agreement:
-    return agreement(run.requests, found.requests, len(run.costs), found.steps)
 
 
 def _facts(run: RealRun, canary: Canary) -> RunFacts:

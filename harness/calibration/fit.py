@@ -304,17 +304,6 @@ class OwnCosts:
         return float(max(seconds, 0.1 * expected))
 
 
-class ModelCosts:
-    """Charges `model` times a constant `factor`."""
-
-    def __init__(self, model: StepTime, factor: float = 1.0) -> None:
-        self._model = model
-        self._factor = factor
-
-    def __call__(self, rows: Sequence[Row], now: float) -> float:
-        return self._model.predict(rows) * self._factor
-
-
 def nearest_canary(canaries: pd.DataFrame):
     """Return the function time (s) -> seconds that the canary nearest in time took; None without canaries."""
     if canaries.empty:
