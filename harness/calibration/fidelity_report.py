@@ -188,8 +188,8 @@ def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, fl
     return Verdict(result="miss" if cause else "pass", why=f"{said}, {aimed}; {beside}{cause}")
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def _errors(latency: str, reference: np.ndarray, other: np.ndarray) -> Errors:

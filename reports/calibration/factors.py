@@ -53,14 +53,10 @@ def _errors(title: str, rows: Sequence[Row], compared: Compared) -> Table:
         latencies = (_latency(load.measured[n], row.before[n], row.after[n]) for n in LATENCIES)
         shown.append((load.label, f"{load.rate:.3g}", f"{load.in_flight:.3g}", *latencies))
     means = (
-        f"{_error(getattr(compared.before, name))}  {_error(getattr(compared.after, name))}"
+        f"{percent(getattr(compared.before, name))}  {percent(getattr(compared.after, name))}"
         for name in LATENCIES
     )
     return Table(title, HEADINGS, [*shown, ("mean absolute", "", "", *means)])
-
-
-def _error(share: float | None) -> str:
-    return "–" if share is None else percent(share)
 
 
 def _latency(measured: float, *predicted: float) -> str:

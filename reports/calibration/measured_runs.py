@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from harness.calibration.fidelity_report import percent
 from harness.measured_runs.measured_run import LATENCIES
 from harness.measured_runs.runs_report import REQUESTS, STATISTICS, Error, Report, Row
 from reports.calibration.fidelity import dots
@@ -21,10 +22,13 @@ from reports.tables.plain_tables import Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 RATES = "requests/s, intended / achieved"
-WORDS = {"ttft": "time to first token", "itl": "inter-token latency", "e2e": "end to end"}
-UNITS = {"ttft": (1e3, "ms"), "itl": (1e3, "ms"), "e2e": (1.0, "s")}
+SHOWN = {
+    "ttft": ("TTFT", "time to first token", 1e3, "ms"),
+    "itl": ("inter-token", "inter-token latency", 1e3, "ms"),
+    "e2e": ("E2E", "end to end", 1.0, "s"),
+}
+"""Latency -> its name in tables and in the picture, and its unit there, in which a second is that many."""
 LOOKS = {
     "below saturation": ("#0072b2", "o"),
     "saturated": ("#d55e00", "o"),
@@ -36,18 +40,17 @@ BAND = 0.10
 def tables(report: Report) -> list[Table]:
     """Mean absolute errors, of loads that nothing was calibrated on first; then each latency, load by load."""
     found = []
-    for name, title in NAMES.items():
-        factor, unit = UNITS[name]
+    for name, (title, _, factor, unit) in SHOWN.items():
         rows = []
         for row in report.rows:
             error = row.latencies[name]
             pairs = [_pair(error, each, factor) for each in STATISTICS]
             run = f"{row.run}{' *' if row.calibrated else ''}"
             load = f"{row.part}{' (saturated)' if row.kind == 'saturated' else ''}"
-            rows.append((run, load, _rates(row), *pairs, _percent(error.absolute)))
+            rows.append((run, load, _rates(row), *pairs, percent(error.absolute)))
         headings = ("run", "load", RATES, "mean", *(each.upper() for each in STATISTICS[1:]), "error")
         found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
-    headings = ("run, or model", "", "loads", "requests", *NAMES.values())
+    headings = ("run, or model", "", "loads", "requests", *(title for title, *_ in SHOWN.values()))
     titles = {
         True: "mean absolute error, loads that nothing was calibrated on",
         False: "the same, calibrated loads",
@@ -59,7 +62,7 @@ def tables(report: Report) -> list[Table]:
 def _totals(report: Report, held_out: bool) -> Iterator[tuple[str, ...]]:
     for total in report.totals:
         if total.held_out == held_out:
-            errors = (_percent(total.absolute[name]) for name in LATENCIES)
+            errors = (percent(total.absolute[name]) for name in LATENCIES)
             yield (total.of or "all", total.kind, str(total.loads), f"{total.requests:,}", *errors)
 
 
@@ -67,14 +70,13 @@ def sentences(report: Report) -> list[str]:
     """Return the notes of a report: the meaning of its errors, the numbers that constants were calibrated on, and the
     assumptions about the runs."""
     kinds = {row.kind for row in report.rows}
-    said = [
-        f"error, {kind}: {what}"
-        for kind, what in (
-            ("request by request", "mean of |predicted / measured - 1| over the requests of a load"),
-            ("in sum", "of an experiment, over its published statistics; over all, of the means"),
+    said = []
+    if kinds - {"in sum"}:
+        said.append(
+            "error, request by request: mean of |predicted / measured - 1| over the requests of a load"
         )
-        if (kinds - {"in sum"} if kind != "in sum" else "in sum" in kinds)
-    ]
+    if "in sum" in kinds:
+        said.append("error, in sum: of an experiment, over its published statistics; over all, of the means")
     said += [
         f"* calibrated on {row.run}, {row.part}: {row.calibrated}" for row in report.rows if row.calibrated
     ]
@@ -114,26 +116,15 @@ def _number(value: float | None, factor: float) -> str:
     return f"{scaled:,.0f}" if scaled >= 1000 else f"{scaled:.3g}"
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
-
-
 def picture(report: Report, requests: pd.DataFrame) -> Picture:
     """`requests`: as `harness.measured_runs.runs_report.store` keeps them."""
     title = "Virtual time compared with real servers"
     figure, grid = sheet(3, title, 3.2)
-    for axes, (name, label) in zip(grid, WORDS.items(), strict=True):
-        factor, unit = UNITS[name]
-        pairs = {
-            kind: requests.loc[requests["saturated"] == (kind == "saturated")].dropna(
-                subset=[f"measured_{name}"]
-            )
-            for kind in ("below saturation", "saturated")
-        }
-        points = {
-            kind: factor * here[[f"measured_{name}", f"predicted_{name}"]].to_numpy(float)
-            for kind, here in pairs.items()
-        }
+    for axes, (name, (_, label, factor, unit)) in zip(grid, SHOWN.items(), strict=True):
+        known = requests.dropna(subset=[f"measured_{name}"])
+        pairs = factor * known[[f"measured_{name}", f"predicted_{name}"]].to_numpy(float)
+        saturated = known["saturated"].to_numpy(bool)
+        points = {"below saturation": pairs[~saturated], "saturated": pairs[saturated]}
         sums = [row.latencies[name] for row in report.rows if row.kind == "in sum"]
         told = [(e.measured["mean"], e.predicted["mean"]) for e in sums if e.measured["mean"] is not None]
         points["in sum"] = factor * np.array(told, float).reshape(-1, 2)

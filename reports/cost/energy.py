@@ -65,18 +65,12 @@ def energy(gpu: str, gpu_s: float | None, kernel_j: float | None, given: float |
     """Return the energy of a number of GPU-seconds, at `given` W if the user set a power. `kernel_j`: energy of the
     busy time (`kernel_j`).
     """
-    limit = power().get(gpu)
-    basis = basis_of(gpu, given)
-    at_most = _product(limit, gpu_s)
-    found = {GIVEN: _product(given, gpu_s), MEASURED: kernel_j, AT_MOST: at_most, None: None}
-    return Energy(basis, found[basis], at_most)
-
-
-def basis_of(gpu: str, given: float | None) -> Basis | None:
-    """Return the basis of an energy: the user's power, else the measured one, else the data sheet; None without any."""
+    at_most = _product(power().get(gpu), gpu_s)
     if given is not None:
-        return GIVEN
-    return MEASURED if gpu in busy_power() else AT_MOST if gpu in power() else None
+        return Energy(GIVEN, _product(given, gpu_s), at_most)
+    if gpu in busy_power():
+        return Energy(MEASURED, kernel_j, at_most)
+    return Energy(AT_MOST if gpu in power() else None, at_most, at_most)
 
 
 def kernel_j(record: Record, deployment: Deployment, window: Window) -> float | None:

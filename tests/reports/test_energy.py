@@ -12,7 +12,6 @@ from reports.cost.energy import (
     GIVEN,
     MEASURED,
     Energy,
-    basis_of,
     busy_power,
     energy,
     energy_note,
@@ -51,9 +50,7 @@ def test_joules_are_watts_times_seconds_and_say_on_what_they_rest() -> None:
 
 
 def test_missing_is_missing() -> None:
-    assert basis_of("cpu_core", None) is None and energy("cpu_core", 10.0, None, None) == Energy(
-        None, None, None
-    )
+    assert energy("cpu_core", 10.0, None, None) == Energy(None, None, None)
     assert energy("h100", None, None, None) == Energy(AT_MOST, None, None)
     assert energy("b200", 10.0, None, None).j is None  # never the data sheet's under the other label
     assert Energy(MEASURED, None, 10_000).text == "–"
