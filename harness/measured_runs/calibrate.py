@@ -56,51 +56,36 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
     run, path = planned.run, str(folder / planned.run.name / DEPLOYMENT)
     columns = {name: np.asarray(values) for name, values in planned.trace.columns().items()}
     if isinstance(run, SummaryRun):
-        yield _in_sum(run, path, columns, planned.prefixes)
+        measured = dict.fromkeys(LATENCIES, np.nan) | run.means
+        rate = run.achieved or sum(rate * s for rate, s in run.rates) / sum(s for _, s in run.rates)
+        counted = {name: np.ones(len(planned.prefixes), bool) for name in LATENCIES}
+        label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]
+        yield Load(label, path, columns, planned.prefixes, rate, in_flight, False, measured, counted)
         return
     table = beside(run, pd.DataFrame(index=range(len(run.requests))))
-    for label, begin, end in run.parts:
-        if end - begin > 1:
-            yield _part(run, f"{run.name}, {label}", (begin, end), path, columns, planned.prefixes, table)
-
-
-def _in_sum(run: SummaryRun, path: str, columns: dict[str, np.ndarray], prefixes: Prefixes) -> Load:
-    measured = dict.fromkeys(LATENCIES, np.nan) | run.means
-    rate = run.achieved or sum(rate * s for rate, s in run.rates) / sum(s for _, s in run.rates)
-    counted = {name: np.ones(len(prefixes), bool) for name in LATENCIES}
-    label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]
-    return Load(label, path, columns, prefixes, rate, in_flight, False, measured, counted)
-
-
-def _part(
-    run: MeasuredRun,
-    label: str,
-    span: tuple[int, int],
-    path: str,
-    columns: dict[str, np.ndarray],
-    prefixes: Prefixes,
-    table: pd.DataFrame,
-) -> Load:
-    begin, end = span
-    cut = slice(begin, min(end, begin + MOST_REQUESTS))
-    here = table.iloc[cut]
-    own = {name: values[cut] for name, values in columns.items()}
-    arrival = own["arrival_s"] - own["arrival_s"][0]
-    own |= {"arrival_s": arrival, "session": np.arange(len(here))}
-    e2e = here["measured_e2e"].to_numpy(float)
-    # Later ones met requests that are not replayed.
-    whole = np.full(len(here), True) if cut.stop == end else arrival + e2e <= arrival[-1]
-    seen = {name: here[f"measured_{name}"].to_numpy(float) for name in LATENCIES}
-    counted = {name: whole & ~np.isnan(values) for name, values in seen.items()}
-    measured = {
-        name: float(seen[name][mask].mean()) if mask.any() else np.nan for name, mask in counted.items()
-    }
-    rate = achieved_rate(list(arrival)) or np.inf
-    saturated = bool(here["saturated"].iloc[0]) or not np.isfinite(rate)
-    if not saturated and here["queue"].isna().all():
-        known = pd.DataFrame({"arrival": arrival, "predicted_e2e": np.nan_to_num(e2e)})
-        saturated = queue_grows(known, [(rate, float(arrival[-1]))])
-    return Load(label, path, own, prefixes[cut], rate, rate * measured["e2e"], saturated, measured, counted)
+    for part, begin, end in run.parts:
+        if end - begin < 2:
+            continue
+        cut = slice(begin, min(end, begin + MOST_REQUESTS))
+        here = table.iloc[cut]
+        own = {name: values[cut] for name, values in columns.items()}
+        arrival = own["arrival_s"] - own["arrival_s"][0]
+        own |= {"arrival_s": arrival, "session": np.arange(len(here))}
+        e2e = here["measured_e2e"].to_numpy(float)
+        # Later ones met requests that are not replayed.
+        whole = np.full(len(here), True) if cut.stop == end else arrival + e2e <= arrival[-1]
+        seen = {name: here[f"measured_{name}"].to_numpy(float) for name in LATENCIES}
+        counted = {name: whole & ~np.isnan(values) for name, values in seen.items()}
+        measured = {
+            name: float(seen[name][mask].mean()) if mask.any() else np.nan for name, mask in counted.items()
+        }
+        rate = achieved_rate(list(arrival)) or np.inf
+        saturated = bool(here["saturated"].iloc[0]) or not np.isfinite(rate)
+        if not saturated and here["queue"].isna().all():
+            known = pd.DataFrame({"arrival": arrival, "predicted_e2e": np.nan_to_num(e2e)})
+            saturated = queue_grows(known, [(rate, float(arrival[-1]))])
+        label, in_flight = f"{run.name}, {part}", rate * measured["e2e"]
+        yield Load(label, path, own, planned.prefixes[cut], rate, in_flight, saturated, measured, counted)
 
 
 def served(

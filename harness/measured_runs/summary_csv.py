@@ -107,15 +107,16 @@ def _header(path: Path) -> list[str]:
 def _experiment(rows: list[tuple[str, dict[str, str]]]) -> SummaryRun:
     where, row = rows[0]
     name = row["workload"]
-    if name not in WORKLOADS:
-        raise UserError(f"{where}: workload {name!r} is not known.{nearest(name, WORKLOADS)}")
-    workload, server = WORKLOADS[name], _server(row, where)
+    workload, server = WORKLOADS[_known(row, where, "workload", WORKLOADS)], _server(row, where)
     encoded = ENCODED.get((server.model, name.removesuffix("-lite")))
     return SummaryRun(
         name=f"{row['experiment']}-{server.model.split('/')[-1]}-tp{server.tp}-{name}",
         server=server,
         workload=name,
-        measured=_measured(rows),
+        measured={
+            _known(row, where, "metric", METRICS): needed(row, where, "measured_ms") * _MS
+            for where, row in rows
+        },
         input_tokens=encoded or workload.prompt,
         output_tokens=workload.output,
         rates=workload.rates,
@@ -126,10 +127,6 @@ def _experiment(rows: list[tuple[str, dict[str, str]]]) -> SummaryRun:
 
 
 def _server(row: Mapping[str, str], where: str) -> Server:
-    if row["precision"] not in _QUANTIZATION:
-        raise UserError(
-            f"{where}: precision {row['precision']!r} is not known.{nearest(row['precision'], _QUANTIZATION)}"
-        )
     tp, batch = int(needed(row, where, "tp")), int(needed(row, where, "max_num_batched_tokens"))
     share = needed(row, where, "gpu_memory_utilization")
     return Server(
@@ -141,20 +138,15 @@ def _server(row: Mapping[str, str], where: str) -> Server:
         max_num_seqs=MAX_NUM_SEQS,
         kv_tokens=KV_TOKENS.get((row["model"], tp, batch, share)),
         gpu_memory_utilization=share,
-        quantization=_QUANTIZATION[row["precision"]],
+        quantization=_QUANTIZATION[_known(row, where, "precision", _QUANTIZATION)],
         vllm=VLLM,
     )
 
 
-def _measured(rows: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, float]:
-    measured = {}
-    for where, row in rows:
-        if row["metric"] not in METRICS:
-            raise UserError(
-                f"{where}: metric {row['metric']!r} is not known.{nearest(row['metric'], METRICS)}"
-            )
-        measured[row["metric"]] = needed(row, where, "measured_ms") * _MS
-    return measured
+def _known(row: Mapping[str, str], where: str, column: str, names: Iterable[str]) -> str:
+    if row[column] not in names:
+        raise UserError(f"{where}: {column} {row[column]!r} is not known.{nearest(row[column], names)}")
+    return row[column]
 
 
 def _assumed(row: Mapping[str, str], encoded: bool) -> Iterable[str]:

@@ -21,18 +21,14 @@ def read_part(path: str | Path) -> Part:
         raise UserError(f"{path} is not a result of a benchmark; {FIX}.")
     lists = {name: _list(document, name, path) for name in ("input_lens", "output_lens", "ttfts", "itls")}
     lists["start_times"] = _starts(document, len(lists["input_lens"]), path)
-    lengths = {name: len(values) for name, values in lists.items()}
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{n} {name}" for name, n in lengths.items())
+    if len({len(values) for values in lists.values()}) > 1:
+        said = ", ".join(f"{len(values)} {name}" for name, values in lists.items())
         raise UserError(f"{path} has lists of different lengths ({said}); {FIX} again.")
     errors = document.get("errors") or [""] * len(lists["itls"])
-    rows = zip(
-        *(lists[name] for name in ("start_times", "input_lens", "output_lens", "ttfts", "itls")), strict=True
-    )
     try:
         seen = tuple(
             Request(float(start), int(prompt), int(output), float(ttft), float(ttft) + float(sum(gaps)))
-            for (start, prompt, output, ttft, gaps), error in zip(rows, errors, strict=True)
+            for prompt, output, ttft, gaps, start, error in zip(*lists.values(), errors, strict=True)
             if not error
         )
     except (TypeError, ValueError) as error:
