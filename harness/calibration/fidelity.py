@@ -64,8 +64,6 @@ from workloads.trace import Trace
 ENGINE = "vllm_omni"
 """Stock scheduling, on the only stage of a deployment that answers in text."""
 
-CANARY_COLUMNS = ["begin_s", "end_s", "seconds"]
-
 
 @dataclass(frozen=True)
 class Served:
@@ -97,12 +95,6 @@ class RealRun:
     run_s: float
 
 
-@dataclass(frozen=True)
-class VirtualRun:
-    requests: pd.DataFrame
-    steps: int
-
-
 def serve_real(served: Served, device: str) -> RealRun:
     """Serve it in this process, which should have served nothing before, and record every step."""
     from engines.devices.watched import Canary, WatchedDevice
@@ -120,7 +112,7 @@ def serve_real(served: Served, device: str) -> RealRun:
     run = replay(served.point(trace, device), trace, arrange=watch)
     (seen,) = watched
     steps = run.steps.to_pandas()
-    canaries = pd.DataFrame(seen.canaries, columns=CANARY_COLUMNS)
+    canaries = pd.DataFrame(seen.canaries, columns=["begin_s", "end_s", "seconds"])
     held = [{"begin_s": begin, "end_s": end, **asdict(totals(rows))} for begin, end, rows in seen.steps]
     costs = step_costs(steps, pd.DataFrame(held), canaries)
     late_s = _late_s(run.events.to_pandas(), trace)
@@ -132,9 +124,10 @@ def serve_virtual(
     seconds: Callable[..., float],
     canary_s: Callable[[float], float] | None,
     late_s: np.ndarray | None = None,
-) -> VirtualRun:
-    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.watched`). `late_s`, by session:
-    delay of requests behind the schedule; latencies still count from the schedule."""
+) -> tuple[pd.DataFrame, int]:
+    """Serve it on the virtual clock, its steps charged by `seconds` (`engines.devices.watched`). Return its requests as
+    in `RealRun`, and the number of its steps. `late_s`, by session: delay of requests behind the schedule; latencies
+    still count from the schedule."""
     from engines.devices.watched import ChargedDevice
     from harness.worker.replay import replay
 
@@ -147,7 +140,7 @@ def serve_virtual(
         trace = _later(trace, late_s)
     run = replay(served.point(trace), trace, arrange=charge)
     steps = run.steps.to_pandas()
-    return VirtualRun(_requests(run.events, served.trace()), int((steps["requests"] > 0).sum()))
+    return _requests(run.events, served.trace()), int((steps["requests"] > 0).sum())
 
 
 def _requests(events: Any, trace: Trace) -> pd.DataFrame:
@@ -341,9 +334,9 @@ def _compare(
     def virtually(
         run: RealRun, index: int, source: str, costs: Any, canary_s: Any, late: bool = False
     ) -> Agreement:
-        found = serve_virtual(served, costs, canary_s, run.late_s if late else None)
-        tables.append(_latencies(found.requests, index, source))
-        return agreement(run.requests, found.requests, len(run.costs), found.steps)
+        requests, steps = serve_virtual(served, costs, canary_s, run.late_s if late else None)
+        tables.append(_latencies(requests, index, source))
+        return agreement(run.requests, requests, len(run.costs), steps)
 
     def predicted(run: RealRun, index: int, source: str, model: StepTime, canary_s: float) -> Prediction:
         def charged(name: str, factor: float) -> Agreement:

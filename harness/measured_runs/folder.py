@@ -78,8 +78,8 @@ def _stem(path: Path) -> str:
 def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun]:
     """Return the runs of a folder. `name`: of the folder's own run; `within` begins the names of the folders in it."""
     found: list[MeasuredRun | SummaryRun] = []
-    if is_live(path):
-        return [_live(path, name)]
+    if (experiment := live_experiment(path)) is not None:
+        return [read_live(path, experiment, name)]
     if runs := files_of(path):
         for files in runs:
             own = name if len(runs) == 1 else f"{name}-{_stem(next(iter(files.values())))}"
@@ -93,29 +93,23 @@ def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun
     return found
 
 
-def _live(path: Path, name: str) -> MeasuredRun:
-    client, server = read_live(path)
-    server = replace(server, config=_model_config(path, server.model))
-    return MeasuredRun(name, server, *joined([], client, []), "rehearse live", None)
-
-
 KEYS = ["session", "turn"]
 PAUSE_S = 10.0
 """Between one load and the next, which in fact may have been an hour. [chosen]"""
 
 
-def is_live(folder: Path) -> bool:
-    """Return whether it is a results folder of `rehearse live`: one run, each load a part of it."""
+def live_experiment(folder: Path) -> dict[str, Any] | None:
+    """Return the experiment of a results folder of `rehearse live`; None of another folder."""
     try:
         stored = json.loads((folder / EXPERIMENT).read_bytes())
     except (OSError, ValueError):
-        return False
-    return isinstance(stored, dict) and stored.get("device") == "live"
+        return None
+    return stored if isinstance(stored, dict) and stored.get("device") == "live" else None
 
 
-def read_live(folder: Path) -> tuple[list[Part], Server]:
-    """Return the finished loads in the order of their measurement, and the known facts about the server. UserError
-    where there is none, or users spoke, or batch requests without a table took part."""
+def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRun:
+    """Return the run, whose parts are the finished loads in the order of their measurement. UserError where there is
+    none, or users spoke, or batch requests without a table took part."""
     records = [load_record(path) for path in record_folders(folder / "points")]
     finished = sorted(
         (each for each in records if each.manifest["status"] == "ok"),
@@ -134,9 +128,9 @@ def read_live(folder: Path) -> tuple[list[Part], Server]:
         begin_s = max(each.arrival_s + (each.e2e_s or 0.0) for each in seen) + PAUSE_S
         again = f", seed {record.point.seed}" if labels.count(label) > 1 else ""
         parts.append(Part(label + again, seen))
-    experiment = json.loads((folder / EXPERIMENT).read_bytes())
-    asked = finished[0].point.server_params.get("model")
-    return parts, Server(str(asked or ""), label=experiment.get("label") or "")
+    model = str(finished[0].point.server_params.get("model") or "")
+    server = Server(model, label=experiment.get("label") or "", config=_model_config(folder, model))
+    return MeasuredRun(name, server, *joined([], parts, []), "rehearse live", None)
 
 
 def _label(record: Record) -> str:

@@ -28,8 +28,8 @@ def virtually(run: RealRun, factor: float = 1.0, host: bool = True) -> tuple[Agr
     seconds = run.costs["seconds" if host else "device_s"] * factor
     costs = run.costs.assign(seconds=seconds)
     charged = OwnCosts(costs, fit_costs(costs))
-    found = serve_virtual(SERVED, charged, nearest_canary(run.canaries), run.late_s)
-    return agreement(run.requests, found.requests, len(run.costs), found.steps), charged
+    requests, steps = serve_virtual(SERVED, charged, nearest_canary(run.canaries), run.late_s)
+    return agreement(run.requests, requests, len(run.costs), steps), charged
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def test_a_wrong_mechanic_is_detected(real: RealRun, wrong):
 def test_requests_that_join_at_other_times_are_detected(real: RealRun):
     late_s = real.late_s + 0.2 * (np.arange(len(real.late_s)) % 2)  # every other request joins later
     costs = OwnCosts(real.costs, fit_costs(real.costs))
-    found = serve_virtual(SERVED, costs, nearest_canary(real.canaries), late_s)
-    met = agreement(real.requests, found.requests, len(real.costs), found.steps)
+    requests, steps = serve_virtual(SERVED, costs, nearest_canary(real.canaries), late_s)
+    met = agreement(real.requests, requests, len(real.costs), steps)
     assert judge_mechanics([met]).result == "fail"
 
 
