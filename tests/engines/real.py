@@ -1,16 +1,26 @@
 """Real CPU execution in tests: tiny executors, one for all tests of a process, and vLLM's own `LLM` beside them."""
 
+import asyncio
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
+from engines.builder import Parts
+from engines.core.policy import Plan
 from engines.core.stage import Stage
 from engines.core.vllm_adapter.configuration import engine_arguments
 from engines.core.vllm_adapter.execution import ModelExecutor, kernels_findable
 from engines.core.vllm_adapter.requests import make_request
-from engines.server import ServerParams, resolve
+from engines.registry import ENGINES
+from engines.server import ResolvedServer, ServerParams, resolve
+from harness.client.client_params import ClientParams
+from harness.clocks import clock
+from harness.events.log import EventLog
+from tests.population import serve_population
+from workloads.trace import Trace
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # vLLM reads it once, at its first engine
 
@@ -55,6 +65,11 @@ def prompts(count: int, seed: int = 1, shared: int = 0) -> list[list[int]]:
     ]
 
 
+def words(count: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(3, 4000) for _ in range(count)]
+
+
 @cache
 def _stock(deployment: str) -> OfflineEngine:
     """vLLM's own engine on the same model and weights."""
@@ -87,13 +102,48 @@ def submit(
     return names
 
 
-def started_replies(pipeline) -> list:
-    """A list that takes every reply as the pipeline starts it."""
-    start, replies = pipeline.start, []
+def steps(model: ModelExecutor, out: dict[str, list[int]], plan: Callable[[], Plan] = Plan) -> Iterator[Any]:
+    """Each step until all have finished, before it runs; its tokens go to `out`. `plan` is asked before each."""
+    for _ in range(2000):
+        if not model.scheduler.has_unfinished_requests():
+            return
+        scheduled = model.scheduler.schedule_with(plan())
+        yield scheduled
+        for name, ids, _ in model.step(scheduled):
+            out[name].extend(ids)
+    raise AssertionError("no end in sight")
 
-    def record(reply, *rest):
-        replies.append(reply)
-        start(reply, *rest)
 
-    pipeline.start = record
-    return replies
+def drain(model: ModelExecutor, names: Sequence[str], plan: Callable[[], Plan] = Plan) -> list[list[int]]:
+    """What all of them say."""
+    out: dict[str, list[int]] = {name: [] for name in names}
+    for _ in steps(model, out, plan):
+        pass
+    return list(out.values())
+
+
+def served(
+    engine: str, chosen: Mapping[str, Any], params: ServerParams, trace: Trace, client: ClientParams
+) -> tuple[Any, list[Any], EventLog]:
+    """The server as the users of `trace` left it, who come when its model is loaded; the replies that it began."""
+    log, replies = EventLog(), []
+
+    async def main() -> Any:
+        system = ENGINES[engine]
+        server = system.build(
+            Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), system.read(dict(chosen))
+        )
+        pipeline, start = server.gateway.pipeline, server.gateway.pipeline.start
+        pipeline.start = lambda reply, *rest: (replies.append(reply), start(reply, *rest))
+        server.warm_up()
+        serving = server.start()
+        columns = dict(trace.columns())
+        columns["arrival_s"] = columns["arrival_s"] + asyncio.get_running_loop().time()
+        later = Trace.from_columns(columns, generator="by hand")
+        await serve_population(later, server.gateway, log, client)
+        await server.settle()
+        for task in serving:
+            task.cancel()
+        return server
+
+    return clock.run(main(), virtual=False), replies, log

@@ -87,17 +87,13 @@ def speak() -> set[str]:
 
     from engines.core.vllm_adapter import attention_backend
     from tests.engines.dense import with_dense
-    from tests.engines.real import stage, submit
+    from tests.engines.real import drain, stage, submit
 
     pin_sinks = attention_backend.pin_sinks
     attention_backend.pin_sinks = lambda config, sinks, cpu: pin_sinks(config, sinks, cpu=False)
     model, dense = with_dense(stage(kv_pool_blocks=64).extended(AttentionWindow(64, 20)))
     asked = [list(range(100, 230)), list(range(500, 540))]
-    said: dict[str, list[int]] = {name: [] for name in submit(model, asked, 6)}
-    while model.scheduler.has_unfinished_requests():
-        for name, ids, _ in model.step(model.scheduler.schedule()):
-            said[name].extend(ids)
-    for prompt, answer in zip(asked, said.values(), strict=True):
+    for prompt, answer in zip(asked, drain(model, submit(model, asked, 6)), strict=True):
         dense.check(prompt, answer, 64, 20)
     layers = model.config.compilation_config.static_forward_context.values()
     return {type(layer.impl).__name__ for layer in layers}

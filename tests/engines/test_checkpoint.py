@@ -10,8 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from engines.core.vllm_adapter.execution import ModelExecutor
 from engines.models.checkpoint import read_checkpoint
 from engines.server import ServerParams, resolve
-from tests.engines.real import clean, submit
-from tests.engines.test_real_tokens import drain
+from tests.engines.real import clean, drain, submit
 from workloads.errors import UserError
 
 

@@ -33,13 +33,9 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
     All three speak and end at once, so that their first replies, which nobody cuts, are at the talker together; the
     second ones are cut with their first audio, before they can be complete on any machine.
     """
-    from engines.builder import Parts
-    from engines.server import ResolvedServer, ServerParams
+    from engines.server import ServerParams
     from harness.client.client_params import ClientParams
-    from harness.clocks import clock
-    from harness.events.log import EventLog
-    from tests.engines.real import started_replies
-    from tests.population import serve_population
+    from tests.engines.real import served
     from workloads.registry import make_trace
     from workloads.trace import Trace
 
@@ -54,22 +50,8 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
         )
         for turn in turns
     )
-    log = EventLog()
-
-    async def main():
-        system = ENGINES[engine]
-        chosen = system.read(HOLDING if engine == "liveserve" else {})
-        server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), chosen)
-        replies = started_replies(server.gateway.pipeline)
-        server.warm_up()
-        serving = server.start()
-        await serve_population(trace, server.gateway, log, ClientParams(ack_s=0.05))
-        await server.settle()
-        for task in serving:
-            task.cancel()
-        return server, replies
-
-    server, replies = clock.run(main(), virtual=False)
+    chosen = HOLDING if engine == "liveserve" else {}
+    server, replies, log = served(engine, chosen, params, trace, ClientParams(ack_s=0.05))
     events = log.events().to_pandas()
     assert (events["kind"] == "abort").sum() > 0, "nobody was interrupted"
     assert sum(len(reply.text_ids) for reply in replies) > 50

@@ -10,21 +10,9 @@ from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
 from engines.core.vllm_adapter.execution import UNREADABLE, ModelExecutor
 from tests.builders import in_own_process
-from tests.engines.real import clean, executor, prompts, stage, stock_tokens, submit
+from tests.engines.real import clean, drain, executor, prompts, stage, steps, stock_tokens, submit
 
 TOKENS = 24
-
-
-def drain(model, names, plan=lambda names: Plan()) -> list[list[int]]:
-    """Step until all have finished; `plan` is asked before each step."""
-    scheduler, out, steps = model.scheduler, {name: [] for name in names}, 0
-    while scheduler.has_unfinished_requests():
-        steps += 1
-        assert steps < 2000
-        unfinished = [name for name in names if name in scheduler.requests]
-        for name, ids, _ in model.step(scheduler.schedule_with(plan(unfinished))):
-            out[name].extend(ids)
-    return list(out.values())
 
 
 def stock_order(deployment: str) -> None:
@@ -58,8 +46,8 @@ def test_so_it_does_with_experts():
 def test_held_reordered_and_capped_requests_say_the_same():
     model, asked, rng = executor(), prompts(8), random.Random(5)
 
-    def shuffle(unfinished):
-        order = rng.sample(unfinished, len(unfinished))
+    def shuffle():
+        order = rng.sample([*model.scheduler.requests], len(model.scheduler.requests))
         held = frozenset(order[: rng.randrange(len(order))])
         caps = {name: rng.choice((1, 7, 64)) for name in order}
         return Plan(order=order, held=held, caps=caps, step_budget=rng.choice((None, 16, 100)))
@@ -75,15 +63,9 @@ def test_preempted_requests_say_the_same():
         prompts(24, seed=2),
     )  # and their 80 tokens each need 120 blocks
 
-    with clean(model) as scheduler:
-        names = submit(model, asked, 80)
-        preempted = 0
-        out = {name: [] for name in names}
-        while scheduler.has_unfinished_requests():
-            scheduled = scheduler.schedule()
-            preempted += len(scheduled.preempted_req_ids or ())
-            for name, ids, _ in model.step(scheduled):
-                out[name].extend(ids)
+    with clean(model):
+        out = {name: [] for name in submit(model, asked, 80)}
+        preempted = sum(len(scheduled.preempted_req_ids or ()) for scheduled in steps(model, out))
     assert preempted > 0
     assert list(out.values()) == stock_tokens(asked, 80)
 
@@ -92,14 +74,10 @@ def test_prefix_hits_say_the_same():
     model, asked = executor(prefix_caching=True), prompts(6, seed=3, shared=96)
     with clean(model):
         first = drain(model, submit(model, asked, TOKENS, hashed=True))
-        names = submit(model, asked, TOKENS, hashed=True)
-        scheduled = model.scheduler.schedule()
-        assert all(row.context >= 96 for row in vllm.rows_of(model.scheduler, scheduled))
-        out = {name: [] for name in names}
-        for name, ids, _ in model.step(scheduled):
-            out[name].extend(ids)
-        again = [out[name] + more for name, more in zip(names, drain(model, names), strict=True)]
-    assert first == again == stock_tokens(asked, TOKENS)
+        again = {name: [] for name in submit(model, asked, TOKENS, hashed=True)}
+        rows = [vllm.rows_of(model.scheduler, scheduled) for scheduled in steps(model, again)]
+    assert all(row.context >= 96 for row in rows[0])
+    assert first == list(again.values()) == stock_tokens(asked, TOKENS)
 
 
 class Interrupter:

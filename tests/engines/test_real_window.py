@@ -15,7 +15,7 @@ from engines.core.stage import AttentionWindow
 from engines.core.vllm_adapter.bounded import SinkWindowSpec
 from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.dense import DenseModel, with_dense
-from tests.engines.real import clean, prompts, stage, stock_tokens, submit
+from tests.engines.real import clean, prompts, stage, stock_tokens, submit, words
 
 pytestmark = pytest.mark.slow
 
@@ -28,11 +28,6 @@ BOUNDS = [(WINDOW, SINKS), (WINDOW, 0)]
 @cache
 def bounded(window: int, sinks: int, **server) -> tuple[ModelExecutor, DenseModel]:
     return with_dense(stage(**{"kv_pool_blocks": 64} | server).extended(AttentionWindow(window, sinks)))
-
-
-def words(count: int, seed: int) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(3, 4000) for _ in range(count)]
 
 
 def spoil(model: ModelExecutor, value: float | None = None) -> None:

@@ -1,8 +1,6 @@
 """Speech that comes over a socket reaches a thinker that really hears, and text comes back through its tokenizer."""
 
 import asyncio
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.detokenizer import CONTEXT, CheckpointDetokenizer, detokenizer_of
+from tests.builders import in_own_process
 from tests.engines.omni_checkpoint import write_omni_checkpoint, write_tokenizer
 from tests.live.calls import Caller
 from tests.waiting import until
@@ -116,8 +115,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_real_thinker_hears_what_came_over_the_socket(tmp_path: Path) -> None:
     write_omni_checkpoint(tmp_path)
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        served = pool.submit(serve, str(tmp_path)).result()
+    served = in_own_process(serve, str(tmp_path))
     done = served["done"]
     assert [each["status"] for each in done] == ["completed"] * 4 and served["errors"] == ["buffer_full"]
     assert served["about"]["text"] == "tokenizer" and served["about"]["device"] == "cpu"

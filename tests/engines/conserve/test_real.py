@@ -1,7 +1,5 @@
 """ConServe on real execution: documents leave steps of vLLM's model while they run, and nobody's tokens change."""
 
-import asyncio
-
 import pytest
 
 from tests.builders import in_own_process
@@ -11,16 +9,10 @@ pytestmark = pytest.mark.slow
 
 def co_serve(resume: str) -> None:
     """People who ask while documents are read; then the same prompts to `LLM`."""
-    from engines.builder import Parts
-    from engines.registry import ENGINES
-    from engines.server import ResolvedServer, ServerParams, resolve
+    from engines.server import ServerParams, resolve
     from harness.client.client_params import ClientParams
-    from harness.clocks import clock
-    from harness.events.log import EventLog
-    from tests.engines.real import OfflineEngine, started_replies
-    from tests.population import serve_population
+    from tests.engines.real import OfflineEngine, served
     from workloads.registry import make_trace
-    from workloads.trace import Trace
 
     params = ServerParams.model_validate(
         {"deployment": "llama_tiny", "prefix_caching": True, "host_kv_gb": 0.5, "kv_pool_blocks": 96}
@@ -37,26 +29,8 @@ def co_serve(resume: str) -> None:
         },
         seed=1,
     )
-    log = EventLog()
-
-    async def main():
-        system = ENGINES["conserve"]
-        chosen = system.read({"resume": resume, "safepoint_layers": 2, "tbt_slo_s": 1.0})
-        server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), chosen)
-        replies = started_replies(server.gateway.pipeline)
-        server.warm_up()
-        serving = server.start()
-        columns = dict(trace.columns())
-        # Loading took its time
-        columns["arrival_s"] = columns["arrival_s"] + asyncio.get_running_loop().time()
-        later = Trace.from_columns(columns, generator="by hand")
-        await serve_population(later, server.gateway, log, ClientParams())
-        await server.settle()
-        for task in serving:
-            task.cancel()
-        return server, replies
-
-    server, replies = clock.run(main(), virtual=False)
+    chosen = {"resume": resume, "safepoint_layers": 2, "tbt_slo_s": 1.0}
+    server, replies, _ = served("conserve", chosen, params, trace, ClientParams())
     counters = server.counters()
     assert counters["thinker.interrupted"] > 0, f"nobody came while documents were in a step: {counters}"
     assert len(replies) == len(trace)

@@ -19,7 +19,7 @@ from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_error import RandomDecoder
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from engines.systems.omniinfer.omniinfer_params import AttentionParams
-from tests.engines.real import clean, stage, submit
+from tests.engines.real import clean, stage, steps, submit, words
 from tests.engines.stage import finish, make_stage
 from workloads.errors import UserError
 
@@ -199,11 +199,6 @@ def executed():
     return with_dense(pattern.on(stage(kv_pool_blocks=64)))
 
 
-def words(count: int, seed: int) -> list[int]:
-    rng = random.Random(seed)
-    return [rng.randrange(3, 4000) for _ in range(count)]
-
-
 def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
     model, dense = executed()
     groups = model.runner.kv_cache_config.kv_cache_groups
@@ -213,19 +208,16 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
     ]
     asked = [words(count, seed) for seed, count in enumerate((500, 120, 30))]
     with clean(model) as made:
-        names = submit(model, asked, 40)
-        said = {name: [] for name in names}
-        while made.has_unfinished_requests():
-            for name, ids, _ in model.step(made.schedule()):
-                said[name] += ids
+        said = {name: [] for name in submit(model, asked, 40)}
+        for _ in steps(model, said):
             # What no request holds is spoilt: a layer that read it would say something else.
             free = [
                 b.block_id for b in made.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
             ]
             for kv in model.runner.kv_caches:
                 kv[free] = 1e4
-    for prompt, name in zip(asked, names, strict=True):
-        dense.check(prompt, said[name], REAL_WINDOW, REAL_SINKS, LAYERS)
+    for prompt, answer in zip(asked, said.values(), strict=True):
+        dense.check(prompt, answer, REAL_WINDOW, REAL_SINKS, LAYERS)
     for layers in (None, (0,), (1, 3)):  # and of no other mask
         with pytest.raises(AssertionError):
             dense.check(asked[0], said["r0"], REAL_WINDOW, REAL_SINKS, layers)

@@ -1,8 +1,5 @@
 """A routing trace recorded from a model that vLLM executes."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -12,23 +9,21 @@ from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.expert_load import read_routing, write_routing
 from engines.systems.omniinfer.experts import expert_steps
 from engines.systems.omniinfer.omniinfer_params import LoadParams
-from tests.engines.real import prompts, stage, submit
+from tests.builders import in_own_process
+from tests.engines.real import prompts, stage, steps, submit
 from tools.record_experts import record
 from workloads.errors import UserError
 
 
 def served() -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Counts as recorded, those of the largest logits of each router, and tokens of each step."""
-    executor, logits, tokens = ModelExecutor(stage("moe_tiny")), [], []
+    executor, logits = ModelExecutor(stage("moe_tiny")), []
     for name, module in executor.runner.model.named_modules():
         if name.endswith("mlp.gate"):
             module.register_forward_hook(lambda _, __, out: logits.append(out[0]))
     routed = RoutedExperts(executor, experts=8)
-    submit(executor, prompts(5, seed=3), 6)
-    while executor.scheduler.has_unfinished_requests():
-        scheduled = executor.scheduler.schedule()
-        tokens.append(scheduled.total_num_scheduled_tokens)
-        executor.step(scheduled)
+    out = {name: [] for name in submit(executor, prompts(5, seed=3), 6)}
+    tokens = [scheduled.total_num_scheduled_tokens for scheduled in steps(executor, out)]
     chosen = [np.bincount(each.topk(2).indices.flatten().numpy(), minlength=8) for each in logits]
     executor.close()
     return routed.counts(), np.array(chosen), tokens
@@ -37,8 +32,7 @@ def served() -> tuple[np.ndarray, np.ndarray, list[int]]:
 @pytest.mark.slow
 def test_counts_are_those_of_the_largest_logits_and_drive_the_step_time(tmp_path):
     """In a process of its own: vLLM makes its groups of experts with the first model of a process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        counts, chosen, tokens = pool.submit(served).result()
+    counts, chosen, tokens = in_own_process(served)
     assert counts.shape == (len(tokens), 4, 8)
     assert np.array_equal(counts.reshape(-1, 8), chosen)
     assert (counts.sum(axis=2) == 2 * np.array(tokens)[:, None]).all()
