@@ -1,5 +1,7 @@
 """Step times from measured kernels: grids, what is between their points, when they are used, what goes beside them."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +26,18 @@ from tools import fit_kernels, ship_kernels
 from workloads.errors import UserError
 
 SHIPPED = {
-    "a100": (22, 60),
-    "b200": (24, 63),
-    "b300": (24, 63),
-    "gb200": (24, 63),
-    "gb300": (24, 63),
-    "h100": (24, 63),
-    "h200": (24, 63),
-    "l40s": (24, 63),
-    "rtx_pro_6000": (24, 63),
+    "a100": (22, 60, "d092d29d2cfd2b180a4215208fb8fc8df1ca96568a6512b58ea5429c8cd99857"),
+    "b200": (24, 63, "1a9bfa18276d7bb1891b1d08954bc1bc1d20b1c65a0f65ab314096cad179a84a"),
+    "b300": (24, 63, "40b8470107becf153d7d335ad0064302504e665856caddcf33579df74de37d81"),
+    "gb200": (24, 63, "02760be3bbf56c7733391bf6474b4017d99486cb195d811820edcea8980f580e"),
+    "gb300": (24, 63, "9e25566964865273d08039ff79c3a5484c1ce6e9caf75c24d07e9d9dc3d9f857"),
+    "h100": (24, 63, "00a46080bcb3d75032d40d9a71b449afe0d9f56b45eb3cc98cf2c9ec00da4031"),
+    "h200": (24, 63, "4a5f567d88790b30a05538fb95b7123617261c4b5bca74a7a2f9c537193e05d3"),
+    "l40s": (24, 63, "1475106d44c1f887c92504cae86648ba827f8deb833516375d2c35be149337f7"),
+    "rtx_pro_6000": (24, 63, "3fc416dbbaa74bcb4ad8a0e144e32f5e0cffb6dd2106b47ed5a1fc41108e1423"),
 }
-"""GPU -> how many models are measured on it, and how many stages of them by split."""
+"""GPU -> its models, their stages by split, and SHA-256 over all of their kernels as JSON, which has floats to the last
+bit. New measurements change them."""
 MEDIAN, WORST = 0.03, 0.10
 LLAMA = load_model("llama_3_1_8b").stages["thinker"]
 
@@ -63,6 +66,17 @@ def test_grids_of_the_models_held_against_them_are_within_three_per_cent_and_ten
             assert error.median <= MEDIAN and error.worst <= WORST, (model, step)
 
 
+@pytest.mark.parametrize("gpu", SHIPPED)
+def test_every_value_is_as_it_was_measured_to_the_last_bit(gpu: str) -> None:
+    digest, stages = hashlib.sha256(), 0
+    for model in shipped_models(gpu):
+        file = shipped(model, gpu)
+        assert file is not None
+        digest.update(json.dumps(file.model_dump(mode="json")).encode())
+        stages += len(file.kernels)
+    assert (len(shipped_models(gpu)), stages, digest.hexdigest()) == SHIPPED[gpu]
+
+
 def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:
     """The same bytes each time; another pyarrow writes its own version into them, so tables are compared with ours."""
     found = [file for model in shipped_models("h100") if (file := shipped(model, "h100")) is not None]
@@ -76,11 +90,10 @@ def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:
 
 
 def test_every_file_says_where_it_is_from_and_is_of_a_model_and_gpu_that_exist() -> None:
-    for gpu, counts in SHIPPED.items():
-        files = [(model, shipped(model, gpu)) for model in shipped_models(gpu)]
-        assert (len(files), sum(len(file.kernels) for _, file in files)) == counts
-        for model, file in files:
-            assert (file.model, file.gpu) == (model, gpu)
+    for gpu in SHIPPED:
+        for model in shipped_models(gpu):
+            file = shipped(model, gpu)
+            assert file is not None and (file.model, file.gpu) == (model, gpu)
             assert file.package.startswith("aiconfigurator-core") and file.backend.startswith("vLLM")
             for each in file.kernels:
                 assert each.fits(load_model(model).stages[each.stage]), (gpu, model, each.stage)
