@@ -1,12 +1,15 @@
 """A small figure card and its results, from the scripted servers: every number is known in advance."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.records.results import claim, write_summary
+from reports.cards import card as cards
 from reports.cards.card import Figure
-from reports.cards.group import Shown
+from reports.cards.group import Group, Shown, load_group
 from reports.claims.claim import Claim
 from reports.claims.quantities import of, ratio, value
 from reports.claims.sensitivity import Sensitivity, varied
@@ -14,6 +17,8 @@ from reports.cli.card_points import expanded
 from reports.figures import forms
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
+from reports.pages.group_page import write_group_report
+from tests.conftest import render_nothing
 from tests.reports import served
 from tests.reports.served import bench
 from tests.reports.written import Fails, Measure, never, write_points
@@ -80,11 +85,26 @@ def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def serve_cards(
-    folder: Path, cards: list[Figure], fails: Fails = never, measure: Measure = served.measure
+    folder: Path, shown: list[Figure], fails: Fails = never, measure: Measure = served.measure
 ) -> Path:
     """Measure every point of the cards with scripted servers; those that `fails` names fail."""
-    collection, points = expanded(cards[0].group, {card.name: dict(card.experiments) for card in cards})
+    collection, points = expanded(shown[0].group, {card.name: dict(card.experiments) for card in shown})
     with claim(folder, collection) as points_dir:
         write_points(points_dir, points, measure, fails)
         write_summary(folder, collection.points)
     return folder
+
+
+def whole_and_failed(
+    folder: Path, shown: list[Figure], others: Sequence[Figure] = (), measure: Measure = served.measure
+) -> tuple[Group, Group]:
+    """These cards measured, and the same with every point failed, where they and `others` are all that there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cards, "figures", lambda: {card.name: card for card in [*shown, *others]})
+        whole, failed = (
+            load_group(serve_cards(folder / name, shown, fails, measure))
+            for name, fails in (("whole", never), ("failed", lambda point: True))
+        )
+        render_nothing(patch)
+        write_group_report(whole)
+    return whole, failed

@@ -19,6 +19,7 @@ from harness.experiments.experiment import Experiment
 from harness.records.record import Record, load_record
 from harness.worker.measure import measure
 from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, events
+from tests.conftest import Rehearse
 from tests.reports.written import never, write_run
 
 Event = dict[str, Any]
@@ -204,38 +205,24 @@ def test_what_is_open_at_the_end_is_closed_there():
 
 
 def test_the_command_writes_what_a_viewer_opens(
-    records: dict[str, Record],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    records: dict[str, Record], tmp_path: Path, rehearse: Rehearse
 ):
-    from reports import cli
-
-    def rehearse(*arguments: str) -> int | str | None:
-        monkeypatch.setattr(sys, "argv", ["rehearse", "trace", "perfetto", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code
-
-    monkeypatch.chdir(tmp_path)
     record = records["text"]
-    assert rehearse(str(record.folder)) == 0
+    status, out, _ = rehearse("trace", "perfetto", str(record.folder))
     name = f"{record.point.id}.perfetto.json.gz"
-    assert f"{name}: " in capsys.readouterr().out
+    assert status == 0 and f"{name}: " in out
     first = Path(name).read_bytes()
     with gzip.open(name) as file:
         document = json.load(file)
     assert document["displayTimeUnit"] == "ms" and document["otherData"]["point"] == record.point.id
     assert document["traceEvents"] == list(events(record))
-    assert (
-        rehearse(str(record.folder), "--out", "t.json") == 0
-        and json.loads(Path("t.json").read_text()) == document
-    )
-    assert rehearse(str(record.folder)) == 0 and Path(name).read_bytes() == first
+    assert rehearse("trace", "perfetto", str(record.folder), "--out", "t.json")[0] == 0
+    assert json.loads(Path("t.json").read_text()) == document
+    assert rehearse("trace", "perfetto", str(record.folder))[0] == 0 and Path(name).read_bytes() == first
     run = record.folder.parent.parent
     for place, said in ((run, "holds the points of a run"), (tmp_path / "no", "does not exist")):
-        capsys.readouterr()
-        assert rehearse(str(place)) == 2 and said in capsys.readouterr().err
+        status, _, error = rehearse("trace", "perfetto", str(place))
+        assert status == 2 and said in error
 
 
 LARGE = """

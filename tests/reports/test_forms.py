@@ -156,6 +156,14 @@ def test_a_card_has_neither_numbers_nor_a_figure_of_nothing(name: str) -> None:
         assert card.draw is None or isinstance(card.draw({}), LeftOut)
 
 
+@pytest.mark.parametrize(
+    "name", [card.name for name in ("liveserve", "metronome") for card in cards.group(name)]
+)
+def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
+    claims = [] if cards.figures()[name].needs else cards.figures()[name].claims
+    assert all(each.calibrated or each.derived or each.explanation for each in claims)
+
+
 def test_panels_that_share_axes_show_all_their_values() -> None:
     few, many = grid("load", PAIR, c=LOADS[:1]), grid("load", PAIR, c=LOADS)
     shown = lines("completed_rps", few), lines("completed_rps", many)

@@ -59,6 +59,12 @@ def page(html: str) -> Page:
     return Page(html)
 
 
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    """The same results, to change them."""
+    return shutil.copytree(folder, tmp_path / "run")
+
+
 def at(run: Run, c: int) -> live.Load:
     return next(load for load in live.loads(run) if dict(load.cell)["c"] == c)
 
@@ -202,11 +208,9 @@ def test_without_scrape_and_floor_nothing_is_made_up(tmp_path: Path) -> None:
 
 
 def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
-    folder: Path, tmp_path: Path
+    folder: Path, copy: Path
 ) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    comparison = compare(folder, other)
+    comparison = compare(folder, copy)
     assert [cell.settings["c"] for cell in comparison.cells] == [4, 8, 32]
     assert [(cell.failed_a, cell.failed_b, cell.same_trace) for cell in comparison.cells] == [
         (0, 0, True), (0, 0, True), (2, 2, True),
@@ -215,14 +219,10 @@ def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
     assert {"audio_ttfp_p90", "wasted_audio_ratio", "send_delay_p99", "shed", "failed"} <= metrics.keys()
     assert all(each.ratio.median in (1, None) for each in metrics.values())
     assert comparison.differing == {} and comparison.regressions(1) == []
-    assert compare(folder, other, ["connect_p99"]).cells[0].metrics[0].a.median == pytest.approx(0.003)
+    assert compare(folder, copy, ["connect_p99"]).cells[0].metrics[0].a.median == pytest.approx(0.003)
 
 
-def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(
-    folder: Path, tmp_path: Path
-) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
+def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(copy: Path) -> None:
     for point in load_run(copy).points:
         if point.params["c"] != 4:
             (point.record.folder / "sends.parquet").unlink()
@@ -305,9 +305,7 @@ def test_a_last_poll_right_after_another_makes_no_burst() -> None:
     assert series.index.tolist() == [1.0, 2.01] and series.iloc[1] == pytest.approx(5 / 1.01)
 
 
-def test_an_endpoint_that_never_answered_is_said_to(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
+def test_an_endpoint_that_never_answered_is_said_to(copy: Path) -> None:
     for point in load_run(copy).points:
         rows = scraped(
             (0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01)
@@ -328,9 +326,7 @@ def step(calls: int, points: list[str]) -> Step:
 
 
 @pytest.fixture
-def searched(folder: Path, tmp_path: Path) -> Path:
-    copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
+def searched(copy: Path) -> Path:
     points = [point.point.id for point in load_run(copy).points]
     write_search(copy, lambda n, _: step(n, points), TARGETS)
     return copy
@@ -441,9 +437,7 @@ def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: P
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_report_of_a_live_run_opens_with_the_verdict(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "run"
-    shutil.copytree(folder, copy)
+def test_the_report_of_a_live_run_opens_with_the_verdict(copy: Path) -> None:
     html = write_report(copy).read_text()
     block = html[html.index('<section id="verdict"') : html.index("</section>")]
     assert html.index("<h1>") < html.index('id="verdict"') < html.index("<nav>")

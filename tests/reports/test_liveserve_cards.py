@@ -9,11 +9,11 @@ import pytest
 from engines.server import ServerParams, resolve
 from reports.cards import card as cards
 from reports.cards.card import Figure
-from reports.cards.group import Group, load_group
+from reports.cards.group import Group
 from reports.claims.quantities import of
 from reports.papers.liveserve import fig15_right, fig18
 from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effective_within
-from tests.reports.figure_card import assert_drawn, serve_cards
+from tests.reports.figure_card import assert_drawn, whole_and_failed
 from tests.reports.served import LEAD_S, PACKET_S
 
 SPOKEN = (
@@ -49,14 +49,7 @@ def small(name: str) -> Figure:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
     """The cards measured, and the same with every point failed."""
-    shipped = [small(name) for name in SPOKEN]
-    folder = tmp_path_factory.mktemp("cards")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cards, "figures", lambda: {card.name: card for card in shipped})
-        return (
-            load_group(serve_cards(folder / "whole", shipped)),
-            load_group(serve_cards(folder / "failed", shipped, lambda point: True)),
-        )
+    return whole_and_failed(tmp_path_factory.mktemp("cards"), [small(name) for name in SPOKEN])
 
 
 @pytest.mark.parametrize("name", SPOKEN)
@@ -70,11 +63,6 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(
         c.id: 1 for c in whole.figure.claims
     }
     assert_drawn(whole, failed)
-
-
-@pytest.mark.parametrize("name", [card.name for card in cards.group("liveserve")])
-def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
-    assert all(claim.calibrated or claim.explanation for claim in cards.figures()[name].claims)
 
 
 def panels(group: Group, name: str) -> dict:

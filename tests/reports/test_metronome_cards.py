@@ -9,14 +9,12 @@ import pytest
 from harness.experiments.experiment import Experiment
 from reports.cards import card as cards
 from reports.cards.card import Figure
-from reports.cards.group import Group, load_group
+from reports.cards.group import Group
 from reports.cli.card_points import asked, expanded
-from reports.pages.group_page import write_group_report
 from reports.papers.metronome import fig9
 from reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
-from tests.conftest import render_nothing
 from tests.reports import framed
-from tests.reports.figure_card import assert_drawn, serve_cards
+from tests.reports.figure_card import assert_drawn, whole_and_failed
 from tests.reports.page import Page
 
 NAMES = [card.name for card in cards.group("metronome") if not card.needs]
@@ -54,18 +52,9 @@ def test_small_versions_bound_nobody_who_is_unbounded():
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
     """The cards measured, and the same with every point failed."""
-    shipped = [small(name) for name in NAMES]
     probes = [card for card in cards.group("metronome") if card.needs]
-    folder = tmp_path_factory.mktemp("cards")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cards, "figures", lambda: {card.name: card for card in [*shipped, *probes]})
-        whole, failed = (
-            load_group(serve_cards(folder / name, shipped, lambda point, fails=fails: fails, framed.measure))
-            for name, fails in (("whole", False), ("failed", True))
-        )
-        render_nothing(patch)
-        write_group_report(whole)
-        return whole, failed
+    shown = [small(name) for name in NAMES]
+    return whole_and_failed(tmp_path_factory.mktemp("cards"), shown, probes, framed.measure)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,11 +67,6 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(
     # A gateway that goes silent carries nobody, and loses nobody: there is no ratio to that. All newcomers come early.
     assert unknown <= {"fig9-qwen3", "fig9-minicpm", "appendix-b-window", "fig7-more-newcomer"}
     assert_drawn(whole, failed)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
-    assert all(each.calibrated or each.derived or each.explanation for each in cards.figures()[name].claims)
 
 
 def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Group, Group]) -> None:
