@@ -6,10 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from engines.devices.step_file import as_step_file
+from engines.registry import ENGINES
+from engines.server import ServerParams, resolve
 from harness.experiments.expand import point_of
+from harness.kinds import kind_of
 from harness.worker import replay as replays
 from harness.worker.replay import Replay
 from workloads.registry import make_trace
@@ -57,6 +61,23 @@ def run(
     **engine_params,
 ) -> Replay:
     return replay(engine, engine_params, server or {}, client or {}, trace, seed=7)
+
+
+def measured(
+    trace: Trace, done: Replay, engine: str, server: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Requests, and metrics by name."""
+    kind = kind_of(trace)
+    timing = kind.timing(ENGINES[engine].read({}), resolve(ServerParams.of(dict(server))), trace)
+    tables = [pd.DataFrame(trace.columns()), done.events.to_pandas(), done.steps.to_pandas()]
+    requests, metrics = kind.measure(trace, *tables, done.run_end_s, timing)
+    return requests, dict(metrics)
+
+
+def moments(done: Replay, kind: str, stage: str = "thinker") -> pd.Series:
+    """When each session had this first, s."""
+    events = done.events.to_pandas()
+    return events[(events["kind"] == kind) & (events["stage"] == stage)].groupby("session")["t"].min()
 
 
 def exact(table: pa.Table) -> dict[str, bytes | list[str]]:

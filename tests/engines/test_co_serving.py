@@ -6,13 +6,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
-from harness.kinds.turns import TURNS
 from harness.metrics.classes import steady, ttft_attainment
-from harness.metrics.metric import Metric
 from harness.worker.replay import Replay
-from tests.engines.replays import replay
+from tests.engines.replays import measured, replay
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -31,20 +27,11 @@ def beside(order: str) -> tuple[Trace, Replay]:
     return run({"backlog": 4}, scheduler=order)
 
 
-def measured(trace: Trace, found: Replay) -> tuple[pd.DataFrame, dict[str, Metric]]:
-    tables = [pd.DataFrame(trace.columns()), found.events.to_pandas(), found.steps.to_pandas()]
-    timing = TURNS.timing(
-        ENGINES["vllm_omni_wo"].read({}), resolve(ServerParams.model_validate(SERVER)), trace
-    )
-    requests, metrics = TURNS.measure(trace, *tables, found.run_end_s, timing)
-    return requests, dict(metrics)
-
-
 @pytest.mark.parametrize("order", ["fcfs", "priority"])
 def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
     """Nothing is preempted and no prompt is shared, so what the classes got is what the steps computed."""
     trace, found = beside(order)
-    requests, metrics = measured(trace, found)
+    requests, metrics = measured(trace, found, "vllm_omni_wo", SERVER)
     counts = requests.groupby("request_class")["status"].value_counts()
     assert counts["online", "completed"] == 25 and counts["batch", "aborted"] == 4
     assert counts["batch", "completed"] > 4 and not metrics["preemptions"].value
@@ -61,7 +48,7 @@ def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
 
 def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
     trace, found = beside("priority")
-    requests, _ = measured(trace, found)
+    requests, _ = measured(trace, found, "vllm_omni_wo", SERVER)
     last_s = requests.loc[requests["request_class"] == "online", "completion_s"].max()
     assert found.run_end_s < last_s + 1.0
     aborted = set(requests.loc[requests["status"] == "aborted", "session"])
@@ -74,9 +61,9 @@ def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
 
 def test_online_only_is_the_measure_of_the_same_requests_beside_documents() -> None:
     """ConServe's SLO: a multiple of the P99 that the same requests have alone."""
-    alone = dict(measured(*run({"documents": 0}))[1])
+    alone = measured(*run({"documents": 0}), "vllm_omni_wo", SERVER)[1]
     limit_s = alone["online.ttft_p99"].value
-    requests, metrics = measured(*beside("fcfs"))
+    requests, metrics = measured(*beside("fcfs"), "vllm_omni_wo", SERVER)
     shares = [ttft_attainment(requests, "online", scale * limit_s) for scale in (1.0, 2.0, 4.0, 64.0)]
     assert shares == sorted(shares) and shares[0] < shares[-1] == 1.0
     assert metrics["online.itl_p99"].value > alone["online.itl_p99"].value

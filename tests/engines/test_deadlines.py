@@ -1,16 +1,12 @@
 """One meaning of a deadline: what a policy orders by is what the metric asks for."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from engines.composition import COMPONENTS, Scheduler
 from engines.core.policy import DEFAULT_PLAN, Plan, StageView
 from engines.core.stage import ENTRY
-from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
-from harness.kinds.turns import TURNS
-from tests.engines.replays import replay, voice_trace
+from tests.engines.replays import measured, replay, voice_trace
 from workloads.trace import Trace
 
 DEADLINES_S = (0.25, 0.4, 0.6)
@@ -53,9 +49,8 @@ def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monke
     monkeypatch.setitem(COMPONENTS["scheduler"], "watching", watching)
     trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))
     run = replay("vllm_omni_wo", {"scheduler": "watching"}, {}, {"turn_timeout_s": 60.0}, trace, 7)
-    turns, events = pd.DataFrame(trace.columns()), run.events.to_pandas()
-    timing = TURNS.timing(ENGINES["vllm_omni_wo"].read({}), resolve(ServerParams.model_validate({})), trace)
-    requests, metrics = TURNS.measure(trace, turns, events, run.steps.to_pandas(), run.run_end_s, timing)
+    events = run.events.to_pandas()
+    requests, metrics = measured(trace, run, "vllm_omni_wo", {})
     keys = list(zip(requests["session"], requests["turn"], strict=True))
     assert due_s.keys() == set(keys) and len(keys) >= 16
     seen = np.array([due_s[key] for key in keys], float)

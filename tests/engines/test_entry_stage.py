@@ -14,7 +14,7 @@ from engines.stock.arguments import StockParams
 from harness.client.client_params import ClientParams
 from harness.kinds import kind_of
 from harness.metrics.stages import STAGES
-from tests.engines.replays import replay
+from tests.engines import replays
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -39,16 +39,16 @@ def renamed(tmp_path: Path) -> Any:
 
 def measured(engine: str, server: dict[str, Any], trace: Trace) -> tuple[pd.DataFrame, ...]:
     """Events, steps, requests and metrics."""
-    kind, deployment = kind_of(trace), resolve(ServerParams.of(server))
-    params = ENGINES[engine].read({})
-    kind.check(params, ClientParams(), deployment, trace)
-    run = replay(engine, {}, server, {}, trace, seed=7)
-    events, steps = run.events.to_pandas(), run.steps.to_pandas()
-    timing = kind.timing(params, deployment, trace)
-    turns = pd.DataFrame(trace.columns())
-    requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
+    kind_of(trace).check(ENGINES[engine].read({}), ClientParams(), resolve(ServerParams.of(server)), trace)
+    done = replays.replay(engine, {}, server, {}, trace, seed=7)
+    requests, metrics = replays.measured(trace, done, engine, server)
     found = {name: (metric.value, metric.n, metric.missing) for name, metric in metrics.items()}
-    return events, steps, requests, pd.DataFrame(found, index=["value", "n", "missing"])
+    return (
+        done.events.to_pandas(),
+        done.steps.to_pandas(),
+        requests,
+        pd.DataFrame(found, index=["value", "n", "missing"]),
+    )
 
 
 @pytest.mark.parametrize(

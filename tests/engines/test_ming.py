@@ -12,7 +12,7 @@ from engines.server import ServerParams, resolve
 from engines.turns.reply import Progress, Reply
 from harness.metrics.request_table import request_table
 from tests.engines.replays import cut_short, run, voice_trace
-from tests.engines.test_replay import check_events, events_of, turn
+from tests.engines.test_replay import check_events, events_of, lead_s, turn
 from workloads.trace import Trace
 
 MING = {"deployment": "ming_flash_omni_8gpu"}
@@ -85,15 +85,9 @@ def test_a_barge_in_ends_all_segments_and_the_one_under_way_is_waste(engine: str
 
 
 def test_liveserve_holds_segments_back_that_nobody_hears_yet():
-    trace = Trace.from_turns([turn(output_tokens=235, reply_audio_s=65.84)])
-    lead = {}
-    for engine in ENGINES:
-        paced = {"pacing": "always"} if engine == "liveserve" else {}  # nobody interrupts
-        events = events_of(run(trace, engine, server=MING, **paced))
-        first_audio = events.query("kind == 'audio'")["t"].min()
-        lead[engine] = first_audio + 65.84 - events.query("kind == 'finish' and stage == 'talker'")["t"].max()
-    assert lead["vllm_omni"] > 50.0
-    assert lead["liveserve"] == pytest.approx(10.6 + 3.4, abs=3.4)  # a segment is let go whole, 3.4 s
+    assert lead_s("vllm_omni", MING) > 50.0
+    # A segment is let go whole, 3.4 s
+    assert lead_s("liveserve", MING) == pytest.approx(10.6 + 3.4, abs=3.4)
 
 
 def test_first_segments_do_not_wait_behind_audio_that_is_far_ahead():

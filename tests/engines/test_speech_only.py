@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from engines.deployments import load_deployment
@@ -11,7 +10,7 @@ from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
 from harness.kinds import kind_of
 from tests.builders import turn, typed_turn
-from tests.engines.replays import replay, run
+from tests.engines.replays import measured, replay, run
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -65,16 +64,8 @@ def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():
 
 
 def test_metrics_are_those_of_a_talker():
-    trace, deployment = texts(4), resolve(ServerParams.of(TTS))
-    kind, done = kind_of(trace), run(texts(4), server=TTS)
-    requests, metrics = kind.measure(
-        trace,
-        pd.DataFrame(trace.columns()),
-        done.events.to_pandas(),
-        done.steps.to_pandas(),
-        done.run_end_s,
-        kind.timing(ENGINES["vllm_omni"].read({}), deployment, trace),
-    )
+    trace = texts(4)
+    requests, metrics = measured(trace, run(trace, server=TTS), "vllm_omni", TTS)
     assert requests["generated_talker"].tolist() == [FRAMES + 1] * 4
     assert requests["generated_entry"].isna().all() and requests["ttft_s"].isna().all()
     assert metrics["audio_ttfp_p50"].value > 0 and metrics["kv_occupancy_talker_mean"].value > 0

@@ -4,13 +4,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from engines.devices.sharing import SharedCompute
 from engines.systems.nova.partition import decode_sms
 from harness.worker.replay import Replay
-from tests.engines.replays import assert_same, replay
+from tests.engines.replays import assert_same, moments, replay
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -44,12 +43,6 @@ def passes(run: Replay, *stages: str) -> dict[str, np.ndarray]:
 def in_turn(columns: dict[str, np.ndarray]) -> bool:
     """Whether each begins when the one before has ended."""
     return bool((columns["t_s"][1:] >= columns["end_s"][:-1] - ALIKE_S).all())
-
-
-def moments(run: Replay, kind: str) -> pd.Series:
-    """When each session's request had this, s."""
-    events = run.events.to_pandas()
-    return events[(events["kind"] == kind) & (events["stage"] == "thinker")].groupby("session")["t"].first()
 
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit", "chunked"])

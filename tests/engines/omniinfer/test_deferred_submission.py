@@ -61,8 +61,7 @@ def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: floa
 def test_a_burst_is_sorted_at_the_proxy_and_short_prompts_go_first():
     """Of requests that come at once, those handed over first are shorter than those that wait."""
     done = replayed(trace(rate=2000.0))
-    events = done.events.to_pandas()
-    arrive = events[events["kind"] == "arrive"].groupby("session")["t"].min()
+    arrive = replays.moments(done, "arrive")
     lengths = {session.id: session.turns[0].input_tokens for session in trace().sessions}
     order = [lengths[session] for session in arrive.sort_values().index]
     assert arrive.max() - arrive.min() > 1.0
@@ -71,16 +70,14 @@ def test_a_burst_is_sorted_at_the_proxy_and_short_prompts_go_first():
 
 def test_nobody_is_handed_over_in_the_middle_of_a_batch():
     done = replayed(trace(rate=20.0))
-    events, steps = done.events.to_pandas(), done.steps.to_pandas()
+    steps = done.steps.to_pandas()
     prefill = steps[(steps["replica"] < 2) & (steps["prefill_tokens"] > 0)]
-    first = events[events["kind"] == "start"].groupby("session")["t"].min()
-    arrive = events[events["kind"] == "arrive"].groupby("session")["t"].min()
-    waited = (first - arrive)[first - arrive > 1e-6]
+    waited = replays.moments(done, "start") - replays.moments(done, "arrive")
+    waited = waited[waited > 1e-6]
     assert waited.max() < prefill["dt_s"].max() + 1.0, "at most the rest of a batch, or who has starved"
-    at_once = replayed(trace(rate=20.0), deferred=False).events.to_pandas()
-    begun = at_once[at_once["kind"] == "start"].groupby("session")["t"].min()
-    came = at_once[at_once["kind"] == "arrive"].groupby("session")["t"].min()
-    assert waited.sum() < 0.5 * (begun - came).sum()
+    at_once = replayed(trace(rate=20.0), deferred=False)
+    before = replays.moments(at_once, "start") - replays.moments(at_once, "arrive")
+    assert waited.sum() < 0.5 * before.sum()
 
 
 def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path):
