@@ -122,6 +122,12 @@ class Proxied:
         body = {"messages": [{"role": "user", "content": content}], **more}
         return self.client.post(f"{self.url}/v1/chat/completions", json=body, headers=headers)
 
+    async def status(self, path: str = "", headers: dict[str, str] | None = None) -> int:
+        """Of the answer to what is got at `path`, without one to a `post`."""
+        asked = self.client.get(f"{self.url}{path}") if path else self.post(headers=headers)
+        async with asked as answer:
+            return answer.status
+
     async def measured(self) -> dict[str, float]:
         """Its metrics, labels as they stand there."""
         return await measured(self.client, self.url)

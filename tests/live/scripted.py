@@ -104,6 +104,11 @@ class Peer:
             if event["type"] in kinds:
                 return event
 
+    async def pieces(self, count: int) -> None:
+        """Hear so many more pieces of audio."""
+        for _ in range(count):
+            await self.expect("input_audio_buffer.append")
+
     async def audio(
         self, response: str, seconds: float = PACKET_S, rate: int = 24_000, **fields: Any
     ) -> None:

@@ -80,8 +80,7 @@ def test_a_binary_message_is_garbage():
 def test_a_line_that_goes_while_the_user_speaks_or_thinks():
     async def mid(peer: Peer) -> None:
         await greet(peer)
-        for _ in range(5):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(5)
         peer.socket.transport.abort()
 
     out = play(spoken(), mid, dialect="openai")

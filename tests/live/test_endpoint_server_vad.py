@@ -11,8 +11,7 @@ def test_a_server_that_listens_by_itself_is_told_that_the_user_left():
 
     async def script(peer: Peer) -> None:
         await greet(peer)
-        for _ in range(20):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(20)
         await peer.say("response.created", response={"id": "resp_0"})
         await peer.audio("resp_0", 2.0)
         await peer.expect("response.cancel")
@@ -36,8 +35,7 @@ def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_th
                 assert data
             await peer.say("input_audio_buffer.speech_stopped")
             await reply(peer, f"resp_{turn}")
-            for _ in range(5 * (1 - turn)):
-                await peer.expect("input_audio_buffer.append")
+            await peer.pieces(5 * (1 - turn))
             while not turn and not any(peer.call.pcm[-1]):
                 await peer.expect("input_audio_buffer.append")
         await peer.drain()
@@ -58,14 +56,12 @@ def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_th
 def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
     async def script(peer: Peer) -> None:
         await greet(peer)
-        for _ in range(8):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(8)
         await peer.say("response.created", response={"id": "early"})
         await peer.audio("early")
         await peer.expect("input_audio_buffer.append")
         await peer.done("early", "cancelled", audio=9)
-        for _ in range(20):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(20)
         await reply(peer, "resp_0")
         await peer.drain()
 
@@ -79,16 +75,13 @@ def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
 def test_a_server_s_vad_interrupts_for_the_user():
     async def script(peer: Peer) -> None:
         await greet(peer)
-        for _ in range(20):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(20)
         await peer.say("response.created", response={"id": "resp_0"})
         await peer.audio("resp_0", 3.0)
         await peer.expect("conversation.item.truncate")
-        for _ in range(5):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(5)
         await peer.done("resp_0", "cancelled", audio=60)
-        for _ in range(20):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(20)
         await reply(peer, "resp_1")
         await peer.drain()
 
@@ -102,12 +95,10 @@ def test_a_server_s_vad_interrupts_for_the_user():
 def test_a_reply_that_begins_in_a_pause_and_goes_on_has_no_ttfp():
     async def script(peer: Peer) -> None:
         await greet(peer)
-        for _ in range(8):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(8)
         await peer.say("response.created", response={"id": "early"})
         await peer.audio("early", 0.1)
-        for _ in range(20):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(20)
         await peer.audio("early", 0.2)
         await peer.done("early", "completed", audio=9)
         await peer.drain()

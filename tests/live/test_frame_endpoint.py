@@ -151,8 +151,7 @@ def test_a_session_that_fails_hangs_up_and_owes_its_frames():
 def test_a_line_that_breaks_fails_the_session():
     async def script(peer: Peer) -> None:
         await peer.say("session.updated", session=OURS)
-        for _ in range(15):
-            await peer.expect("input_audio_buffer.append")
+        await peer.pieces(15)
         peer.socket.transport.abort()
 
     out = play(calls(), script, dialect="rehearsal")

@@ -116,25 +116,20 @@ async def test_a_client_that_leaves_takes_its_request_along():
 async def test_a_dead_server_is_left_alone_until_it_answers_again():
     async with proxied(whole) as proxy:
         server = proxy.servers[0]
-        async with proxy.post() as answer:
-            assert answer.status == 200
+        assert await proxy.status() == 200
         await server.runner.cleanup()
-        async with proxy.post() as answer:
-            assert answer.status in (502, 503)
-        async with proxy.client.get(f"{proxy.url}/health") as answer:
-            assert answer.status == 503
+        assert await proxy.status() in (502, 503)
+        assert await proxy.status("/health") == 503
         async with proxy.post() as answer:
             assert answer.status == 503
             assert "no server behind the proxy answers" in (await answer.json())["error"]["message"]
         await server.start()  # on the same port
 
         async def healthy() -> bool:
-            async with proxy.client.get(f"{proxy.url}/health") as answer:
-                return answer.status == 200
+            return await proxy.status("/health") == 200
 
         await until(healthy)
-        async with proxy.post() as answer:
-            assert answer.status == 200
+        assert await proxy.status() == 200
 
 
 @pytest.mark.parametrize(
@@ -192,20 +187,16 @@ async def test_without_the_token_only_health_is_told(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PROXY_TOKEN", "sesame")
     async with proxied(whole, token_env="PROXY_TOKEN") as proxy:
         for headers, status in ((None, 401), ({"Authorization": "Bearer sesame"}, 200)):
-            async with proxy.post(headers=headers) as answer:
-                assert answer.status == status
-        async with proxy.client.get(f"{proxy.url}/metrics") as answer:
-            assert answer.status == 401
-        async with proxy.client.get(f"{proxy.url}/health") as answer:
-            assert answer.status == 200
+            assert await proxy.status(headers=headers) == status
+        assert await proxy.status("/metrics") == 401
+        assert await proxy.status("/health") == 200
 
 
 @in_a_loop
 async def test_a_page_of_another_site_does_not_reach_it_by_a_name_of_its_own():
     async with proxied(whole) as proxy:
         for host, status in (("evil.example", 403), ("localhost:80", 200), ("[::1]", 200)):
-            async with proxy.post(headers={"Host": host}) as answer:
-                assert answer.status == status
+            assert await proxy.status(headers={"Host": host}) == status
 
 
 @in_a_loop

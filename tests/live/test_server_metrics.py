@@ -12,7 +12,7 @@ from engines.endpoint.server_sessions import Sessions
 from engines.endpoint.server_stats import Histogram
 from engines.server import ServerParams
 from harness.metrics.playback import CONTINUITY_GAP_S, Playback, is_continuous
-from tests.live.calls import Caller, play
+from tests.live.calls import Caller, call, play
 
 PACKETS = st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 3)), min_size=1, max_size=20)
 """Seconds since the packet before, and seconds of audio."""
@@ -60,8 +60,7 @@ def test_gaps_are_those_that_callers_sit_through(callers: int, gaps: bool):
 
 
 def test_a_reply_that_was_cut_is_not_one_without_a_gap():
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
+    async def script(caller: Caller) -> None:
         caller.ask(output_tokens=60, reply_audio_s=20.0)
         await asyncio.sleep(2)
         caller.say("response.cancel")
@@ -69,22 +68,20 @@ def test_a_reply_that_was_cut_is_not_one_without_a_gap():
         caller.ask(output_tokens=5, reply_audio_s=None)  # nor is one in text
         await asyncio.sleep(20)
 
-    stats = play("liveserve", script).stats
+    stats = call("liveserve", script).sessions.stats
     assert stats.turns == {"cancelled": 1, "completed": 1}
     assert stats.longest_gap_s.count == 0 and stats.ttfp_s.count == 1
     assert (stats.ttft_s.count, stats.token_s.count) == (1, 4)
 
 
 def test_seconds_to_the_first_token_run_from_the_request():
-    there: list[Caller] = []
-
-    async def script(sessions: Sessions) -> None:
-        there.append(Caller(sessions))
-        there[0].ask("x" * 4000, output_tokens=30)
+    async def script(caller: Caller) -> None:
+        caller.ask("x" * 4000, output_tokens=30)
         await asyncio.sleep(30)
 
-    stats = play("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu")).stats
-    asked_s, said_s = there[0].when("response.created")[0], there[0].when("response.output_text.delta")
+    caller = call("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu"))
+    stats = caller.sessions.stats
+    asked_s, said_s = caller.when("response.created")[0], caller.when("response.output_text.delta")
     assert stats.ttft_s.sum == pytest.approx(said_s[0] - asked_s)
     assert stats.token_s.sum == pytest.approx(said_s[-1] - said_s[0])
     assert stats.ttfp_s.count == stats.longest_gap_s.count == 0

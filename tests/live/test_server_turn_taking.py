@@ -8,25 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.endpoint.server_sessions import Sessions
-from tests.live.calls import Caller, play
+from tests.live.calls import Caller, call
 from tests.live.test_server_vad import silence, speech
 
 
-def converse(script: Callable[[Caller], Awaitable[None]], **session: Any) -> tuple[Caller, Sessions]:
+def converse(script: Callable[[Caller], Awaitable[None]], **session: Any) -> Caller:
     """One caller with a session of these settings, which then does as `script` says."""
-    callers: list[Caller] = []
 
-    async def main(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def main(caller: Caller) -> None:
         caller.say("session.update", session={"type": "realtime", **session})
         await script(caller)
         await asyncio.sleep(60)
 
-    sessions = play("liveserve", main)
-    [caller] = callers
-    return caller, sessions
+    return call("liveserve", main)
 
 
 def gate(**interruption: int) -> dict[str, Any]:
@@ -51,7 +45,7 @@ def test_what_is_shorter_than_the_gate_leaves_the_reply_alone(seconds: float, cu
         await caller.speak(silence(0.5))
         await caller.speak(np.concatenate([speech(seconds=seconds), silence(1.2)]))
 
-    caller, sessions = converse(script, **gate(min_duration_ms=800))
+    caller = converse(script, **gate(min_duration_ms=800))
     assert caller.events[1]["session"]["rehearsal"]["interruption"]["min_duration_ms"] == 800
     statuses = [done["status"] for done in caller.done()]
     committed, cleared = caller.of("input_audio_buffer.committed"), caller.of("input_audio_buffer.cleared")
@@ -70,7 +64,7 @@ def test_what_is_shorter_than_the_gate_leaves_the_reply_alone(seconds: float, cu
         assert not caller.of("output_audio_buffer.cleared")
         assert len(caller.audio()) / 24_000 == pytest.approx(15.0, abs=0.1)
         # The policy knows that the reply was heard on: it is over when its playback is.
-        assert sessions.server.gateway.monitor.sessions[0].phase == "idle"  # type: ignore[union-attr]
+        assert caller.sessions.server.gateway.monitor.sessions[0].phase == "idle"  # type: ignore[union-attr]
     assert not caller.errors()
 
 
@@ -80,7 +74,7 @@ def test_replies_are_as_long_as_the_silence_before_them_says() -> None:
         caller.say("rehearsal.silence", ends_turn=True, reply={"output_tokens": 20, "reply_audio_s": 4.0})
         await caller.speak(silence(0.8))
 
-    caller, _ = converse(script)
+    caller = converse(script)
     assert len(caller.audio()) / 24_000 == pytest.approx(4.0, abs=0.1)
 
 
@@ -103,7 +97,7 @@ def test_a_simulated_detector_waits_through_hesitations_as_often_as_published(
 
     detection = semantic(eagerness)
     detection["audio"]["input"]["turn_detection"]["create_response"] = False
-    caller, _ = converse(script, **detection)
+    caller = converse(script, **detection)
     told = caller.events[1]["session"]
     assert told["audio"]["input"]["turn_detection"]["type"] == "semantic_vad"
     assert "simulated" in told["rehearsal"]["turn_detection"]
@@ -123,7 +117,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         caller.say("rehearsal.silence", ends_turn=True, reply={"output_tokens": 0})
         caller.say("rehearsal.silence", ends_turn=True, reply={"output_tokens": "some"})
 
-    caller, _ = converse(script)
+    caller = converse(script)
     about = [event["error"]["param"] for event in caller.of("error")]
     where = "session.rehearsal.interruption"
     assert about == [

@@ -83,9 +83,7 @@ def test_history_grows_by_what_was_said_and_heard() -> None:
 
 @pytest.mark.parametrize("engine", ("vllm_omni", "liveserve"))
 def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engines_know(engine: str) -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        callers.append(caller)
+    async def script(caller: Caller) -> None:
         caller.say("session.update", session=MANUAL)
         caller.ask(output_tokens=60, reply_audio_s=16.0)
         await asyncio.sleep(1.0)
@@ -98,9 +96,8 @@ def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engine
         caller.ask("more", output_tokens=5, reply_audio_s=1.0)
         await asyncio.sleep(5)
 
-    callers, sent = list[Caller](), list[int]()
-    sessions = play(engine, script)
-    [caller] = callers
+    sent = list[int]()
+    caller = call(engine, script)
     cut, after = caller.done()
     assert cut["status"] == "cancelled" and cut["status_details"]["reason"] == "client_cancelled"
     frames_heard = 6  # 480 ms of 80 ms
@@ -113,7 +110,7 @@ def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engine
     assert all(
         "delta" not in each["type"] for each in caller.events[caller.events.index(later[-1]) + 1 :][:1]
     )
-    heard, stats = cut["rehearsal"]["heard"], sessions.stats
+    heard, stats = cut["rehearsal"]["heard"], caller.sessions.stats
     assert stats.turns == {"cancelled": 1, "completed": 1}
     assert stats.wasted == {
         "thinker": produced["text_tokens"] - heard["thinker"],
