@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import turn_taking_table
 
 TURN_END_S = 1.0
@@ -107,6 +108,10 @@ class EventLog:
         labels = pd.DataFrame([self.labels.get((row[0], row[1]), none) for row in self.trace_rows])
         numbers = {name: float for name in none if name != "request_class"}
         return pd.concat([frame, labels.astype(numbers)], axis=1)
+
+
+def parts(metric: Metric) -> tuple[float | None, int, int]:
+    return metric.value, metric.n, metric.missing
 
 
 def steps(*rows: tuple[str, float, float, int, int]) -> pd.DataFrame:

@@ -57,6 +57,13 @@ def events_of(trace: pd.DataFrame, answer: Answer = spoke) -> pd.DataFrame:
     return log.events().to_pandas()
 
 
+def add(events: pd.DataFrame, *rows: tuple) -> pd.DataFrame:
+    if not rows:
+        return events
+    extra = pd.DataFrame(rows, columns=["t", "kind", "session", "turn", "value"]).assign(stage="")
+    return pd.concat([events.astype({"kind": str, "stage": str}), extra], ignore_index=True)
+
+
 def table_of(sessions: int, frames: int, answer: Answer = spoke) -> pd.DataFrame:
     trace = trace_of(sessions, frames)
     return frame_table(events_of(trace, answer), trace, BEAT)

@@ -18,17 +18,13 @@ from harness.metrics.metric import Metric
 from harness.metrics.request_table import CLASS_COLUMNS, COLUMNS, request_table
 from harness.metrics.turns import DEFINITIONS, summarise
 from harness.metrics.vocabulary import definition
-from tests.metrics.event_log import EventLog, steps
+from tests.metrics.event_log import EventLog, parts, steps
 
 
 def summary(log: EventLog, run_end_s: float = 20.0, **options) -> dict[str, Metric]:
     requests = request_table(log.events, log.trace)
     metrics = summarise(requests, steps(), run_end_s, **options)
     return metrics | of_log(log.events, log.trace, requests)
-
-
-def parts(metric: Metric) -> tuple[float | None, int, int]:
-    return metric.value, metric.n, metric.missing
 
 
 def mixed() -> EventLog:

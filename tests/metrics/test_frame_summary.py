@@ -10,7 +10,7 @@ from harness.metrics.frame_table import frame_table
 from harness.metrics.frames import FRAME_DEFINITIONS, summarise_frames
 from harness.metrics.turns import DEFINITIONS
 from harness.metrics.vocabulary import definition
-from tests.metrics.frame_log import BEAT, FAST_S, Answer, B, events_of, spoke, steps_of, trace_of
+from tests.metrics.frame_log import BEAT, FAST_S, Answer, B, add, events_of, spoke, steps_of, trace_of
 
 FRAMES = 149
 SECONDS = np.arange(0.5, 302, 0.5)
@@ -24,13 +24,6 @@ def summary(events: pd.DataFrame, trace: pd.DataFrame, steps: pd.DataFrame = FIL
 def numbers(answer: Answer, steps: pd.DataFrame = FILLING, sessions: int = 8) -> dict[str, float | None]:
     trace = trace_of(sessions, FRAMES)
     return {name: m.value for name, m in summary(events_of(trace, answer), trace, steps).items()}
-
-
-def add(events: pd.DataFrame, *rows: tuple) -> pd.DataFrame:
-    if not rows:
-        return events
-    extra = pd.DataFrame(rows, columns=["t", "kind", "session", "turn", "value"]).assign(stage="")
-    return pd.concat([events.astype({"kind": str, "stage": str}), extra], ignore_index=True)
 
 
 def test_every_metric_is_there_with_its_unit() -> None:

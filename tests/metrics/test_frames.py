@@ -7,18 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.frame_table import COLUMNS, DELIVERED, EMPTY, FAILED, UNANSWERED, Beat, frame_table
-from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, B, events_of, table_of, trace_of
+from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, B, add, events_of, table_of, trace_of
 
 
 def without(events: pd.DataFrame, kind: str, keep) -> pd.DataFrame:
     """The log without the events of a kind for which `keep` is false."""
     own = events["kind"] == kind
     return events[~own | keep(events)].reset_index(drop=True)
-
-
-def add(events: pd.DataFrame, *rows: tuple) -> pd.DataFrame:
-    extra = pd.DataFrame(rows, columns=["t", "kind", "session", "turn", "value"]).assign(stage="")
-    return pd.concat([events.astype({"kind": str, "stage": str}), extra], ignore_index=True)
 
 
 def test_a_frame_is_due_when_its_audio_ends_and_fed_at_the_next_tick() -> None:
