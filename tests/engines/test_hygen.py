@@ -81,19 +81,21 @@ def test_offline_requests_keep_the_predicted_step_within_the_budget(made, free: 
     assert sum(plan.caps.values()) <= seen.token_budget and set(plan.order) == set(plan.caps)
 
 
-HYGEN = st.floats(0.006, 0.05).map(lambda budget_s: policy(latency_budget_s=budget_s))
-RULES = HYGEN | st.booleans().map(lambda slo_scheduler: conserve(slo_scheduler=slo_scheduler))
+RULES = [lambda budget_s, _: policy(latency_budget_s=budget_s), lambda _, slo: conserve(slo_scheduler=slo)]
+BUDGETS = st.floats(0.006, 0.05)
 
 
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=100)
+@given(requests(), st.integers(0, 2000), BUDGETS, st.booleans())
+def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(rule, made, free, budget_s, slo):
+    assert_given_out_once(rule(budget_s, slo).plan(view(made, free)), made, free)
+
+
+@pytest.mark.parametrize("rule", [policy, conserve])
 @settings(max_examples=200)
-@given(requests(), st.integers(0, 2000), RULES)
-def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(made, free: int, rule: Any):
-    assert_given_out_once(rule.plan(view(made, free)), made, free)
-
-
-@settings(max_examples=300)
-@given(requests(), st.integers(0, 2000), st.sampled_from([policy, conserve]))
-def test_the_online_phase_does_not_know_who_is_offline(made, free: int, rule: Any):
+@given(requests(), st.integers(0, 2000))
+def test_the_online_phase_does_not_know_who_is_offline(rule: Any, made, free: int):
     """But for the blocks that they hold."""
     online = [each for each in made if each.slo is ONLINE]
     assume(online)
@@ -107,14 +109,15 @@ COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
 """Two wait, and the KV of a third one fills the pool."""
 
 
-@settings(max_examples=200)
-@example(COME_BACK, 0, conserve())
-@given(requests(), st.integers(0, 3), RULES)
-def test_somebody_always_goes_on(made, free: int, rule: Any):
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=100)
+@example(COME_BACK, 0, 0.05, True)
+@given(requests(), st.integers(0, 3), BUDGETS, st.booleans())
+def test_somebody_always_goes_on(rule: Any, made, free: int, budget_s: float, slo: bool):
     """However full the pool is, as long as it could hold any one request alone, and however short a budget."""
     pool = free + sum(each.blocks for each in made)
     assume(all(-(-each.tokens // SIZE) <= pool for each in made))
-    assert computing(rule.plan(view(made, free)))
+    assert computing(rule(budget_s, slo).plan(view(made, free)))
 
 
 WORDS = st.lists(st.integers(0, 2), max_size=6)
