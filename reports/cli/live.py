@@ -56,7 +56,8 @@ def live(
     find: str | None = option(
         None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
     ),
-    up_to: int | None = number(None, "Where --find stops; default: 256."),
+    to: int | None = number(None, "Where --find stops; default: 256."),
+    up_to: int | None = number(None, "Former name.", hidden=True),
     batch: str | None = option(
         None,
         "Concurrent batch requests, in addition to the users; 0 is measured too, to compare with.",
@@ -98,7 +99,7 @@ def live(
 
     `rehearse live URL --sessions 8 --slo "ttfp_p90<=800ms continuity>=95%"`
 
-    `rehearse live URL --find "ttfp_p90<=800ms continuity>=95%" --up-to 128`
+    `rehearse live URL --find "ttfp_p90<=800ms continuity>=95%" --to 128`
 
     `rehearse live URL --dialect openai --set model=NAME --audio recordings`
 
@@ -118,7 +119,7 @@ def live(
     from reports.cli.measuring import show_points
 
     metrics, form = asked_metrics(columns), form_of(as_json, as_csv)
-    load = _load(sessions, rate, find, up_to)
+    load = _load(sessions, rate, find, to or up_to)  # --up-to: the former name, read for one more version
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if price is not None and not 0 < price < float("inf"):
@@ -222,14 +223,14 @@ class _Load(NamedTuple):
     most: int
 
 
-def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int | None) -> _Load:
+def _load(sessions: str | None, rate: str | None, find: str | None, to: int | None) -> _Load:
     """UserError for what does not fit together."""
     from harness.slo.search import FIRST
     from harness.slo.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
-    if up_to is not None and not targets:
-        raise UserError("--up-to is where --find stops; give --find too, or leave it out.")
+    if to is not None and not targets:
+        raise UserError("--to is where --find stops; give --find too, or leave it out.")
     if rate is not None and (sessions is not None or targets):
         raise UserError(
             f"--rate is an open loop and {'--find' if targets else '--sessions'} a closed one; leave one out."
@@ -240,7 +241,7 @@ def _load(sessions: str | None, rate: str | None, find: str | None, up_to: int |
     if targets and len(numbers) > 1:
         raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
     rates = _numbers("--rate", rate, whole=False) if rate is not None else None
-    most = up_to or UP_TO
+    most = to or UP_TO
     return _Load([min(numbers[0], most)] if targets else numbers, rates, targets, most)
 
 

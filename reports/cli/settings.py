@@ -43,7 +43,7 @@ def flag(name: str, help: str, **more: Any) -> Any:
     return typer.Option(False, name, help=help, **more)
 
 
-def number(default: int | None, help: str, metavar: str | None = "N", least: int = 1) -> Any:
+def number(default: int | None, help: str, metavar: str | None = "N", least: int = 1, **more: Any) -> Any:
     """Return an option for a whole number from `least` on; its error names the value and the allowed range."""
 
     def parse(text: str | int) -> int:
@@ -57,7 +57,7 @@ def number(default: int | None, help: str, metavar: str | None = "N", least: int
             raise typer.BadParameter(f"it must be at least {least}, got {value}")
         return value
 
-    return option(default, help, metavar, parser=parse)
+    return option(default, help, metavar, parser=parse, **more)
 
 
 SETTINGS = option([], "Set a parameter; may be given several times.", "NAME=VALUE", name="--set")

@@ -50,8 +50,8 @@ def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse:
     points = expand(load_experiment(Path("planned/experiment.json")))
     assert [point.id for point in points] == [line.split("  ")[0] for line in out.splitlines()[:-1]]
     # A search plans for the same users, however far it may go
-    for up_to in ("8", "64"):
-        find = ("live", URL, *SMALL, "--find", "ttfp_p90<=1s", "--sessions", "4", "--up-to", up_to)
+    for to in ("8", "64"):
+        find = ("live", URL, *SMALL, "--find", "ttfp_p90<=1s", "--sessions", "4", "--to", to)
         searched = rehearse(*find, "--duration", "10", "--repeats", "2", "--dry-run")[1]
         assert searched.splitlines()[:-1] == out.splitlines()[2:4]
     assert {point.client_params["stop_after_s"] for point in points} == {10}
@@ -121,7 +121,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: list[int]) -> None:
-    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--up-to", "32", "--duration", "30")
+    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--to", "32", "--duration", "30")
     status, out, err = rehearse(*ask)
     assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
     said = out.splitlines()[0]
@@ -145,12 +145,22 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
     assert rehearse(*ask, "--resume")[1].splitlines()[0] == said and answering == []  # all measured already
 
 
+@pytest.mark.parametrize("option", ["--to", "--up-to"])
+def test_a_search_ends_at_its_bound_also_by_the_former_name(
+    rehearse: Rehearse, answering: list[int], option: str
+) -> None:
+    ask = ("live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "2", option, "4", "--duration", "30")
+    status, out, _ = rehearse(*ask)
+    assert status == 0 and answering == [2] * 3 + [4] * 3
+    assert f"PASS: {URL} can handle at least 4 calls" in out
+    shown = rehearse("live", "--help")[1]
+    assert " --to " in shown and "--up-to" not in shown
+
+
 def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
     rehearse: Rehearse, answering: list[int]
 ) -> None:
-    status, out, _ = rehearse(
-        "live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "12", "--up-to", "16"
-    )
+    status, out, _ = rehearse("live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "12", "--to", "16")
     assert status == 3 and answering == [12] * 3 + [16] * 9
     said = out.splitlines()[0]
     assert said.startswith(f"INCONCLUSIVE: {URL} can handle at least 12 calls, the most that passed: failed ")
