@@ -202,7 +202,8 @@ def present(
             console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
         if counted and not live:
             run = load_run(folder)
-            tell(console, [*order_sentences(run, never=True), *identical_sentences(run)])
+            beyond = filter(None, [run.beyond_sessions])
+            tell(console, [*beyond, *order_sentences(run, never=True), *identical_sentences(run)])
     paths = [folder / "summary.json"]
     if counted or live:
         paths.append(write_report(folder, metrics))

@@ -192,6 +192,7 @@ def _render(
         "pages/template.html.j2",
         title=run.experiment.title or run.experiment.name,
         answer=_sentence(answer, searches),
+        beyond_sessions=run.beyond_sessions,
         verdict=_verdict(run),
         name=run.experiment.name,
         device=run.points[0].point.device,

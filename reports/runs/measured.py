@@ -20,6 +20,7 @@ from harness.metrics.stats import Spread, across_seeds
 from harness.records.record import Record, load_record
 from harness.records.results import read_results
 from reports.runs.answer import Finished
+from reports.tables import labels
 from reports.tables.columns import fewest
 
 BASELINE_ENGINES = ("vllm_omni", "vllm_realtime")
@@ -187,6 +188,30 @@ class Run:
         """The largest c, among counting points if there are any; None if c was not set."""
         counting = {point.params["c"] for point in self.points if point.error is None and "c" in point.params}
         return max(counting - {None}, default=next(reversed(self.values("c")), None))
+
+    @cached_property
+    def beyond_sessions(self) -> str | None:
+        """Return a sentence on values of c above the number of sessions, which are never all present; None without
+        such a value. A live run has as many users as it needs."""
+        if self.experiment.device == "live":
+            return None
+        closed = [point for point in self.points if point.error is None and point.params.get("c")]
+        sessions = {
+            hash: record.table("trace", columns=["session"])["session"].nunique()
+            for hash, record in {point.point.trace_hash: point.record for point in closed}.items()
+        }
+        pairs = [(point.params["c"], sessions[point.point.trace_hash]) for point in closed]
+        short = [(c, most) for c, most in pairs if c > most]
+        if not short:
+            return None
+        above, held = sorted({c for c, _ in short}), sorted({most for _, most in short})
+        exceed = f"c = {' and '.join(map(str, above))} {'exceeds' if len(above) == 1 else 'exceed'}"
+        of = f"{held[0]} to {held[-1]} sessions" if len(held) > 1 else labels.counted(held[0], "session")
+        all_ = sum(c in above for c, _ in pairs)
+        where = f" in {len(short)} of {all_} points" if len(short) < all_ else ""
+        who = labels.counted(held[-1], "caller" if self.spoken else "user")
+        are = "is" if held[-1] == 1 else "are"
+        return f"{exceed} the {of}{where}, so that at most {who} {are} there at a time."
 
     @cached_property
     def interruptions(self) -> list[float]:

@@ -45,6 +45,15 @@ def test_what_is_fixed_stays_visible(rehearse: Rehearse, work: Callable) -> None
     assert title.strip() == "A small experiment" and fixed.split() == ["sessions=2", "c=2", "p=0.5"]
 
 
+def test_a_run_with_more_callers_than_sessions_says_how_many_are_there(
+    rehearse: Rehearse, work: Callable
+) -> None:
+    work(fakes.measure)
+    out = rehearse("run", "fake.yaml", "--set", "c=2,4")[1]
+    assert "\nc = 4 exceeds the 2 sessions, so that at most 2 callers are there at a time.\n" in out
+    assert "there at a time" not in rehearse("run", "fake.yaml", "--set", "c=2", "--out", "two")[1]
+
+
 def test_programs_get_the_table_as_json_or_csv(rehearse: Rehearse, work: Callable) -> None:
     work(fakes.measure)
     status, out, err = rehearse("run", "fake.yaml", "--csv")

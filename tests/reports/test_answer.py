@@ -9,6 +9,7 @@ import pytest
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.record import Measurement
+from reports.pages.html import write_report
 from reports.runs.answer import Finished, answer, find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.policies import counters, identical_sentences, order_sentences
@@ -155,6 +156,21 @@ def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):
         assert (said in loads and callers in {f"{c} callers" for c in run.values("c")}) or (
             row["value"] == "–" and "no load qualifies" in row["reason"]
         )
+
+
+def test_callers_beyond_the_sessions_are_said_in_one_sentence(tmp_path: Path) -> None:
+    def run(name: str, **changes) -> Run:
+        return load_run(serve(tmp_path / name, bench(**{"seeds": [0], **changes})))
+
+    said = "c = 8 and 16 exceed the 6 sessions, so that at most 6 callers are there at a time."
+    beyond = run("beyond", grid={"c": [4, 8, 16], "p": [0.0, 1.0]})
+    assert beyond.beyond_sessions == said and f"<p>{said}</p>" in write_report(beyond.folder).read_text()
+    enough = run("enough", grid={"c": [4, 6]})
+    assert enough.beyond_sessions is None and "there at a time" not in write_report(enough.folder).read_text()
+    some = run("some", set={"turns": 2, "c": 8}, grid={"sessions": [6, 7, 9]})
+    assert some.beyond_sessions == (
+        "c = 8 exceeds the 6 to 7 sessions in 4 of 6 points, so that at most 7 callers are there at a time."
+    )
 
 
 def test_without_a_varied_load_there_is_nothing_to_say(tmp_path):
