@@ -18,7 +18,7 @@ with status 2. Metrics are in their own units, as on the page of metrics; a miss
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,63 +28,68 @@ import pandas as pd
 from harness.executors.place import Place
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
-from harness.records.record import load_record
 from harness.records.results import read_results
 from reports.cards.source import Source, default_out, resolve
-from reports.runs.answer import answer, finished
+from reports.runs.answer import answer
+from reports.runs.measured import Measured, Run, load_run
 from reports.tables.table import flat, results_data
 from workloads.errors import UserError, nearest
 
 __all__ = ["Results", "UserError", "load", "run", "trace"]
 
 
-@dataclass(frozen=True, eq=False)
 class Results:
     """A results directory, as frames that are read on request."""
 
-    folder: Path
-    experiment: Experiment
-    rows: list[dict[str, Any]]
-    """DIR/summary.json: a row per point."""
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.folder: Path = run.folder
+        self.experiment: Experiment = run.experiment
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """DIR/summary.json: a row per point."""
+        return read_results(self.folder)[1]
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """A row per engine and cell of the grid: settings, `runs`, `runs_failed`, and of each metric the median over
         the seeds under its name, with `.low`, `.high`, `.n` (events of the run with the fewest), `.runs` and `.few`."""
-        return pd.DataFrame(flat(results_data(self.experiment, self.rows)))
+        return pd.DataFrame(flat(results_data(self._run)))
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """A row per point, with its id as the index: engine, parameters, seed, status, error, and every metric."""
         values = [
             {
-                "engine": row["engine"],
-                **row["params"],
-                "seed": row["seed"],
-                "status": row["status"],
-                "error": row.get("error"),
-                **{name: metric["value"] for name, metric in row["metrics"].items()},
+                "engine": point.point.engine,
+                **point.params,
+                "seed": point.seed,
+                "status": "ok" if point.error is None else "failed",
+                "error": point.error,
+                **point.values,
             }
-            for row in self.rows
+            for point in self._run.points
         ]
-        return pd.DataFrame(values, index=pd.Index([row["point"] for row in self.rows], name="point"))
+        return pd.DataFrame(
+            values, index=pd.Index([each.point.id for each in self._run.points], name="point")
+        )
 
     @cached_property
     def counters(self) -> pd.DataFrame:
         """The counters of engines and policies: a column per counter, a row per finished point. Index: engine, axes of
         the grid, seed. NaN: the engine of this point does not count it."""
         found = {
-            self._place(row): load_record(self.folder / "points" / row["point"]).counters
-            for row in self.rows
-            if row["status"] == "ok"
+            self._place(point): point.record.counters for point in self._run.points if point.error is None
         }
         levels = ["engine", *self.experiment.grid, "seed"]
         index = pd.MultiIndex.from_tuples([*found], names=levels)
         return pd.DataFrame([*found.values()], index=index)
 
-    def _place(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _place(self, point: Measured) -> tuple[Any, ...]:
         """Return engine, axes of the grid and seed."""
-        return (row["engine"], *(row["params"].get(axis) for axis in self.experiment.grid), row["seed"])
+        axes = (point.params.get(axis) for axis in self.experiment.grid)
+        return (point.point.engine, *axes, point.seed)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return `requests`, `events`, `steps` or another table of all finished points, in one frame.
@@ -93,13 +98,12 @@ class Results:
         """
         known: set[str] = set()
         frames: dict[Hashable, pd.DataFrame] = {}
-        for row in self.rows:
-            if row["status"] == "ok":
-                record = load_record(self.folder / "points" / row["point"])
-                own = {path.stem for path in record.folder.glob("*.parquet")}
+        for point in self._run.points:
+            if point.error is None:
+                own = {path.stem for path in point.record.folder.glob("*.parquet")}
                 known |= own
                 if name in own:
-                    frames[self._place(row)] = record.table(name)
+                    frames[self._place(point)] = point.record.table(name)
         if not frames:
             raise UserError(f"{self.folder} has no table {name!r}.{nearest(name, known)}")
         levels: list[Hashable] = ["engine", *self.experiment.grid, "seed", "row"]
@@ -108,7 +112,7 @@ class Results:
     @property
     def answer(self) -> str | None:
         """The sentence that heads the report; None where no point finished."""
-        return answer(finished(self.rows), [*self.experiment.grid])
+        return answer(self._run.finished, [*self.experiment.grid])
 
     def report(self) -> Path:
         """Write DIR/report.html with its pictures; return its path."""
@@ -141,14 +145,13 @@ def run(
     points = expand(experiment)
     folder = Path(out) if out is not None else default_out(source, experiment)
     place = Place(executor)
-    rows = measured(experiment, points, folder, jobs, experiment.timeout_s, place=place)
-    return Results(folder, experiment, rows)
+    measured(experiment, points, folder, jobs, experiment.timeout_s, place=place)
+    return Results(load_run(folder, experiment))
 
 
 def load(folder: Path | str) -> Results:
     """Return the results of a directory. UserError if it is none, or a damaged one."""
-    experiment, rows = read_results(Path(folder))
-    return Results(Path(folder), experiment, rows)
+    return Results(load_run(Path(folder)))
 
 
 def trace(

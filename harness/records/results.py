@@ -174,19 +174,6 @@ def _by_names_now(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "params": now(settings_of(row["workload"]), row["params"]), "metrics": metrics}
 
 
-def unmeasured(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the missing seeds of the cells that have some of the experiment's seeds, for people."""
-    seeds: dict[str, set[int]] = {}
-    for row in rows:
-        seeds.setdefault(" ".join([row["engine"], *_cell(experiment, row)]), set()).add(row["seed"])
-    return [
-        f"{cell} seed={seed}"
-        for cell, found in seeds.items()
-        for seed in experiment.seeds
-        if seed not in found
-    ]
-
-
 def _checked(path: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of a summary. Damaged unless they are the experiment's points that have a record, each once."""
     found: dict[tuple[Any, ...], str] = {}

@@ -251,7 +251,6 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     from reports.cli.output import tell, wide
     from reports.live.find import row
     from reports.pages.html import write_report
-    from reports.runs.answer import finished
 
     found = searches.as_dict()
     write_json(folder / SEARCH, found)
@@ -266,7 +265,7 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     else:
         emit(form, rows, {**found, "found": rows})
     paths = [folder / SEARCH]
-    if finished(summary):
+    if any(each["status"] == "ok" for each in summary):
         paths.append(write_report(folder))
     tell(console, paths)
     held = any(each[space.over] is not None for each in rows)

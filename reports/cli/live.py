@@ -256,7 +256,7 @@ def _measured(
     found: list[Verdict | None] = []
 
     def show(rows: list[dict[str, Any]]) -> None:
-        found.append(present_live(experiment, rows, folder, form, asked, metrics))
+        found.append(present_live(experiment, folder, form, asked, metrics))
 
     failed = measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
     return found[0] or (FAIL if failed else PASS)
@@ -327,6 +327,6 @@ def _searched(
     question = Question(over, targets, bounds, tuple(experiment.seeds), counts)
     found = search(measure, question)
     write_json(folder / SEARCH, Searches(question, (found,)).as_dict())
-    rows = write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
-    present_live(at(sorted(tried), most), rows, folder, form, asked, metrics)
+    write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
+    present_live(at(sorted(tried), most), folder, form, asked, metrics)
     return found.verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
     from harness.slo.targets import Verdict
     from reports.live.live_verdict import Asked, LiveVerdict
+    from reports.runs.measured import Run
 
 
 _log = logging.getLogger(__name__)
@@ -68,8 +69,9 @@ def report(
     `rehearse report results/live --export llm-d`
     """
     form = form_of(as_json, as_csv)
-    from harness.records.results import COLLECTION, read_results, unmeasured
+    from harness.records.results import COLLECTION
     from reports.cli.claims import present_group
+    from reports.runs.measured import load_run
 
     asked, renamed = asked_metrics(columns), _renamed(names)
     if figure is None and (width is not None or no_title):
@@ -104,18 +106,18 @@ def report(
             emit(form, [run._asdict() for run in listed])
         typer.echo(str(write_index(folder, listed)), err=form != "table")
         return
-    experiment, rows = read_results(folder)
+    run = load_run(folder)
     if latex:
         from reports.pages.latex import latex_of
         from reports.tables.table import main_table
 
-        typer.echo(latex_of(main_table(experiment, rows, folder, asked=asked), renamed), nl=False)
+        typer.echo(latex_of(main_table(run, asked=asked), renamed), nl=False)
         return
-    if lacking := unmeasured(experiment, rows):
+    if lacking := run.unmeasured:
         _log.warning(
             "%s: %d points are not measured yet: %s.", folder, len(lacking), printable(", ".join(lacking))
         )
-    present(experiment, rows, folder, form, asked)
+    present(run, form, asked)
 
 
 def _renamed(names: str | None) -> dict[str, str]:
@@ -142,12 +144,7 @@ def _runs_below(folder: Path) -> list[Path]:
 
 
 def present_live(
-    experiment: Experiment,
-    rows: list[dict[str, Any]],
-    folder: Path,
-    form: Form,
-    asked: Asked,
-    metrics: Sequence[str] = (),
+    experiment: Experiment, folder: Path, form: Form, asked: Asked, metrics: Sequence[str] = ()
 ) -> Verdict | None:
     """Print as `present` does, store the targets in the folder, and begin JSON with the verdict. Returns the verdict;
     None without targets.
@@ -156,20 +153,16 @@ def present_live(
     from reports.runs.measured import load_run
 
     asked.write(folder)
-    verdict = live_verdict(load_run(folder))
+    run = load_run(folder, experiment)
+    verdict = live_verdict(run)
     if verdict is not None:
         verdict.write(folder)
-    present(experiment, rows, folder, form, metrics, verdict)
+    present(run, form, metrics, verdict)
     return None if verdict is None else verdict.verdict
 
 
 def present(
-    experiment: Experiment,
-    rows: list[dict[str, Any]],
-    folder: Path,
-    form: Form = "table",
-    metrics: Sequence[str] = (),
-    verdict: LiveVerdict | None = None,
+    run: Run, form: Form = "table", metrics: Sequence[str] = (), verdict: LiveVerdict | None = None
 ) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
     run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
@@ -178,33 +171,31 @@ def present(
     from reports.live.live_verdict import live_verdict
     from reports.live.server_side import sides_table
     from reports.pages.html import write_report
-    from reports.runs.answer import answer, finished
-    from reports.runs.measured import load_run
+    from reports.runs.answer import answer
     from reports.runs.policies import identical_sentences, order_sentences
     from reports.tables.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
-    live, counted, axes = experiment.device == "live", finished(rows), [*experiment.grid]
+    live, counted, axes = run.experiment.device == "live", run.finished, [*run.experiment.grid]
     if form != "table":
-        data = results_data(experiment, rows, metrics)
+        data = results_data(run, metrics)
         emit(form, flat(data), data if verdict is None else {**verdict.as_dict(), "results": data})
     else:
-        found = (verdict or live_verdict(load_run(folder))) if live else None
+        found = (verdict or live_verdict(run)) if live else None
         if found is not None:
             show_verdict(console, found)
-        console.print(results_table(experiment, rows, folder, console.width >= _WIDE, metrics))
+        console.print(results_table(run, console.width >= _WIDE, metrics))
         if BATCH in axes and counted:
-            console.print(cost_table(counted, rows, axes, folder))
-        if live and (table := sides_table(load_run(folder))) is not None:
+            console.print(cost_table(run))
+        if live and (table := sides_table(run)) is not None:
             console.print(table)
         sentence = None if live else answer(counted, axes)  # of a live run the verdict is the sentence
         if sentence is not None:
             console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
         if counted and not live:
-            run = load_run(folder)
             beyond = filter(None, [run.beyond_sessions])
             tell(console, [*beyond, *order_sentences(run, never=True), *identical_sentences(run)])
-    paths = [folder / "summary.json"]
+    paths = [run.folder / "summary.json"]
     if counted or live:
-        paths.append(write_report(folder, metrics))
+        paths.append(write_report(run.folder, metrics))
     tell(console, paths)

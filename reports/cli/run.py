@@ -123,8 +123,10 @@ def run(
         return
 
     def show(rows: list[dict[str, Any]]) -> None:
+        from reports.runs.measured import load_run
+
         if isinstance(owner, Experiment):
-            present(owner, rows, target, form, asked)
+            present(load_run(target, owner), form, asked)
         else:
             present_group(target, list(owner.cards), form)
 

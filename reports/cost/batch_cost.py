@@ -4,7 +4,6 @@ users without."""
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from harness.metrics.stats import Spread, across_seeds, paired
 from reports.runs.answer import Finished
+from reports.runs.measured import Run
 from reports.tables.columns import MISSING, Column, column_for, columns
 from reports.tables.plain_tables import table_of_units
 
@@ -91,13 +91,12 @@ def text_rows(
     return headings, rows
 
 
-def cost_table(
-    points: Sequence[Finished], rows: Sequence[Mapping[str, Any]], axes: Sequence[str], folder: Path
-) -> Group:
-    """For a terminal: the table, and why documents failed. `rows`: of the summary of the run in `folder`."""
-    table = table_of_units("cost of batch jobs for the users", *text_rows(points, axes))
-    measured = [(row["point"], row["params"][BATCH]) for row in rows if row["status"] == "ok"]
-    return Group(table, *(Text(said, style="bold red") for said in refused(reasons_of(folder, measured))))
+def cost_table(run: Run) -> Group:
+    """For a terminal: the table, and why documents failed."""
+    table = table_of_units(
+        "cost of batch jobs for the users", *text_rows(run.finished, [*run.experiment.grid])
+    )
+    return Group(table, *(Text(said, style="bold red") for said in refused(reasons_of(run))))
 
 
 def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
@@ -114,16 +113,13 @@ def refused(reasons: Mapping[int, Counter[str]]) -> list[str]:
     return said
 
 
-def reasons_of(folder: Path, points: Sequence[tuple[str, int]]) -> dict[int, Counter[str]]:
-    """Return the reasons of failed documents by number in flight. `points`: id and number of each."""
-    from harness.records.results import find_record
-
+def reasons_of(run: Run) -> dict[int, Counter[str]]:
+    """Return the reasons of failed documents by number in flight."""
     counts: dict[int, Counter[str]] = {}
-    for id, documents in points:
-        record = find_record(folder / "points", id)
-        if record is not None and (record.folder / "batch_failures.parquet").is_file():
-            reasons = record.table("batch_failures")["reason"].astype(str)
-            counts.setdefault(documents, Counter()).update(reasons)
+    for point in run.points:
+        if point.error is None and point.has("batch_failures"):
+            reasons = point.record.table("batch_failures")["reason"].astype(str)
+            counts.setdefault(point.params[BATCH], Counter()).update(reasons)
     return counts
 
 

@@ -5,7 +5,6 @@ from reports.cost.batch_cost import BATCH, GAIN, beside, user_columns
 from reports.figures.drawing import few_loads, legend, load_colours, sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.live.live_record import all_of
-from reports.runs.answer import Finished
 from reports.runs.measured import Run
 from reports.tables.labels import setting
 
@@ -15,7 +14,7 @@ TITLE = "Cost of batch jobs for the users"
 
 def draw(run: Run) -> Picture | LeftOut:
     counted = [point for point in run.points if point.error is None]
-    points = [Finished(p.point.engine, p.params, p.seed, p.values) for p in counted]
+    points = run.finished
     axes = [axis for axis, _ in run.cells[0]]
     rows = beside(points, axes)
     if not any(row.documents for row in rows):

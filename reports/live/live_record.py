@@ -152,13 +152,10 @@ def live_section(run: Run) -> dict[str, Any] | None:
 
 def _batch(run: Run) -> dict[str, Any] | None:
     """Return the cost of documents to the users they ran with, as a table and sentences; None where no run had any."""
-    counted = [point for point in run.points if point.error is None]
-    if not any(point.params.get(BATCH) for point in counted):
+    if not any(point.params.get(BATCH) for point in run.finished):
         return None
-    finished = [point.finished for point in counted]
-    headings, rows = text_rows(finished, [axis for axis, _ in run.cells[0]])
-    ids = [(point.point.id, point.params[BATCH]) for point in counted]
-    return {"headings": headings, "rows": rows, "refused": refused(reasons_of(run.folder, ids))}
+    headings, rows = text_rows(run.finished, [axis for axis, _ in run.cells[0]])
+    return {"headings": headings, "rows": rows, "refused": refused(reasons_of(run))}
 
 
 def generator(run: Run) -> list[dict[str, Any]]:

@@ -148,8 +148,7 @@ def drawn(run: Run) -> Iterator[Picture | LeftOut]:
 
 
 def _answer(run: Run) -> Answer | None:
-    finished = [point.finished for point in run.points if point.error is None]
-    return find_answer(finished, [*run.experiment.grid])
+    return find_answer(run.finished, [*run.experiment.grid])
 
 
 def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], dict[str, Any]]:

@@ -31,21 +31,6 @@ class Finished(NamedTuple):
     """Events behind each."""
 
 
-def finished(rows: Iterable[Mapping[str, Any]]) -> list[Finished]:
-    """Return the finished points of DIR/summary.json: the rows with status ok."""
-    return [
-        Finished(
-            row["engine"],
-            row["params"],
-            row["seed"],
-            {name: metric["value"] for name, metric in row["metrics"].items()},
-            {name: metric["n"] for name, metric in row["metrics"].items()},
-        )
-        for row in rows
-        if row["status"] == "ok"
-    ]
-
-
 @dataclass(frozen=True)
 class Answer:
     """The service of every variant at one setting, as a sentence, tiles and a chart."""

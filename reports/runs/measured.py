@@ -163,6 +163,25 @@ class Run:
     def failed(self) -> list[Measured]:
         return [point for point in self.points if point.error is not None]
 
+    @property
+    def unmeasured(self) -> list[str]:
+        """Return the missing seeds of the cells that have some of the experiment's seeds, for people."""
+        seeds: dict[str, set[int]] = {}
+        for point in self.points:
+            axes = [f"{axis}={point.params[axis]}" for axis in self.experiment.grid if axis in point.params]
+            seeds.setdefault(" ".join([point.point.engine, *axes]), set()).add(point.seed)
+        return [
+            f"{cell} seed={seed}"
+            for cell, found in seeds.items()
+            for seed in self.experiment.seeds
+            if seed not in found
+        ]
+
+    @cached_property
+    def finished(self) -> list[Finished]:
+        """Return the values of the points that count, for an answer."""
+        return [point.finished for point in self.points if point.error is None]
+
     @cached_property
     def spoken(self) -> bool:
         """True if any reply was spoken; otherwise users wait for the first text token."""
@@ -245,15 +264,16 @@ class Run:
         return first
 
 
-def load_run(folder: Path) -> Run:
-    """Read a results directory; UserError if it is not one, or a record in it is damaged or newer."""
-    experiment, rows = read_results(folder)
+def load_run(folder: Path, asked: Experiment | None = None) -> Run:
+    """Read a results directory; UserError if it is not one, or a record in it is damaged or newer. `asked`: the
+    experiment that is stored there, with its settings in the order in which they were given."""
+    stored, rows = read_results(folder)
     points = []
     for row in rows:
         name = row["point"] + ("" if row["status"] == "ok" else ".failed")
         record = load_record(folder / "points" / name)
         points.append(Measured(record.point, record, row.get("error")))
-    return Run(folder, experiment, points)
+    return Run(folder, asked or stored, points)
 
 
 def over_seeds(points: Iterable[Measured], metric: str) -> Spread:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,9 +13,8 @@ from rich.text import Text
 from harness.experiments.experiment import Experiment
 from harness.live import live_experiment
 from harness.metrics.classes import in_class
-from harness.metrics.stats import across_seeds
 from harness.records.record import INVALID
-from harness.records.results import find_record
+from reports.runs.measured import Measured, Run, by_seed, events, over_seeds
 from reports.tables.columns import (
     CAME,
     CLASSES,
@@ -28,7 +26,6 @@ from reports.tables.columns import (
     Column,
     asked_columns,
     class_names,
-    fewest,
     least_events,
     legend,
     live_notes,
@@ -59,32 +56,24 @@ LOAD = (*LIVE, ON_LINE, CAME)
 """Columns of the load; they show medians alone."""
 N_MEANS = "n: turns, replies or other events behind the values before it, of the run with the fewest"
 
-Row = dict[str, Any]
-"""One entry of DIR/summary.json."""
 
-
-def results_table(
-    experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True, asked: Sequence[str] = ()
-) -> Group:
+def results_table(run: Run, ranges: bool = True, asked: Sequence[str] = ()) -> Group:
     """Return the table, the table of request classes if there are any, and why each failed point failed.
 
     Without `ranges` it fits 80 columns. `asked`: metrics to show instead of the main ones.
     """
-    table = main_table(experiment, rows, out, ranges, asked)
-    failures = [_failure(experiment, row, out) for row in rows if row["status"] == "failed"]
-    return Group(table, *_left_out(experiment, rows), *_class_table(experiment, rows, ranges), *failures)
+    failures = [_failure(run.experiment, point) for point in run.failed]
+    return Group(main_table(run, ranges, asked), *_left_out(run), *_class_table(run, ranges), *failures)
 
 
-def main_table(
-    experiment: Experiment, rows: Sequence[Row], out: Path, ranges: bool = True, asked: Sequence[str] = ()
-) -> Table:
+def main_table(run: Run, ranges: bool = True, asked: Sequence[str] = ()) -> Table:
     """Return the table alone; see `results_table`."""
-    columns = _columns(experiment, rows, out, ranges, asked)
+    experiment, columns = run.experiment, _columns(run, ranges, asked)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = _title(experiment), "left"
     for heading in ("engine", *experiment.grid):
         table.add_column(heading, no_wrap=True)
-    cells = _cells(experiment, rows)
+    cells = _cells(run)
     filled = _filled([*cells.values()], columns, ranges)
     for heading, _ in filled:
         _add(table, heading, ranges)
@@ -104,7 +93,7 @@ def _add(table: Table, heading: str, wide: bool) -> None:
 
 
 def _filled(
-    cells: Sequence[Sequence[Row]], columns: Sequence[Column], ranges: bool
+    cells: Sequence[Sequence[Measured]], columns: Sequence[Column], ranges: bool
 ) -> list[tuple[str, list[str]]]:
     """Heading and texts of each column, and behind columns over the same events one of how many these were."""
     found = []
@@ -126,14 +115,9 @@ def _tells_n(column: Column, ranges: bool) -> bool:
     return ranges or (felt and column.metric not in WIDE_ONLY)
 
 
-def _n(members: Sequence[Row], column: Column) -> int | None:
+def _n(members: Sequence[Measured], column: Column) -> int | None:
     """Return the events behind the column's median; None if it has none."""
-    return None if column.tally or column in LOAD else _events(members, column.metric)
-
-
-def _events(members: Sequence[Row], metric: str) -> int | None:
-    found = [row["metrics"][metric] for row in members if metric in row["metrics"]]
-    return fewest((each["value"], each["n"]) for each in found)
+    return None if column.tally or column in LOAD else events(members, column.metric)
 
 
 def _caption(
@@ -143,14 +127,14 @@ def _caption(
     return "; ".join([*said, *([legend(columns)] if few else [])])
 
 
-def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
+def _left_out(run: Run) -> list[Text]:
     """Return the notes of live runs: the number of turns that no column counts, as medians over seeds, and further
     notes on the numbers."""
     told, loads = [], {}
-    for cell, members in _cells(experiment, rows).items():
-        where = " ".join(f"{axis}={value}" for axis, value in zip(experiment.grid, cell[1:], strict=True))
-        loads[f"{where}: " if where else ""] = _values(members)
-        known = [[v for row in members if (v := _value(row, name)) is not None] for name in LEFT_OUT]
+    for cell, members in _cells(run).items():
+        where = " ".join(f"{axis}={value}" for axis, value in zip(run.experiment.grid, cell[1:], strict=True))
+        loads[f"{where}: " if where else ""] = [point.values for point in members]
+        known = [[v for point in members if (v := point.value(name)) is not None] for name in LEFT_OUT]
         if all(known):
             ramp, drain = map(median, known)
             told.append(f"{where}: {ramp:g} + {drain:g}")
@@ -158,35 +142,32 @@ def _left_out(experiment: Experiment, rows: Sequence[Row]) -> list[Text]:
     return [Text(each, "dim") for each in [*([said] if told else []), *live_notes(loads)]]
 
 
-def results_data(
-    experiment: Experiment, rows: Sequence[Row], asked: Sequence[str] = ()
-) -> list[dict[str, Any]]:
+def results_data(run: Run, asked: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the rows of the table for programs: every setting, fixed ones too, and every metric (or the requested
     ones) over the seeds, in its own unit.
 
     `n` is of the run with the fewest events, `runs` how many runs have a value, and `few` whether n is less than the
     percentile needs.
     """
-    found = []
-    for (engine, *cell), members in _cells(experiment, rows).items():
-        names = metric_names(asked, shown(_values(rows))) or dict.fromkeys(
-            name for row in members for name in row["metrics"]
+    found, experiment = [], run.experiment
+    for (engine, *cell), members in _cells(run).items():
+        names = metric_names(asked, shown(point.values for point in run.points)) or dict.fromkeys(
+            name for point in members for name in point.values
         )
         found.append(
             {
                 "engine": engine,
                 "settings": {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))},
-                "runs": sum(row["status"] == "ok" for row in members),
-                "runs_failed": sum(row["status"] == "failed" for row in members),
+                "runs": sum(point.error is None for point in members),
+                "runs_failed": sum(point.error is not None for point in members),
                 "metrics": {name: _numbers(members, name) for name in names},
             }
         )
     return found
 
 
-def _numbers(members: Sequence[Row], metric: str) -> dict[str, Any]:
-    spread = across_seeds({row["seed"]: _value(row, metric) for row in members})
-    n = _events(members, metric)
+def _numbers(members: Sequence[Measured], metric: str) -> dict[str, Any]:
+    spread, n = over_seeds(members, metric), events(members, metric)
     return {
         "median": spread.median,
         "low": spread.low,
@@ -227,27 +208,27 @@ def _title(experiment: Experiment) -> Text:
     return title.append(f"\n{fixed}", "not italic dim") if fixed else title
 
 
-def _class_table(experiment: Experiment, rows: Sequence[Row], wide: bool) -> list[Table]:
+def _class_table(run: Run, wide: bool) -> list[Table]:
     """A row for each class within the rows of the table above, medians only; nothing without classes."""
-    names = class_names(_values(rows))
+    names = class_names(point.values for point in run.points)
     if not names:
         return []
     columns = [column for column in CLASSES if column.first]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.title, table.title_justify = "by class of request", "left"
-    for heading in ("engine", *experiment.grid, "class", "n"):
+    for heading in ("engine", *run.experiment.grid, "class", "n"):
         table.add_column(heading, no_wrap=True)
     table.columns[-1].justify = "right"
     for column in columns:
         _add(table, f"{column.heading}\n{column.unit}", wide)
     few = False
-    for (engine, *cell), members in _cells(experiment, rows).items():
+    for (engine, *cell), members in _cells(run).items():
         settings = [engine, *(MISSING if value is None else _setting(value) for value in cell)]
         for name in names:
             own = of_class(name, columns)
             values = [_spread(members, column, ranges=False) for column in own]
             few |= any(FEW in value for value in values)
-            n = _events(members, in_class(name, "goodput_rps"))
+            n = events(members, in_class(name, "goodput_rps"))
             table.add_row(*settings, name, MISSING if n is None else f"{n:,}", *values)
             settings = [""] * len(settings)
     said = "in time: within the request's deadline, failed ones count as late; goodput: all deadlines met; n: requests"
@@ -255,23 +236,15 @@ def _class_table(experiment: Experiment, rows: Sequence[Row], wide: bool) -> lis
     return [table]
 
 
-def _values(rows: Sequence[Row]) -> list[dict[str, float | None]]:
-    return [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
-
-
-def _columns(
-    experiment: Experiment, rows: Sequence[Row], out: Path, wide: bool, asked: Sequence[str]
-) -> list[Column]:
+def _columns(run: Run, wide: bool, asked: Sequence[str]) -> list[Column]:
     """Return the columns of the table. Failed points keep metrics on disk as well: their rows are empty, and have the
     same columns."""
-    failed = (find_record(out / "points", row["point"]) for row in rows if row["status"] == "failed")
-    kept = [{"metrics": record.metrics} for record in failed if record is not None]
-    found = shown(_values([*rows, *kept]))
+    found = shown(point.kept for point in run.points)
     if asked:
         return asked_columns(asked, found)
     if LIVE[0] not in found:
         return [column for column in found if column.metric not in REPORT_ONLY]
-    not_asked = ON_LINE if "rate" in experiment.grid else CAME
+    not_asked = ON_LINE if "rate" in run.experiment.grid else CAME
     left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
     left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric}
     return [column for column in found if column.metric not in left_out]
@@ -281,40 +254,31 @@ def _setting(value: Any) -> str:
     return short(value) if isinstance(value, str) else str(value)
 
 
-def _cells(experiment: Experiment, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    cells: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        cells.setdefault((row["engine"], *_cell(experiment, row)), []).append(row)
+def _cells(run: Run) -> dict[tuple[Any, ...], list[Measured]]:
+    cells: dict[tuple[Any, ...], list[Measured]] = {}
+    for point in run.points:
+        axes = (point.params.get(axis) for axis in run.experiment.grid)
+        cells.setdefault((point.point.engine, *axes), []).append(point)
     return cells
 
 
-def _cell(experiment: Experiment, row: Row) -> list[Any]:
-    return [row["params"].get(axis) for axis in experiment.grid]
-
-
-def _runs(members: Sequence[Row]) -> Text:
+def _runs(members: Sequence[Measured]) -> Text:
     """Return the number of counting runs and, for others, whether the load generator was the cause."""
-    ok = sum(row["status"] == "ok" for row in members)
+    ok = sum(point.error is None for point in members)
     if ok == len(members):
         return Text(str(ok))
-    invalid = any(row.get("error", "").startswith(INVALID) for row in members)
+    invalid = any((point.error or "").startswith(INVALID) for point in members)
     return Text(f"{ok} of {len(members)}{f' {INVALID}' if invalid else ''}", style="bold red")
 
 
-def _value(row: Row, metric: str) -> float | None:
-    return row["metrics"].get(metric, {}).get("value")
-
-
-def _spread(members: Sequence[Row], column: Column, ranges: bool) -> str:
-    median, spread = column.over({row["seed"]: _value(row, column.metric) for row in members})
+def _spread(members: Sequence[Measured], column: Column, ranges: bool) -> str:
+    median, spread = column.over(by_seed(members, column.metric))
     median += column.few(_n(members, column))
     return f"{median} ({spread.replace(' to ', '–')})" if ranges and spread else median
 
 
-def _failure(experiment: Experiment, row: Row, out: Path) -> Text:
-    cell = " ".join(
-        f"{axis}={value}" for axis, value in zip(experiment.grid, _cell(experiment, row), strict=True)
-    )
-    log = out / "points" / f"{row['point']}.failed" / "log.txt"
-    what = f"failed: {row['engine']} {cell} seed={row['seed']}: {printable(row['error'])}"
+def _failure(experiment: Experiment, point: Measured) -> Text:
+    cell = " ".join(f"{axis}={point.params.get(axis)}" for axis in experiment.grid)
+    log = point.record.folder / "log.txt"
+    what = f"failed: {point.point.engine} {cell} seed={point.seed}: {printable(point.error or '')}"
     return Text(f"{what} (log: {printable(str(log))})", style="red")

@@ -11,7 +11,7 @@ import pytest
 
 from harness.experiments.point import Point
 from harness.records.record import Damaged, write_record
-from harness.records.results import claim, read_results, record_folders, unfinished, unmeasured, write_summary
+from harness.records.results import claim, read_results, record_folders, unfinished, write_summary
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -192,13 +192,6 @@ def test_rows_are_of_the_experiment(tmp_path: Path, change: dict) -> None:
     (tmp_path / "experiment.json").write_text(json.dumps({**stored, **change}))
     with pytest.raises(Damaged, match=r"has the point \w{16}, which experiment\.json does not ask for; run"):
         read_results(tmp_path)
-
-
-def test_seeds_that_were_not_measured_are_named(tmp_path: Path) -> None:
-    measured(tmp_path, 2)
-    stored = json.loads((tmp_path / "experiment.json").read_text())
-    (tmp_path / "experiment.json").write_text(json.dumps({**stored, "seeds": [0, 1, 5]}))
-    assert unmeasured(*read_results(tmp_path)) == ["vllm_omni seed=5"]
 
 
 def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(

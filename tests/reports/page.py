@@ -1,6 +1,5 @@
 """Reads a report as a browser would: its links, its ids and the texts of its tables."""
 
-import json
 import re
 from html.parser import HTMLParser
 from io import StringIO
@@ -8,16 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.experiments.experiment import load_experiment
+from reports.runs.measured import load_run
 from reports.tables.table import results_table
 
 
 def terminal(folder: Path, width: int = 150, asked: tuple[str, ...] = ()) -> list[str]:
     """The lines of the table of a results directory, on a terminal so wide."""
     console = Console(file=StringIO(), width=width)
-    rows = json.loads((folder / "summary.json").read_text())
-    experiment = load_experiment(folder / "experiment.json")
-    console.print(results_table(experiment, rows, folder, ranges=width > 80, asked=asked))
+    console.print(results_table(load_run(folder), ranges=width > 80, asked=asked))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
 

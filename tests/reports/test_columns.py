@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.experiment import load_experiment
 from reports.pages.html import write_report
+from reports.runs.measured import load_run
 from reports.tables.columns import asked_columns, columns, legend, live_notes, parse_columns, shown
 from reports.tables.table import flat, results_data
 from tests.reports.page import Page, terminal
@@ -90,8 +90,8 @@ def test_a_percentile_that_the_run_does_not_have_is_named() -> None:
 
 
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:
-    experiment = load_experiment(folder / "experiment.json")
-    (first, *_) = flat(results_data(experiment, rows(folder)))
+    run = load_run(folder)
+    (first, *_) = flat(results_data(run))
     for metric, needs in (
         ("audio_ttfp_p50", 2),
         ("audio_ttfp_p90", 10),
@@ -101,7 +101,7 @@ def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> No
         n = events(folder, first["engine"], first["c"], first["p"], metric)
         assert (first[f"{metric}.n"], first[f"{metric}.runs"]) == (n, 3)
         assert first[f"{metric}.few"] == (n < needs)
-    (asked, *_) = results_data(experiment, rows(folder), ("p99", "continuity"))
+    (asked, *_) = results_data(run, ("p99", "continuity"))
     assert [*asked["metrics"]] == ["audio_ttfp_p99", "continuity"]
 
 
