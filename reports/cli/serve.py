@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -70,15 +72,13 @@ def serve(
     from harness import serving
 
     if runtime == "vllm-omni":
-        from reports.cli.serve_omni import serve_omni
-
         others = {"--device": device != "virtual", "--profile": profile is not None}
         others |= {
             "--host": host != "127.0.0.1",
             "--replicas": replicas > 1,
             "--token-env": token_env is not None,
         }
-        return serve_omni(engine, one_each(settings, "a server has one; choose one"), port, others)
+        return _serve_omni(engine, one_each(settings, "a server has one; choose one"), port, others)
     check_device(device, serving.DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
         raise UserError(f"--profile {profile} is for device virtual; leave it out for device {device}.")
@@ -111,7 +111,6 @@ def serve(
 
 def _several(config: ServeConfig, replicas: int, router: str) -> int:
     """Serve with processes of their own behind a proxy; returns the exit status."""
-    import contextlib
     from urllib.parse import urlsplit
 
     from engines.server import resolve
@@ -146,6 +145,49 @@ def _several(config: ServeConfig, replicas: int, router: str) -> int:
         asked_of = {"urls": urls, "router": router, **where, **entrance}
         return proxy.run(ProxyConfig.model_validate(asked_of), draining)
     return 0
+
+
+def _serve_omni(engine: str, values: Mapping[str, Any], port: int, given: Mapping[str, bool]) -> None:
+    """vLLM-Omni's own API server over modelled GPUs. `values`: settings, of the server or of the engine; `given`:
+    options that it does not take, by whether they were set."""
+    from engines.stock.omni.omni_params import HOST, OWN, RUNTIME, OmniParams
+    from harness.serving.listener import address_of, bound, interruptible
+    from harness.serving.omni_server import OmniServer
+
+    for name, was_given in given.items():
+        if was_given:
+            raise UserError(
+                f"{name} is not for runtime {RUNTIME}, which serves on {HOST} alone; leave it out."
+            )
+    own = {name: value for name, value in values.items() if name in OmniParams.model_fields}
+    of_engine = {name: value for name, value in values.items() if name not in own}
+    asked = {**own, "engine": engine, "engine_params": of_engine}
+    params = validate(OmniParams, asked, f"rehearse serve --runtime {RUNTIME}")
+    params.check()
+    with bound(HOST, port) as free:
+        address = address_of(free)
+    port = int(address.rsplit(":", 1)[1])
+    print("loading vLLM-Omni, a minute or two …", file=sys.stderr)
+    stopped: list[int] = []
+    with contextlib.suppress(KeyboardInterrupt), interruptible(stopped), OmniServer(params, port) as server:
+        print(server.url, flush=True)  # alone on standard output, for scripts
+        if params.served.speech_only:
+            stages, endpoints = "talker", "/v1/audio/speech"
+        else:
+            stages, endpoints = "thinker and talker", "duplex sessions at /v1/realtime, /v1/chat/completions"
+        by = "vLLM-Omni's own schedulers" if params.own_schedule else f"{engine} at {stages}"
+        print(
+            f"vLLM-Omni on modelled GPUs, {by}: {params.served.title}\n"
+            f"  listens  {server.address} and nowhere else: {endpoints}\n"
+            + ("" if engine == OWN else f"  signals  POST {server.address}/rehearsal/signal\n")
+            + f"  metrics  {server.address}/metrics\n"
+            f"  try      rehearse live {server.url} --dialect {server.dialect} --sessions 16\n"
+            "Ctrl-C ends it.",
+            file=sys.stderr,
+        )
+        if server.wait(lambda: bool(stopped)) is not None:
+            raise RuntimeError(f"vLLM-Omni's server has ended by itself: {server.said()}")
+    print("stopped", file=sys.stderr)
 
 
 class _Says:
