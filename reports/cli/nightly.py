@@ -1,9 +1,17 @@
-"""`rehearse nightly`: the bench on real execution, its fidelity, and the comparison with the last good night."""
+"""`rehearse nightly`: the bench on real execution, its fidelity, and the comparison with the last good night.
+
+DIR/DATE/bench/          results of the bench, as of any run
+DIR/DATE/fidelity/       what `rehearse fidelity` wrote
+DIR/DATE/verdict.json    {date, device, revision, passed, parts: {name: {verdict, why}}}
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import typer
 
@@ -13,14 +21,15 @@ from reports.cli.output import tell, wide
 from reports.cli.settings import SETTINGS, flag, number, option
 from workloads.errors import UserError
 
-if TYPE_CHECKING:
-    from reports.comparison.nightly import Part
-
+VERDICT = "verdict.json"
+BENCH = "bench"
+"""The card, and the folder in a night that its results are in."""
+_DEFAULT = "cuda"
 _STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "not needed": "dim"}
 
 
 def nightly(
-    device: str = option("cuda", "See `rehearse list devices`."),
+    device: str = option(_DEFAULT, "See `rehearse list devices`."),
     settings: list[str] = SETTINGS,
     seeds: int | None = number(None, "Seeds 0 to N-1; default: 3, or 1 with --quick."),
     quick: bool = flag("--quick", "The bench's small version, on one seed."),
@@ -47,7 +56,6 @@ def nightly(
     from engines.deployments.available import missing
     from engines.devices.names import check_device
     from harness.metrics.stats import MIN_FOR_INTERVAL
-    from reports.comparison.nightly import BENCH, bench, comparison, fidelity, folder_of, last_passed, store
     from reports.runs.measured import load_run
 
     check_device(device)
@@ -55,8 +63,9 @@ def nightly(
         raise UserError(reason)
     if against is not None:
         load_run(against)
-    night = folder_of(out, device)
-    before = against or last_passed(out, device, night)
+    date = datetime.now(UTC).date().isoformat()  # the same night again resumes there
+    night = out / (date if device == _DEFAULT else f"{date}-{device}")
+    before = against or _last_passed(out, device, night)
     try:
         run.run(
             BENCH,
@@ -79,21 +88,110 @@ def nightly(
         if end.exit_code not in (0, 1):
             raise  # interrupted: the same command again resumes
     parts = [
-        bench(night),
-        fidelity(night, device, quick),
-        comparison(night, before, fail_above, chosen=against is not None, show=show),
+        _bench(night),
+        _fidelity(night, device, quick),
+        _comparison(night, before, fail_above, chosen=against is not None),
     ]
-    passed = store(night, device, parts)
+    passed = all(part.verdict != "failed" for part in parts)
+    _store(night, device, passed, parts)
     _show(parts, night)
     raise typer.Exit(0 if passed else 1)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the three results of a night; `void` could not be judged, and does not fail the night."""
+
+    name: str
+    verdict: Literal["passed", "failed", "void", "not needed"]
+    why: tuple[str, ...]
+
+
+def _last_passed(out: Path, device: str, tonight: Path) -> Path | None:
+    """Results of the latest night on `device` before `tonight` that passed; UserError for a damaged verdict."""
+    for path in sorted(out.glob(f"*/{VERDICT}"), reverse=True):
+        if path.parent == tonight:
+            continue
+        try:
+            verdict = json.loads(path.read_text())
+            passed = verdict["passed"] and verdict["device"] == device
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(f"{path} is damaged; delete it, or name results with --against.") from None
+        if passed and (path.parent / BENCH).is_dir():
+            return path.parent / BENCH
+    return None
+
+
+def _bench(night: Path) -> Part:
+    """The bench as it was measured."""
+    from reports.runs.measured import load_run
+
+    points = load_run(night / BENCH).points
+    failed = [f"{point.point.label} failed: {point.error}" for point in points if point.error is not None]
+    if failed:
+        return Part("bench", "failed", (f"{len(failed)} of {len(points)} points failed", *failed))
+    return Part("bench", "passed", (f"all {len(points)} points measured",))
+
+
+def _fidelity(night: Path, device: str, quick: bool) -> Part:
+    """`rehearse fidelity --device DEVICE --out NIGHT/fidelity`: the mechanics decide, other numbers are only
+    reported."""
+    from engines.devices.names import REAL_DEVICES
+    from harness.calibration import fidelity
+
+    if device not in REAL_DEVICES:
+        return Part("fidelity", "not needed", (f"device {device} is what fidelity judges",))
+
+    def show(what: str, done: int, total: int) -> None:
+        typer.echo(f"fidelity [{done}/{total}] {what}", err=True)
+
+    try:
+        report = fidelity.fidelity(device, out=night / "fidelity", quick=quick, show=show)
+    except (ValueError, RuntimeError) as error:
+        return Part("fidelity", "failed", (" ".join(str(error).split()),))
+    why = (
+        f"{load.share:.0%} load, {name}: {verdict.result}; {verdict.why}"
+        for load in report.loads
+        for name, verdict in load.verdicts.items()
+    )
+    return Part("fidelity", "passed" if report.passed else "failed", tuple(why))
+
+
+def _comparison(night: Path, before: Path | None, percent: float, chosen: bool) -> Part:
+    """Print tonight against `before`. What cannot be compared is void, unless the user has `chosen` it: then
+    UserError."""
+    from reports.comparison.compare import compare
+
+    if before is None:
+        return Part("comparison", "void", ("no night that passed is stored yet; this one is the first",))
+    try:
+        compared = compare(before, night / BENCH)
+        compared.require_judged()
+    except UserError as error:
+        if chosen:
+            raise
+        return Part("comparison", "void", (str(error),))
+    show(compared, percent)
+    regressions = compared.regressions(percent)
+    if regressions:
+        return Part("comparison", "failed", tuple(regressions))
+    said = f"no metric of {len(compared.judged)} cells is worse by more than {percent:g} % than in {before}"
+    return Part("comparison", "passed", (said,))
+
+
+def _store(night: Path, device: str, passed: bool, parts: list[Part]) -> None:
+    from harness.experiments.provenance import revision
+    from harness.records.record import write_json
+
+    listed = {part.name: {"verdict": part.verdict, "why": list(part.why)} for part in parts}
+    facts = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "device": device, "passed": passed}
+    write_json(night / VERDICT, {**facts, "revision": revision(), "parts": listed})
 
 
 def _show(parts: list[Part], night: Path) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
-
-    from reports.comparison.nightly import VERDICT
 
     table = Table("nightly", "verdict", "why", box=SIMPLE_HEAD, pad_edge=False)
     for part in parts:
