@@ -166,9 +166,8 @@ def present(
 ) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
     run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
-    from reports.cli.verdict import show_verdict
     from reports.cost.batch_cost import BATCH, cost_table
-    from reports.live.live_verdict import live_verdict
+    from reports.live.live_verdict import live_verdict, show_verdict
     from reports.live.server_side import sides_table
     from reports.pages.html import write_report
     from reports.runs.answer import answer
