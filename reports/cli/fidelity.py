@@ -10,7 +10,7 @@ import typer
 
 from reports.cli.output import tell, wide
 from reports.cli.settings import flag, option
-from reports.tables.plain_tables import print_tables
+from reports.tables.plain_tables import grid, print_tables
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -116,7 +116,6 @@ def _show(what: str, done: int, total: int) -> None:
 def present(report: Report) -> None:
     """Print the table and the reason of each verdict."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
     from reports.calibration.fidelity import HEADINGS, rows
@@ -127,10 +126,8 @@ def present(report: Report) -> None:
         f"capacity {report.capacity:.1f} requests/s, in {report.duration_s:.0f} s",
         highlight=False,
     )
-    table = Table("load", "what", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
+    table = grid(("load", "what", *HEADINGS, "verdict"), (), 2, box=SIMPLE_HEAD)
+    table.columns[-1].justify = "left"
     last = ""
     for row in rows(report):
         if last and row.load != last:

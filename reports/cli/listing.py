@@ -9,6 +9,7 @@ import typer
 
 from reports.cli.output import AS_CSV, AS_JSON, emit, form_of, wide
 from reports.cli.settings import option
+from reports.tables.plain_tables import grid
 from workloads.errors import UserError, nearest, unknown
 
 if TYPE_CHECKING:
@@ -117,13 +118,12 @@ class Kind(NamedTuple):
 
 def _show(rows: Sequence[Row], *sentences: str) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     more = [key for key in ("group", "unit") if any(row.get(key) for row in rows)]
-    table = Table("name", *more, "what it is", box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(row["name"], *(row[key] for key in more), escape(row["summary"]))
-    wide(160).print(table)  # a line for each name where it is piped into another program
+    cells = [(row["name"], *(row[key] for key in more), escape(row["summary"])) for row in rows]
+    wide(160).print(
+        grid(("name", *more, "what it is"), cells)
+    )  # a line for each name where it is piped into another program
     for sentence in filter(None, sentences):
         typer.echo(f"\n{sentence}")
 
@@ -142,7 +142,6 @@ def _show_one(row: Row, hidden: Sequence[str]) -> None:
     """Print one entry. `hidden`: groups of parameters that are not shown; a line explains how to see them."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     _show([row])
     console = Console()
@@ -154,20 +153,21 @@ def _show_one(row: Row, hidden: Sequence[str]) -> None:
     made_of |= {setting: ", ".join(names) for setting, names in others.items()}
     if made_of["serves"]:
         console.print()
-        table = Table("", "", show_header=False, box=None, pad_edge=False)
-        for field, filling in made_of.items():
-            table.add_row(field, escape(filling))
-        console.print(table)
+        console.print(grid((), [(field, escape(filling)) for field, filling in made_of.items()]))
     if not row.get("parameters"):
         return
     console.print()
-    table = Table("parameter", "default", "of", "what it is", box=None, pad_edge=False)
-    for parameter in row["parameters"]:
-        if parameter["group"] in hidden:
-            continue
-        default = "required" if parameter["required"] else str(parameter["default"])
-        table.add_row(parameter["name"], default, parameter["group"], escape(parameter["description"]))
-    console.print(table)
+    rows = [
+        (
+            parameter["name"],
+            "required" if parameter["required"] else str(parameter["default"]),
+            parameter["group"],
+            escape(parameter["description"]),
+        )
+        for parameter in row["parameters"]
+        if parameter["group"] not in hidden
+    ]
+    console.print(grid(("parameter", "default", "of", "what it is"), rows))
     more = [name for name in hidden if any(each["group"] == name for each in row["parameters"])]
     if more:
         typer.echo(f"\nParameters of another component: rehearse list engines {row['name']} --set {more[0]}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reports.cli.settings import option
+from reports.tables.plain_tables import grid
 from workloads.atomic_file import STDOUT, YAML_ENDINGS, check_output
 from workloads.errors import UserError
 
@@ -56,7 +57,6 @@ def _show(found: Published, stderr: bool) -> None:
     """Print the facts that were read and the missing ones."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     decoder, console = found.decoder, Console(stderr=stderr)
     experts = f", {decoder.experts_per_token} of {decoder.experts} experts" if decoder.experts else ""
@@ -67,8 +67,7 @@ def _show(found: Published, stderr: bool) -> None:
     params = (
         decoder.weight_bytes - embeddings * decoder.dtype_bytes
     ) / decoder.layer_dtype_bytes + embeddings
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for what, value in {
+    facts = {
         "model": f"{found.name} ({found.kind})",
         "layers": str(decoder.layers)
         + (f", {decoder.dense_layers} of them dense" if decoder.dense_layers else ""),
@@ -77,9 +76,8 @@ def _show(found: Published, stderr: bool) -> None:
         "weights": f"{decoder.weight_bytes / 1e9:.1f} GB, {found.weights or found.dtype}",
         "KV of a token": f"{decoder.kv_bytes_per_token:,} bytes",
         "longest request": f"{found.max_model_len:,} tokens" if found.max_model_len else "not said",
-    }.items():
-        table.add_row(what, escape(value))
-    console.print(table)
+    }
+    console.print(grid((), [(what, escape(value)) for what, value in facts.items()]))
     console.print("\nNot in the file, or not modelled:")
     for sentence in found.unknown:
         console.print(f"- {escape(sentence)}", soft_wrap=True)

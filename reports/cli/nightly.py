@@ -19,6 +19,7 @@ from reports.cli import run
 from reports.cli.compare import show, worse_by
 from reports.cli.output import tell, wide
 from reports.cli.settings import SETTINGS, flag, number, option
+from reports.tables.plain_tables import grid
 from workloads.errors import UserError
 
 VERDICT = "verdict.json"
@@ -190,12 +191,11 @@ def _store(night: Path, device: str, passed: bool, parts: list[Part]) -> None:
 
 def _show(parts: list[Part], night: Path) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("nightly", "verdict", "why", box=SIMPLE_HEAD, pad_edge=False)
-    for part in parts:
-        table.add_row(part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why)))
+    rows = [
+        (part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why))) for part in parts
+    ]
     console = wide(120)
-    console.print(table)
+    console.print(grid(("nightly", "verdict", "why"), rows, box=SIMPLE_HEAD))
     tell(console, [night / VERDICT])

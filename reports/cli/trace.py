@@ -13,6 +13,7 @@ import typer
 from reports.cli.listing import named
 from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
 from reports.cli.settings import SETTINGS, Command, Group, PointFolder, number, one_each, option, written_as
+from reports.tables.plain_tables import grid, print_tables
 from workloads.atomic_file import STDOUT, check_output, output
 from workloads.errors import UserError, nearest
 
@@ -174,7 +175,6 @@ def stat(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> Non
         return
     from rich.console import Console
 
-    from reports.tables.plain_tables import print_tables
     from reports.traces.numbers import tables
 
     print_tables(tables(trace), Console())
@@ -212,7 +212,6 @@ def fidelity(
     `rehearse trace fidelity --data data --out results/fidelity`
     """
     from rich.console import Console
-    from rich.table import Table
 
     from reports.traces.fidelity import write_fidelity_page
     from workloads.statistics.generator_fit import compare
@@ -221,12 +220,11 @@ def fidelity(
     comparisons = compare(data)
     page = write_fidelity_page(comparisons, out)
     if form == "table":
-        table = Table("workload", "column", "source", "n real", "KS", "note", box=None, pad_edge=False)
-        for one in comparisons:
-            table.add_row(
-                one.workload, one.column, one.source, f"{len(one.real):,}", f"{one.ks:.3f}", one.note
-            )
-        Console().print(table)
+        shown = [
+            (one.workload, one.column, one.source, f"{len(one.real):,}", f"{one.ks:.3f}", one.note)
+            for one in comparisons
+        ]
+        Console().print(grid(("workload", "column", "source", "n real", "KS", "note"), shown))
     else:
         names = ("workload", "column", "source", "ks", "note")
         rows = [
@@ -342,7 +340,6 @@ def show(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> Non
     """Show how a trace was made, what it holds and its first turns; as JSON or CSV, all of its turns."""
 
     from rich.console import Console
-    from rich.table import Table
 
     from workloads.columns.classes import in_order
     from workloads.formats import load_trace
@@ -361,11 +358,8 @@ def show(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> Non
     describe_trace(trace)
     turns = [turn for session in trace.sessions for turn in session.turns][:_ROWS]
     columns = _COLUMNS | ({"class": "request_class"} if in_order(trace.columns()) else {})
-    table = Table(*columns, title=f"first {len(turns)} turns", title_justify="left", box=None, pad_edge=False)
-    for turn in turns:
-        row = turn.row()
-        table.add_row(*(cell(row[name]) for name in columns.values()))
-    Console().print(table)
+    rows = [[cell(row[name]) for name in columns.values()] for row in (turn.row() for turn in turns)]
+    Console().print(grid([*columns], rows, title=f"first {len(turns)} turns"))
 
 
 def save_and_describe(trace: Trace, out: Path) -> None:
@@ -381,14 +375,11 @@ def save_and_describe(trace: Trace, out: Path) -> None:
 def describe_trace(trace: Trace, err: bool = False) -> None:
     """Print the content of a trace in numbers."""
     from rich.console import Console
-    from rich.table import Table
 
     from workloads.statistics.describe import describe
 
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in describe(trace).items():
-        table.add_row(name, cell(value))
-    Console(stderr=err).print(table)
+    rows = [(name, cell(value)) for name, value in describe(trace).items()]
+    Console(stderr=err).print(grid((), rows))
 
 
 def cell(value: object) -> str:

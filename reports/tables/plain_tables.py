@@ -21,24 +21,26 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def print_tables(tables: Iterable[Table], console: Console) -> None:
-    """Each with an empty line after it; the first column on the left, numbers on the right."""
+def grid(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], left: int | None = None, **more: Any
+) -> Shown:
+    """A table for a terminal, without a frame. The first `left` columns are texts, the others numbers; None: all are
+    texts. `more`: of rich's Table."""
     from rich.table import Table as Shown
 
+    own = {"box": None, "pad_edge": False, "title_justify": "left", "show_header": bool(headings)}
+    shown = Shown(*headings, **{**own, **more})
+    for column in shown.columns[len(headings) if left is None else left :]:
+        column.justify = "right"
+    for row in rows:
+        shown.add_row(*row)
+    return shown
+
+
+def print_tables(tables: Iterable[Table], console: Console) -> None:
+    """Each with an empty line after it; the first column on the left, numbers on the right."""
     for table in tables:
-        shown = Shown(
-            *table.headings,
-            title=table.title,
-            title_justify="left",
-            show_header=bool(table.headings),
-            box=None,
-            pad_edge=False,
-        )
-        for column in shown.columns[1:]:
-            column.justify = "right"
-        for row in table.rows:
-            shown.add_row(*row)
-        console.print(shown)
+        console.print(grid(table.headings, table.rows, 1, title=table.title))
         console.print()
 
 
@@ -47,14 +49,9 @@ def table_of_units(
 ) -> Shown:
     """A table for a terminal whose headings have a unit each; the first `left` columns are words."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table as Shown
 
-    table = Shown(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for index, (heading, unit) in enumerate(headings):
-        table.add_column(f"{heading}\n{unit}", justify="left" if index < left else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    named = [f"{heading}\n{unit}" for heading, unit in headings]
+    return grid(named, rows, left, title=title, box=SIMPLE_HEAD, collapse_padding=True)
 
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
