@@ -141,13 +141,12 @@ def _phase(name: str, headings: Sequence[tuple[str, str]], rows: Sequence[dict[s
 
 
 def _groups(run: Run) -> list[tuple[dict[str, Any], list[Measured]]]:
-    found = []
-    for cell in run.cells:
-        for index, variant in enumerate(run.variants):
-            points = [point for point in run.at(variant) if point.cell == cell and point.error is None]
-            if points:
-                found.append(({"cell": [short(value) for _, value in cell], "variant": index}, points))
-    return found
+    return [
+        ({"cell": [short(value) for _, value in cell], "variant": index}, points)
+        for cell in run.cells
+        for index, variant in enumerate(run.variants)
+        if (points := [point for point in run.at(variant, cell) if point.error is None])
+    ]
 
 
 def _measured(

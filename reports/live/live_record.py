@@ -84,16 +84,12 @@ def invalid(point: Measured) -> bool:
 
 def loads(run: Run) -> list[Load]:
     """Return every load with a live record, by cell and variant, INVALID ones included."""
-    found = [
-        Load(
-            variant,
-            cell,
-            tuple(point for point in run.at(variant) if point.cell == cell and point.has("sends")),
-        )
+    return [
+        Load(variant, cell, points)
         for cell in run.cells
         for variant in run.variants
+        if (points := tuple(point for point in run.at(variant, cell) if point.has("sends")))
     ]
-    return [load for load in found if load.points]
 
 
 def delays_s(points: Sequence[Measured]) -> np.ndarray:

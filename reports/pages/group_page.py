@@ -24,10 +24,10 @@ from reports.figures.svg import embedded
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, program, time, voice_errors
 from reports.pages.sections import failures
-from reports.pages.templates import render
+from reports.pages.templates import write
 from reports.runs.policies import totals
 from reports.tables.labels import counted, seed_list, setting, short
-from workloads.atomic_file import cannot_write, own_folder, replacing
+from workloads.atomic_file import cannot_write, own_folder
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
 
@@ -63,25 +63,22 @@ def write_group_report(group: Group) -> Path:
     """
     if not group.points:
         raise UserError(f"{group.folder} has no measured point yet; run `rehearse run {group.name}` first.")
-    folder, target = group.folder / "figures", group.folder / "report.html"
     try:
-        own_folder(folder)
-        cards = [_card(card, folder) for card in group.cards]
-        with replacing(target) as file:
-            file.write(_render(group, cards).encode())
+        folder = own_folder(group.folder / "figures")
+        return _write(group, [_card(card, folder) for card in group.cards])
     except OSError as error:
         raise cannot_write(group.folder, error) from None
-    return target
 
 
-def _render(group: Group, cards: Sequence[dict[str, Any]]) -> str:
+def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
     runs = [run for card in group.cards for run in card.panels.values() if run.points]
     titles = list(dict.fromkeys(title for run in runs for title in deployment_titles(run)))
     names = list(dict.fromkeys(str(point.params.get("deployment")) for point in group.points))
     constants = list(dict.fromkeys(fact for name in names for fact in facts(name)))
     counts = Counter(claim.verdict for claim in group.claims if not claim.claim.own)
     sensitivity = group.sensitivity
-    return render(
+    return write(
+        group.folder / "report.html",
         "pages/group.html.j2",
         name=group.name,
         title=_title(group),

@@ -47,7 +47,7 @@ from reports.live.live_verdict import live_verdict, rows
 from reports.pages import sections
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, deployments, provenance
-from reports.pages.templates import render
+from reports.pages.templates import write
 from reports.runs import policies
 from reports.runs.answer import Answer, find_answer
 from reports.runs.measured import Run, load_run
@@ -63,7 +63,7 @@ from reports.tables.columns import (
     shown,
     vocabulary,
 )
-from workloads.atomic_file import cannot_write, own_folder, replacing
+from workloads.atomic_file import cannot_write, own_folder
 from workloads.errors import UserError
 
 Draw = Callable[..., Picture | LeftOut]
@@ -112,16 +112,11 @@ def write_report(run_dir: Path, asked: Sequence[str] = ()) -> Path:
         raise UserError(f"{run_dir} has no measured point yet; run the experiment first.")
     paper = _paper(run)
     answer = _answer(run)
-    folder, target = run_dir / "figures", run_dir / "report.html"
     try:
-        own_folder(folder)
-        pictures, left_out, read_off = _draw(run, folder)
-        text = _render(run, answer, paper, pictures, left_out, read_off, asked)
-        with replacing(target) as file:
-            file.write(text.encode())
+        pictures, left_out, read_off = _draw(run, own_folder(run_dir / "figures"))
+        return _write(run, answer, paper, pictures, left_out, read_off, asked)
     except OSError as error:
         raise cannot_write(run_dir, error) from None
-    return target
 
 
 def _paper(run: Run) -> Sequence[Published]:
@@ -172,7 +167,7 @@ def _searched(run: Run) -> bool:
     return find.load_search(run) is not None
 
 
-def _render(
+def _write(
     run: Run,
     answer: Answer | None,
     paper: Sequence[Published],
@@ -180,14 +175,15 @@ def _render(
     left_out: Sequence[LeftOut],
     read_off: dict[str, Any],
     asked: Sequence[str],
-) -> str:
+) -> Path:
     searches = find.load_search(run)
     main = shown(point.kept for point in run.points)
     columns = asked_columns(asked, main) or main
     known, names = vocabulary(main), {column.metric for column in columns}
     results, classes = sections.headline(run, columns), sections.classes(run)
     constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
-    return render(
+    return write(
+        run.folder / "report.html",
         "pages/template.html.j2",
         title=run.experiment.title or run.experiment.name,
         answer=_sentence(answer, searches),

@@ -11,11 +11,11 @@ from harness.records.results import COLLECTION
 from reports.cards.group import load_group
 from reports.claims.claim import by_verdict
 from reports.pages.html import sentence
-from reports.pages.templates import render
+from reports.pages.templates import write
 from reports.runs.measured import Measured, load_run
 from reports.tables.labels import counted
 from reports.tables.table import run_settings
-from workloads.atomic_file import cannot_write, replacing
+from workloads.atomic_file import cannot_write
 from workloads.errors import UserError
 
 
@@ -37,15 +37,11 @@ def index_rows(folder: Path, runs: Sequence[Path]) -> list[Listed]:
 
 def write_index(folder: Path, rows: list[Listed]) -> Path:
     """Write index.html into a folder of results directories and return its path."""
-    target = folder / "index.html"
+    page, title = folder / "index.html", f"Runs in {folder.resolve().name}"
     try:
-        with replacing(target) as file:
-            file.write(
-                render("pages/index.html.j2", title=f"Runs in {folder.resolve().name}", rows=rows).encode()
-            )
+        return write(page, "pages/index.html.j2", title=title, rows=rows)
     except OSError as error:
-        raise cannot_write(target, error) from None
-    return target
+        raise cannot_write(page, error) from None
 
 
 def _listed(folder: Path, run: Path) -> Listed:

@@ -14,7 +14,7 @@ from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks
 from reports.figures.style import looks
 from reports.runs.answer import ALIKE, Answer
-from reports.runs.measured import Cell, Measured, Run, Variant, by_seed, events, over_seeds
+from reports.runs.measured import Measured, Run, Variant, by_seed, events, over_seeds
 from reports.tables.columns import (
     CLASSES,
     COMPLETED,
@@ -54,7 +54,7 @@ def _grouped(
             "rows": [
                 {"variant": index, **row}
                 for index, variant in enumerate(run.variants)
-                if (points := _in_cell(run, variant, cell))
+                if (points := run.at(variant, cell))
                 for row in rows(points)
             ],
         }
@@ -176,7 +176,7 @@ def comparison(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
     for index, variant in enumerate(run.variants[1:], start=1):
         rows = []
         for cell in run.cells:
-            before, after = _in_cell(run, baseline, cell), _in_cell(run, variant, cell)
+            before, after = run.at(baseline, cell), run.at(variant, cell)
             if before and after:
                 values = [_compared(column, before, after) for column in columns]
                 rows.append({"cell": [short(value) for _, value in cell], "values": values})
@@ -208,10 +208,6 @@ def published(
             }
         )
     return rows if answered else []
-
-
-def _in_cell(run: Run, variant: Variant, cell: Cell) -> list[Measured]:
-    return [point for point in run.at(variant) if point.cell == cell]
 
 
 def _compared(column: Column, before: Sequence[Measured], after: Sequence[Measured]) -> dict[str, str]:
@@ -268,12 +264,9 @@ def ours(
 
 
 def _median(entry: Published, run: Run, variant: Variant) -> float | None:
-    found: list[float] = []
-    for cell in run.cells:
-        points = [point for point in run.at(variant, **entry.setting) if point.cell == cell]
-        value = over_seeds(points, entry.quantity).median
-        if value is not None:
-            found.append(value)
+    cells = (run.at(variant, cell, **entry.setting) for cell in run.cells)
+    medians = [over_seeds(points, entry.quantity).median for points in cells]
+    found = [value for value in medians if value is not None]
     if not found:
         return None
     return max(found) if entry.largest else median(found)

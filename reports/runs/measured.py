@@ -241,12 +241,14 @@ class Run:
         """Return whether it is the first variant of its engine, which is compared with a paper."""
         return variant == next(other for other in self.variants if other.engine == variant.engine)
 
-    def at(self, variant: Variant, **params: Any) -> list[Measured]:
-        """The points of a variant with these values of parameters, over all seeds, failed ones too."""
+    def at(self, variant: Variant, cell: Cell | None = None, **params: Any) -> list[Measured]:
+        """The points of a variant, in a cell or in all, with these values of parameters; over all seeds, failed ones
+        too."""
         return [
             point
             for point in self.points
             if point.variant == variant
+            and cell in (None, point.cell)
             and all(point.params.get(name) == value for name, value in params.items())
         ]
 

@@ -7,7 +7,7 @@ from typing import Any
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.figures.svg import embedded
-from reports.pages.templates import render
+from reports.pages.templates import write
 from reports.traces import arrivals, lengths, sessions, waveform
 from reports.traces.numbers import tables
 from reports.traces.trace_figures import Shown, shown
@@ -49,7 +49,6 @@ def write_trace_page(
 
 def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **values: Any) -> Path:
     """Write the pictures and NAME.html, made from `NAME.html.j2`, into `folder`; the path of the page."""
-    target = folder / f"{name}.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pictures = [_saved(picture, folder) for picture in drawn if isinstance(picture, Picture)]
@@ -57,12 +56,10 @@ def write_page(folder: Path, name: str, drawn: Sequence[Picture | LeftOut], **va
         for picture in left_out:  # of an earlier page
             for suffix in ("svg", "pdf", "png"):
                 (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
-        page = render(f"traces/{name}.html.j2", **values, pictures=pictures, left_out=left_out)
-        with replacing(target) as file:
-            file.write(page.encode())
+        page = folder / f"{name}.html"
+        return write(page, f"traces/{name}.html.j2", **values, pictures=pictures, left_out=left_out)
     except OSError as error:
         raise cannot_write(folder, error) from None
-    return target
 
 
 def _saved(picture: Picture, folder: Path) -> dict[str, Any]:
