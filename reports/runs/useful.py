@@ -1,11 +1,10 @@
 """Useful RPS: the highest measured load at which listeners hear unbroken speech."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from reports.runs.measured import Measured, Run, over_seeds
+from reports.runs.measured import Measured, Run, by_seed, over_seeds
 from reports.tables.columns import MISSING
 from reports.tables.labels import short
 
@@ -15,33 +14,19 @@ MIN_SEEDS = 3
 """Seeds that a load needs before it can qualify."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPoint:
-    """One measured run of a sweep."""
-
-    offered_rps: float
-    seed: int
-    continuity: float | None
-    """Share of continuous replies; None when the run failed or had none to judge."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsefulRps:
+class UsefulRps(NamedTuple):
     """The highest useful load in 1/s, or None; `reason` explains it in a sentence."""
 
     value: float | None
     reason: str
 
 
-def useful_rps(points: Iterable[LoadPoint]) -> UsefulRps:
-    """Highest offered load whose median continuity over at least 3 seeds is at least 95 %.
+def useful_rps(loads: Mapping[float, Mapping[int, float | None]]) -> UsefulRps:
+    """Highest offered load, 1/s, whose median continuity over at least 3 seeds is at least 95 %.
 
-    A load with a seed of unknown continuity does not qualify: a crashed run must not raise the result. Of
-    points with the same load and seed the last one counts.
+    `loads`: load -> seed -> share of continuous replies; None when the run failed or had none to judge. A load with
+    such a seed does not qualify: a crashed run must not raise the result.
     """
-    loads: dict[float, dict[int, float | None]] = {}
-    for point in points:
-        loads.setdefault(point.offered_rps, {})[point.seed] = point.continuity
     if not loads:
         return UsefulRps(None, "no load was measured")
     failing = {load: why for load, seeds in sorted(loads.items()) if (why := _why_not(seeds))}
@@ -59,7 +44,7 @@ def useful_rps(points: Iterable[LoadPoint]) -> UsefulRps:
     return UsefulRps(useful, reason)
 
 
-def _why_not(seeds: dict[int, float | None]) -> str:
+def _why_not(seeds: Mapping[int, float | None]) -> str:
     """Return the reason why a load does not qualify; empty if it does."""
     known = [continuity for continuity in seeds.values() if continuity is not None]
     if len(known) < len(seeds):
@@ -71,7 +56,7 @@ def _why_not(seeds: dict[int, float | None]) -> str:
     return ""
 
 
-def _too_few(seeds: dict[int, float | None]) -> bool:
+def _too_few(seeds: Mapping[int, float | None]) -> bool:
     """Return whether a load is fully known but has too few seeds."""
     return len(seeds) < MIN_SEEDS and None not in seeds.values()
 
@@ -98,12 +83,11 @@ def useful_loads(run: Run) -> dict[str, Any] | None:
             points = run.at(variant, **dict(other))
             values = sorted({point.params[axis] for point in points})
             loads = {value: load for value in values if (load := _load(points, axis, value)) is not None}
-            result = useful_rps(
-                LoadPoint(load, point.seed, point.value("continuity"))
-                for value, load in loads.items()
-                for point in points
-                if point.params[axis] == value
-            )
+            judged: dict[float, dict[int, float | None]] = {}
+            for value, load in loads.items():
+                here = [point for point in points if point.params[axis] == value]
+                judged.setdefault(load, {}).update(by_seed(here, "continuity"))
+            result = useful_rps(judged)
             text = MISSING if result.value is None else f"{result.value:.3f}"
             if result.value is not None and axis != "rate":
                 text += (

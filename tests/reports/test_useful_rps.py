@@ -1,10 +1,10 @@
 """Which offered load is the useful one, and why."""
 
-from reports.runs.useful import LoadPoint, useful_rps
+from reports.runs.useful import useful_rps
 
 
-def points(loads: dict[float, list[float | None]]) -> list[LoadPoint]:
-    return [LoadPoint(load, seed, value) for load, seeds in loads.items() for seed, value in enumerate(seeds)]
+def points(loads: dict[float, list[float | None]]) -> dict[float, dict[int, float | None]]:
+    return {load: dict(enumerate(seeds)) for load, seeds in loads.items()}
 
 
 def test_the_highest_load_that_keeps_95_percent():
@@ -33,9 +33,5 @@ def test_a_lower_load_that_fails_is_named():
     assert result.value == 2.0 and "although lower loads do not qualify: 1 rps" in result.reason
 
 
-def test_a_repeated_seed_is_no_further_seed():
-    assert useful_rps([LoadPoint(1.0, 7, 1.0)] * 3).value is None
-
-
 def test_no_load():
-    assert useful_rps([]).reason == "no load was measured"
+    assert useful_rps({}).reason == "no load was measured"
