@@ -89,9 +89,9 @@ def list_(
             f"--set {sets[0]} is for one engine; write rehearse list engines NAME --set {sets[0]}."
         )
     if form == "json" and not sets:
-        emit(form, about.full(names if name is None else [name]))
+        emit(form, [row | about.details(row["name"]) for row in brief if name in (None, row["name"])])
     elif name is not None:
-        (one,) = about.full([name])
+        one = next(row for row in brief if row["name"] == name) | about.details(name)
         if sets:
             one = _components(one, sets)
         if form == "table":
@@ -106,12 +106,12 @@ def list_(
 
 
 class Kind(NamedTuple):
-    """One kind of names. `brief`: name and summary of each; `full`: all about the given names, which may have to be
+    """One kind of names. `brief`: name and summary of each; `details`: the rest about a name, which may have to be
     loaded; `order`: meaning of the order of `brief`."""
 
     summary: str
     brief: Callable[[], list[Row]]
-    full: Callable[[Sequence[str]], list[Row]]
+    details: Callable[[str], Row] = lambda name: {}
     takes_parameters: bool = False
     order: str = ""
 
@@ -185,27 +185,16 @@ def _brief_engines() -> list[Row]:
     return [*rows, {"name": ENDPOINT, "group": ENDPOINT, "summary": summary}]
 
 
-def _engines(names: Sequence[str]) -> list[Row]:
-    from engines.registry import ENDPOINT
+def _engine(name: str) -> Row:
+    from engines.registry import ENDPOINT, ENGINES
     from engines.server import ServerParams
     from harness.client.client_params import ClientParams
     from harness.endpoints.target import TargetParams
 
     client = _parameters("client", ClientParams.model_fields)
-    shared = [*_parameters("server", ServerParams.model_fields), *client]
-    brief = {row["name"]: row for row in _brief_engines()}
-    return [
-        {**brief[name], "parameters": [*_parameters("target", TargetParams.model_fields), *client]}
-        if name == ENDPOINT
-        else {**brief[name], **_engine(name, shared)}
-        for name in names
-    ]
-
-
-def _engine(name: str, shared: list[Row]) -> Row:
-    from engines.registry import ENGINES
-
-    engine = ENGINES[name]
+    if name == ENDPOINT:
+        return {"parameters": [*_parameters("target", TargetParams.model_fields), *client]}
+    shared, engine = [*_parameters("server", ServerParams.model_fields), *client], ENGINES[name]
     params = engine.read({})
     unused, choices = engine.unused(params), engine.choices(params)
     return {
@@ -226,20 +215,18 @@ def _brief_workloads() -> list[Row]:
     return [{"name": each.name, "summary": each.summary} for each in WORKLOADS.values()]
 
 
-def _workloads(names: Sequence[str]) -> list[Row]:
+def _workload(name: str) -> Row:
     from engines.server import ServerParams
     from harness.kinds import server_model
     from workloads.registry import WORKLOADS
 
-    found = []
-    for name in names:
-        known = WORKLOADS[name]
-        server = _parameters("server", server_model(known.serves).model_fields)
-        own = [parameter for parameter in server if parameter["name"] not in ServerParams.model_fields]
-        parameters = [*_parameters("workload", known.Params.model_fields), *own]
-        row = {"name": name, "summary": known.summary, "serves": known.serves, "parameters": parameters}
-        found.append(row)
-    return found
+    known = WORKLOADS[name]
+    server = _parameters("server", server_model(known.serves).model_fields)
+    own = [parameter for parameter in server if parameter["name"] not in ServerParams.model_fields]
+    return {
+        "serves": known.serves,
+        "parameters": [*_parameters("workload", known.Params.model_fields), *own],
+    }
 
 
 def _brief_devices() -> list[Row]:
@@ -289,38 +276,25 @@ def _brief_metrics() -> list[Row]:
     ]
 
 
-def _metrics(names: Sequence[str]) -> list[Row]:
+def _metric(name: str) -> Row:
     from harness.metrics.classes import CLASS_DEFINITIONS
     from harness.metrics.vocabulary import definition
 
-    rows = {row["name"]: row for row in _brief_metrics()}
-    meanings = {
-        name: CLASS_DEFINITIONS[name.partition(".")[2]] if "." in name else definition(name) for name in names
-    }
-    return [
-        {**rows[name], "summary": meaning.definition, "counted": meaning.origin, "better": meaning.better}
-        for name, meaning in meanings.items()
-    ]
+    meaning = CLASS_DEFINITIONS[name.partition(".")[2]] if "." in name else definition(name)
+    return {"summary": meaning.definition, "counted": meaning.origin, "better": meaning.better}
 
 
-def _cards(names: Sequence[str]) -> list[Row]:
+def _card(name: str) -> Row:
     from reports.cards.card import cards, figures
 
-    found = []
-    for name in names:
-        if name in cards():
-            card = cards()[name]
-            experiments = {"": card.experiment}
-            row = {"name": name, "group": "", "summary": card.experiment.title, "quick": card.quick}
-        else:
-            figure = figures()[name]
-            experiments = figure.experiments
-            needs = f" (needs {figure.needs})" if figure.needs else ""
-            row = {"name": name, "group": figure.group, "summary": figure.title + needs}
-            row |= {"needs": figure.needs, "quick": dict(figure.quick)}
-        dumped = {panel: experiment.model_dump(mode="json") for panel, experiment in experiments.items()}
-        found.append({**row, "experiments": dumped})
-    return found
+    if name in cards():
+        experiments, row = {"": cards()[name].experiment}, {"quick": cards()[name].quick}
+    else:
+        figure = figures()[name]
+        experiments, needs = figure.experiments, f" (needs {figure.needs})" if figure.needs else ""
+        row = {"summary": figure.title + needs, "needs": figure.needs, "quick": dict(figure.quick)}
+    dumped = {panel: experiment.model_dump(mode="json") for panel, experiment in experiments.items()}
+    return {**row, "experiments": dumped}
 
 
 def _parameters(group: str, fields: Mapping[str, FieldInfo]) -> list[Row]:
@@ -336,27 +310,18 @@ def _parameters(group: str, fields: Mapping[str, FieldInfo]) -> list[Row]:
     ]
 
 
-def _only(brief: Callable[[], list[Row]]) -> Callable[[Sequence[str]], list[Row]]:
-    """Return the lookup of a kind that has no more details than its brief rows."""
-    return lambda names: [row for row in brief() if row["name"] in names]
-
-
 KINDS = {
     "engines": Kind(
         "systems that serve, each with its parameters",
         _brief_engines,
-        _engines,
+        _engine,
         takes_parameters=True,
         order="Each system is followed by the baselines of its paper: first the systems for turns, then those for "
         "calls in frames.",
     ),
-    "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workloads, True),
-    "devices": Kind(
-        "devices that run steps: modelled, real, or behind sockets", _brief_devices, _only(_brief_devices)
-    ),
-    "deployments": Kind(
-        "which model on which GPUs (deployment=NAME)", _brief_deployments, _only(_brief_deployments)
-    ),
-    "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _cards),
-    "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metrics),
+    "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workload, True),
+    "devices": Kind("devices that run steps: modelled, real, or behind sockets", _brief_devices),
+    "deployments": Kind("which model on which GPUs (deployment=NAME)", _brief_deployments),
+    "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _card),
+    "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metric),
 }
