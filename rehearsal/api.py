@@ -145,7 +145,7 @@ def run(
     points = expand(experiment)
     folder = Path(out) if out is not None else default_out(source, experiment)
     place = Place(executor)
-    measured(experiment, points, folder, jobs, experiment.timeout_s, place=place)
+    measured(experiment, points, folder, jobs, place=place)
     return Results(load_run(folder, experiment))
 
 

@@ -52,6 +52,10 @@ class Collection(BaseModel):
     cards: dict[str, dict[str, Panel]]
 
     @property
+    def timeout_s(self) -> float:
+        return max(panel.experiment.timeout_s for panels in self.cards.values() for panel in panels.values())
+
+    @property
     def points(self) -> list[str]:
         """The ids of all points, each once, in the order of cards, panels and experiments."""
         return list(

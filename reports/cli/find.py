@@ -233,9 +233,7 @@ def _searched(
     while wanted := space.wanted(targets):
         owner = space.sweep({each.value for each in [*measured, *wanted]})
         points, before = [each.point for each in wanted], [each.point.id for each in measured]
-        failed |= measure_points(
-            owner, points, folder, jobs, owner.timeout_s, lambda rows: None, before=before, place=place
-        )
+        failed |= measure_points(owner, points, folder, jobs, before=before, place=place)
         measured += wanted
         for key, value, point in wanted:
             space.tried[key].append(Tried(value, point.seed, repeat(record_of(folder, point.id), targets)))

@@ -262,10 +262,10 @@ def _measured(
 
     found: list[Verdict | None] = []
 
-    def show(rows: list[dict[str, Any]]) -> None:
+    def show() -> None:
         found.append(present_live(experiment, folder, form, asked, metrics))
 
-    failed = measure_points(experiment, points, folder, 1, experiment.timeout_s, show)
+    failed = measure_points(experiment, points, folder, 1, show)
     return found[0] or (FAIL if failed else PASS)
 
 
@@ -322,8 +322,7 @@ def _searched(
         points = expand(at([n], times), plan.traces)
         before = [id for number, ids in tried.items() for id in ids if number != n]
         tried[n] = [point.id for point in points]
-        owner = at(sorted(tried), most)
-        measure_points(owner, points, folder, 1, owner.timeout_s, lambda rows: None, before=before)
+        measure_points(at(sorted(tried), most), points, folder, 1, before=before)
         records = [record_of(folder, id) for id in tried[n]]
         repeats = [repeat(record, targets) for record in records]
         finished = [each for each, record in zip(repeats, records, strict=True) if record.error is None]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HERE = Place()
 MOST_PER_CORE = 8
 """Points at a time for each core: each is a process that computes all the time. [chosen]"""
-Present = Callable[[list[dict[str, Any]]], None]
+Present = Callable[[], None]
 
 
 class Stopped(KeyboardInterrupt):
@@ -40,15 +40,14 @@ def measure_points(
     points: list[Point],
     out: Path,
     jobs: int | None,
-    timeout_s: float,
-    present: Present,
+    present: Present = lambda: None,
     order_seed: int | None = None,
     before: Sequence[str] = (),
     place: Place = HERE,
 ) -> bool:
     """Measures as `measured` does; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
     with _stoppable(_goes_on(points)):
-        rows = measured(owner, points, out, jobs, timeout_s, present, order_seed, before, place)
+        rows = measured(owner, points, out, jobs, present, order_seed, before, place)
     asked = {point.id for point in points}
     return any(row["status"] == "failed" for row in rows if row["point"] in asked)
 
@@ -58,13 +57,12 @@ def measured(
     points: list[Point],
     out: Path,
     jobs: int | None,
-    timeout_s: float,
     present: Present | None = None,
     order_seed: int | None = None,
     before: Sequence[str] = (),
     place: Place = HERE,
 ) -> list[dict[str, Any]]:
-    """Run the points that are not finished in `out`, then return the summary; `present` is given it first, while the
+    """Run the points that are not finished in `out`, then return the summary; `present` is called first, while the
     directory is still claimed.
 
     `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
@@ -87,7 +85,7 @@ def measured(
         todo = results.unfinished(points_dir, order.points)
         with (
             _kept(out, ids, points),
-            _executed(points_dir, points, todo, jobs, timeout_s, order, place) as (show, outcomes),
+            _executed(points_dir, points, todo, jobs, owner.timeout_s, order, place) as (show, outcomes),
         ):
             for outcome in outcomes:
                 loaded_s = loaded_s or time.monotonic() - outcome.wall_s
@@ -95,7 +93,7 @@ def measured(
         measured_s = time.monotonic()
         rows = results.write_summary(out, ids)
         if present is not None:
-            present(rows)
+            present()
             if loaded_s is not None and devices != {"live"}:
                 parts = (loaded_s - begun_s, measured_s - loaded_s, time.monotonic() - measured_s)
                 typer.echo(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -103,14 +103,13 @@ def run(
     if cards:
         experiments = card_points.asked(cards, read_settings(settings), seeds, device, quick)
         owner, points = card_points.expanded(cards[0].group, experiments)
-        timeout_s = max(each.timeout_s for panels in experiments.values() for each in panels.values())
         target = out or card_points.default_out(owner.name, quick)
     else:
         owner, traces = resolve(source, settings, seeds, device, quick, profile), Traces()
         target = out or default_out(source, owner)
         if begins(target) and owner.device == "virtual":
             fork_server.start()
-        points, timeout_s = expand(owner, traces), owner.timeout_s
+        points = expand(owner, traces)
         if (short := _never_on_line(points, traces)) is not None:
             typer.echo(short, err=True)
         if owner.device == "live" and not dry_run:
@@ -122,7 +121,7 @@ def run(
         show_points(shuffled(points, seed).points, form)
         return
 
-    def show(rows: list[dict[str, Any]]) -> None:
+    def show() -> None:
         from reports.runs.measured import load_run
 
         if isinstance(owner, Experiment):
@@ -133,7 +132,7 @@ def run(
     if begins(target):  # while the workers' server imports vLLM on another core
         import matplotlib.pyplot  # noqa: F401, I001
         import reports.pages.html  # noqa: F401
-    failed = measure_points(owner, points, target, jobs, timeout_s, show, seed, place=place)
+    failed = measure_points(owner, points, target, jobs, show, seed, place=place)
     raise typer.Exit(1 if failed else 0)
 
 

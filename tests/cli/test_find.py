@@ -39,7 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[Point]]]:
     def fake(fails: Callable[[Point], bool] = lambda point: False) -> list[list[Point]]:
         rounds: list[list[Point]] = []
 
-        def measure_points(owner, points, out, jobs, timeout_s, present, before, place) -> bool:
+        def measure_points(owner, points, out, jobs, before, place) -> bool:
             assert place.local
             rounds.append(points)
             with claim(out, owner) as points_dir:
