@@ -129,11 +129,12 @@ def _paper(run: Run) -> Sequence[Published]:
 
 def drawn(run: Run) -> Iterator[Picture | LeftOut]:
     """Draw the pictures of a run one by one, the one that shows the answer first."""
-    answer, paper = _answer(run), _paper(run)
-    first = None if answer is None or _searched(run) else headline.draw(run, answer)
+    searched, paper = find.load_search(run) is not None, _paper(run)
+    answer = None if searched else _answer(run)  # a search has its own sentence and picture
+    first = None if answer is None else headline.draw(run, answer)
     yield first or LeftOut(headline.NAME, "", "these results have no single answer")
     kinds = [
-        (search.draw,) if _searched(run) and not run.live else (),
+        (search.draw,) if searched and not run.live else (),
         (live_batch.draw,) if any(run.values(BATCH)) else (),
         LIVE_PICTURES if run.live else (),
         FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
@@ -160,11 +161,6 @@ def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], 
             if picture.name != headline.NAME:  # the page says itself that there is no answer
                 left_out.append(picture)
     return pictures, left_out, read_off
-
-
-def _searched(run: Run) -> bool:
-    """Return whether the run is a search, so that the search's own sentence and picture are the answer."""
-    return find.load_search(run) is not None
 
 
 def _write(
@@ -201,7 +197,7 @@ def _write(
         columns=columns,
         few={"columns": legend(columns), "classes": legend(CLASSES)},
         marked={"results": _marked(results), "classes": _marked(classes)},
-        first=sections.tiles(run, answer, main) if answer is not None and not _searched(run) else None,
+        first=sections.tiles(run, answer, main) if answer is not None and searches is None else None,
         provenance=provenance(run),
         headline=results,
         classes=classes,
