@@ -32,7 +32,7 @@ from harness.records.results import read_results
 from reports.cards.source import Source, default_out, resolve
 from reports.runs.answer import answer
 from reports.runs.measured import Measured, Run, load_run
-from reports.tables.table import flat, results_data
+from reports.runs.table import flat, results_data
 from workloads.errors import UserError, nearest
 
 __all__ = ["Results", "UserError", "load", "run", "trace"]

@@ -109,7 +109,7 @@ def report(
     run = load_run(folder)
     if latex:
         from reports.pages.latex import latex_of
-        from reports.tables.table import main_table
+        from reports.runs.table import main_table
 
         typer.echo(latex_of(main_table(run, asked=asked), renamed), nl=False)
         return
@@ -172,7 +172,7 @@ def present(
     from reports.pages.html import write_report
     from reports.runs.answer import answer
     from reports.runs.policies import identical_sentences, order_sentences
-    from reports.tables.table import flat, results_data, results_table
+    from reports.runs.table import flat, results_data, results_table
 
     console = wide(_WIDE, stderr=form != "table")
     live, counted, axes = run.experiment.device == "live", run.finished, [*run.experiment.grid]

@@ -13,8 +13,8 @@ from reports.claims.claim import by_verdict
 from reports.pages.html import sentence
 from reports.pages.templates import write
 from reports.runs.measured import Measured, load_run
+from reports.runs.table import run_settings
 from reports.tables.labels import counted
-from reports.tables.table import run_settings
 from workloads.atomic_file import cannot_write
 from workloads.errors import UserError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from reports.runs.measured import load_run
-from reports.tables.table import results_table
+from reports.runs.table import results_table
 
 
 def terminal(folder: Path, width: int = 150, asked: tuple[str, ...] = ()) -> list[str]:

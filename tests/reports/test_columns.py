@@ -8,8 +8,8 @@ import pytest
 
 from reports.pages.html import write_report
 from reports.runs.measured import load_run
+from reports.runs.table import flat, results_data
 from reports.tables.columns import asked_columns, columns, legend, live_notes, parse_columns, shown
-from reports.tables.table import flat, results_data
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 from workloads.errors import UserError
