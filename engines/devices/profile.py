@@ -30,7 +30,7 @@ HEADER = """\
 
 
 class FilePart(BaseModel):
-    """A part of a file of step times."""
+    """A part of a file of step times, or of a report that compares them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

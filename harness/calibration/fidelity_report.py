@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from engines.devices.profile import FilePart
 from workloads.errors import UserError, validate
 
 LATENCIES = {"tpot": "tbt_mean_s", "e2e": "e2e_s", "ttft": "ttft_s"}
@@ -36,11 +37,7 @@ STRETCHES = 10
 """Successive stretches of a run whose medians show how its canary moved."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Errors(_Part):
+class Errors(FilePart):
     """The errors of one latency: quantiles over the requests, and how the aggregates differ."""
 
     median: float = Field(ge=0)
@@ -50,7 +47,7 @@ class Errors(_Part):
     aggregate_p90: float
 
 
-class Agreement(_Part):
+class Agreement(FilePart):
     """The agreement of a run with a reference: `requests` completed in both, `unpaired` in only one of them."""
 
     requests: int
@@ -69,12 +66,12 @@ class Agreement(_Part):
         return getattr(self, latency)
 
 
-class Verdict(_Part):
+class Verdict(FilePart):
     result: Literal["pass", "fail", "miss", "void"]
     why: str
 
 
-class Canary(_Part):
+class Canary(FilePart):
     """The canary kernel during one run. `spread`: P90 over P10 of the medians of ten stretches, less one."""
 
     median_s: float = Field(gt=0)
@@ -217,7 +214,7 @@ MEASURED, MECHANICS, OTHER_RUN, PROFILE = "measured", "mechanics", "other run", 
 REPORT, REQUESTS, DRIFT, LOG = "fidelity.json", "requests.parquet", "drift.parquet", "log.txt"
 
 
-class RunFacts(_Part):
+class RunFacts(FilePart):
     """One real run. `host_share`: share of its step costs outside the device. `late_*`: delay of its requests, from
     when they were due in the queue to their arrival."""
 
@@ -233,7 +230,7 @@ class RunFacts(_Part):
     canary: Canary
 
 
-class Mechanics(_Part):
+class Mechanics(FilePart):
     """Agreement with the run's own step costs. `matched`: share of virtual steps that were charged a logged step of the
     same counts. `scheduled`: with the scheduled arrivals; shown, not judged."""
 
@@ -242,7 +239,7 @@ class Mechanics(_Part):
     scheduled: Agreement
 
 
-class Prediction(_Part):
+class Prediction(FilePart):
     """The prediction of one real run by `source`: "other run" or "profile". `scaled`: times the canary's
     `canary_ratio`.
     """
@@ -253,7 +250,7 @@ class Prediction(_Part):
     scaled: Agreement
 
 
-class Load(_Part):
+class Load(FilePart):
     """One load; lists are by real run. `canary_moved`: median of the second run over that of the first."""
 
     share: float
@@ -268,7 +265,7 @@ class Load(_Part):
     verdicts: dict[str, Verdict]
 
 
-class Report(_Part):
+class Report(FilePart):
     """The content of `fidelity.json`."""
 
     schema_version: int = SCHEMA_VERSION

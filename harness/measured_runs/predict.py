@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from engines.devices.hardware import gpu_called, load_gpu
+from engines.devices.profile import FilePart
 from engines.devices.step_file import as_step_file
 from engines.models import Model, load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
@@ -60,10 +60,8 @@ class Prediction:
     assumed: tuple[str, ...]
 
 
-class Failed(BaseModel):
+class Failed(FilePart):
     """A run that was not predicted. `reason`: a sentence. `log`: output of its replay; None: it was never begun."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run: str
     reason: str

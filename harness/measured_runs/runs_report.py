@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from engines.devices.profile import FilePart
 from harness.experiments.provenance import environment
 from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate, rate_of
 from harness.measured_runs.predict import Failed, Prediction
@@ -21,11 +22,7 @@ Kind = Literal["below saturation", "saturated", "in sum"]
 STATISTICS = ("mean", "p50", "p90", "p99")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Error(_Part):
+class Error(FilePart):
     """The error of one latency, in s.
 
     `measured`, `predicted`: by the names of `STATISTICS`, None where the run does not state it. `absolute`: mean of
@@ -39,7 +36,7 @@ class Error(_Part):
     signed: float | None
 
 
-class Row(_Part):
+class Row(FilePart):
     """One load of a run.
 
     `intended`: requests a second that the client was set to send, one after the other of several rates, none where it
@@ -54,7 +51,7 @@ class Row(_Part):
     model: str
     vllm: str
     server: str
-    intended: list[float] = []
+    intended: list[float] = Field(default=[])
     achieved: float | None = None
     requests: int
     latencies: dict[str, Error]
@@ -63,7 +60,7 @@ class Row(_Part):
     assumed: list[str]
 
 
-class Total(_Part):
+class Total(FilePart):
     """Mean absolute error of each latency over all requests, or of the means of all experiments, of a kind.
 
     `of`: a run whose requests are known, or the model and version of vLLM of experiments in sum; None: of all.
@@ -78,7 +75,7 @@ class Total(_Part):
     absolute: dict[str, float | None]
 
 
-class Report(_Part):
+class Report(FilePart):
     """The report of predictions. `totals`: of loads that nothing was calibrated on, by run and over all; then of the
     others."""
 
@@ -87,7 +84,7 @@ class Report(_Part):
     revision: dict[str, Any] | None
     rows: list[Row] = Field(min_length=1)
     totals: list[Total]
-    failed: list[Failed] = []
+    failed: list[Failed] = Field(default=[])
 
 
 def report_of(

@@ -116,7 +116,7 @@ def _from_runs(
         raise typer.Exit(130) from None
     made = found.profile
     path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
-    save_calibrated(made, check_output(path, YAML_ENDINGS))
+    save_calibrated(made, path)
     console = wide(150)
     print_tables(tables(found), console)
     tell(console, sentences(found))
