@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="BaseModel")
 
-_SAID = {
+_MESSAGES = {
     "too_short": "needs {min_length} or more",
     "string_pattern_mismatch": "should match {pattern}",
 }
@@ -74,14 +74,14 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> UserError:
     """Return the error about an unknown name: its replacement if it is in `REMOVED`, else the nearest choice. `where`
     follows the name."""
-    said = REMOVED.get(f"{what} {name}")
-    return UserError(said or f"unknown {what} {name!r}{where}.{nearest(name, choices)}")
+    message = REMOVED.get(f"{what} {name}")
+    return UserError(message or f"unknown {what} {name!r}{where}.{nearest(name, choices)}")
 
 
 def unknown_parameter(where: str, name: str, choices: Iterable[str], hint: str = "") -> UserError:
     """The error about a parameter that nothing has. `where` opens the sentence, `hint` closes it."""
-    said = REMOVED.get(f"parameter {name}") or f"unknown parameter {name!r}.{nearest(name, choices)}{hint}"
-    return UserError(f"{where}: {said}")
+    message = REMOVED.get(f"parameter {name}") or f"unknown parameter {name!r}.{nearest(name, choices)}{hint}"
+    return UserError(f"{where}: {message}")
 
 
 def validate(model: type[Model], values: Mapping[str, object], where: str) -> Model:
@@ -104,16 +104,16 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
     if isinstance(said_already, UserError):
         raise said_already
     field = ".".join(str(part) for part in first["loc"])
-    said = re.sub("^(Value error, |Input |String )", "", first["msg"]).split(" for <class")[0]
+    message = re.sub("^(Value error, |Input |String )", "", first["msg"]).split(" for <class")[0]
     if first["type"] == "missing":
         declared = model.model_fields.get(field)
         meaning = f" ({declared.description})" if declared and declared.description else ""
         raise UserError(f"{where}: parameter {field!r} is required{meaning}; give it a value.")
     if not field:
-        raise UserError(f"{where}: {said}.")
-    if first["type"] in _SAID:
-        said = _SAID[first["type"]].format(**first.get("ctx", {}))
-    raise UserError(f"{where}: parameter {field!r} {said}, got {printable(repr(first['input']), 160)}.")
+        raise UserError(f"{where}: {message}.")
+    if first["type"] in _MESSAGES:
+        message = _MESSAGES[first["type"]].format(**first.get("ctx", {}))
+    raise UserError(f"{where}: parameter {field!r} {message}, got {printable(repr(first['input']), 160)}.")
 
 
 def _is_number(model: type[BaseModel], name: str) -> bool:

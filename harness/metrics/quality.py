@@ -17,11 +17,11 @@ from harness.metrics.definitions import Definition
 from harness.metrics.metric import Measured, Metric, metrics_of
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
-from workloads.generators.questions import QuestionParams, asked, params_of, segment_of
+from workloads.generators.questions import QuestionParams, assigned_questions, params_of, segment_of
 from workloads.trace import Trace
 
 Decode = Callable[[Sequence[int]], str]
-Said = Iterable[tuple[int, int, Sequence[int]]]
+Answers = Iterable[tuple[int, int, Sequence[int]]]
 """(session, frame that it answers, token ids), in the order in which it was said."""
 
 OUTPUTS = pa.schema(
@@ -101,13 +101,13 @@ def states(text: str, keywords: Iterable[str]) -> bool:
     return any(f" {_plain(word)} " in within for word in keywords)
 
 
-def judge(trace: Trace, said: Said, decode: Decode) -> Quality:
+def judge(trace: Trace, frame_answers: Answers, decode: Decode) -> Quality:
     """Score the answers in a run of workload `questions`, whose folder must be as it was."""
     params = params_of(trace)
     assert params is not None, "only workload questions says what is right"
-    expected = asked(params, trace.header.seed, read_questions(params.questions))
+    expected = assigned_questions(params, trace.header.seed, read_questions(params.questions))
     frames: dict[tuple[int, int], list[int]] = {}
-    for session, frame, ids in said:
+    for session, frame, ids in frame_answers:
         frames.setdefault((session, frame), []).extend(ids)
     outputs, spoken = [], dict[tuple[int, int], list[int]]()
     for (session, frame), ids in sorted(frames.items()):

@@ -14,7 +14,7 @@ from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
-from workloads.generators.questions import QuestionParams, asked
+from workloads.generators.questions import QuestionParams, assigned_questions
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -41,7 +41,7 @@ def trace(folder: Path, **changes) -> Trace:
 
 def expected(trace: Trace):
     params = QuestionParams.model_validate(trace.header.params)
-    return asked(params, trace.header.seed, read_questions(params.questions))
+    return assigned_questions(params, trace.header.seed, read_questions(params.questions))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ pytest.importorskip("soundfile", reason="needs the extra audio")
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
 from workloads.generators.content import pcm_for, tells_what_is_said
-from workloads.generators.questions import END, QuestionParams, asked, segment_of, streams, words
+from workloads.generators.questions import END, QuestionParams, assigned_questions, segment_of, streams, words
 from workloads.registry import make_trace, serves
 
 RATE = 16_000
@@ -59,7 +59,9 @@ def params(folder: Path, **changes) -> QuestionParams:
 def test_questions_rotate_and_the_call_ends_with_a_fresh_one_and_the_recall(
     folder: Path, sessions: int, segments: int, seed: int
 ):
-    heard = asked(params(folder, sessions=sessions, segments=segments), seed, read_questions(folder))
+    heard = assigned_questions(
+        params(folder, sessions=sessions, segments=segments), seed, read_questions(folder)
+    )
     assert [len(questions) for questions in heard] == [segments] * sessions
     for questions in heard:
         *rotating, fresh, recall = questions
@@ -77,7 +79,7 @@ def test_a_segment_repeats_its_recording_and_no_two_sessions_sound_alike(
     folder: Path, sessions: int, frame_s: float
 ):
     chosen = params(folder, sessions=sessions, frame_s=frame_s)
-    sounds, heard = streams(chosen, 0), asked(chosen, 0, read_questions(folder))
+    sounds, heard = streams(chosen, 0), assigned_questions(chosen, 0, read_questions(folder))
     size = round(chosen.segment_s * RATE)
     for sound, questions in zip(sounds, heard, strict=True):
         for segment, question in enumerate(questions):
@@ -111,7 +113,7 @@ def test_frames_of_call_workloads_are_heard_as_their_streams_say():
 
 def test_turns_ask_one_question_and_segments_hold_the_frames_that_begin_in_them(folder: Path):
     chosen = params(folder, mode="turns", segments=1, segment_s=75.0)
-    assert {len(questions) for questions in asked(chosen, 0, read_questions(folder))} == {1}
+    assert {len(questions) for questions in assigned_questions(chosen, 0, read_questions(folder))} == {1}
     assert len(make_trace("questions", chosen.model_dump(), 0).sessions[0].turns) == 37
     assert segment_of(params(folder, segment_s=3.0), np.arange(6)).tolist() == [0, 0, 1, 2, 2, 3]
 

@@ -63,8 +63,10 @@ def annotated_trace(
     """One session for each call, or as many as are asked for; replies that were not recorded as in workload voice."""
     streams = Streams(seed)
     count = params.sessions or len(calls)
-    heard = [(session, calls[session % len(calls)]) for session in range(count)]
-    rows = [(session, at, call, turn) for session, call in heard for at, turn in enumerate(call.turns)]
+    session_calls = [(session, calls[session % len(calls)]) for session in range(count)]
+    rows = [
+        (session, at, call, turn) for session, call in session_calls for at, turn in enumerate(call.turns)
+    ]
     model = lengths.SPOKEN_REPLY
     tokens = model.sample(streams("replies"), len(rows))
     drawn_s = (
@@ -73,19 +75,19 @@ def annotated_trace(
     starts = arrivals.poisson(streams("arrivals"), params.rate, count)
     delays = speech.network_delays(streams("jitter"), params.network_ms, count)
     columns: dict[str, list[Any]] = {}
-    said: list[str] = []
+    excerpt_notes: list[str] = []
     for (session, at, call, turn), reply_tokens, reply_s in zip(
         rows, tokens.tolist(), drawn_s.tolist(), strict=True
     ):
         own = Excerpt(call.recording, *map(_ms, turn.span))
-        said.append(own.note("turn", session, at))
+        excerpt_notes.append(own.note("turn", session, at))
         event_s = np.nan
         if turn.event is not None:
             span = turn.event_span or call.turns[at + 1].span
             sound = Excerpt(call.recording, *map(_ms, span))
             event_s = sound.seconds
             if turn.event_span:
-                said.append(sound.note("event", session, at))
+                excerpt_notes.append(sound.note("event", session, at))
         if turn.reply_s is not None:
             reply_s, reply_tokens = turn.reply_s, max(1, round(turn.reply_s / speech.SPEECH_S_PER_TOKEN))
         pause_begin_s, pause_end_s = turn.pause or (np.nan, np.nan)
@@ -110,7 +112,7 @@ def annotated_trace(
             columns.setdefault(name, []).append(value)
     if any(turn.reply_s is None for call in calls for turn in call.turns):
         notes = [*notes, f"replies that are not recorded: {model}"]
-    return Trace.made(generator, params, streams, columns, [*notes, *said])
+    return Trace.made(generator, params, streams, columns, [*notes, *excerpt_notes])
 
 
 def _ms(t: float) -> float:

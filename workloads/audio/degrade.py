@@ -44,12 +44,12 @@ class Degradation:
         return cls(params.get("snr_db"), params.get("reverb_s"), params.get("codec"))
 
     def __str__(self) -> str:
-        told = [
+        parts = [
             f"in a room of {self.reverb_s:g} s" if self.reverb_s is not None else "",
             f"over noise at {self.snr_db:g} dB" if self.snr_db is not None else "",
             f"through {self.codec}" if self.codec is not None else "",
         ]
-        return ", ".join(filter(None, told))
+        return ", ".join(filter(None, parts))
 
     def __bool__(self) -> bool:
         return self != Degradation()
@@ -88,8 +88,8 @@ def _in_room(sound: np.ndarray, response: np.ndarray) -> np.ndarray:
     """`sound` in that room at the level that it had, as a microphone's gain control has it."""
     from scipy.signal import fftconvolve
 
-    heard = fftconvolve(sound, response)[: len(sound)]
-    return heard * (speech_level(sound) / max(speech_level(heard), 1e-9))
+    reverberant = fftconvolve(sound, response)[: len(sound)]
+    return reverberant * (speech_level(sound) / max(speech_level(reverberant), 1e-9))
 
 
 def _noise(sound: np.ndarray, snr_db: float, rng: np.random.Generator) -> np.ndarray:
@@ -114,5 +114,5 @@ def _through_telephone(sound: np.ndarray, rate: int) -> np.ndarray:
     band = butter(4, LINE_BAND_HZ, "bandpass", fs=LINE_RATE, output="sos")
     line = np.clip(sosfilt(band, soxr.resample(sound, rate, LINE_RATE)), -1, 1)
     line = librosa.mu_expand(librosa.mu_compress(line, mu=255), mu=255)
-    heard = soxr.resample(line, LINE_RATE, rate)[: len(sound)]
-    return np.pad(heard, (0, len(sound) - len(heard)))
+    decoded = soxr.resample(line, LINE_RATE, rate)[: len(sound)]
+    return np.pad(decoded, (0, len(sound) - len(decoded)))

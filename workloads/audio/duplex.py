@@ -74,11 +74,11 @@ class Stream:
         return self._key(frame * samples, samples)
 
     def _key(self, begin: int, length: int) -> int:
-        said = "".join(
+        text = "".join(
             f"{part.clip.sha256 if part.clip else 'silence'} {part.begin} {part.length} {self.rate}\n"
             for part in self.parts_of(begin, length)
         )
-        return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "big") >> 11
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 11
 
 
 def continuous(

@@ -129,8 +129,8 @@ def _call(command: list[str], folder: Path) -> None:
             f"{command[0]} is not on this machine; take --from librispeech, or a folder of recordings."
         ) from None
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout).strip().splitlines() or ["it says nothing"]
-        raise UserError(f"{' '.join(command)} failed: {said[-1]}; perhaps apt-get update helps.") from None
+        output = (error.stderr or error.stdout).strip().splitlines() or ["it says nothing"]
+        raise UserError(f"{' '.join(command)} failed: {output[-1]}; perhaps apt-get update helps.") from None
 
 
 def _copy(source: Path, out: Path, skip_bad: bool, progress: Progress) -> Counter[str]:

@@ -66,11 +66,11 @@ def spoken_phrases(recording: Recording) -> list[Phrases]:
     detector is 80 ms late at ends: an end of speech is known to 10 ms.
     """
     speech = speech_of(recording)
-    said: list[Phrases] = []
+    turns: list[Phrases] = []
     for turn in utterances(recording):
         spans = tuple(span for span in speech if turn.begin_s <= span[0] and span[1] <= turn.end_s)
-        said.append(Phrases(recording, spans or ((turn.begin_s, turn.end_s),)))
-    return said
+        turns.append(Phrases(recording, spans or ((turn.begin_s, turn.end_s),)))
+    return turns
 
 
 def synthetic_phrases(clip: SyntheticClip) -> list[Phrases]:

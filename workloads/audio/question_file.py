@@ -66,8 +66,8 @@ def read_questions(folder: str | Path) -> Questions:
     of_kind = {kind: tuple(question for question in found if question.kind == kind) for kind in KINDS}
     if not of_kind["question"]:
         raise UserError(f"{folder / NAME} has no question of kind 'question'; add one.")
-    said = json.dumps([[question.clip.sha256, question.kind, *question.keywords] for question in found])
-    digest = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "big") >> 11
+    content = json.dumps([[question.clip.sha256, question.kind, *question.keywords] for question in found])
+    digest = int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big") >> 11
     return Questions(of_kind["question"], of_kind["fresh"], of_kind["recall"], digest)
 
 

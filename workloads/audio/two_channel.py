@@ -59,7 +59,7 @@ def read_rttm(path: Path) -> dict[str, list[Speaker]]:
             ) from None
         speaker = found.setdefault(fields[1], {}).setdefault(name, Speaker(name, channel - 1, []))
         speaker.spans.append((begin_s, begin_s + length_s))
-    return {file: _told_apart(speakers.values()) for file, speakers in found.items()}
+    return {file: _with_own_channels(speakers.values()) for file, speakers in found.items()}
 
 
 def read_textgrid(path: Path) -> list[Speaker]:
@@ -81,8 +81,8 @@ def read_textgrid(path: Path) -> list[Speaker]:
             if width == 3:
                 spans = [
                     (float(b), float(e))
-                    for b, e, said in rows
-                    if str(said).strip().lower() not in SILENT_LABELS
+                    for b, e, label in rows
+                    if str(label).strip().lower() not in SILENT_LABELS
                 ]
                 speakers.append(Speaker(str(name), len(speakers), spans))
     except (IndexError, ValueError, TypeError):
@@ -92,7 +92,7 @@ def read_textgrid(path: Path) -> list[Speaker]:
     return speakers
 
 
-def _told_apart(speakers: Iterable[Speaker]) -> list[Speaker]:
+def _with_own_channels(speakers: Iterable[Speaker]) -> list[Speaker]:
     ordered = sorted(speakers, key=lambda one: (one.channel, one.name))
     if len({one.channel for one in ordered}) < len(ordered):
         for place, one in enumerate(ordered):

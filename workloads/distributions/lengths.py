@@ -68,8 +68,8 @@ class LengthModel:
         if square < 0:
             raise ValueError(f"no lognormal has mean {mean} and P99 {p99}")
         sigma = z - float(np.sqrt(square))
-        told = f"{source}: mean {mean:g}, P99 {p99:g}"
-        return cls(round(mean * float(np.exp(-(sigma**2) / 2)), 1), round(sigma, 3), 1, high, told)
+        note = f"{source}: mean {mean:g}, P99 {p99:g}"
+        return cls(round(mean * float(np.exp(-(sigma**2) / 2)), 1), round(sigma, 3), 1, high, note)
 
     def adjusted(self, median: float | None, sigma: float | None, high: int | None) -> LengthModel:
         """Return this model with the given values replaced; the lower clip gives way to a smaller upper one."""

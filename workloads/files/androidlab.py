@@ -85,8 +85,8 @@ def _tasks(path: Path) -> list[Any]:
     try:
         document = yaml.safe_load(read_text(path))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        said = " ".join(str(error).split())
-        raise UserError(f"{path} is not a readable YAML file ({said}); correct it.") from None
+        message = " ".join(str(error).split())
+        raise UserError(f"{path} is not a readable YAML file ({message}); correct it.") from None
     tasks = document.get("tasks") if isinstance(document, dict) else None
     if not isinstance(tasks, list):
         raise UserError(f"{path} has no list 'tasks'; give a file of AndroidLab's tasks.")

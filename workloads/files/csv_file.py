@@ -80,7 +80,7 @@ class CsvFile(RowFile):
                 names = list(pd.read_csv(io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False))
                 self._refuse_doubled(data[:header])
             data = data[:header] + b"," * (len(names) - 1) + b"\n" + data[header:]
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", pd.errors.ParserWarning)
                 frame = pd.read_csv(
                     io.BytesIO(data),
@@ -100,7 +100,7 @@ class CsvFile(RowFile):
             raise UserError(self._explained(error)) from None
         except UnicodeDecodeError:
             raise UserError(f"{self.path} is not a text file in UTF-8; give a CSV file.") from None
-        skipped = [int(n) - 1 for warning in told for n in re.findall(r"Skipping line (\d+)", str(warning))]
+        skipped = [int(n) - 1 for warning in caught for n in re.findall(r"Skipping line (\d+)", str(warning))]
         return frame.iloc[1:], skipped
 
     def _refuse_doubled(self, header: bytes) -> None:
@@ -113,11 +113,11 @@ class CsvFile(RowFile):
             )
 
     def _explained(self, error: pd.errors.ParserError) -> str:
-        told = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-        if told is None:
-            said = re.sub(r"\s+", " ", str(error)).strip()
-            return f"{self.path} is not a readable CSV file ({said}); correct it."
-        want, row, got = (int(number) for number in told.groups())
+        match = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if match is None:
+            message = re.sub(r"\s+", " ", str(error)).strip()
+            return f"{self.path} is not a readable CSV file ({message}); correct it."
+        want, row, got = (int(number) for number in match.groups())
         return f"{self.path}, row {row - 1}: {got} fields where {want} belong; correct this row."
 
     @property

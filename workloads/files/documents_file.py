@@ -22,7 +22,7 @@ def read_vcsum(path: Path, notes: list[str], skip_bad: bool = False) -> tuple[np
     parts together. UserError names file, line and field of bad input.
     """
     file = JsonFile(path, None, skip_bad)
-    meeting = file.whole(file.require(["av_num"]))
+    meeting = file.integers(file.require(["av_num"]))
     column = file.require(["context"])
     parts = file.values(column, list, "a list of paragraphs")
     file.refuse(np.array([not _is_transcript(part) for part in parts]), column, "is not a list of sentences")
@@ -68,9 +68,9 @@ def read_longbench(path: Path, notes: list[str], skip_bad: bool = False) -> tupl
         raise file.nothing_left()
     rows = np.flatnonzero(file.good).tolist()
     notes.append(f"{len(rows)} documents")
-    asked = [tokens_of(contexts[row] or "") + tokens_of(questions[row] or "") for row in rows]
-    answered = [tokens_of(answers[row] or "") for row in rows]
-    return np.array(asked) * CJK_PER_TOKEN, np.array(answered) * CJK_PER_TOKEN
+    input_tokens = [tokens_of(contexts[row] or "") + tokens_of(questions[row] or "") for row in rows]
+    output_tokens = [tokens_of(answers[row] or "") for row in rows]
+    return np.array(input_tokens) * CJK_PER_TOKEN, np.array(output_tokens) * CJK_PER_TOKEN
 
 
 def _first(answers: Any) -> str | None:

@@ -54,11 +54,11 @@ def fetch(repository: str, revision: str, rows: Rows, folder: Path) -> Path:
     """Return these rows as a JSON-lines file in `folder`; UserError if they cannot be fetched."""
     path = folder / rows.name
     label = path.with_suffix(".source.json")
-    told = {"repository": repository, "revision": revision, **rows.model_dump(mode="json")}
-    if path.exists() and _labelled(label) == {**told, "sha256": sha256(path)}:
+    source = {"repository": repository, "revision": revision, **rows.model_dump(mode="json")}
+    if path.exists() and _labelled(label) == {**source, "sha256": sha256(path)}:
         return path
     write_lines(path, list(_lines(rows, rows.address(repository, revision), folder)))  # all or none
-    write_lines(label, [json.dumps({**told, "sha256": sha256(path)}, indent=1)])
+    write_lines(label, [json.dumps({**source, "sha256": sha256(path)}, indent=1)])
     return path
 
 

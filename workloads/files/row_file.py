@@ -102,7 +102,7 @@ class RowFile(ABC):
         self.refuse(values > MAX_S, column, "is too large for a time in s")
         return np.minimum(values, MAX_S)
 
-    def whole(self, column: str) -> np.ndarray:
+    def integers(self, column: str) -> np.ndarray:
         """A column of whole numbers >= 0 as int64, such as ids; "12.0" is whole."""
         values = self.numbers(column)
         self.refuse(values != np.floor(values), column, "is not a whole number")
@@ -111,7 +111,7 @@ class RowFile(ABC):
 
     def counts(self, column: str) -> np.ndarray:
         """A column of numbers of tokens, int64."""
-        values = self.whole(column)
+        values = self.integers(column)
         self.refuse(values > MAX_TOKENS, column, "is too large for a number of tokens")
         return np.minimum(values, MAX_TOKENS)
 

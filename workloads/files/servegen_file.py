@@ -71,7 +71,7 @@ class Laws:
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Return tokens of input, output and visual input, int64, shape (3, n)."""
         text, output = self.text.sample(rng, n), self.output.sample(rng, n)
-        attached = {medium: of.sample(rng, n) for medium, of in self.attached.items()}
+        attached = {medium: lengths.sample(rng, n) for medium, lengths in self.attached.items()}
         none = np.zeros(n, np.int64)
         visual = sum((attached.get(medium, none) for medium in VISUAL), none)
         return np.stack([np.maximum(sum(attached.values(), text), 1), np.maximum(output, 1), visual])

@@ -81,15 +81,15 @@ def _talk(messages: list[Any] | None) -> list[Message] | None:
     """The messages of a conversation, or None when one of them has no speaker or no text."""
     if messages is None or not all(isinstance(message, dict) for message in messages):
         return None
-    said: list[tuple[Any, Any]] = []
+    turns: list[tuple[Any, Any]] = []
     for message in messages:
         if "human" in message:
-            said += [(role, message.get(role)) for role in ("human", "assistant")]
+            turns += [(role, message.get(role)) for role in ("human", "assistant")]
         else:
-            said.append((_either(message, "from", "role"), _either(message, "value", "content")))
-    if not all(isinstance(role, str) and isinstance(text, str) for role, text in said):
+            turns.append((_either(message, "from", "role"), _either(message, "value", "content")))
+    if not all(isinstance(role, str) and isinstance(text, str) for role, text in turns):
         return None
-    return [(role, tokens_of(text)) for role, text in said]
+    return [(role, tokens_of(text)) for role, text in turns]
 
 
 def _either(message: dict[str, Any], name: str, other: str) -> Any:
@@ -142,16 +142,16 @@ def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, flo
     """(question, answer) tokens of a conversation; counts its other messages in `left_out`."""
     pairs: list[tuple[float, float]] = []
     question: float | None = None
-    asked = False
+    has_question = False
     for role, tokens in talk:
-        who = ROLES.get(role.lower())
-        if who is None:
+        speaker = ROLES.get(role.lower())
+        if speaker is None:
             left_out["said by neither human nor model"] += 1
-        elif who == "human":
+        elif speaker == "human":
             left_out["question without an answer"] += question is not None
-            question, asked = tokens, True
+            question, has_question = tokens, True
         elif question is None:
-            left_out["second answer in a row" if asked else "answer at the start"] += 1
+            left_out["second answer in a row" if has_question else "answer at the start"] += 1
         elif question <= 0 or tokens <= 0:
             left_out["empty, or paired with an empty one"] += 2
             question = None

@@ -81,8 +81,8 @@ def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
 def _check_number(loader: Any, node: yaml.ScalarNode) -> None:
     if node.tag in _PLAIN and not _PLAIN[node.tag].fullmatch(node.value):
         read = loader.construct_object(node)
-        said = f"{node.value} would be read as {read}; write {read}, or put quotes around it"
-        raise ConstructorError(None, None, said, node.start_mark)
+        problem = f"{node.value} would be read as {read}; write {read}, or put quotes around it"
+        raise ConstructorError(None, None, problem, node.start_mark)
 
 
 def _check_keys(mapping: yaml.MappingNode) -> None:
@@ -92,6 +92,6 @@ def _check_keys(mapping: yaml.MappingNode) -> None:
             continue
         name, line = (key.tag, key.value), key.start_mark.line + 1
         if name in lines:
-            told = f"{key.value!r} stands on line {lines[name]} already"
-            raise ConstructorError(None, None, told, key.start_mark)
+            problem = f"{key.value!r} stands on line {lines[name]} already"
+            raise ConstructorError(None, None, problem, key.start_mark)
         lines[name] = line

@@ -117,7 +117,7 @@ def calls(params: CallParams, seed: int) -> Trace:
     trend = np.maximum(0.0, 1 + params.drift * params.frame_s / 60 * turn)
 
     clips, notes = _material(params)
-    heard = _streams(params, seed, clips)
+    sounds = _streams(params, seed, clips)
     audio_s = np.full(len(session), params.frame_s)
     columns = {
         "session": session,
@@ -128,7 +128,7 @@ def calls(params: CallParams, seed: int) -> Trace:
         "audio_s": audio_s,
         "output_tokens": np.maximum(np.rint(mean[session] * spread[turn, session] * trend), 1),
         "network_s": speech.network_delays(streams("jitter"), params.network_ms, n)[session],
-        "content": content_keys(heard, longest, params.frame_s)[session, turn],
+        "content": content_keys(sounds, longest, params.frame_s)[session, turn],
     }
     return Trace.made(
         "metronome", params, streams, columns, [f"a frame adds {run:.3f} of the mean in this run", *notes]

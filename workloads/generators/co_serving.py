@@ -189,14 +189,14 @@ def _online(params: CoServingParams, seed: int) -> Trace:
         trace = changed(trace, trace.columns() | {"arrival_s": times}, "arrivals as of burstgpt_fit")
     if params.input_tokens is not None:
         fixed = {"input_tokens": params.input_tokens, "output_tokens": params.output_tokens}
-        told = f"lengths: {params.input_tokens} in, {params.output_tokens} out"
+        note = f"lengths: {params.input_tokens} in, {params.output_tokens} out"
         trace = changed(
-            trace, trace.columns() | {name: np.full(n, each) for name, each in fixed.items()}, told
+            trace, trace.columns() | {name: np.full(n, each) for name, each in fixed.items()}, note
         )
     elif params.chat == "burstgpt":
         drawn = {name: law.sample(streams(f"chat {name}"), n) for name, law in BURSTGPT_CHAT.items()}
-        told = "; ".join(f"{name}: {law}" for name, law in BURSTGPT_CHAT.items())
-        trace = changed(trace, trace.columns() | drawn, told)
+        note = "; ".join(f"{name}: {law}" for name, law in BURSTGPT_CHAT.items())
+        trace = changed(trace, trace.columns() | drawn, note)
     return trace
 
 

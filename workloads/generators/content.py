@@ -38,7 +38,7 @@ LEVEL_DB = {
 """Level of each sound below the user's speech, in dB, or the parameter that sets it."""
 
 
-Said = Utterance | Phrases
+AnyUtterance = Utterance | Phrases
 
 
 def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
@@ -49,8 +49,13 @@ def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
     return np.concatenate([pcm[:at], np.zeros(round(turn.microphone.pause_s * rate), np.int16), pcm[at:]])
 
 
-def beside(
-    turn: Turn, own: Said, known: Sequence[Said], params: Mapping[str, Any], seed: int, rate: int
+def event_sound(
+    turn: Turn,
+    own: AnyUtterance,
+    known: Sequence[AnyUtterance],
+    params: Mapping[str, Any],
+    seed: int,
+    rate: int,
 ) -> np.ndarray:
     """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `own`: the clip
     of the turn; `known`: all clips. Another speaker says another clip, if there is one.
@@ -64,18 +69,18 @@ def beside(
     if turn.microphone.event == "noise":
         sound = _rustle(rng, samples)
     else:
-        others = [said for said in known if said.clip != own.clip] or list(known)
+        others = [utterance for utterance in known if utterance.clip != own.clip] or list(known)
         sound = _speech(rng, others if turn.microphone.event == "background_speech" else known, samples, rate)
     sound *= _ramps(samples, rate)
     below = LEVEL_DB[turn.microphone.event]
     below_db = params[below] if isinstance(below, str) else below
     sound *= _rms(own.pcm(rate)) * 10 ** (-below_db / 20) / max(_rms(sound), 1e-9)
     pcm = np.clip(np.rint(sound), -32768, 32767).astype(np.int16)
-    heard = Degradation(None, params.get("reverb_s"), params.get("codec"))
-    return heard.applied(pcm, rate, seed, turn.session, turn.turn)
+    degradation = Degradation(None, params.get("reverb_s"), params.get("codec"))
+    return degradation.applied(pcm, rate, seed, turn.session, turn.turn)
 
 
-def _speech(rng: np.random.Generator, known: Sequence[Said], samples: int, rate: int) -> np.ndarray:
+def _speech(rng: np.random.Generator, known: Sequence[AnyUtterance], samples: int, rate: int) -> np.ndarray:
     """Return the speech from a drawn place on, until it is long enough."""
     at, pieces, got = int(rng.integers(len(known))), [], 0
     while got < samples:
@@ -115,10 +120,10 @@ _SPAN = r"\d+\.\d\d-\d+\.\d\d"
 _NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
 
 
-def note(said: Said) -> str:
+def note(utterance: AnyUtterance) -> str:
     """Return a line of a header that identifies the utterances and proves that they are unchanged."""
-    spans = ",".join(f"{begin_s:.2f}-{end_s:.2f}" for begin_s, end_s in said.spans)
-    return f"utterance: {said.clip.name} sha256 {said.clip.sha256[:DIGITS]} {spans} s"
+    spans = ",".join(f"{begin_s:.2f}-{end_s:.2f}" for begin_s, end_s in utterance.spans)
+    return f"utterance: {utterance.clip.name} sha256 {utterance.clip.sha256[:DIGITS]} {spans} s"
 
 
 def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarray:
@@ -157,10 +162,10 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
         return library.chunks(_frame(trace, turn, rate), rate)
     if header.generator in ANNOTATED:
         return library.chunks(_excerpt(trace, turn, "turn").pcm(rate), rate)
-    utterance, _ = _said(trace, turn)
+    utterance, _ = _utterance(trace, turn)
     sound = hesitating(utterance.pcm(rate), turn, rate)
-    heard = Degradation.of(header.params).applied(sound, rate, header.seed, turn.session, turn.turn)
-    return library.chunks(heard, rate)
+    degraded = Degradation.of(header.params).applied(sound, rate, header.seed, turn.session, turn.turn)
+    return library.chunks(degraded, rate)
 
 
 def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
@@ -178,8 +183,8 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     header = trace.header
     if header.generator in ANNOTATED:
         return library.chunks(_excerpt(trace, turn, "event").pcm(rate), rate)
-    utterance, known = _said(trace, turn)
-    return library.chunks(beside(turn, utterance, known, header.params, header.seed, rate), rate)
+    utterance, known = _utterance(trace, turn)
+    return library.chunks(event_sound(turn, utterance, known, header.params, header.seed, rate), rate)
 
 
 def _excerpt(trace: Trace, turn: Turn, what: str) -> Excerpt:
@@ -204,7 +209,7 @@ def _next(trace: Trace, turn: Turn) -> Turn:
     )
 
 
-def _said(trace: Trace, turn: Turn) -> tuple[Said, tuple[Said, ...]]:
+def _utterance(trace: Trace, turn: Turn) -> tuple[AnyUtterance, tuple[AnyUtterance, ...]]:
     """Return the turn's utterance, and all utterances of the workload. UserError where the trace has none, or was
     changed."""
     header = trace.header
@@ -214,23 +219,26 @@ def _said(trace: Trace, turn: Turn) -> tuple[Said, tuple[Said, ...]]:
             f"workload {header.generator} says how long its users speak but not what; use workload speech."
         )
     place = int(places(stream(header.seed, STREAM), turn.session + 1, len(known))[-1])
-    said = known[(place + turn.turn) % len(known)]
-    if turn.audio_s is None or abs(turn.audio_s - said.seconds - (turn.microphone.pause_s or 0.0)) > 1e-6:
+    utterance = known[(place + turn.turn) % len(known)]
+    if (
+        turn.audio_s is None
+        or abs(turn.audio_s - utterance.seconds - (turn.microphone.pause_s or 0.0)) > 1e-6
+    ):
         pause = f" and its pause {turn.microphone.pause_s} s" if turn.microphone.pause_s else ""
         raise UserError(
             f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
-            f"{said.seconds} s{pause}, so the trace was changed; make it again."
+            f"{utterance.seconds} s{pause}, so the trace was changed; make it again."
         )
-    return said, known
+    return utterance, known
 
 
 def _frame(trace: Trace, turn: Turn, rate: int) -> np.ndarray:
     """int16, shape (samples of the frame,)."""
     header = trace.header
-    heard = _streams(header.generator, json.dumps(header.params), header.seed, rate)[turn.session]
+    sound = _streams(header.generator, json.dumps(header.params), header.seed, rate)[turn.session]
     assert turn.audio_s is not None, "frames are of audio"
     samples = round(turn.audio_s * rate)
-    return heard.pcm(turn.turn * samples, samples)
+    return sound.pcm(turn.turn * samples, samples)
 
 
 @lru_cache(maxsize=8)
@@ -239,7 +247,7 @@ def _streams(generator: str, params: str, seed: int, rate: int) -> list[Stream]:
 
 
 @lru_cache(maxsize=8)
-def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[Said, ...]:
+def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[AnyUtterance, ...]:
     found = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
     if folder is None:
         synthetic: dict[str, Clip] = {clip.name: clip for clip in synthetic_clips()}
@@ -252,7 +260,7 @@ def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[Said, ..
     return tuple(_from_note(clips[name], spans) for name, _, spans in found)
 
 
-def _from_note(clip: Clip, text: str) -> Said:
+def _from_note(clip: Clip, text: str) -> AnyUtterance:
     spans = [
         (float(begin_s), float(end_s)) for begin_s, end_s in (span.split("-") for span in text.split(","))
     ]

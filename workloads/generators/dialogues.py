@@ -53,8 +53,8 @@ def cut_history(
     inputs, history = new.copy(), np.zeros_like(new)
     for index in range(1, int(turn.max()) + 1):
         rows = np.flatnonzero(turn == index)
-        said = history[rows - 1] + inputs[rows - 1] + replies[rows - 1]
-        fits = said <= most
-        history[rows] = np.where(fits, said, 0)
+        context = history[rows - 1] + inputs[rows - 1] + replies[rows - 1]
+        fits = context <= most
+        history[rows] = np.where(fits, context, 0)
         inputs[rows] += np.where(fits, 0, most // 2)
     return inputs, history

@@ -92,12 +92,14 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     found, notes = material(params, spoken_phrases, synthetic_phrases)
     degradation = Degradation.of(params.model_dump())
     degradation.check()
-    said = [found[i] for i in streams("utterance order").permutation(len(found))[:n]]
-    which = (content.places(streams(content.STREAM), params.sessions, len(said))[session] + turn) % len(said)
-    pause_after_s, pause_s = _hesitations(
-        streams("hesitations"), params.hesitations, [said[i] for i in which]
+    chosen = [found[i] for i in streams("utterance order").permutation(len(found))[:n]]
+    which = (content.places(streams(content.STREAM), params.sessions, len(chosen))[session] + turn) % len(
+        chosen
     )
-    audio_s = np.round(np.array([each.seconds for each in said])[which] + np.nan_to_num(pause_s), 2)
+    pause_after_s, pause_s = _hesitations(
+        streams("hesitations"), params.hesitations, [chosen[i] for i in which]
+    )
+    audio_s = np.round(np.array([each.seconds for each in chosen])[which] + np.nan_to_num(pause_s), 2)
 
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
     reply_tokens = params.replies.sample(streams("replies"), n)
@@ -153,21 +155,21 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
             "event_after_s": event_after_s,
             "event_s": event_s,
         },
-        notes + [content.note(each) for each in said],
+        notes + [content.note(each) for each in chosen],
     )
 
 
 def _hesitations(
-    rng: np.random.Generator, share: float, said: list[Phrases]
+    rng: np.random.Generator, share: float, utterances: list[Phrases]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw hesitations. Returns for each turn where it is held up and for how long, in s; NaN for a turn that is said
     in one breath."""
-    n = len(said)
+    n = len(utterances)
     u, where, long = rng.random((3, n))
     lengths_s = pauses(rng, long)
     after_s, pause_s = np.full((2, n), np.nan)
     for row in np.flatnonzero(u < share).tolist():
-        places_s = said[row].places()
+        places_s = utterances[row].places()
         if places_s:
             after_s[row] = places_s[int(where[row] * len(places_s))]
             pause_s[row] = lengths_s[row]

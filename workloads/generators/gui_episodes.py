@@ -162,7 +162,7 @@ def gui_episodes(params: EpisodeParams, seed: int) -> Trace:
     session, turn = number_turns(_scaled(tasks.steps, params.steps, streams))
     acted = actions(streams("replies"), len(session))
     shown = visual_tokens(params.screenshot_px)
-    told = sum_before(acted, turn) if params.history == "actions" else 0
+    action_tokens = sum_before(acted, turn) if params.history == "actions" else 0
     settled = params.settle_s * np.exp(SETTLE_SIGMA * streams("settle").standard_normal(len(session)))
     instructions = tasks.instruction_tokens[session]
     if params.history == "all":
@@ -172,7 +172,7 @@ def gui_episodes(params: EpisodeParams, seed: int) -> Trace:
         "turn": turn,
         "arrival_s": np.where(turn == 0, _starts(params, streams)[session], np.nan),
         "modality": "text",
-        "input_tokens": instructions + told + shown + params.scaffold_tokens,
+        "input_tokens": instructions + action_tokens + shown + params.scaffold_tokens,
         "visual_tokens": shown,
         "output_tokens": acted,
         "think_s": np.where(turn > 0, params.wait_s + np.minimum(settled, SETTLE_MAX_S), np.nan),

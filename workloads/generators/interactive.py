@@ -94,17 +94,19 @@ class InteractiveParams(ExchangeParams):
 
     def pauses(self, rng: np.random.Generator, reply_tokens: np.ndarray) -> np.ndarray:
         """Pauses in s after answers of these lengths, shape as they."""
-        heard = self.reply == "speech"
-        base = self.think_s if self.think_s is not None else HEARD_BASE_S if heard else READ_BASE_S
+        spoken = self.reply == "speech"
+        base = self.think_s if self.think_s is not None else HEARD_BASE_S if spoken else READ_BASE_S
         slope = self.think_s_per_token
-        slope = slope if slope is not None else 0.0 if heard else READ_S_PER_TOKEN
+        slope = slope if slope is not None else 0.0 if spoken else READ_S_PER_TOKEN
         share = rng.random(len(reply_tokens))
-        if self.think_sigma is None and not heard:
+        if self.think_sigma is None and not spoken:
             factor = READ_FACTOR.quantile(share)
         else:
             sigma = speech.THINK_SIGMA if self.think_sigma is None else self.think_sigma
             factor = np.exp(sigma * ndtri(share))
-        return np.minimum((base + slope * reply_tokens) * factor, speech.THINK_MAX_S if heard else READ_MAX_S)
+        return np.minimum(
+            (base + slope * reply_tokens) * factor, speech.THINK_MAX_S if spoken else READ_MAX_S
+        )
 
 
 def rounds(rng: np.random.Generator, mean: float, shape: float, n: int) -> np.ndarray:

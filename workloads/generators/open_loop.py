@@ -45,8 +45,8 @@ class SingleTurnParams(ExchangeParams):
             return self.drawn(streams, self.requests)
         table = LengthTable.read(self.lengths)
         prompt_tokens, reply_tokens = table.sample(streams("lengths"), self.requests)
-        told = [f"lengths: {len(table.input_tokens)} pairs of {self.lengths.name}"]
-        return Content(prompt_tokens, reply_tokens, lambda rng, k: table.sample(rng, k)[1], told)
+        notes = [f"lengths: {len(table.input_tokens)} pairs of {self.lengths.name}"]
+        return Content(prompt_tokens, reply_tokens, lambda rng, k: table.sample(rng, k)[1], notes)
 
 
 class PoissonParams(SingleTurnParams):
@@ -175,10 +175,10 @@ class ShareGptParams(PoissonParams):
 
 
 def _cut(
-    tokens: np.ndarray, asked: int | None, spoken: int, mode: str, what: str, notes: list[str]
+    tokens: np.ndarray, limit: int | None, spoken: int, mode: str, what: str, notes: list[str]
 ) -> np.ndarray:
     """Return lengths cut to the limits, or to what can be spoken in one go."""
-    high = asked or (spoken if mode in ("audio", "speech") else None)
+    high = limit or (spoken if mode in ("audio", "speech") else None)
     if high is None:
         return tokens
     notes.append(f"{np.mean(tokens > high):.1%} of the {what} cut to {high} tokens")

@@ -94,10 +94,10 @@ class Words:
 
 def words(params: QuestionParams) -> Words:
     """Return Qwen's chat text. In free speech it opens a session once; in turns each frame is a message of the user."""
-    told = params.instruction + OPEN
+    instruction = params.instruction + OPEN
     if params.mode == "free":
-        return Words((HEADER, told), ("", ""), None)
-    return Words((HEADER, told), (NEXT, told), END)
+        return Words((HEADER, instruction), ("", ""), None)
+    return Words((HEADER, instruction), (NEXT, instruction), END)
 
 
 def params_of(trace: Trace) -> QuestionParams | None:
@@ -111,7 +111,7 @@ def segment_of(params: QuestionParams, frame: np.ndarray) -> np.ndarray:
     return np.floor(np.round(frame * params.frame_s / params.segment_s, 9)).astype(np.int64)
 
 
-def asked(params: QuestionParams, seed: int, material: Questions) -> list[list[Question]]:
+def assigned_questions(params: QuestionParams, seed: int, material: Questions) -> list[list[Question]]:
     """Return the question that each session hears in each segment; a recall has the session's first question's
     keywords.
 
@@ -129,24 +129,24 @@ def asked(params: QuestionParams, seed: int, material: Questions) -> list[list[Q
                 )
     sessions = []
     for session in range(params.sessions):
-        heard = [rotating[(session + segment) % len(rotating)] for segment in range(last)]
+        own = [rotating[(session + segment) % len(rotating)] for segment in range(last)]
         if params.mode == "free":
             recall = material.recall[session % len(material.recall)]
-            heard.append(material.fresh[session % len(material.fresh)])
-            heard.append(replace(recall, keywords=heard[0].keywords))
-        sessions.append(heard)
+            own.append(material.fresh[session % len(material.fresh)])
+            own.append(replace(recall, keywords=own[0].keywords))
+        sessions.append(own)
     return sessions
 
 
 def streams(params: QuestionParams, seed: int, rate: int = SOUND_RATE) -> list[Stream]:
     """Return the sound of each session. Sessions with the same questions begin at different places of the
     recordings."""
-    return _streams(params, asked(params, seed, read_questions(params.questions)), rate)
+    return _streams(params, assigned_questions(params, seed, read_questions(params.questions)), rate)
 
 
-def _streams(params: QuestionParams, heard: Sequence[Sequence[Question]], rate: int) -> list[Stream]:
+def _streams(params: QuestionParams, assigned: Sequence[Sequence[Question]], rate: int) -> list[Stream]:
     packet, alike = round(CHUNK_S * rate), {}
-    for session, questions in enumerate(heard):
+    for session, questions in enumerate(assigned):
         alike.setdefault(questions[0], []).append(session)
     found: dict[int, Stream] = {}
     for first, sessions in alike.items():
@@ -157,13 +157,13 @@ def _streams(params: QuestionParams, heard: Sequence[Sequence[Question]], rate: 
             )
         for place, session in enumerate(sessions):
             parts: list[Part] = []
-            for segment, question in enumerate(heard[session]):
+            for segment, question in enumerate(assigned[session]):
                 begin, end = (round(at * params.segment_s * rate) for at in (segment, segment + 1))
                 length = int(question.clip.seconds * rate)
                 at = length // packet * place // len(sessions) * packet
                 parts += _repeated(question, at, length, end - begin)
             found[session] = Stream(parts, rate)
-    return [found[session] for session in range(len(heard))]
+    return [found[session] for session in range(len(assigned))]
 
 
 def _repeated(question: Question, at: int, length: int, total: int) -> list[Part]:
@@ -180,8 +180,8 @@ def questions(params: QuestionParams, seed: int) -> Trace:
     """Return one row per frame; its content depends on the sound and the keywords, so other keywords give another
     trace."""
     material, n = read_questions(params.questions), params.sessions
-    heard = asked(params, seed, material)
-    sounds = _streams(params, heard, SOUND_RATE)
+    assigned = assigned_questions(params, seed, material)
+    sounds = _streams(params, assigned, SOUND_RATE)
     frames = int(round(params.segments * params.segment_s / params.frame_s, 6))
     session, turn = np.repeat(np.arange(n), frames), np.tile(np.arange(frames), n)
     draws = Streams(seed)
@@ -196,8 +196,8 @@ def questions(params: QuestionParams, seed: int) -> Trace:
         "output_tokens": params.tokens_per_frame,
         "network_s": speech.network_delays(draws("jitter"), params.network_ms, n)[session],
         "content": [
-            sounds[who].content_key(frame, params.frame_s) ^ material.digest
-            for who, frame in zip(session.tolist(), turn.tolist(), strict=True)
+            sounds[row].content_key(frame, params.frame_s) ^ material.digest
+            for row, frame in zip(session.tolist(), turn.tolist(), strict=True)
         ],
     }
     rotating = params.segments - (2 if params.mode == "free" else 0)

@@ -20,7 +20,7 @@ from workloads.generators.dialogues import DialogueParams, number_turns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-Said = TypeVar("Said", Utterance, Phrases)
+SpeechUnit = TypeVar("SpeechUnit", Utterance, Phrases)
 RATE = (
     16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni's and most models' audio encoders
 )
@@ -66,9 +66,9 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     degradation = Degradation.of(params.model_dump())
     degradation.check()
     order = streams("utterance order").permutation(len(found))[:n]
-    said = [found[i] for i in order]
-    place = content.places(streams(content.STREAM), params.sessions, len(said))
-    audio_s = np.array([utterance.seconds for utterance in said])[(place[session] + turn) % len(said)]
+    chosen = [found[i] for i in order]
+    place = content.places(streams(content.STREAM), params.sessions, len(chosen))
+    audio_s = np.array([utterance.seconds for utterance in chosen])[(place[session] + turn) % len(chosen)]
 
     model = params.replies
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
@@ -107,20 +107,20 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
             "barge_in_after_s": np.where(early, replies_s + offsets, cuts),
             "network_s": delays[session],
         },
-        notes + [content.note(utterance) for utterance in said],
+        notes + [content.note(utterance) for utterance in chosen],
     )
 
 
 def material(
     params: RecordedParams,
-    cut: Callable[[Recording], list[Said]],
-    made: Callable[[SyntheticClip], list[Said]],
-) -> tuple[list[Said], list[str]]:
+    cut: Callable[[Recording], list[SpeechUnit]],
+    made: Callable[[SyntheticClip], list[SpeechUnit]],
+) -> tuple[list[SpeechUnit], list[str]]:
     """Return all utterances and a note about them: `cut` out of recordings, or `made` in code."""
     if params.path is None:
-        return [said for clip in synth.synthetic_clips() for said in made(clip)], [synth.NOTE]
+        return [utterance for clip in synth.synthetic_clips() for utterance in made(clip)], [synth.NOTE]
     library = Library.scan(params.path, params.skip_bad)
-    found: list[Said] = []
+    found: list[SpeechUnit] = []
     for clip in library.clips:
         try:
             found += cut(clip)
@@ -130,7 +130,7 @@ def material(
             library.skipped[bad.kind] += 1
     if not found:
         raise library.unusable()
-    total_s = sum(said.seconds for said in found)
+    total_s = sum(utterance.seconds for utterance in found)
     summary = f"speech: {len(found)} utterances, {total_s:.0f} s, from {len(library.clips)} recordings"
     return found, [summary, *library.notes(RATE)]
 

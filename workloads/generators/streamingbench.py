@@ -144,5 +144,5 @@ def omni_mix(params: OmniMixParams, seed: int) -> Trace:
         voice(_part(VoiceParams, spoken), child_seed(seed, "voice")),
     ]
     mixed = combined(parts)
-    told = f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions"
-    return mixture("omni_mix", params, seed, parts, mixed.columns(), [told, *mixed.header.notes])
+    note = f"{viewers} viewers of videos, {params.sessions - viewers} voice sessions"
+    return mixture("omni_mix", params, seed, parts, mixed.columns(), [note, *mixed.header.notes])

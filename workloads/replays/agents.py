@@ -78,16 +78,16 @@ class Step:
 
     def shares(self, before: Step) -> int:
         """Return the number of first blocks that it shares with `before`."""
-        theirs, own = before.blocks or [], self.blocks or []
-        most = min(len(theirs), len(own))
-        if not most or theirs[0] != own[0]:
+        earlier, own = before.blocks or [], self.blocks or []
+        most = min(len(earlier), len(own))
+        if not most or earlier[0] != own[0]:
             return 0
-        if theirs[:most] == own[:most]:
+        if earlier[:most] == own[:most]:
             return most
         alike, unlike = 1, most
         while unlike - alike > 1:
             middle = (alike + unlike) // 2
-            alike, unlike = (middle, unlike) if theirs[:middle] == own[:middle] else (alike, middle)
+            alike, unlike = (middle, unlike) if earlier[:middle] == own[:middle] else (alike, middle)
         return alike
 
     def continues(self, before: Step) -> int:
@@ -203,17 +203,17 @@ def replay_jobs(
     recorded_s = span_s - begin_s[comes] - (uncut_s - short_s)
     columns["recorded_s"] = np.where(comes, recorded_s[of_job], np.nan)
     delays = speech.network_delays(streams("jitter"), params.network_ms, len(come_s))
-    told = [f"{len(come_s)} jobs, {len(comes)} steps, {rows.sessions - len(come_s)} further chains"]
-    told += [f"{n} jobs left out: {what}" for what, n in left_out.items()]
+    summary = [f"{len(come_s)} jobs, {len(comes)} steps, {rows.sessions - len(come_s)} further chains"]
+    summary += [f"{n} jobs left out: {what}" for what, n in left_out.items()]
     cut = int(np.sum(gap_s > cut_s))
     if cut:
-        told.append(f"{cut} gaps cut to {params.max_gap_s:g} s, {np.sum(gap_s - cut_s):.6g} s in all")
+        summary.append(f"{cut} gaps cut to {params.max_gap_s:g} s, {np.sum(gap_s - cut_s):.6g} s in all")
     return Trace.made(
         generator,
         params,
         streams,
         columns | {"modality": "text", "network_s": delays[of_job]},
-        [*told, *notes()],
+        [*summary, *notes()],
     )
 
 
@@ -347,9 +347,9 @@ def _arrivals(come_s: Sequence[float | None], params: JobParams, streams: Stream
     return np.zeros(len(come_s)) if np.isnan(known).any() else known - known.min()
 
 
-def counted(counts: Counter[str], told: Mapping[str, str]) -> Callable[[], list[str]]:
+def counted(counts: Counter[str], meanings: Mapping[str, str]) -> Callable[[], list[str]]:
     """Return notes, after the last job, of the counted things: each name's number and meaning."""
-    return lambda: [f"{counts[name]} {what}" for name, what in told.items() if counts[name]]
+    return lambda: [f"{counts[name]} {what}" for name, what in meanings.items() if counts[name]]
 
 
 def tried(make: Callable[[], Job | None]) -> Iterable[Job | UserError]:

@@ -32,24 +32,24 @@ class _Span:
     parent: str
     begin_s: float
     end_s: float
-    said: Record
+    attributes: Record
     """Its attributes."""
 
     @property
     def operation(self) -> str:
-        return self.said.text(OPERATION, "")
+        return self.attributes.text(OPERATION, "")
 
 
 def otel(params: JobParams, seed: int) -> Trace:
     """Traces as jobs, at their recorded times; UserError names file, line, span and field of bad input."""
     counts: Counter[str] = Counter()
 
-    told = {
+    meanings = {
         "agents": "further agents were invoked",
         "uncounted": "calls of a model without usage, as failed ones, are left out",
         "inside": "calls of a model within another's span are that call, and left out",
     }
-    return replay_jobs("otel", _jobs(params, counts), params, seed, counted(counts, told))
+    return replay_jobs("otel", _jobs(params, counts), params, seed, counted(counts, meanings))
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
@@ -105,15 +105,15 @@ def _job(records: list[Record], counts: Counter[str]) -> Job | None:
 
 
 def _span(span: Record) -> _Span:
-    said = {}
+    attributes = {}
     for item in span.records("attributes"):
         value = item.fields.get("value")
-        said[item.text("key")] = next(iter(value.values()), None) if isinstance(value, dict) else value
+        attributes[item.text("key")] = next(iter(value.values()), None) if isinstance(value, dict) else value
     begin_s, end_s = (_time_s(span, name) for name in ("startTimeUnixNano", "endTimeUnixNano"))
     if end_s < begin_s:
         span.refuse("endTimeUnixNano", "after startTimeUnixNano")
     parent = span.text("parentSpanId") if span.fields.get("parentSpanId") else ""
-    return _Span(span.text("spanId"), parent, begin_s, end_s, record(said, span.place))
+    return _Span(span.text("spanId"), parent, begin_s, end_s, record(attributes, span.place))
 
 
 def _time_s(span: Record, name: str) -> float:
@@ -126,22 +126,22 @@ def _time_s(span: Record, name: str) -> float:
 
 def _step(span: _Span, agent: _Span | None) -> Step | None:
     """Return the step; None without token counts."""
-    counts = [_tokens(span.said, names) for names in (INPUT, OUTPUT, CACHED)]
+    counts = [_tokens(span.attributes, names) for names in (INPUT, OUTPUT, CACHED)]
     if counts[0] is None or counts[1] is None:
         return None
-    text = f"{agent.said.text(AGENT, '') if agent else ''}/{span.said.text(MODEL, '')}"
+    text = f"{agent.attributes.text(AGENT, '') if agent else ''}/{span.attributes.text(MODEL, '')}"
     cached = math.inf if counts[2] is None else counts[2]
     if counts[0] < cached < math.inf:
-        span.said.refuse(CACHED[0], f"at most {INPUT[0]}, which is {counts[0]}")
+        span.attributes.refuse(CACHED[0], f"at most {INPUT[0]}, which is {counts[0]}")
     return Step(span.begin_s, span.end_s, counts[0], counts[1], text, cached)
 
 
-def _tokens(said: Record, names: tuple[str, ...]) -> int | None:
+def _tokens(attributes: Record, names: tuple[str, ...]) -> int | None:
     """A whole number, which JSON of 64 bits has in quotes."""
-    name = next((name for name in names if said.fields.get(name) is not None), None)
+    name = next((name for name in names if attributes.fields.get(name) is not None), None)
     if name is None:
         return None
-    value = said.fields[name]
+    value = attributes.fields[name]
     if isinstance(value, str) and value.isdecimal():
-        return record({name: int(value)}, said.place).tokens(name)
-    return said.tokens(name)
+        return record({name: int(value)}, attributes.place).tokens(name)
+    return attributes.tokens(name)

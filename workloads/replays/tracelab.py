@@ -32,7 +32,7 @@ SHORTEST_CALL_S = 10.0
 class _Session:
     """One `session_id`: user, steps, and the times during which it called agents. `fault`: the first in it."""
 
-    who: tuple[str, str]
+    project: tuple[str, str]
     steps: list[Step] = field(default_factory=list)
     calls: list[tuple[float, float]] = field(default_factory=list)
     fault: UserError | None = None
@@ -46,19 +46,19 @@ def tracelab(params: JobParams, seed: int) -> Trace:
     """Sessions as jobs, at their recorded times; UserError names file, line and field of bad input."""
     counts: Counter[str] = Counter()
 
-    told = {
+    meanings = {
         "called": "sessions are agents that a tool of another called, by their times",
         "people": "steps follow a person's message",
         "undated": "requests without a time are left out",
     }
-    return replay_jobs("tracelab", _jobs(params, counts), params, seed, counted(counts, told))
+    return replay_jobs("tracelab", _jobs(params, counts), params, seed, counted(counts, meanings))
 
 
 def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
     sessions: dict[str, _Session] = {}
     for line in read_records(params.path):
-        who = line.text("user", ""), line.text("project", "")
-        session = sessions.setdefault(line.text("session_id"), _Session(who))
+        project = line.text("user", ""), line.text("project", "")
+        session = sessions.setdefault(line.text("session_id"), _Session(project))
         try:
             _add(line, session, counts)
         except UserError as error:
@@ -107,14 +107,14 @@ def _callers(sessions: dict[str, _Session], spans: dict[str, tuple[float, float]
     """Return for each session within a call the session with the shortest such call."""
     calls: dict[tuple[str, str], list[tuple[float, float, float, str]]] = {}
     for name, session in sessions.items():
-        calls.setdefault(session.who, []).extend(
+        calls.setdefault(session.project, []).extend(
             (end - begin, begin, end, name) for begin, end in session.calls
         )
     found: dict[str, str] = {}
     for name, (begin_s, end_s) in spans.items():
         around = [
             (length, caller)
-            for length, begin, end, caller in calls[sessions[name].who]
+            for length, begin, end, caller in calls[sessions[name].project]
             if begin < begin_s and end_s <= end and caller != name
         ]
         if around:

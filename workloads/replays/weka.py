@@ -23,12 +23,12 @@ def weka(params: JobParams, seed: int) -> Trace:
     counts: Counter[str] = Counter()
 
     def notes() -> list[str]:
-        told = [f"{counts['agents']} agents were called, {counts['empty']} of them without a request"]
+        lines = [f"{counts['agents']} agents were called, {counts['empty']} of them without a request"]
         if counts["untimed"]:
-            told.append(
+            lines.append(
                 f"{counts['untimed']} requests have no api_time: they took no time, and the gap after has it"
             )
-        return told
+        return lines
 
     return replay_jobs("weka", _jobs(params, counts), params, seed, notes)
 

@@ -161,10 +161,10 @@ def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
     yield _pair("interactive", name, "gap between turns", "s", gaps[near], our_gaps)
     for what, low, high in (("short", 0, 150), ("long", 400, 10**6)):
         chosen = (rows.output_tokens[before] >= low) & (rows.output_tokens[before] < high) & near
-        mine = (ours["output_tokens"][our_before] >= low) & (ours["output_tokens"][our_before] < high)
+        our_chosen = (ours["output_tokens"][our_before] >= low) & (ours["output_tokens"][our_before] < high)
         column = f"gap after a {what} answer"
         note = "one factor for answers of all lengths: after long ones people vary less" if low else ""
-        yield _pair("interactive", name, column, "s", gaps[chosen], our_gaps[mine], note)
+        yield _pair("interactive", name, column, "s", gaps[chosen], our_gaps[our_chosen], note)
     yield _pair("interactive", name, "reply", "tokens", rows.output_tokens, ours["output_tokens"])
     yield from _rounds(rows, name, seed)
     queries = CsvFile(path).counts("q_tok")

@@ -59,8 +59,8 @@ def labelled(
     """
     label = {"request_class": request_class, "priority": priority}
     label |= {"ttft_deadline_s": ttft_deadline_s, "tbt_deadline_s": tbt_deadline_s}
-    told = [f"{name} {value:g}" for name, value in label.items() if isinstance(value, (int, float))]
-    note = ", ".join([f"class {request_class}", *told])
+    values = [f"{name} {value:g}" for name, value in label.items() if isinstance(value, (int, float))]
+    note = ", ".join([f"class {request_class}", *values])
     columns = {name: np.full(len(trace), np.nan if v is None else v) for name, v in label.items()}
     return changed(trace, trace.columns() | columns, note)
 

@@ -65,5 +65,7 @@ def nominal(trace: Trace) -> Timeline:
     in_job = np.isin(job_of(columns), job_of(columns)[called])
     if in_job.any():
         start = np.where(in_job, Waits.of(columns).ends(arrival, np.zeros_like(think)), start)
-    said = start + speech
-    return Timeline(start, said, said + listened, interrupted, context.astype(np.int64), continues)
+    speech_end = start + speech
+    return Timeline(
+        start, speech_end, speech_end + listened, interrupted, context.astype(np.int64), continues
+    )
