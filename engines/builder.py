@@ -64,7 +64,7 @@ class Gateway(Protocol):
 @dataclass
 class Serving:
     """A system ready to serve. `gateway`: clients call it. `executors`: the real ones among the replicas' devices, and
-    `thread`, in which they run. `audio_encoder`: of a model that really hears. `said`: session, the frame that it
+    `thread`, in which they run. `audio_encoder`: of a model that really hears. `answers`: session, the frame that it
     answers and token ids, in the order of production; None if that is not kept. `groups`: of engines that step
     together."""
 
@@ -73,7 +73,7 @@ class Serving:
     executors: Sequence[Any] = field(default_factory=list)
     thread: Any = None
     audio_encoder: Any = None
-    said: Sequence[tuple[int, int, list[int]]] | None = None
+    answers: Sequence[tuple[int, int, list[int]]] | None = None
     groups: Sequence[Lockstep] = ()
 
     def warm_up(self) -> int:
@@ -257,7 +257,7 @@ class Parts:
             return asyncio.get_running_loop().time()  # it stays in this process
         return target.gpu.to_device.copy(size_bytes, source.gpu.to_host.copy(size_bytes))
 
-    def serving(self, gateway: Any, engines: Sequence[StageEngine], said: Any = None) -> Serving:
+    def serving(self, gateway: Any, engines: Sequence[StageEngine], answers: Any = None) -> Serving:
         """Return the system with this front; replicas of a stage that step together and are in no group yet become
         one."""
         left = [each for each in engines if each.replica.stage.extension(InLockstep) is not None]
@@ -266,7 +266,7 @@ class Parts:
         for stage in dict.fromkeys(each.stage for each in left):
             self.lockstep([each for each in left if each.stage == stage])
         return Serving(
-            gateway, engines, self._executors, self._thread, self.audio_encoder, said, self._groups
+            gateway, engines, self._executors, self._thread, self.audio_encoder, answers, self._groups
         )
 
     def _replica(self, stage: Stage, index: int) -> Replica:

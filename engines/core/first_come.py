@@ -61,8 +61,8 @@ def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:
     if plan.step_budget is not None:
         budget = max(1, min(budget, plan.step_budget))
     slots = view.slot_budget - sum([request.id in held for request in running])
-    mine = _step(*_planned(running, waiting, plan), view, budget, slots, plan.caps, cached)
-    return mine != _step(running, waiting, view, view.token_budget, view.slot_budget, NO_CAPS, cached)
+    planned = _step(*_planned(running, waiting, plan), view, budget, slots, plan.caps, cached)
+    return planned != _step(running, waiting, view, view.token_budget, view.slot_budget, NO_CAPS, cached)
 
 
 def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bool:
@@ -73,11 +73,11 @@ def _all_run(running: Sequence[RequestView], view: StageView[RequestView]) -> bo
 def _planned(
     running: Sequence[RequestView], waiting: Sequence[RequestView], plan: Plan
 ) -> tuple[Sequence[RequestView], Iterable[RequestView]]:
-    mine = {request.id: request for request in running if request.id not in plan.held}
-    theirs = {request.id: request for request in waiting if request.id not in plan.held}
+    running_by_id = {request.id: request for request in running if request.id not in plan.held}
+    waiting_by_id = {request.id: request for request in waiting if request.id not in plan.held}
     order = plan.order
-    first = [mine.pop(id) for id in order if id in mine]
-    return [*first, *mine.values()], _in_order(theirs, order)
+    first = [running_by_id.pop(id) for id in order if id in running_by_id]
+    return [*first, *running_by_id.values()], _in_order(waiting_by_id, order)
 
 
 def _in_order(by_id: dict[str, RequestView], order: Sequence[str]) -> Iterator[RequestView]:

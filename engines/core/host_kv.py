@@ -169,7 +169,7 @@ class HandedKv(KvTraffic):
         self._sources: dict[str, HandedKv] = {}
         self._gone: list[str] = []
         self._come: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     @property
     def busy(self) -> bool:
@@ -204,12 +204,12 @@ class HandedKv(KvTraffic):
         if not self._gone and not self._come:
             return None
         gone, self._gone = self._gone, []
-        self._told, self._come = self._come, {}
-        return vllm.handed_over(gone, self._told)
+        self._reported, self._come = self._come, {}
+        return vllm.handed_over(gone, self._reported)
 
     def take_arrived(self, arrived: bool, requests: Mapping[str, StageRequest], now: float) -> None:
-        told, self._told = self._told, {}
-        for request_id, blocks in told.items():
+        reported, self._reported = self._reported, {}
+        for request_id, blocks in reported.items():
             if request_id in requests:
                 self._event("load_end", requests[request_id], now, blocks)
 

@@ -17,8 +17,8 @@ class Recorder(Protocol):
     ) -> None:
         """Log one event at `t` s. `harness.events.log` lists the kinds and the meaning of `value`."""
 
-    def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
-        """Log the same event of several turns, in their order. `who`: session and turn of each."""
+    def event_of_each(self, t: float, kind: str, turns: np.ndarray, stage: str, value: float) -> None:
+        """Log the same event of several turns, in their order. `turns`: session and turn of each."""
 
     def divide(self) -> None:
         """Declare, before the first step, that steps have shares of a GPU's SMs."""

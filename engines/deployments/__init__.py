@@ -91,9 +91,9 @@ class Deployment:
         elif elsewhere and len(stage.gpus) != replicas:
             why = f"has {len(stage.gpus)} of them, shared with other stages"
         if why:
-            asked = " ".join(f"{role}={count}" for role, count in roles.items())
+            setting = " ".join(f"{role}={count}" for role, count in roles.items())
             raise UserError(
-                f"{asked} divides the replicas of stage {name}, and deployment {self.name!r} {why}; leave it out, or "
+                f"{setting} divides the replicas of stage {name}, and deployment {self.name!r} {why}; leave it out, or "
                 "set another deployment."
             )
         return replace(self, stages=self.stages | {name: stage.divided(roles, bool(elsewhere))})

@@ -129,16 +129,16 @@ class _Tally:
         )
 
     def prompts(self, kernel: Callable[[int, int, int], Answer]) -> Prompts:
-        asked: list[Answer] = []
+        answers: list[Answer] = []
 
         def ms(prompts: int, new: int, before: int) -> float:
             most = max(1, min(new, MOST_NEW // prompts))
             answer = kernel(prompts, most, before)
-            asked.append(answer)
+            answers.append(answer)
             return _short(answer.ms * (new / most))
 
         table = [[[ms(p, n, b) for b in BEFORE] for n in NEW] for p in PROMPTS]
-        self._count("prompts", asked)
+        self._count("prompts", answers)
         return Prompts(prompts=list(PROMPTS), new=list(NEW), before=list(BEFORE), ms=table)
 
     def _count(self, name: str, answers: Sequence[Answer]) -> None:
@@ -167,7 +167,7 @@ def held_out(own: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]:
 
 
 def _error(pairs: Iterator[tuple[float, float]]) -> HeldOut:
-    errors = [abs(grid / asked - 1) for grid, asked in pairs]
+    errors = [abs(grid / exact - 1) for grid, exact in pairs]
     return HeldOut(points=len(errors), median=round(float(np.median(errors)), 4), worst=round(max(errors), 4))
 
 

@@ -11,7 +11,7 @@ from engines.devices.step_time import Totals, term
 def design_of(steps: Sequence[Totals], names: Sequence[str]) -> np.ndarray:
     """Return the value of each term (columns) in each step (rows)."""
     columns = [term(name) for name in names]
-    return np.array([[of(total) for of in columns] for total in steps], dtype=float)
+    return np.array([[column(total) for column in columns] for total in steps], dtype=float)
 
 
 def least_relative(design: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -110,4 +110,4 @@ class StepTime:
         return self.seconds(totals(rows, summed))
 
     def seconds(self, total: Totals) -> float:
-        return sum(value * of(total) for of, value in self._parts)
+        return sum(value * term(total) for term, value in self._parts)

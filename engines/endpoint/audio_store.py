@@ -15,25 +15,25 @@ class AudioStore:
 
     def __init__(self, kept: bool) -> None:
         self.kept = kept
-        self._said: dict[int, dict[int, tuple[bytes, int]]] = {}
+        self._audio: dict[int, dict[int, tuple[bytes, int]]] = {}
 
     @property
     def waiting(self) -> int:
         """Turns that have not been encoded yet."""
-        return sum(len(turns) for turns in list(self._said.values()))
+        return sum(len(turns) for turns in list(self._audio.values()))
 
     def put(self, turn: Turn, pcm: bytes, rate: int) -> None:
         """Keep 16-bit mono sound at `rate` samples/s."""
         if self.kept:
-            self._said.setdefault(turn.session, {})[turn.turn] = (pcm, rate)
+            self._audio.setdefault(turn.session, {})[turn.turn] = (pcm, rate)
 
     def forget(self, session: int) -> None:
         """Forget a session that has ended."""
-        self._said.pop(session, None)
+        self._audio.pop(session, None)
 
     def __call__(self, turn: Turn, rate: int) -> np.ndarray:
         """Return the sound of a turn, and forget it: float32 from -1 to 1, shape (samples,)."""
         # A session may end before its sound is read; silence then replaces it, and nobody reads the answer.
-        pcm, given = self._said.get(turn.session, {}).pop(turn.turn, (bytes(2 * rate), rate))
+        pcm, given = self._audio.get(turn.session, {}).pop(turn.turn, (bytes(2 * rate), rate))
         samples = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
         return samples if given == rate else resample_poly(samples, rate, given).astype(np.float32)

@@ -114,7 +114,7 @@ class BaseSession:
 
     def say_session(self, type: str) -> None:
         """Send session.created or session.updated."""
-        self.send(type, session=self.settings.told(f"sess_{self.number}", self.context.about))
+        self.send(type, session=self.settings.session_object(f"sess_{self.number}", self.context.about))
 
     def now(self) -> float:
         return self.context.loop.time()

@@ -18,52 +18,56 @@ class ChatCompletion(HttpReply):
     one a draw."""
 
     def __init__(
-        self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway, asked: ChatRequest
+        self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway, request: ChatRequest
     ) -> None:
         super().__init__(context, number, stream, gateway)
-        self._asked = asked
-        self._said = 0
+        self._request = request
+        self._sent_tokens = 0
         self._text_sent_s: float | None = None
-        self._whole: list[str] = []
-        kind = "chat.completion.chunk" if asked.stream else "chat.completion"
+        self._texts: list[str] = []
+        kind = "chat.completion.chunk" if request.stream else "chat.completion"
         head = {"id": f"chatcmpl-{number}", "object": kind, "created": int(time.time())}
         self._head = {**head, "model": context.deployment.model.name}
 
     def begin(self) -> None:
-        context, asked = self._context, self._asked
+        context, request = self._context, self._request
         lengths = ReplyLengths(context.seed, self._number, context.deployment)
-        tokens, _ = lengths.of(Hint(output_tokens=asked.limit), False, None)
-        self._commit(asked.prompt_tokens, tokens, priority=asked.priority)
+        tokens, _ = lengths.of(Hint(output_tokens=request.limit), False, None)
+        self._commit(request.prompt_tokens, tokens, priority=request.priority)
 
     # Called by the gateway.
 
     def text(self, turn: int, tokens: int) -> None:
         reply = self._gateway.reply(self._number)
         assert reply is not None
-        begin, self._said = self._said, self._said + tokens
+        begin, self._sent_tokens = self._sent_tokens, self._sent_tokens + tokens
         stats, now = self._context.stats, self._context.loop.time()
         self._text_sent_s = stats.text_sent(self._begun_s, self._text_sent_s, now)
         ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
         text = self._context.detokenizer.text(self._number, begin, ids, tokens)
-        if self._asked.stream:
+        if self._request.stream:
             self._chunk({"content": text} if begin else {"role": "assistant", "content": text})
         else:
-            self._whole.append(text)
+            self._texts.append(text)
 
     def _completed(self) -> None:
         reply, self._over = self._gateway.reply(self._number), True
         assert reply is not None
         stats = self._context.stats
-        prompt, said = len(reply.prompt), stats.settle(self._number, 0, "completed")[stats.stages[0]]
-        usage = {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
-        finish = "length" if said == self._asked.limit else "stop"
-        if not self._asked.stream:
-            message = {"role": "assistant", "content": "".join(self._whole)}
+        prompt, completion = len(reply.prompt), stats.settle(self._number, 0, "completed")[stats.stages[0]]
+        usage = {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }
+        finish = "length" if completion == self._request.limit else "stop"
+        if not self._request.stream:
+            message = {"role": "assistant", "content": "".join(self._texts)}
             choice = {"index": 0, "message": message, "finish_reason": finish}
             self._stream.answer(encode({**self._head, "choices": [choice], "usage": usage}))
             return
         self._chunk({}, finish)
-        if self._asked.usage:
+        if self._request.usage:
             self._stream.event(encode({**self._head, "choices": [], "usage": usage}))
         self._stream.event(b"[DONE]")
         self._stream.finish()

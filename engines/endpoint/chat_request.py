@@ -71,13 +71,13 @@ def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
 
 def chat_request(body: bytes) -> ChatRequest:
     """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field."""
-    asked = read_body(body, ChatRequest, "chat completion")
-    if not asked.messages:
+    request = read_body(body, ChatRequest, "chat completion")
+    if not request.messages:
         raise Refusal("messages is empty; say something.", param="messages")
-    if asked.n != 1:
-        raise Refusal(f"n is {asked.n}, and this server gives one reply; set 1.", param="n")
+    if request.n != 1:
+        raise Refusal(f"n is {request.n}, and this server gives one reply; set 1.", param="n")
     for name in ("max_tokens", "max_completion_tokens"):
-        tokens = getattr(asked, name)
+        tokens = getattr(request, name)
         if tokens is not None and not 1 <= tokens <= MOST_INPUT:
             raise Refusal(f"{name} is {tokens}; set 1 to {MOST_INPUT}.", param=name)
-    return asked
+    return request

@@ -288,11 +288,11 @@ class ClientSocket(Socket):
     def _deliver(self, session: BaseSession, message: bytes, now: float) -> None:
         self._used_s = now
         try:
-            said = message if self._binary else message.decode()
+            payload = message if self._binary else message.decode()
         except UnicodeDecodeError:
             self.close(1007, "text is not UTF-8")
             return
-        self._guarded(partial(session.receive, said))
+        self._guarded(partial(session.receive, payload))
         if self._binary:
             self._binary_frames += 1
             if self._binary_frames > self._limits.binary_frames:

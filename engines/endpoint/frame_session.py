@@ -40,7 +40,7 @@ class FrameSession(BaseSession):
         self._complete_s: OrderedDict[int, float] = OrderedDict()
         # Model time may lag, and a frame that was dated by it would have waited longer than it was here.
         self._real_time: Callable[[], float] = getattr(context.loop, "real_time", context.loop.time)
-        self._said = 0
+        self._sent_tokens = 0
         self._response_id, self._item_id = f"resp_{number}", f"item_{number}"
 
     @property
@@ -71,9 +71,9 @@ class FrameSession(BaseSession):
 
     def frame(self, frame: int, tokens: int) -> None:
         if tokens:
-            ids = self._gateway.said(self.number)[-tokens - CONTEXT :]
-            text = self.context.detokenizer.text(self.number, self._said, ids, min(tokens, len(ids)))
-            self._said += tokens
+            ids = self._gateway.token_ids(self.number)[-tokens - CONTEXT :]
+            text = self.context.detokenizer.text(self.number, self._sent_tokens, ids, min(tokens, len(ids)))
+            self._sent_tokens += tokens
             self.send(
                 "response.output_text.delta",
                 response_id=self._response_id,

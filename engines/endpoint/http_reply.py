@@ -41,10 +41,10 @@ class HttpReply:
         if not self._over:
             self._over = True
             cut = self._gateway.barge_in(number, self._sent_s)
-            heard = cut.frames if self._context.deployment.speech_only else cut.text
+            played = cut.frames if self._context.deployment.speech_only else cut.text
 
             def ended() -> None:
-                stats.cut(stats.settle(number, 0, "lost"), heard)
+                stats.cut(stats.settle(number, 0, "lost"), played)
 
             stats.when_ended(number, 0, ended)
         self._gateway.close(number)

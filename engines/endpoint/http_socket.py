@@ -185,11 +185,11 @@ class HttpSocket(Socket):
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, why, "full", leave=False)
             else:
                 assert server.posted is not None
-                asked = server.posted.read(body)
-                self._streams = asked.stream
-                if asked.stream:
+                request = server.posted.read(body)
+                self._streams = request.stream
+                if request.stream:
                     self._transport.write(_STREAM.format(server.posted.content_type).encode())
-                self._reply = server.posted.begin(self, asked)
+                self._reply = server.posted.begin(self, request)
                 server.session_began()
                 self._reply.begin()
         except Refusal as refusal:
@@ -214,12 +214,12 @@ class HttpSocket(Socket):
         if leave:
             self._leave()
 
-    def _say(self, status: HTTPStatus, body: bytes, told: Headers | None = None) -> None:
+    def _say(self, status: HTTPStatus, body: bytes, extra: Headers | None = None) -> None:
         headers = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: application/json"]
         headers += [f"Content-Length: {len(body)}"]
-        if told is not None:
-            kept = (name for name in ("Allow", "WWW-Authenticate") if name in told)
-            headers += [f"{name}: {told[name]}" for name in kept]
+        if extra is not None:
+            kept = (name for name in ("Allow", "WWW-Authenticate") if name in extra)
+            headers += [f"{name}: {extra[name]}" for name in kept]
         self._transport.write("\r\n".join([*headers, "", ""]).encode() + body)
         self._used_s = self._loop.time()
 

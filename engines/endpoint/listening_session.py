@@ -98,10 +98,10 @@ class ListeningSession(RealtimeSession):
         """Take more sound of an open microphone."""
         self._vad_pending += pcm
         size = self._microphone(detection).frame_bytes
-        whole = len(self._vad_pending) // size * size
-        frames = bytes(self._vad_pending[:whole])
-        del self._vad_pending[:whole]
-        for begin in range(0, whole, size):
+        complete = len(self._vad_pending) // size * size
+        frames = bytes(self._vad_pending[:complete])
+        del self._vad_pending[:complete]
+        for begin in range(0, complete, size):
             self._detect(detection, frames[begin : begin + size])
 
     def _detect(self, detection: Detection, frame: bytes) -> None:

@@ -35,7 +35,7 @@ GOING_AWAY, GOING = 1001, "the server shuts down"
 """Close code and reason for all clients at shutdown."""
 
 
-def heard(text: int, frames: int) -> dict[str, int]:
+def played_tokens(text: int, frames: int) -> dict[str, int]:
     """Return the heard part of a reply, in the wire's words, whatever the names of its stages."""
     return {"thinker": text, "talker": frames}
 

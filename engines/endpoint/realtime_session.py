@@ -6,7 +6,7 @@ from typing import Any
 from engines.endpoint.base_session import BaseSession, SessionContext
 from engines.endpoint.detokenizer import CONTEXT
 from engines.endpoint.lengths import Hint, ReplyLengths
-from engines.endpoint.protocol import Outbox, heard
+from engines.endpoint.protocol import Outbox, played_tokens
 from engines.endpoint.response import Response
 from engines.endpoint.settings import Modality, Settings
 from engines.endpoint.turn_detection import ServerVad
@@ -57,12 +57,12 @@ class RealtimeSession(BaseSession):
         assert response is not None and response.turn.turn == turn and reply is not None
         begin = response.text_tokens
         ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
-        said = self.context.detokenizer.text(self.number, begin, ids, tokens)
+        text = self.context.detokenizer.text(self.number, begin, ids, tokens)
         if not response.spoken:
             response.text_sent_s = self.context.stats.text_sent(
                 response.committed_s, response.text_sent_s, self.now()
             )
-        response.say_text(said, tokens)
+        response.say_text(text, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:
         response, now, stats = self._response, self.now(), self.context.stats
@@ -122,17 +122,17 @@ class RealtimeSession(BaseSession):
         self, hint: Hint, modality: Modality, limit: int | None, metadata: dict[str, str] | None
     ) -> None:
         """Begin the reply to the user's items since the last one."""
-        now, said, number = self.now(), self._items.take(), self.number
+        now, items, number = self.now(), self._items.take(), self.number
         text, reply_s = self._lengths.of(hint, modality == "audio", limit)
         turn = self._turn_of(
-            now if self._speaks_since is None else self._speaks_since, said, hint, text, reply_s
+            now if self._speaks_since is None else self._speaks_since, items, hint, text, reply_s
         )
         response = self._response = Response(self, turn, self._new_item(), metadata)
         self._turns += 1
         self._waits, self._speaks_since = False, None
         self._stop_timer()
         if turn.modality == "audio":
-            pcm = b"".join(each.pcm for each in said)
+            pcm = b"".join(each.pcm for each in items)
             samples = round(turn.audio_s * self._buffer.rate) if turn.audio_s else 0
             self.context.audio_store.put(turn, pcm[-2 * samples :], self._buffer.rate)
         response.announce(self._last_item)
@@ -143,16 +143,16 @@ class RealtimeSession(BaseSession):
     def _turn_of(
         self,
         begun_s: float,
-        said: list[UserItem] | None = None,
+        items: list[UserItem] | None = None,
         hint: Hint | None = None,
         output_tokens: int = 0,
         reply_audio_s: float | None = None,
     ) -> Turn:
         """Return the next turn, as far as it is known."""
-        said, hint = said or [], hint or Hint()
+        items, hint = items or [], hint or Hint()
         # If the items together are too long for the audio encoder, their end is encoded.
-        audio_s = min(sum(each.samples for each in said) / self._buffer.rate, self.context.longest_s)
-        typed, shown = sum(each.tokens for each in said), hint.visual_tokens or 0
+        audio_s = min(sum(each.samples for each in items) / self._buffer.rate, self.context.longest_s)
+        typed, shown = sum(each.tokens for each in items), hint.visual_tokens or 0
         if audio_s and not self.context.deployment.model.input_tokens_per_s:
             # A model without an audio encoder reads the text that a recogniser would have made of the sound.
             typed, audio_s = typed + -(-round(audio_s * AUDIO_TOKENS_PER_S * 1000) // 1000), 0.0
@@ -182,7 +182,7 @@ class RealtimeSession(BaseSession):
         response.interrupted = True
         self._stop_timer()
         cut = self._gateway.barge_in(self.number, played_s)
-        played, stats = heard(cut.text, cut.frames), self.context.stats
+        played, stats = played_tokens(cut.text, cut.frames), self.context.stats
         if response.status == "completed":
             stats.cut(response.produced, cut.text, cut.frames)
             if response.playback.reported:

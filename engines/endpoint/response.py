@@ -92,7 +92,7 @@ class Response:
     def announce(self, previous_item_id: str | None) -> None:
         """Announce the reply."""
         send = self._session.send
-        send("response.created", response=self._told())
+        send("response.created", response=self._response_object())
         item = self._item("in_progress")
         send("response.output_item.added", response_id=self.id, output_index=0, item=item)
         send("conversation.item.added", previous_item_id=previous_item_id, item=item)
@@ -138,10 +138,10 @@ class Response:
         session.send("response.output_item.done", response_id=self.id, output_index=0, item=item)
         session.send("conversation.item.done", item=item)
         details = {"type": status, "reason": reason} if reason is not None else {"type": status}
-        told = {**self._told(item), "status_details": details, "usage": self._usage()}
+        response = {**self._response_object(item), "status_details": details, "usage": self._usage()}
         if played is not None:
-            told["rehearsal"] = {"heard": played}
-        session.send("response.done", response=told)
+            response["rehearsal"] = {"heard": played}
+        session.send("response.done", response=response)
 
     def _usage(self) -> dict[str, Any]:
         text, frames = (self.produced.get(stage, 0) for stage in self._session.context.stats.stages)
@@ -152,7 +152,7 @@ class Response:
             "output_token_details": {"text_tokens": text, "audio_tokens": frames},
         }
 
-    def _told(self, item: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _response_object(self, item: dict[str, Any] | None = None) -> dict[str, Any]:
         return {
             "id": self.id,
             "object": "realtime.response",

@@ -1,7 +1,7 @@
 """Rejects, by name, fields of a client's settings that this server does not serve; none is ignored silently.
 
 A client that gets `session.updated` has all it asked for. Fields that only a language model would act upon
-(`TOLD_TO_MODEL`) are passed over: replies have lengths and no sense.
+(`MODEL_FIELDS`) are passed over: replies have lengths and no sense.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 from engines.endpoint.protocol import Refusal
 
-TOLD_TO_MODEL = frozenset(
+MODEL_FIELDS = frozenset(
     {
         "instructions",
         "parallel_tool_calls",
@@ -43,15 +43,15 @@ BETA = {
 
 
 def check_served(
-    asked: Mapping[str, Any], served: type[msgspec.Struct], where: str, kept: str, top: bool = True
+    sent: Mapping[str, Any], served: type[msgspec.Struct], where: str, kept: str, top: bool = True
 ) -> None:
-    """Raise Refusal with the first field of `asked` that is not one of `served`, at any depth.
+    """Raise Refusal with the first field of `sent` that is not one of `served`, at any depth.
 
     `where`: session or response, or the path within one; `kept`: the settings that stay; `top`: True where OpenAI's
     beta form and the model's fields belong.
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(served)}
-    for name, value in asked.items():
+    for name, value in sent.items():
         if name in fields:
             inner = _struct_in(fields[name])
             if inner is not None and isinstance(value, Mapping):
@@ -59,9 +59,9 @@ def check_served(
         elif top and name in BETA:
             ours = BETA[name]
             fix = f"set {where}.{ours} instead" if ours and ours.split(".")[0] in fields else "leave it out"
-            said = f"{where}.{name} is of OpenAI's beta form, and this server speaks the GA form; {fix}"
-            raise Refusal(f"{said}. {kept}", param=f"{where}.{name}")
-        elif not ((top and name in TOLD_TO_MODEL) or (value is None and name in OFF_AS_NULL)):
+            problem = f"{where}.{name} is of OpenAI's beta form, and this server speaks the GA form; {fix}"
+            raise Refusal(f"{problem}. {kept}", param=f"{where}.{name}")
+        elif not ((top and name in MODEL_FIELDS) or (value is None and name in OFF_AS_NULL)):
             field, able = f"{where}.{name[:64]}", ", ".join(sorted(fields))
             raise Refusal(f"{field} is not served; of {where} these are: {able}. {kept}", param=field)
 

@@ -96,9 +96,9 @@ class Sessions:
         if isinstance(gateway, TickGateway):
             return None
 
-        def begin(kind: Any, stream: HttpSocket, asked: Any) -> Any:
+        def begin(kind: Any, stream: HttpSocket, request: Any) -> Any:
             number, self._opened = self._opened, self._opened + 1
-            return kind(self.context, number, stream, gateway, asked)
+            return kind(self.context, number, stream, gateway, request)
 
         if deployment.speech_only:
             read = partial(speech_request, deployment=deployment)

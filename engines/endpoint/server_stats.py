@@ -110,8 +110,8 @@ class ServerStats:
             if not reply.under_way and reply.ended is not None:
                 reply.ended()
 
-    def event_of_each(self, t: float, kind: str, who: np.ndarray, stage: str, value: float) -> None:
-        for session, turn in who.tolist():
+    def event_of_each(self, t: float, kind: str, turns: np.ndarray, stage: str, value: float) -> None:
+        for session, turn in turns.tolist():
             self.event(t, kind, int(session), int(turn), stage, value)
 
     def divide(self) -> None: ...

@@ -133,7 +133,7 @@ class Settings:
             )
         return modalities[0]
 
-    def told(self, id: str, about: dict[str, Any]) -> dict[str, Any]:
+    def session_object(self, id: str, about: dict[str, Any]) -> dict[str, Any]:
         """Return the session object of session.created and session.updated; `about`: `session.rehearsal`."""
         pcm = "audio/pcm"
         return {

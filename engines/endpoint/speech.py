@@ -34,36 +34,41 @@ class SpeechRequest(msgspec.Struct):
 
 def speech_request(body: bytes, deployment: Deployment) -> SpeechRequest:
     """Read a speech request. Raises Refusal, whose `param` names the wrong field."""
-    asked = read_body(body, SpeechRequest, "request for speech")
+    request = read_body(body, SpeechRequest, "request for speech")
     served = SpeechRequest("")
     for name in ("response_format", "stream_format", "sample_rate", "speed"):
-        value, ours = getattr(asked, name), getattr(served, name)
+        value, ours = getattr(request, name), getattr(served, name)
         if value != ours:
             raise Refusal(f"{name} is {value!r}, and this server knows only {ours!r}; set that.", param=name)
     talker, model = deployment.stages[deployment.entry], deployment.model
-    beside = talker.max_tokens + model.talker_prompt_extra_tokens + model.frame_lag_steps
-    tokens, most = typed_tokens(asked.input), talker.max_model_len - beside
+    overhead = talker.max_tokens + model.talker_prompt_extra_tokens + model.frame_lag_steps
+    tokens, most = typed_tokens(request.input), talker.max_model_len - overhead
     if not 1 <= tokens <= most:
         raise Refusal(
-            f"input has {len(asked.input)} characters, {tokens} tokens; send 1 to {most} tokens.",
+            f"input has {len(request.input)} characters, {tokens} tokens; send 1 to {most} tokens.",
             param="input",
         )
-    return asked
+    return request
 
 
 class Speech(HttpReply):
     """The speech of one text. A modelled device cannot know its length: it is drawn for texts of that length."""
 
     def __init__(
-        self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway, asked: SpeechRequest
+        self,
+        context: SessionContext,
+        number: int,
+        stream: HttpSocket,
+        gateway: Gateway,
+        request: SpeechRequest,
     ) -> None:
         super().__init__(context, number, stream, gateway)
-        self._asked = asked
+        self._request = request
         self._playback = PlaybackEstimate()
         self._samples = 0
 
     def begin(self) -> None:
-        context, tokens = self._context, typed_tokens(self._asked.input)
+        context, tokens = self._context, typed_tokens(self._request.input)
         lengths = ReplyLengths(context.seed, self._number, context.deployment)
         self._commit(tokens, *lengths.of(Hint(output_tokens=tokens), True, None))
 

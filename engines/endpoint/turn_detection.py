@@ -55,15 +55,15 @@ ANY_SPEECH = Interruption()
 
 
 def detection_of(
-    asked: dict[str, Any] | msgspec.UnsetType | None, kept: str
+    settings: dict[str, Any] | msgspec.UnsetType | None, kept: str
 ) -> Detection | msgspec.UnsetType | None:
     """Return the turn detection that a session.update sets. `kept`: the setting that stays if the update is rejected.
     Raises msgspec.ValidationError and Refusal."""
-    if not isinstance(asked, dict):
-        return asked
-    kind = SemanticVad if asked.get("type") == "semantic_vad" else ServerVad
-    check_served(asked, kind, WHERE, kept, top=False)
-    return msgspec.convert({name: value for name, value in asked.items() if value is not None}, kind)
+    if not isinstance(settings, dict):
+        return settings
+    kind = SemanticVad if settings.get("type") == "semantic_vad" else ServerVad
+    check_served(settings, kind, WHERE, kept, top=False)
+    return msgspec.convert({name: value for name, value in settings.items() if value is not None}, kind)
 
 
 def about_detection(vad: Detection | None) -> dict[str, Any] | None:

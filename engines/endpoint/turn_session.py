@@ -72,12 +72,12 @@ class TurnSession(ListeningSession):
         self._commit_as(self._new_item())
 
     def _create_item(self, event: Incoming) -> None:
-        role, text, said = message_of(event.item)
+        role, text, user_item = message_of(event.item)
         assert event.item is not None
         id = event.item.get("id") or self._new_item()
         if not isinstance(id, str) or len(id) > 64:
             raise Refusal("an item's id is a string of at most 64 characters.", param="item.id")
-        self._items.add(id, said)
+        self._items.add(id, user_item)
         kind = "output_text" if role == "assistant" else "input_text"
         self._tell_item(id, role, {"type": kind, "text": text})
 
@@ -96,11 +96,11 @@ class TurnSession(ListeningSession):
                 f"reply {self._response.id} is under way; wait for its end or cancel it.",
                 "conversation_already_has_active_response",
             )
-        asked = event.response or {}
-        check_served(asked, _Response, "response", "No reply is made.")
-        hint, modality = hint_of(asked), self.settings.modality
+        request = event.response or {}
+        check_served(request, _Response, "response", "No reply is made.")
+        hint, modality = hint_of(request), self.settings.modality
         try:
-            wanted = msgspec.convert(asked, _Response)
+            wanted = msgspec.convert(request, _Response)
         except msgspec.ValidationError as error:
             raise Refusal(f"response.create is refused: {error}", param="response") from None
         limit = self.settings.max_output_tokens

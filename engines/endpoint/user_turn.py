@@ -44,9 +44,9 @@ class Buffer:
 
     def take(self) -> UserItem:
         """Take all of it; the buffer is empty then."""
-        said = UserItem(self.samples, b"".join(self._pieces))
+        item = UserItem(self.samples, b"".join(self._pieces))
         self.clear()
-        return said
+        return item
 
     def clear(self) -> None:
         self.samples = 0
@@ -65,31 +65,31 @@ class Items:
     """A user's items since the last reply began, by id, in their order."""
 
     def __init__(self) -> None:
-        self._said: dict[str, UserItem] = {}
+        self._items: dict[str, UserItem] = {}
 
     def __contains__(self, id: str) -> bool:
-        return id in self._said
+        return id in self._items
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._items)
 
-    def add(self, id: str, said: UserItem) -> None:
-        if id in self._said:
+    def add(self, id: str, item: UserItem) -> None:
+        if id in self._items:
             raise Refusal(f"there is an item {id!r} already; choose another id.", param="item.id")
-        if len(self._said) >= MOST_ITEMS:
+        if len(self._items) >= MOST_ITEMS:
             raise Refusal(
                 f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item"
             )
-        self._said[id] = said
+        self._items[id] = item
 
     def remove(self, id: str) -> None:
-        self._said.pop(id)
+        self._items.pop(id)
 
     def take(self) -> list[UserItem]:
         """Take all of them; there are none then."""
-        said = list(self._said.values())
-        self._said.clear()
-        return said
+        items = list(self._items.values())
+        self._items.clear()
+        return items
 
 
 def message_of(item: dict[str, Any] | None) -> tuple[str, str, UserItem]:
@@ -109,5 +109,5 @@ def message_of(item: dict[str, Any] | None) -> tuple[str, str, UserItem]:
                 "a message's content is text here; speech comes through the buffer.", param="item.content"
             )
         texts.append(text)
-    said = " ".join(texts)
-    return role, said, UserItem(tokens=typed_tokens(said))
+    message = " ".join(texts)
+    return role, message, UserItem(tokens=typed_tokens(message))

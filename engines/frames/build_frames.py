@@ -12,7 +12,7 @@ from engines.core.stage import ENTRY, AttentionWindow
 from engines.frames.call_params import CallParams
 from engines.frames.gateway import Text, TickGateway
 from engines.frames.listeners import CallListeners
-from engines.frames.session_engine import Said, SessionEngine
+from engines.frames.session_engine import Answers, SessionEngine
 from workloads.errors import UserError
 from workloads.generators import questions
 from workloads.trace import Trace
@@ -36,17 +36,17 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     if params.window is not None:
         stage = stage.extended(AttentionWindow(params.window, params.sinks))
     replicas = parts.replicas(stage)
-    text = said = listeners = None
+    text = answers = listeners = None
     if parts.audio_encoder is not None and trace is not None:
         text = _text(parts.audio_encoder, trace)
-        said = Said() if text is not None else None
+        answers = Answers() if text is not None else None
     policies = [scheduler.policy(ENTRY, scheduler.params) for _ in replicas]
     if any(policy is not None for policy in policies):
         listeners = CallListeners(deployment.model.speech_s_per_text_token, frame_s)
     engines = []
     for replica, policy in zip(replicas, policies, strict=True):
         replica.scheduler.preempts_waiting = params.preempts_waiting
-        engines.append(SessionEngine(replica, recorder, on_max_len, policy, said, listeners))
+        engines.append(SessionEngine(replica, recorder, on_max_len, policy, answers, listeners))
     gateway = TickGateway(
         deployment,
         params,
@@ -60,7 +60,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
         text,
         listeners,
     )
-    return parts.serving(gateway, [each.engine for each in engines], said)
+    return parts.serving(gateway, [each.engine for each in engines], answers)
 
 
 def frame_period(trace: Trace) -> float:
@@ -79,8 +79,8 @@ def _text(encoder: Any, trace: Trace) -> Text | None:
 
     UserError when its tokenizer does not know the chat's marks.
     """
-    asked = questions.params_of(trace)
-    if asked is None:
+    params = questions.params_of(trace)
+    if params is None:
         return None
     read = encoder.read
     if len(read(questions.END)) != 1:
@@ -88,6 +88,6 @@ def _text(encoder: Any, trace: Trace) -> Text | None:
             f"workload questions speaks to models with Qwen's chat text, and the tokenizer of this one has no token "
             f"{questions.END}; set checkpoint to the folder of a Qwen3-Omni."
         )
-    words = questions.words(asked)
+    words = questions.words(params)
     first, later = ((read(before), read(after)) for before, after in (words.first, words.later))
     return Text(first, later, read(words.end)[0] if words.end else None)

@@ -137,7 +137,7 @@ class TickGateway:
         for batcher in self.batchers:
             batcher.end_left()
 
-    def said(self, session: int) -> list[int]:
+    def token_ids(self, session: int) -> list[int]:
         """Return the token ids that the session has said since its request began."""
         call = self._call(session)
         return call.request.output if call is not None and call.request is not None else []

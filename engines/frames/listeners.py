@@ -44,9 +44,9 @@ class CallListeners:
             if first:
                 self.monitor.playback_ack(session, Ack(now, 0, 0.0, True))
 
-    def renewed(self, session: int, said: int) -> None:
-        """Note that the session's request was replaced by one that counts from 0, after `said` tokens in all."""
-        self._before[session] = said
+    def renewed(self, session: int, tokens: int) -> None:
+        """Note that the session's request was replaced by one that counts from 0, after `tokens` in all."""
+        self._before[session] = tokens
 
     def closed(self, session: int) -> None:
         self.monitor.close(session)
@@ -56,10 +56,10 @@ class CallListeners:
     def view(self, request: StageRequest, now: float) -> SpeechView:
         """Return a session's request with its produced and returned tokens; a frame of audio counts as one token's."""
         session = request.session
-        said = self._before.get(session, 0) + request.produced
+        tokens = self._before.get(session, 0) + request.produced
         returned = self._returned.get(session, 0)
         progress = Progress(
-            True, 0, self._token_s, said, text_arrived=said, frames=returned, frames_sent=returned
+            True, 0, self._token_s, tokens, text_arrived=tokens, frames=returned, frames_sent=returned
         )
         return SpeechView(
             request.id, request.arrive_s, progress=progress, session=self.monitor.view(session, now)

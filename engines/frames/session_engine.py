@@ -69,7 +69,7 @@ class CallStepLog(StepLog):
 OnMaxLen = Literal["crash_all", "finish_one"]
 """Effect of a session that reaches max_model_len: the engine dies with all sessions, or that session ends."""
 
-Said = list[tuple[int, int, list[int]]]
+Answers = list[tuple[int, int, list[int]]]
 """Session, the frame that it answers, and token ids, in the order of production."""
 
 
@@ -116,10 +116,10 @@ class SessionEngine:
         recorder: Recorder,
         on_max_len: OnMaxLen | None,
         policy: Policy | None = None,
-        said: Said | None = None,
+        answers: Answers | None = None,
         listeners: CallListeners | None = None,
     ) -> None:
-        self.output = SessionOutput(replica, recorder, said, listeners)
+        self.output = SessionOutput(replica, recorder, answers, listeners)
         self.engine = StageEngine(replica, self.output, recorder, policy)
         self.recorder = recorder
         self.scheduler = replica.scheduler
@@ -249,12 +249,12 @@ class SessionOutput:
     """Counts sessions' tokens; frames have no event for each token, as a tick collects them."""
 
     def __init__(
-        self, replica: Replica, recorder: Recorder, said: Said | None, listeners: CallListeners | None
+        self, replica: Replica, recorder: Recorder, answers: Answers | None, listeners: CallListeners | None
     ) -> None:
         self.steps = CallStepLog(replica, recorder)
         self.answered: Callable[[], None]
         self._scheduler = replica.scheduler
-        self._said = said
+        self._answers = answers
         self._listeners = listeners
 
     def deliver(
@@ -267,9 +267,9 @@ class SessionOutput:
             request: SessionRequest = requests[request_id]  # type: ignore[assignment]
             request.produced += len(token_ids)
             request.output += token_ids
-            if self._said is not None:
+            if self._answers is not None:
                 answered = request.turn if request.answered is None else request.answered
-                self._said.append((request.session, answered, token_ids))
+                self._answers.append((request.session, answered, token_ids))
             request.answered = None
             any_token = True
         if any_token:

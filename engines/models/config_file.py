@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.models import Decoder, LatentAttention
-from engines.models.hugging_face import Config, decoder_of, is_fp8, listed, method_of, text_config, whole
+from engines.models.hugging_face import Config, decoder_of, integer, is_fp8, listed, method_of, text_config
 from workloads.errors import UserError, existing_file
 
 CONFIG, QUANTISED = "config.json", "hf_quant_config.json"
@@ -185,17 +185,17 @@ def _named(path: Path, name: str | None) -> str:
 
 def _dtype(config: Config, text: Config, where: str) -> str:
     """Return the type of its numbers, in words; UserError for one that no vLLM serves."""
-    said = next(
+    dtype = next(
         (str(each[key]) for each in (config, text) for key in ("dtype", "torch_dtype") if each.get(key)), None
     )
-    if said is None:
+    if dtype is None:
         return "no dtype, served in 16 bits"
-    said = said.removeprefix("torch.")
-    if said not in TYPES:
+    dtype = dtype.removeprefix("torch.")
+    if dtype not in TYPES:
         raise UserError(
-            f"{where} has {said!r} as dtype, and a model's file knows {', '.join(TYPES)}; take another model."
+            f"{where} has {dtype!r} as dtype, and a model's file knows {', '.join(TYPES)}; take another model."
         )
-    return said if TYPES[said] == SERVED else f"{said}, served in 16 bits"
+    return dtype if TYPES[dtype] == SERVED else f"{dtype}, served in 16 bits"
 
 
 def _quantisation(path: Path, config: Config, text: Config) -> Config:
@@ -209,8 +209,8 @@ def _quantisation(path: Path, config: Config, text: Config) -> Config:
                 )
             if found:
                 return found
-    beside = path.with_name(path.name.removesuffix(CONFIG) + QUANTISED)
-    return _load(beside) if beside.is_file() and path.name.endswith(CONFIG) else {}
+    quantisation_file = path.with_name(path.name.removesuffix(CONFIG) + QUANTISED)
+    return _load(quantisation_file) if quantisation_file.is_file() and path.name.endswith(CONFIG) else {}
 
 
 def _weights(quantisation: Config, where: str) -> str | None:
@@ -231,7 +231,7 @@ def _weights(quantisation: Config, where: str) -> str | None:
 
 
 def _length(text: Config, where: str) -> int:
-    length = whole(text, "max_position_embeddings", where, default=0, least=0)
+    length = integer(text, "max_position_embeddings", where, default=0, least=0)
     rope = text.get("rope_scaling") or text.get("rope_parameters")
     if not isinstance(rope, dict) or "gemma3" in str(text.get("model_type")):
         return length
@@ -264,15 +264,15 @@ def _unknown(
     if other:
         yield f"unquantised parts: {len(other)} modules ({other[0]}, ...) count as FP8, as all layers do"
     nested = quantisation.get("quantization")
-    said = {**(nested if isinstance(nested, dict) else {}), **quantisation}
-    if said.get("kv_cache_quant_algo") or said.get("kv_cache_scheme"):
+    settings = {**(nested if isinstance(nested, dict) else {}), **quantisation}
+    if settings.get("kv_cache_quant_algo") or settings.get("kv_cache_scheme"):
         yield "quantised KV: the file offers it, and KV counts 16 bits"
     window = text.get("sliding_window") or text.get("attention_chunk_size")
     if window and text.get("use_sliding_window", True):
         layers = listed(text, "layer_types", where)
-        of = len(layers) - layers.count("full_attention") if layers else "some or all"
+        count = len(layers) - layers.count("full_attention") if layers else "some or all"
         yield (
-            f"sliding window: {window} tokens in {of} of {decoder.layers} layers; all layers read and keep all KV, "
+            f"sliding window: {window} tokens in {count} of {decoder.layers} layers; all layers read and keep all KV, "
             "unless an engine has a window of its own (window=TOKENS)"
         )
     if text.get("index_topk") or text.get("sparse_attention_config"):
@@ -281,7 +281,7 @@ def _unknown(
     if tied:
         size = decoder.vocab * decoder.hidden * decoder.dtype_bytes / 1e9
         yield f"tied embeddings: embedding and output head count as two, {size:.2f} GB more than there are"
-    if any(whole(text, name, where, 0, 0) for name in ("num_nextn_predict_layers", "num_mtp_modules")):
+    if any(integer(text, name, where, 0, 0) for name in ("num_nextn_predict_layers", "num_mtp_modules")):
         yield "layers for multi-token prediction: left out"
     thinker = config.get("thinker_config")
     outside = {**config, **(thinker if isinstance(thinker, dict) else {})}

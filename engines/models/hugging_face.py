@@ -83,22 +83,22 @@ def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
     """Return the decoder of `text_config`, without host times. `where` opens each sentence: UserError for a field that
     is missing or wrong, and for facts that `Decoder` cannot express."""
     check_said(config, where)
-    heads = whole(config, "num_attention_heads", where)
-    kv_heads = whole(config, "num_key_value_heads", where, default=heads)
+    heads = integer(config, "num_attention_heads", where)
+    kv_heads = integer(config, "num_key_value_heads", where, default=heads)
     if heads % kv_heads:
         raise UserError(
             f"{where} has {heads} as num_attention_heads and {kv_heads} as num_key_value_heads, which does not divide "
             "it; use the file it was published with."
         )
     layers, hidden = (
-        whole(config, "num_hidden_layers", where, most=MOST_LAYERS),
-        whole(config, "hidden_size", where),
+        integer(config, "num_hidden_layers", where, most=MOST_LAYERS),
+        integer(config, "hidden_size", where),
     )
     mla = _latent(config, where)
     if mla is not None:
         kv_heads, head_dim = heads, mla.nope + mla.rope
     else:
-        head_dim = whole(config, "head_dim", where, default=max(1, hidden // heads))
+        head_dim = integer(config, "head_dim", where, default=max(1, hidden // heads))
         if config.get("v_head_dim") not in (None, 0, head_dim):
             raise _unsaid(
                 where, "v_head_dim", config["v_head_dim"], f"a V of another size than K ({head_dim})"
@@ -110,7 +110,7 @@ def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
         kv_heads=kv_heads,
         head_dim=head_dim,
         dtype_bytes=dtype_bytes,
-        vocab=whole(config, "vocab_size", where),
+        vocab=integer(config, "vocab_size", where),
         mla=mla,
         qk_norm=config.get("model_type") in QK_NORM,
         **_feed_forward(config, layers, where),
@@ -149,7 +149,7 @@ def _modelopt(quantization: Config) -> Config:
     return inside if isinstance(inside, dict) else quantization
 
 
-def whole(
+def integer(
     config: Config, name: str, where: str, least: int = 1, default: int | None = None, most: int = MOST
 ) -> int:
     """Return a field that is a whole number; `default`, if there is one, when it is missing or null."""
@@ -192,8 +192,8 @@ def check_said(config: Config, where: str) -> None:
 
 
 def _short(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 40 else f"{said[:40]}..."
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _unsaid(where: str, name: str, value: Any, meaning: str) -> UserError:
@@ -206,11 +206,11 @@ def _latent(config: Config, where: str) -> LatentAttention | None:
     if not config.get("kv_lora_rank"):
         return None
     return LatentAttention(
-        kv_rank=whole(config, "kv_lora_rank", where),
-        rope=whole(config, "qk_rope_head_dim", where),
-        nope=whole(config, "qk_nope_head_dim", where),
-        v_head=whole(config, "v_head_dim", where),
-        query_rank=whole(config, "q_lora_rank", where, least=0, default=0),
+        kv_rank=integer(config, "kv_lora_rank", where),
+        rope=integer(config, "qk_rope_head_dim", where),
+        nope=integer(config, "qk_nope_head_dim", where),
+        v_head=integer(config, "v_head_dim", where),
+        query_rank=integer(config, "q_lora_rank", where, least=0, default=0),
     )
 
 
@@ -220,12 +220,12 @@ def _feed_forward(config: Config, layers: int, where: str) -> dict[str, Any]:
         for name, value in config.items():
             if ("expert" in name or "moe" in name) and type(value) is int and value > 1:
                 raise _unsaid(where, name, value, "a dialect of experts that is not known here")
-        return {"ffn": whole(config, "intermediate_size", where)}
+        return {"ffn": integer(config, "intermediate_size", where)}
     per_token = next((name for name in PER_TOKEN if config.get(name) is not None), PER_TOKEN[0])
     dialect = _mixtral if counted == "num_local_experts" else _qwen_or_deepseek
     found = {
-        "experts": whole(config, counted, where),
-        "experts_per_token": whole(config, per_token, where),
+        "experts": integer(config, counted, where),
+        "experts_per_token": integer(config, per_token, where),
         **dialect(config, layers, where),
     }
     if found["experts_per_token"] > found["experts"]:
@@ -239,14 +239,14 @@ def _feed_forward(config: Config, layers: int, where: str) -> dict[str, Any]:
 def _mixtral(config: Config, layers: int, where: str) -> dict[str, int]:
     """Read experts' sizes: `intermediate_size` is an expert's. Llama 4 has a shared expert as large, and experts in
     each n-th layer; MiniMax has its own names for both."""
-    width = whole(config, "intermediate_size", where)
-    shared = whole(config, "shared_intermediate_size", where, least=0, default=0)
+    width = integer(config, "intermediate_size", where)
+    shared = integer(config, "shared_intermediate_size", where, least=0, default=0)
     dense, dense_width = _dense_layers(config, layers, where), "dense_intermediate_size"
     if config.get("interleave_moe_layer_step"):
-        step = whole(config, "interleave_moe_layer_step", where)
+        step = integer(config, "interleave_moe_layer_step", where)
         shared, dense, dense_width = width, layers - layers // step, "intermediate_size_mlp"
     elif shared and config.get("n_shared_experts"):
-        shared *= whole(config, "n_shared_experts", where)
+        shared *= integer(config, "n_shared_experts", where)
     return {"expert_ffn": width, "shared_ffn": shared, **_dense(config, dense, layers, dense_width, where)}
 
 
@@ -254,17 +254,17 @@ def _qwen_or_deepseek(config: Config, layers: int, where: str) -> dict[str, int]
     """Read experts' sizes: `moe_intermediate_size` is an expert's, `intermediate_size` that of layers without; OLMoE
     has only the latter. Shared experts are counted (DeepSeek), or one with a stated size (Qwen)."""
     width_name = "intermediate_size" if config.get("model_type") == "olmoe" else "moe_intermediate_size"
-    width = whole(config, width_name, where)
-    shared = whole(config, "shared_expert_intermediate_size", where, least=0, default=0)
-    shared += whole(config, "n_shared_experts", where, least=0, default=0) * width
+    width = integer(config, width_name, where)
+    shared = integer(config, "shared_expert_intermediate_size", where, least=0, default=0)
+    shared += integer(config, "n_shared_experts", where, least=0, default=0) * width
     dense = _dense(config, _dense_layers(config, layers, where), layers, "intermediate_size", where)
     return {"expert_ffn": width, "shared_ffn": shared, **dense}
 
 
 def _dense_layers(config: Config, layers: int, where: str) -> int:
     """Return the number of layers without experts, wherever they are."""
-    first = whole(config, "first_k_dense_replace", where, least=0, default=0)
-    step = whole(config, "decoder_sparse_step", where, default=1)
+    first = integer(config, "first_k_dense_replace", where, least=0, default=0)
+    step = integer(config, "decoder_sparse_step", where, default=1)
     each = config.get("moe_layer_freq") or 1
     if isinstance(each, list):
         has = [bool(flag) for flag in each]
@@ -274,7 +274,7 @@ def _dense_layers(config: Config, layers: int, where: str) -> int:
                 "was published with."
             )
     else:
-        freq = whole(config, "moe_layer_freq", where, default=1)
+        freq = integer(config, "moe_layer_freq", where, default=1)
         has = [layer % freq == 0 for layer in range(layers)]
     named = listed(config, "mlp_only_layers", where)
     return sum(
@@ -290,4 +290,4 @@ def _dense(config: Config, dense: int, layers: int, width: str, where: str) -> d
         raise UserError(
             f"{where} has experts in none of its {layers} layers; use the file it was published with."
         )
-    return {"dense_layers": dense, "ffn": whole(config, width, where)}
+    return {"dense_layers": dense, "ffn": integer(config, width, where)}

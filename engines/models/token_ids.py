@@ -36,7 +36,7 @@ def audio_ids(turn: Turn, count: int, vocab: int) -> list[int]:
     All 32 bits of the content's hash count: otherwise two sessions that began alike by chance would share their first
     block.
     """
-    strides, first = divmod(_heard(turn), vocab)
+    strides, first = divmod(_audio_hash(turn), vocab)
     stride = 1 + strides % (vocab - 1)
     return [(first + i * stride) % vocab for i in range(count)]
 
@@ -46,7 +46,7 @@ def first_answer_id(turn: Turn, vocab: int) -> int:
 
     Sessions with the same input from the start have the same output.
     """
-    return crc32(f"{_heard(turn)}/answers".encode()) % vocab
+    return crc32(f"{_audio_hash(turn)}/answers".encode()) % vocab
 
 
 def template_ids(count: int, vocab: int) -> list[int]:
@@ -69,9 +69,9 @@ def density(turn: Turn) -> float:
     return turn.input_tokens / math.ceil(turn.audio_s * AUDIO_TOKENS_PER_S)
 
 
-def _heard(turn: Turn) -> int:
-    said = f"{turn.session}/{turn.turn}/user" if turn.content is None else f"heard/{turn.content}"
-    return crc32(said.encode())
+def _audio_hash(turn: Turn) -> int:
+    key = f"{turn.session}/{turn.turn}/user" if turn.content is None else f"heard/{turn.content}"
+    return crc32(key.encode())
 
 
 def _counted(first: int, count: int, vocab: int) -> list[int]:

@@ -37,8 +37,8 @@ def checked(path: str, facts: dict[str, Any], model: Callable[[str, dict[str, An
         found = model(Path(path).stem, facts)
         _check(found)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        said = str(error).replace("Decoder.__init__() ", "").replace("LatentAttention.__init__() ", "")
-        raise UserError(f"model {path} is none: {said}; {MAKE}.") from None
+        message = str(error).replace("Decoder.__init__() ", "").replace("LatentAttention.__init__() ", "")
+        raise UserError(f"model {path} is none: {message}; {MAKE}.") from None
     return found
 
 

@@ -28,7 +28,7 @@ class ModelledExecutor(Executor):
     real one."""
 
     def _init_executor(self) -> None:
-        params = self._params = self._told()
+        params = self._params = self._stock_params()
         self.limits = params.limits
         self._check(params.deployment)
         self._roofline = Roofline(self.limits.decoder, params.served.gpu, self.limits.split)
@@ -39,7 +39,7 @@ class ModelledExecutor(Executor):
         self._vocab = self.model_config.get_vocab_size()
         self._end_token = getattr(self.model_config.hf_config, "eos_token_id", None)
 
-    def _told(self) -> StockParams:
+    def _stock_params(self) -> StockParams:
         return StockParams.of(self.vllm_config.additional_config)
 
     def _check(self, deployment: str) -> None:

@@ -13,15 +13,15 @@ EXECUTOR = "engines.stock.executor.ModelledExecutor"
 def platform() -> str | None:
     """Return the class of the modelled platform if it is asked for, else None."""
     _know_torchvision()
-    return "engines.stock.platform.ModelledPlatform" if _asked() else None
+    return "engines.stock.platform.ModelledPlatform" if _enabled() else None
 
 
 def omni_platform() -> str | None:
     """Return vLLM-Omni's half of the modelled platform if that is asked for, else None (vLLM-Omni's hook)."""
-    return "engines.stock.omni.platform.ModelledOmniPlatform" if _asked() else None
+    return "engines.stock.omni.platform.ModelledOmniPlatform" if _enabled() else None
 
 
-def _asked() -> bool:
+def _enabled() -> bool:
     return os.environ.get(SWITCH, "0") not in ("", "0")
 
 

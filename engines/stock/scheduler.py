@@ -173,8 +173,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self.signals.take(signal, now)
         if signal.verb not in ("barge_in", "close") or not self.ends_requests:
             return []
-        theirs = [request.request_id for request in self.requests_of(session)]
-        return self.finish_requests(theirs, RequestStatus.FINISHED_ABORTED)
+        ids = [request.request_id for request in self.requests_of(session)]
+        return self.finish_requests(ids, RequestStatus.FINISHED_ABORTED)
 
     def state(self) -> dict[str, Any]:
         return {

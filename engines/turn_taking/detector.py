@@ -33,7 +33,7 @@ class TurnDetector:
 
     def reset(self) -> None:
         self.in_turn = False
-        self._told = self._has_floor = False
+        self._start_reported = self._has_floor = False
         self._spoken_s = 0.0  # in this turn, before the present speech
         self._speech_s: float | None = None
         self._silence_s: float | None = None
@@ -60,7 +60,7 @@ class TurnDetector:
         """The time of the next call of `due`, s, unless an edge comes before; None: at the next edge."""
         if not self.in_turn:
             return None
-        if not self._told:
+        if not self._start_reported:
             return self._speech_s if self._speech_s is not None else self._silence_s
         if self._silence_s is not None:
             return self._silence_s + self.endpointing.ask_s if self._over_s is None else self._over_s
@@ -70,8 +70,8 @@ class TurnDetector:
         """Return the next decision at `at_s` (s); None when there is none. Call it again until it returns None."""
         if not self.in_turn:
             return None
-        if not self._told:
-            self._told = True
+        if not self._start_reported:
+            self._start_reported = True
             return "started"
         if self._speech_s is not None and not self._has_floor:
             passed = at_s + EARLY_S >= self._speech_s + self._missing_s

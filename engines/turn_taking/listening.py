@@ -38,7 +38,7 @@ class Listener(Protocol):
 
     def stopped(self, reply: int) -> None: ...
 
-    def told(self, kind: str) -> None: ...
+    def turn_event(self, kind: str) -> None: ...
 
 
 class TurnGateway(Protocol):
@@ -137,8 +137,8 @@ class _Call:
         parts = turn.stretches if kind == TURN else [(0.0, turn.microphone.event_s or 0.0)]
         found = {"noise": params.noise_heard, "background_speech": params.background_heard}
         for begin_s, end_s in parts:
-            heard = self._errors.random() < found.get(kind, 1 - params.vad_misses)
-            if heard and end_s - begin_s > params.vad_delay_s:
+            detected = self._errors.random() < found.get(kind, 1 - params.vad_misses)
+            if detected and end_s - begin_s > params.vad_delay_s:
                 self._at(now + begin_s + params.vad_delay_s, self._speech, turn, kind, now + begin_s)
                 self._at(now + end_s, self._silence, now + end_s, end_s == parts[-1][1])
 
@@ -192,12 +192,12 @@ class _Call:
         assert self._turn is not None
         self._count("speech_starts")
         self._gateway.speech_start(self._turn)
-        self._listener.told("speech_started")
+        self._listener.turn_event("speech_started")
 
     def _ignored(self) -> None:
         self._count("false_starts")
         self._gateway.speech_ignored(self.session)
-        self._listener.told("speech_stopped")
+        self._listener.turn_event("speech_stopped")
 
     def _cut(self) -> None:
         """Cut the reply: the user has the floor."""
@@ -212,7 +212,7 @@ class _Call:
         if self._replying:
             self._cut()
         self._count("commits")
-        self._listener.told("speech_stopped")
+        self._listener.turn_event("speech_stopped")
         turn = self._turn
         assert turn is not None and turn.reply_audio_s is not None
         size = turn.output_tokens, turn.reply_audio_s
@@ -221,15 +221,15 @@ class _Call:
             size = max(1, math.ceil(size[0] * left_s / size[1])), left_s
         self._reply += 1
         self._replying, self._size, self._left_s = True, size, 0.0
-        said = replace(
+        committed = replace(
             turn,
             turn=self._reply,
             audio_s=self._to_s - self._from_s,
             output_tokens=size[0],
             reply_audio_s=size[1],
         )
-        self._gateway.commit(said, self._to_s - turn.network_s)
-        self._listener.told("committed")
+        self._gateway.commit(committed, self._to_s - turn.network_s)
+        self._listener.turn_event("committed")
         self._listener.reply_begun(self._reply)
 
     def _count(self, what: str) -> None:

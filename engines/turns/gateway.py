@@ -138,7 +138,7 @@ class Gateway:
 
     def said_so_far(self, turn: Turn, tokens: int) -> tuple[list[int], list[int]]:
         history = self._sessions[turn.session].history
-        return history, history + self._said(turn, "user", tokens)
+        return history, history + self._token_ids(turn, "user", tokens)
 
     def _stops_speaking(self, session: int, history: list[int] | None = None) -> float:
         """End the user's speech; returns the seconds of sound that need not be encoded any more."""
@@ -204,8 +204,8 @@ class Gateway:
             turn, cut = reply.turn, self._cut(reply, played_s)
             self._remember(state, reply, cut)
             self._truncate(session, state)
-        for stage, heard in {self.deployment.entry: cut.text, "talker": cut.frames}.items():
-            self.recorder.event(now, "heard", turn.session, turn.turn, stage, heard)
+        for stage, tokens in {self.deployment.entry: cut.text, "talker": cut.frames}.items():
+            self.recorder.event(now, "heard", turn.session, turn.turn, stage, tokens)
         self._expect_turn(session)
         return cut
 
@@ -310,9 +310,9 @@ class Gateway:
             user_tokens = turn.output_tokens + model.talker_prompt_extra_tokens
         elif audio_s:
             user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
-        said = self._said(turn, "user", user_tokens)
+        user_ids = self._token_ids(turn, "user", user_tokens)
         if audio is not None:
-            said = audio.token_ids + said[: turn.visual_tokens or 0]
+            user_ids = audio.token_ids + user_ids[: turn.visual_tokens or 0]
         text, frames = self._reply_length(turn)
         history, features = session.history, session.features
         if self.deployment.speech_only:
@@ -323,7 +323,7 @@ class Gateway:
         if audio is not None:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
-        prompt = history + said
+        prompt = history + user_ids
         room = self.deployment.stages[self.deployment.entry].max_model_len
         room -= frames + model.frame_lag_steps if self.deployment.speech_only else text
         if len(prompt) > room:
@@ -341,10 +341,10 @@ class Gateway:
         session.reply = Reply(
             turn=turn,
             prompt=prompt,
-            user_tokens=len(said),
+            user_tokens=len(user_ids),
             text_total=text,
             frames_total=frames,
-            first_token_id=self._said(turn, "reply", 1)[0],
+            first_token_id=self._token_ids(turn, "reply", 1)[0],
             listener=session.listener,
             progress=Progress(
                 frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
@@ -355,10 +355,10 @@ class Gateway:
         if self.pipeline.talkers_remember:
             extra = self.deployment.model.talker_prompt_extra_tokens
             vocab = self.deployment.model.stages["talker"].vocab
-            heard = token_ids(turn.session, turn.turn, "user to talker", len(said) + extra, vocab)
-            session.reply.talker_prompt = session.spoken + heard
+            talker_ids = token_ids(turn.session, turn.turn, "user to talker", len(user_ids) + extra, vocab)
+            session.reply.talker_prompt = session.spoken + talker_ids
         self.prompt_tokens += len(prompt)
-        begin = max(0, len(prompt) - len(said))
+        begin = max(0, len(prompt) - len(user_ids))
         if session.encoded_s and history is session.history:
             audio_s = max(0.0, audio_s - session.encoded_s)
             begin = min(len(prompt) - 1, begin + model.whole_tokens(session.encoded_s))
@@ -375,7 +375,7 @@ class Gateway:
             kept = [] if source is None else source.history[begin : begin + tokens]
         elif turn.job.prefix is not None:
             kept = text_ids(turn.job.prefix, tokens, self._vocab)
-        return kept + self._said(turn, "history", tokens)[len(kept) :]
+        return kept + self._token_ids(turn, "history", tokens)[len(kept) :]
 
     def _reply_length(self, turn: Turn) -> tuple[int, int]:
         """Return text tokens and codec frames of the reply, within the stages' limits, behind a prompt of one token at
@@ -409,14 +409,14 @@ class Gateway:
             if engine is not None and engine.manager is not None and session in self._sessions:
                 engine.manager.changed(self.monitor.view(session, now), now)
 
-    def _remember(self, session: _Session, reply: Reply, heard: Cut) -> None:
+    def _remember(self, session: _Session, reply: Reply, cut: Cut) -> None:
         """Set the next turn's context: this turn's prompt and the heard part of the reply."""
-        session.history = reply.prompt + reply.text_ids[: heard.text]
+        session.history = reply.prompt + reply.text_ids[: cut.text]
         session.features = reply.features
         if reply.frame_ids:
-            session.spoken = reply.talker_prompt + reply.frame_ids[: heard.frames]
+            session.spoken = reply.talker_prompt + reply.frame_ids[: cut.frames]
 
-    def _said(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
+    def _token_ids(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
         return token_ids(turn.session, turn.turn, speaker, tokens, self._vocab)
 
 

@@ -216,13 +216,13 @@ class Pipeline:
     def _text_arrives(self, reply: Reply, talker: StageEngine, tokens: int) -> None:
         before = reply.progress.text_arrived
         reply.progress.text_arrived += tokens
-        requests = self._segments(reply, before) if self.segment_tokens else self._whole(reply, before)
+        requests = self._segments(reply, before) if self.segment_tokens else self._unsegmented(reply, before)
         for request in requests:
             self._submit(talker, request)
         if not requests:
             talker.wake()
 
-    def _whole(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
+    def _unsegmented(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
         if text_before:
             return []
         tokens = reply.frames_total + self._lag

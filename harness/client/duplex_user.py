@@ -156,7 +156,7 @@ class Hearing:
             self._event(at_s, "barge_in", reply.turn, played_s)
         self._hushed(self.player.end_s, at_s + PATIENCE_S)
 
-    def told(self, at_s: float, kind: str) -> None:
+    def turn_event(self, at_s: float, kind: str) -> None:
         """Note what the server reports of the user's speech."""
         self._tell(at_s, kind, self._turn)
 
@@ -209,7 +209,7 @@ class Hearing:
 
 class DuplexServer(Protocol):
     """The server of an open microphone. It counts its replies 0, 1, ... in each session. It calls its listener, a
-    DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `told`, `failed` and `rejected`."""
+    DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `turn_event`, `failed` and `rejected`."""
 
     def open(self, session: int, listener: Any) -> None: ...
 
@@ -274,10 +274,10 @@ class DuplexUser(User):
         """Drop the rest of a reply that the server has cut."""
         self._receive(at_s, self._hearing.stopped, reply)
 
-    def told(self, kind: str, at_s: float | None = None) -> None:
+    def turn_event(self, kind: str, at_s: float | None = None) -> None:
         """Note that the server reports speech as begun (speech_started), ended (speech_stopped) or a turn
         (committed)."""
-        self._receive(at_s, self._hearing.told, kind)
+        self._receive(at_s, self._hearing.turn_event, kind)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
         """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up."""

@@ -222,13 +222,13 @@ class DuplexConnection(Connection):
             if (reply := self._of.of(event.response)) is not None:
                 self._stop(reply, at_s)
         elif isinstance(event, SpeechStarted):
-            self.listener.told("speech_started", at_s)
+            self.listener.turn_event("speech_started", at_s)
             if self.context.dialect.speech_stops and self._replies:
                 self._stop(self._replies[-1], at_s)
         elif isinstance(event, SpeechStopped):
-            self.listener.told("speech_stopped", at_s)
+            self.listener.turn_event("speech_stopped", at_s)
         elif isinstance(event, Committed):
-            self.listener.told("committed", at_s)
+            self.listener.turn_event("committed", at_s)
 
     def on_end(self) -> None:
         if self._microphone is not None:

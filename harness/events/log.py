@@ -185,17 +185,17 @@ class _Woven:
         self._at.append(clock.time())
         self._fired.append(clock.fired)
 
-    def block(self, who: np.ndarray, facts: tuple[float, ...]) -> None:
+    def block(self, turns: np.ndarray, facts: tuple[float, ...]) -> None:
         """Add rows of these sessions and turns after all written ones. `facts`: time, kind, stage and value."""
         clock = self.clock
-        self._blocks.append((len(self._at), clock.time(), clock.fired, who, facts))
-        self.count += len(who)
+        self._blocks.append((len(self._at), clock.time(), clock.fired, turns, facts))
+        self.count += len(turns)
 
-    def later(self, times: np.ndarray, who: np.ndarray, facts: tuple[float, ...]) -> None:
+    def later(self, times: np.ndarray, turns: np.ndarray, facts: tuple[float, ...]) -> None:
         """Add future rows at these times, as if timers were set for them now. `facts`: kind, stage and value."""
         self._newest = self.clock.number()
-        self._later.append((self._newest, times, who, facts))
-        self.count += len(who)
+        self._later.append((self._newest, times, turns, facts))
+        self.count += len(turns)
 
     def never(self, session: int, turn: int) -> None:
         """Drop the announced rows of this turn that are still in the future."""
@@ -211,9 +211,9 @@ class _Woven:
         written = np.array(flat[self.begin * fields :]).reshape(-1, fields)
         at, numbers = np.array(self._at), np.array(self._fired)
         if self._blocks:
-            sizes = [len(who) for _, _, _, who, _ in self._blocks]
+            sizes = [len(turns) for _, _, _, turns, _ in self._blocks]
             block = np.empty((sum(sizes), fields))
-            block[:, 2:4] = np.concatenate([who for _, _, _, who, _ in self._blocks])
+            block[:, 2:4] = np.concatenate([turns for _, _, _, turns, _ in self._blocks])
             facts = np.repeat([facts for *_, facts in self._blocks], sizes, axis=0)
             block[:, [0, 1, 4, 5]] = facts
             place, times, timers = (
@@ -236,12 +236,12 @@ class _Woven:
         rows = self._coming
         if self._later:
             sizes = [len(who) for _, _, who, _ in self._later]
-            told = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
-            told[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
-            told[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
-            told[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
-            told[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
-            rows = np.concatenate([rows, told])
+            later = np.empty((sum(sizes), 1 + len(EVENT_FIELDS)))
+            later[:, 0] = np.repeat([number for number, *_ in self._later], sizes)
+            later[:, 1] = np.concatenate([times for _, times, _, _ in self._later])
+            later[:, 3:5] = np.concatenate([who for _, _, who, _ in self._later])
+            later[:, [2, 5, 6]] = np.repeat([facts for *_, facts in self._later], sizes, axis=0)
+            rows = np.concatenate([rows, later])
             self._later.clear()
         if self._never:
             stays = np.ones(len(rows), bool)
@@ -301,15 +301,15 @@ class EventLog:
             self._spill_events()
 
     def event_of_each(
-        self, t: float, kind: str, who: np.ndarray, stage: str = "", value: float = math.nan
+        self, t: float, kind: str, turns: np.ndarray, stage: str = "", value: float = math.nan
     ) -> None:
-        """Log the same event of several turns, in their order. `who`: session and turn of each."""
+        """Log the same event of several turns, in their order. `turns`: session and turn of each."""
         facts = t, self._kinds[kind], self._stages[stage], value
         if self._woven is None:
-            for session, turn in who.tolist():
+            for session, turn in turns.tolist():
                 self.event(t, kind, int(session), int(turn), stage, value)
         else:
-            self._woven.block(who, facts)
+            self._woven.block(turns, facts)
             self._look_at_size()
 
     def knows(self, kind: str) -> bool:
@@ -317,12 +317,12 @@ class EventLog:
         return kind in self._kinds
 
     def later(
-        self, clock: VirtualClockLoop, times: np.ndarray, kind: str, who: np.ndarray, value: float
+        self, clock: VirtualClockLoop, times: np.ndarray, kind: str, turns: np.ndarray, value: float
     ) -> None:
         """Log a future event of each turn at its time, as if timers were set for them now, in their order."""
         if self._woven is None:
             self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))
-        self._woven.later(times, who, (self._kinds[kind], self._stages[""], value))
+        self._woven.later(times, turns, (self._kinds[kind], self._stages[""], value))
         self._look_at_size()
 
     def never(self, session: int, turn: int) -> None:

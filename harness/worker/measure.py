@@ -41,10 +41,10 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     timing = kind.timing(setup.system, server.deployment, trace)
     requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
     metrics, more = dict(metrics), dict[str, pa.Table]()
-    if run.said is not None:
+    if run.answers is not None:
         checkpoint = server.params.checkpoint
         assert checkpoint is not None, "what has been said was read with a checkpoint's tokenizer"
-        quality = judge(trace, run.said, decoder_of(checkpoint))
+        quality = judge(trace, run.answers, decoder_of(checkpoint))
         metrics |= quality.metrics
         more = {"outputs": quality.outputs, "answers": quality.answers}
     check_send_delay(requests["send_delay_s"].to_numpy(), setup.client.turn_send_delay_limit_s)

@@ -41,7 +41,7 @@ _REPLAYS = count()
 @dataclass
 class Replay:
     """The results of a replay. `log` as `harness.events.log` describes it, with its tables; `proof` of a fresh worker;
-    `cost` in wall time. `said`: session, frame and token ids of answers to workload questions, if a model on a real
+    `cost` in wall time. `answers`: session, frame and token ids of answers to workload questions, if a model on a real
     device heard them."""
 
     log: EventLog
@@ -49,7 +49,7 @@ class Replay:
     counters: dict[str, int]
     proof: dict[str, Any]
     cost: dict[str, Any]
-    said: Sequence[tuple[int, int, list[int]]] | None = None
+    answers: Sequence[tuple[int, int, list[int]]] | None = None
 
     @property
     def events(self) -> pa.Table:
@@ -105,7 +105,7 @@ def replay(
     cost["wall_s"] = time.perf_counter() - begun
     cost |= _cost(server, run_end_s, resident_kb)
     log.close()
-    return Replay(log, run_end_s, server.counters(), proof, cost, server.said)
+    return Replay(log, run_end_s, server.counters(), proof, cost, server.answers)
 
 
 async def _serve(server: Serving, setup: Setup, trace: Trace, log: EventLog) -> float:

@@ -19,7 +19,7 @@ from engines.devices.lockstep import LockstepDies
 from engines.devices.roofline import Work
 from engines.models import load_model
 from engines.server import ServerParams, resolve
-from engines.systems.omniinfer.decode_group import beside_replicas
+from engines.systems.omniinfer.decode_group import with_redundant_slots
 from engines.systems.omniinfer.omniinfer_params import ReplicaParams
 from harness.clocks.clock import run
 from harness.metrics.request_table import request_table
@@ -216,17 +216,17 @@ def test_kv_takes_as_long_as_the_port_of_a_die_lets_it_in(done: Replay):
 def test_redundant_slots_take_their_memory_off_the_pool():
     stage = resolve(ServerParams.model_validate(SIX)).stages["thinker"]
     before = stage.as_role("decode").kv_blocks
-    after = beside_replicas(stage, ReplicaParams.model_validate({})).as_role("decode").kv_blocks
+    after = with_redundant_slots(stage, ReplicaParams.model_validate({})).as_role("decode").kv_blocks
     taken = 58 * R1.expert_params * R1.layer_dtype_bytes / stage.as_role("decode").block_bytes
     assert 0 <= before - after - taken < 1
     assert (
-        beside_replicas(stage, ReplicaParams.model_validate({"redundant_slots": 0}))
+        with_redundant_slots(stage, ReplicaParams.model_validate({"redundant_slots": 0}))
         .as_role("decode")
         .kv_blocks
         == before
     )
     with pytest.raises(UserError, match="take fewer slots"):
-        beside_replicas(stage, ReplicaParams.model_validate({"redundant_slots": 1000}))
+        with_redundant_slots(stage, ReplicaParams.model_validate({"redundant_slots": 1000}))
 
 
 def test_messages_of_several_tokens_change_no_time_but_theirs():

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines.endpoint.protocol import Refusal
-from engines.endpoint.served_fields import BETA, TOLD_TO_MODEL
+from engines.endpoint.served_fields import BETA, MODEL_FIELDS
 from engines.endpoint.settings import KEPT, Settings
 from engines.endpoint.turn_detection import ServerVad
 from tests.live.calls import Caller, call
@@ -74,9 +74,9 @@ def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(sessio
             "max_output_tokens",
         )
         return
-    told = leaves(msgspec.to_builtins(after.told("sess_0", {})))
+    told = leaves(msgspec.to_builtins(after.session_object("sess_0", {})))
     for path, value in leaves(session).items():
-        if path[0] in TOLD_TO_MODEL or (value is None and path[-1] != "turn_detection"):
+        if path[0] in MODEL_FIELDS or (value is None and path[-1] != "turn_detection"):
             continue
         assert told[path] == value, path
 

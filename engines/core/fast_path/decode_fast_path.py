@@ -93,15 +93,15 @@ class DecodeFastPath(SchedulerPath):
         members = self._summed.members
         if type(scheduled) is StoresOnly:
             scheduled = None
-        asked = scheduled is not None or transfers is not None
+        through_vllm = scheduled is not None or transfers is not None
         if scheduled is not None:
             self._places = {}  # it may have taken in requests
         places = self._running_places() if members else self._places
         scheduled_ids = scheduled.num_scheduled_tokens if scheduled is not None else {}
         finished: dict[str, Produced] = {}
-        if asked:
-            theirs = [i for i, row in enumerate(rows) if row.request_id in scheduled_ids]
-            own_rows, own_ids = [rows[i] for i in theirs], [sampled[i] for i in theirs]
+        if through_vllm:
+            indices = [i for i, row in enumerate(rows) if row.request_id in scheduled_ids]
+            own_rows, own_ids = [rows[i] for i in indices], [sampled[i] for i in indices]
             ended = finish_step(self.scheduler, scheduled, own_rows, own_ids, transfers)
             finished = {each[0]: each for each in ended}
             self._places = {}  # requests may have left
@@ -192,8 +192,8 @@ class DecodeFastPath(SchedulerPath):
             scheduler.order_waiting(plan)  # the next view and the next plan begin with this order
         ordered = [rows.pop(id) for request in runnable if (id := request.request_id) in rows]
         ordered += rows.values()
-        asked = scheduled is not None and type(scheduled) is not StoresOnly
-        if not asked and simple and summed.unstreamed is None and not plan.preempt:
+        through_vllm = scheduled is not None and type(scheduled) is not StoresOnly
+        if not through_vllm and simple and summed.unstreamed is None and not plan.preempt:
             self._steady.start([simple[row.request_id] for row in ordered], plan)
         return scheduled, ordered
 

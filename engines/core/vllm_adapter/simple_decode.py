@@ -166,9 +166,9 @@ class SimpleDecodes:
         if not block or scheduler.kv_holding_waiting or slots > SLOTS:
             return True
         for request in islice(scheduler.waiting, max(0, slots)):
-            theirs = request.block_hashes
+            hashes = request.block_hashes
             if request.status not in LOOKED_AT or (
-                len(theirs) > block and theirs[block - 1] == own[block - 1]
+                len(hashes) > block and hashes[block - 1] == own[block - 1]
             ):
                 return True
         return False

@@ -137,8 +137,8 @@ class Gpu:
                 described, is_context=prefill, batch_size=requests, s=each, prefix=before
             )
             ms = sum(row[1] for row in rows)
-            told = {"silicon": (1.0, 0.0), "empirical": (0.0, 1.0)}
-            parts = [(row[1], told.get(row[3], (0.0, 0.0))) for row in rows]
+            shares = {"silicon": (1.0, 0.0), "empirical": (0.0, 1.0)}
+            parts = [(row[1], shares.get(row[3], (0.0, 0.0))) for row in rows]
             return Answer(ms, sum(t * m for t, (m, _) in parts), sum(t * e for t, (_, e) in parts))
 
         return answer

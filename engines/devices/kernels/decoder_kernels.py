@@ -94,10 +94,10 @@ class DecoderKernels:
     def over_tokens(self, ops: Iterable[Any]) -> Kernel:
         """Return kernels for a number of tokens, one per request or all of one prompt: products depend on the number
         alone."""
-        asked = [self.gpu.ask(op) for op in ops]
+        kernels = [self.gpu.ask(op) for op in ops]
 
         def answer(tokens: int) -> Answer:
-            return added(ask(1, tokens) for ask in asked)
+            return added(ask(1, tokens) for ask in kernels)
 
         return answer
 
@@ -121,17 +121,17 @@ class DecoderKernels:
         """Return the attention of decodes. If each query head has its own K and V, the work equals `PARTS` times the
         requests with that part of the heads. Both were measured, and differ by a factor of up to 3; the shorter time
         holds."""
-        whole = self.decode_attention(requests, context)
+        undivided = self.decode_attention(requests, context)
         if self._decode_parts is None:
-            return whole
-        return min(whole, self._decode_parts(PARTS * requests, context), key=lambda answer: answer.ms)
+            return undivided
+        return min(undivided, self._decode_parts(PARTS * requests, context), key=lambda answer: answer.ms)
 
     def prompt(self, prompts: int, new: int, before: int) -> Answer:
         """Return the attention of prompts, at least the time in which a decode reads that KV: few new tokens behind a
         long context were not measured, and their arithmetic takes less than that."""
-        said = self.prompt_attention(prompts, new, before)
+        attention = self.prompt_attention(prompts, new, before)
         read = self.decode(prompts, before + new)
-        return said if said.ms >= read.ms else read
+        return attention if attention.ms >= read.ms else read
 
     def frame(self, rows: int) -> Answer:
         """Return all steps of this decoder as a code predictor, including its attention over a few tokens."""

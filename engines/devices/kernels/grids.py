@@ -162,17 +162,17 @@ class Kernels(FilePart):
 
 def shape(decoder: Decoder) -> dict[str, Any]:
     """Return the fields of a decoder that affect its kernels, as in a file: without fields at their defaults."""
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(decoder):
         value = getattr(decoder, field.name)
         if field.name in COSTLESS or value == field.default:
             continue
-        told[field.name] = vars(value) if field.name == "mla" else value
+        values[field.name] = vars(value) if field.name == "mla" else value
     predictor = decoder.code_predictor
     return (
-        told
+        values
         if predictor is None
-        else {**told, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
+        else {**values, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
     )
 
 

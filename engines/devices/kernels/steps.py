@@ -18,10 +18,10 @@ class WhatIf:
     """Other facts than the measured ones (`scale`): times change as the roofline's do between the two."""
 
     measured: Roofline
-    asked: Roofline
+    target: Roofline
 
     def factor(self, work: Work) -> float:
-        return gpu_s(self.asked, work) / gpu_s(self.measured, work)
+        return gpu_s(self.target, work) / gpu_s(self.measured, work)
 
 
 class KernelSteps(Roofline):

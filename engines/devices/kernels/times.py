@@ -99,9 +99,12 @@ class GridTimes:
         return self.over_tokens(requests) + self.head(requests) + self.decodes(requests, context)
 
     def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
-        beside = self.decodes(requests, context) if requests else 0.0
+        decode_ms = self.decodes(requests, context) if requests else 0.0
         return (
-            self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + beside
+            self.over_tokens(new + requests)
+            + self.head(1 + requests)
+            + self.prompts(1, new, before)
+            + decode_ms
         )
 
 

@@ -25,7 +25,7 @@ def main() -> None:
     os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # Before anything that imports torchvision: the hook of our platform makes that possible.
-    from vllm_omni.entrypoints.cli.main import main as theirs
+    from vllm_omni.entrypoints.cli.main import main as omni_main
 
     from engines.stock.omni.pipeline import register
     from engines.stock.omni.shared_gpu import FOLDER
@@ -35,7 +35,7 @@ def main() -> None:
         threading.Thread(target=end_with_parent, daemon=True, name="parent").start()
         sys.argv[1:] = serve_arguments(int(sys.argv[1]), sys.argv[2], Path(os.environ[FOLDER]))
     sys.argv[0] = "vllm"
-    theirs()
+    omni_main()
 
 
 def end_with_parent() -> None:

@@ -72,11 +72,13 @@ class SessionSignals:
 
     def _tell_lengths(self, event_id: str | None) -> None:
         try:
-            told = json.loads(event_id or "")
+            lengths = json.loads(event_id or "")
         except ValueError:
             return
-        if isinstance(told, dict) and isinstance(told.get("output_tokens"), int):
-            self._send("rehearsal_lengths", self._session, told["output_tokens"], told.get("reply_audio_s"))
+        if isinstance(lengths, dict) and isinstance(lengths.get("output_tokens"), int):
+            self._send(
+                "rehearsal_lengths", self._session, lengths["output_tokens"], lengths.get("reply_audio_s")
+            )
 
     def _tell(self, verb: str, **fields: Any) -> None:
         self._send("rehearsal_signal", {"verb": verb, "session": self._session, **fields})

@@ -52,7 +52,7 @@ class OmniExecutor(ModelledExecutor):
         self._slower = params.slower
         self._lengths = Lengths(params.seed, served.model)
         self._requests: dict[str, Any] = {}
-        self._heard = {"clips": 0, "audio_s": 0.0}
+        self._encoded = {"clips": 0, "audio_s": 0.0}
         self._frames = 0
         self._tokens_per_s = served.model.input_tokens_per_s
         self._lag = served.model.frame_lag_steps
@@ -60,7 +60,7 @@ class OmniExecutor(ModelledExecutor):
         self._steps: StepFile | None = step_file(self.limits.name)
         self._span_s = 0.0, 0.0
 
-    def _told(self) -> StockParams:
+    def _stock_params(self) -> StockParams:
         return StockParams.of(self.vllm_config.additional_config, scheduled=False)
 
     def collective_rpc(self, method: Any, *args: Any, non_block: bool = False, **kwargs: Any) -> Any:
@@ -104,7 +104,7 @@ class OmniExecutor(ModelledExecutor):
     def _work(self, rows: list[Row]) -> Work:
         work = Work.of(rows)
         work.frames = self._frames
-        work.clips, work.audio_s = self._heard["clips"], self._heard["audio_s"]
+        work.clips, work.audio_s = self._encoded["clips"], self._encoded["audio_s"]
         if self._role == "entry":
             work.states = sum(row.tokens for row in rows if row.tokens > 1)
         return work
@@ -113,7 +113,7 @@ class OmniExecutor(ModelledExecutor):
         for request_id in output.finished_req_ids:
             self._requests.pop(request_id, None)
         self._requests |= {new.req_id: new for new in output.scheduled_new_reqs}
-        self._frames, self._heard = 0, {"clips": 0, "audio_s": 0.0}
+        self._frames, self._encoded = 0, {"clips": 0, "audio_s": 0.0}
         if self._role == "vocoder":
             return self._decoded(output)
         rows, result = super()._rows(output)
@@ -125,8 +125,8 @@ class OmniExecutor(ModelledExecutor):
                 self._lengths.speak(new.external_req_id or new.req_id, text)
                 continue
             sounds = _not_cached(new)
-            self._heard["clips"] += len(sounds)
-            self._heard["audio_s"] += sum(sounds) / self._tokens_per_s
+            self._encoded["clips"] += len(sounds)
+            self._encoded["audio_s"] += sum(sounds) / self._tokens_per_s
         made = [
             self._made(row, sampled, cached.get(row.request_id, 0))
             for row, sampled in zip(rows, result.sampled_token_ids, strict=True)
@@ -170,11 +170,11 @@ class OmniExecutor(ModelledExecutor):
     def _decoded(self, output: SchedulerOutput) -> tuple[list[Row], OmniModelRunnerOutput]:
         """Return chunks of codec frames as sound; a chunk is the request's prompt, whole, each time."""
         arrived: list[Any] = output.scheduled_new_reqs
-        told = {new.req_id: new.additional_information for new in arrived}
-        told |= getattr(output.scheduled_cached_reqs, "additional_information", {})
+        information = {new.req_id: new.additional_information for new in arrived}
+        information |= getattr(output.scheduled_cached_reqs, "additional_information", {})
         rows, sounds = [], []
         for request_id, tokens in output.num_scheduled_tokens.items():
-            known = _information(told.get(request_id))
+            known = _information(information.get(request_id))
             context = int((known.get("meta") or {}).get("left_context_size") or 0)
             frames = tokens // CODEBOOKS
             self._frames += frames

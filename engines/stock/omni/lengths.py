@@ -36,8 +36,8 @@ class Lengths:
         """Return text tokens and codec frames of a reply. A length that was set for its session goes first."""
         known = self._known.get(request_id)
         if known is None:
-            told = self._known.get(session) if session is not None else None
-            known = self._draw(request_id) if told is None else told
+            session_lengths = self._known.get(session) if session is not None else None
+            known = self._draw(request_id) if session_lengths is None else session_lengths
             self._keep(request_id, known)
         return known
 

@@ -67,7 +67,7 @@ class OmniParams(BaseModel):
         """True if vLLM-Omni's own schedulers run."""
         return self.engine == OWN and not self.engine_params
 
-    def told(self, stage: str) -> StockParams:
+    def stage_params(self, stage: str) -> StockParams:
         """Return the settings of our parts at a stage."""
         shared = self.model_dump(exclude={"active_stream_window", "gpu"})
         # vllm_omni 0.30.0, deploy/qwen3_tts.yaml and qwen3_omni_duplex.yaml

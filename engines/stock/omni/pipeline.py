@@ -31,15 +31,15 @@ def register() -> None:
     from vllm_omni.model_executor.models.qwen3_omni.pipeline import QWEN3_OMNI_PIPELINE
     from vllm_omni.model_executor.models.qwen3_tts.pipeline import QWEN3_TTS_PIPELINE
 
-    for theirs in (QWEN3_OMNI_PIPELINE, QWEN3_TTS_PIPELINE):
+    for pipeline in (QWEN3_OMNI_PIPELINE, QWEN3_TTS_PIPELINE):
         stages = tuple(
             replace(stage, scheduler_cls=SCHEDULER)
             if stage.execution_type == StageExecutionType.LLM_AR
             else stage
-            for stage in theirs.stages
+            for stage in pipeline.stages
         )
-        name = PREFIX + theirs.model_type
-        register_pipeline(replace(theirs, model_type=name, stages=stages), model_type=name)
+        name = PREFIX + pipeline.model_type
+        register_pipeline(replace(pipeline, model_type=name, stages=stages), model_type=name)
 
 
 def deploy(params: OmniParams) -> dict[str, Any]:
@@ -79,5 +79,5 @@ def _stage(number: int, name: str, params: OmniParams, served: Deployment) -> di
         "load_format": "dummy",
         "enforce_eager": True,
         **place,
-        "additional_config": {KEY: params.told(name).model_dump(exclude_defaults=True)},
+        "additional_config": {KEY: params.stage_params(name).model_dump(exclude_defaults=True)},
     }

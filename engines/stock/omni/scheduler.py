@@ -66,9 +66,10 @@ class AsyncScheduler(Notes, OmniARAsyncScheduler, stock.AsyncScheduler):
 def _requests(engine: Any, session: str) -> list[dict[str, Any]]:
     """Return the ids by which `AsyncOmni.abort` finds a session's requests, and their tokens so far (vllm_omni 0.30.0,
     entrypoints/async_omni_base.py 222: stages see the client's id with a random suffix)."""
-    theirs = engine.scheduler.requests_of(session)
+    requests = engine.scheduler.requests_of(session)
     return [
-        {"request": without_suffix(each.external_req_id), "tokens": each.num_output_tokens} for each in theirs
+        {"request": without_suffix(each.external_req_id), "tokens": each.num_output_tokens}
+        for each in requests
     ]
 
 
@@ -82,15 +83,15 @@ def take_rpcs() -> None:
         EngineCoreProc.collective_rpc = taking(EngineCoreProc.collective_rpc)  # type: ignore[method-assign]
 
 
-def taking(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def taking(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `EngineCoreProc.collective_rpc` with our calls."""
 
-    @wraps(theirs)
+    @wraps(original)
     def collective_rpc(
         engine: Any, method: Any, timeout: Any = None, args: Any = (), kwargs: Any = None
     ) -> Any:
         if method in RPCS:
             return RPCS[method](engine, *args)
-        return theirs(engine, method, timeout, args, kwargs)
+        return original(engine, method, timeout, args, kwargs)
 
     return collective_rpc

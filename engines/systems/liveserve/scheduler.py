@@ -207,9 +207,9 @@ class UrgencyPolicy:
             return len(u2)
         if mode == "strict":
             return 0
-        heard = len({id(c.request.session) for c in candidates if c.rank < AHEAD})
-        spare = Batch(self.stage, view.step_s, [c.request for c in urgent + u2]).made() - heard
-        enough = heard + SHARE * max(0.0, spare) if any([c.rank == U1 for c in urgent]) else math.inf
+        ahead = len({id(c.request.session) for c in candidates if c.rank < AHEAD})
+        spare = Batch(self.stage, view.step_s, [c.request for c in urgent + u2]).made() - ahead
+        enough = ahead + SHARE * max(0.0, spare) if any([c.rank == U1 for c in urgent]) else math.inf
         in_time_s = min([self._chunk_step_s(c) for c in urgent if c.rank == U0], default=math.inf)
         lacking_s = sum([max(0.0, self.weights.safe_s - c.buffer) for c in urgent])
         reserve_s = lacking_s / spare if spare > 0 else math.inf

@@ -68,15 +68,15 @@ def barge_in_exposure(buffer: float, safe_s: float) -> float:
     return (buffer - safe_s) / safe_s if buffer > safe_s else 0.0
 
 
-def utility(exposure: float, held_share: float, occupied_share: float, of: Weights) -> float | None:
+def utility(exposure: float, held_share: float, occupied_share: float, weights: Weights) -> float | None:
     """Return U_i = beta * K_i * R_occ - alpha * C_barge: eqs. 1 and 3, with K_i and R_occ as shares of the allocatable
     blocks.
 
     Blocks that a request refers to are occupied; idle cached ones can be given out. None when a weight is not known.
     """
-    if of.alpha is None or of.beta is None:
+    if weights.alpha is None or weights.beta is None:
         return None
-    return of.beta * held_share * occupied_share - of.alpha * exposure
+    return weights.beta * held_share * occupied_share - weights.alpha * exposure
 
 
 class Batch:

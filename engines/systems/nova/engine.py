@@ -120,19 +120,19 @@ class Partition:
             yield found
 
     def sms(self, stage: str, queues: Queues, under_way: UnderWay) -> float:
-        beside = next((each for each in (VISION, PREFILL) if each in under_way), None)
+        other = next((each for each in (VISION, PREFILL) if each in under_way), None)
         if stage != DECODE:
             return self._sms - self.of_decode(stage, queues) if queues.of(DECODE) else self._sms
-        if beside is None and (found := front(queues)):
-            beside = found[0]  # begins together with this pass
-        return self._sms if beside is None else self.of_decode(beside, queues)
+        if other is None and (found := front(queues)):
+            other = found[0]  # begins together with this pass
+        return self._sms if other is None else self.of_decode(other, queues)
 
-    def of_decode(self, beside: str, queues: Queues) -> int:
+    def of_decode(self, other: str, queues: Queues) -> int:
         """Return the SMs of decode next to one of the others."""
-        params, default = self.params, self._default[beside]
+        params, default = self.params, self._default[other]
         if not params.adaptive:
             return default
-        alpha = params.alpha_vision if beside == VISION else params.alpha_prefill
+        alpha = params.alpha_vision if other == VISION else params.alpha_prefill
         return decode_sms(queues.pending, default, min(default, params.least_decode_sms), alpha)
 
 

@@ -13,7 +13,7 @@ TPC = 2
 """SMs that can only be given away together."""
 
 
-class Beside(NamedTuple):
+class SharedTimes(NamedTuple):
     """Seconds by the SMs of decode, with the rest for the other stage: of a pass of the other, and of one decode
     iteration."""
 
@@ -25,8 +25,8 @@ class Beside(NamedTuple):
 class Profile:
     """Measured times of two stages at the same time, by the SMs of decode, and of each stage alone on all SMs."""
 
-    vision: Mapping[int, Beside]
-    prefill: Mapping[int, Beside]
+    vision: Mapping[int, SharedTimes]
+    prefill: Mapping[int, SharedTimes]
     vision_s: float
     prefill_s: float
     decode_s: float
@@ -87,14 +87,14 @@ def profile(device: VirtualStage, least: int) -> Profile:
     vision_s, prefill_s, decode_s = (alone_s(gpu, step) for step in (vision, prefill, decode))
     shares = range(-(-least // TPC) * TPC, gpu.sms - TPC + 1, TPC)
 
-    def beside(front: SharedStep, front_s: float) -> dict[int, Beside]:
+    def shared(front: SharedStep, front_s: float) -> dict[int, SharedTimes]:
         found = {}
         for sms in shares:
             slow = _slowdown(device, [front, decode], [gpu.sms - sms, sms])
-            found[sms] = Beside(front_s * slow[0], decode_s * slow[1])
+            found[sms] = SharedTimes(front_s * slow[0], decode_s * slow[1])
         return found
 
-    return Profile(beside(vision, vision_s), beside(prefill, prefill_s), vision_s, prefill_s, decode_s)
+    return Profile(shared(vision, vision_s), shared(prefill, prefill_s), vision_s, prefill_s, decode_s)
 
 
 def _slowdown(device: VirtualStage, steps: list[SharedStep], sms: list[float]) -> list[float]:

@@ -28,7 +28,7 @@ def compressed_decode(stage: Stage, params: AttentionParams) -> Stage:
     return stage if window is None else stage.with_role("decode", window)
 
 
-def beside_replicas(stage: Stage, params: ReplicaParams) -> Stage:
+def with_redundant_slots(stage: Stage, params: ReplicaParams) -> Stage:
     """Return the stage whose decode replicas have room for redundant slots, taken from their KV pools. UserError if too
     little of these remains."""
     if "decode" not in stage.roles:

@@ -94,10 +94,10 @@ def _best_swap(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int
     goes_twice = (layout[:, :, None] == own).any(axis=1)  # (D, S of `die`)
     refused = comes_twice[:, :, None] | goes_twice[:, None, :] | (layout < 0)[:, :, None] | (own < 0)
     gain = parts[:, :, None] - parts[die]  # (D, S, S of `die`): the load that `die` gains and the other loses
-    mine, theirs = loads[die] + gain, loads[:, None, None] - gain
+    own_load, other_load = loads[die] + gain, loads[:, None, None] - gain
     most, least = _without(loads, die)
-    highest = np.maximum(np.maximum(mine, theirs), most[:, None, None])
-    lowest = np.minimum(np.minimum(mine, theirs), least[:, None, None])
+    highest = np.maximum(np.maximum(own_load, other_load), most[:, None, None])
+    lowest = np.minimum(np.minimum(own_load, other_load), least[:, None, None])
     ratios = np.where(refused | (lowest <= 0), np.inf, highest / np.where(lowest > 0, lowest, 1.0))
     other, there, slot = (int(each) for each in np.unravel_index(ratios.argmin(), ratios.shape))
     changes = [(die, slot, int(layout[other, there])), (other, there, int(own[slot]))]

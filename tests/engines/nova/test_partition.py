@@ -9,15 +9,15 @@ from engines.devices.hardware import Gpu
 from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from engines.server import ServerParams, resolve
-from engines.systems.nova.partition import Beside, Profile, decode_sms, profile
+from engines.systems.nova.partition import Profile, SharedTimes, decode_sms, profile
 from harness.clocks.clock import run
 
 SMS = 84
 
 
-def ideal(sms: int, solo_s: float) -> Beside:
+def ideal(sms: int, solo_s: float) -> SharedTimes:
     """Arithmetic by SMs, and decode of 28.9 ms with a hard knee at 30."""
-    return Beside(solo_s * SMS / (SMS - sms), 0.0289 * max(1.0, 30 / sms))
+    return SharedTimes(solo_s * SMS / (SMS - sms), 0.0289 * max(1.0, 30 / sms))
 
 
 SHARES = range(12, 61, 2)

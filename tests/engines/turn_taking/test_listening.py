@@ -55,7 +55,7 @@ class Listener:
     def __init__(self, gateway: Gateway) -> None:
         self.reply_begun = lambda reply: gateway.note("begun", reply)
         self.stopped = lambda reply: gateway.note("stopped", reply)
-        self.told = lambda kind: None
+        self.turn_event = lambda kind: None
 
 
 def hear(
