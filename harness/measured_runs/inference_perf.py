@@ -166,8 +166,8 @@ def _experiment(
     server: Server,
     loads: tuple[tuple[float, float], ...],
 ) -> SummaryRun:
-    """Return an experiment. The file's mean between tokens is not read: it is over pieces of the stream, of which
-    several may come at once, and its time per token divides by its own count of tokens."""
+    """Return an experiment. The file's mean between tokens is not read: it is over pieces of the stream, and several
+    pieces may come at once. Its time per token divides by its own count of tokens."""
     where, document = str(path), read_json(path)
     done = get(document, "successes")
     shared = get(profile, "data.shared_prefix")

@@ -64,7 +64,7 @@ def draw(run: Run) -> Picture | LeftOut:
     return Picture(NAME, TITLE, figure, caption)
 
 
-def _of_one_seed(run: Run, where: Mapping[str, object]) -> list[Measured]:
+def _of_one_seed(run: Run, where: Mapping[str, Any]) -> list[Measured]:
     """A finished point of each variant that has one, of the first seed that any has."""
     found = [point for variant in run.variants for point in run.at(variant, **where) if point.error is None]
     return [point for point in found if point.seed == min(each.seed for each in found)]

@@ -216,21 +216,22 @@ class Run:
             return None
         closed = [point for point in self.points if point.error is None and point.params.get("c")]
         sessions = {
-            hash: record.table("trace", columns=["session"])["session"].nunique()
+            hash: len(set(record.table("trace", columns=["session"])["session"]))
             for hash, record in {point.point.trace_hash: point.record for point in closed}.items()
         }
         pairs = [(point.params["c"], sessions[point.point.trace_hash]) for point in closed]
-        short = [(c, most) for c, most in pairs if c > most]
+        short = [(c, count) for c, count in pairs if c > count]
         if not short:
             return None
-        above, held = sorted({c for c, _ in short}), sorted({most for _, most in short})
-        exceed = f"c = {' and '.join(map(str, above))} {'exceeds' if len(above) == 1 else 'exceed'}"
-        of = f"{held[0]} to {held[-1]} sessions" if len(held) > 1 else labels.counted(held[0], "session")
-        all_ = sum(c in above for c, _ in pairs)
-        where = f" in {len(short)} of {all_} points" if len(short) < all_ else ""
-        who = labels.counted(held[-1], "caller" if self.spoken else "user")
-        are = "is" if held[-1] == 1 else "are"
-        return f"{exceed} the {of}{where}, so that at most {who} {are} there at a time."
+        values, counts = sorted({c for c, _ in short}), sorted({count for _, count in short})
+        most = counts[-1]
+        exceed = f"c = {' and '.join(map(str, values))} {'exceeds' if len(values) == 1 else 'exceed'}"
+        limit = f"{counts[0]} to {most} sessions" if len(counts) > 1 else labels.counted(most, "session")
+        points = sum(c in values for c, _ in pairs)
+        where = f" in {len(short)} of {points} points" if len(short) < points else ""
+        users = labels.counted(most, "caller" if self.spoken else "user")
+        verb = "is" if most == 1 else "are"
+        return f"{exceed} the {limit}{where}, so that at most {users} {verb} there at a time."
 
     @cached_property
     def interruptions(self) -> list[float]:
