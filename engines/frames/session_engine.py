@@ -107,7 +107,7 @@ class SessionEngine:
     `answered` is called after each step with tokens, `failed(request, reason)` when the engine ends a session.
     `on_max_len`: the effect of a session whose context is full; without one, `serve` raises UserError. `crashed`: it
     serves nobody any more. `longest_queue`: most chunks of one session that waited to become part of its context.
-    `said`: takes all answers. `listeners`: the policies' view of the listeners.
+    `answers`: takes all answers. `listeners`: the policies' view of the listeners.
     """
 
     def __init__(

@@ -186,7 +186,7 @@ def test_what_was_said_is_told_by_the_frame_that_it_answers():
     said: list = []
 
     def keep(server) -> None:
-        server.gateway.batchers[0].engine.output._said = said
+        server.gateway.batchers[0].engine.output._answers = said
 
     serve(frames(2, 6, outputs=150, frame_s=0.5), arrange=keep)
     counted: Counter = Counter()
