@@ -163,8 +163,8 @@ def test_eq_2_is_zero_up_to_p_safe_and_rises_with_slope_one_over_p_safe(buffer: 
 def test_eq_1_and_3():
     """T-e: eq. 3 with R_occ 0 and 1."""
     weights = urgency.Weights(safe_s=2.0, alpha=3.0, beta=4.0)
-    assert urgency.utility(0.5, held_share=0.2, occupied_share=0.0, of=weights) == -1.5
-    assert urgency.utility(0.5, held_share=0.2, occupied_share=1.0, of=weights) == pytest.approx(-0.7)
+    assert urgency.utility(0.5, held_share=0.2, occupied_share=0.0, weights=weights) == -1.5
+    assert urgency.utility(0.5, held_share=0.2, occupied_share=1.0, weights=weights) == pytest.approx(-0.7)
 
 
 def test_without_kv_awareness_pressure_does_not_count():
