@@ -121,9 +121,8 @@ def _show(rows: Sequence[Row], *sentences: str) -> None:
 
     more = [key for key in ("group", "unit") if any(row.get(key) for row in rows)]
     cells = [(row["name"], *(row[key] for key in more), escape(row["summary"])) for row in rows]
-    wide(160).print(
-        grid(("name", *more, "what it is"), cells)
-    )  # a line for each name where it is piped into another program
+    # A line for each name, also where it is piped into another program
+    wide(160).print(grid(("name", *more, "what it is"), cells))
     for sentence in filter(None, sentences):
         typer.echo(f"\n{sentence}")
 
