@@ -168,12 +168,12 @@ async def test_idle_connections_that_the_server_closes_leave_the_pool():
 
 @in_a_loop
 async def test_aborting_closes_the_connection_and_tells_nothing_more():
-    closed: list[bool] = []
+    read_until_closed: list[bytes] = []
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(CHUNKED[:60])
-        closed.append(await reader.read() == b"{}" or True)
+        read_until_closed.append(await reader.read())
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -184,7 +184,8 @@ async def test_aborting_closes_the_connection_and_tells_nothing_more():
     await until(lambda: stream.body)
     exchange.abort()
     exchange.abort()
-    await until(lambda: closed)
+    await until(lambda: read_until_closed)
+    assert read_until_closed == [b"{}"]
     waiting = Stream()
     pool.post(b"{}", waiting).abort()  # before it has a connection
     await asyncio.sleep(0.01)
