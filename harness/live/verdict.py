@@ -1,33 +1,28 @@
-"""The verdict on a live run: whether it counts, what it says of each target, and what all runs of a load say together.
-
-Whether a run counts. INVALID: what was measured is the doing of a machine. More than 5 % of the sends were late, the
-load generator died, the load was never the planned one, or the server, one of ours, was starved. Failed: the server's
-own doing. Most of its turns failed, so the median user waited for ever, whatever those waited who were answered.
+"""The verdict on a live run: what it says of each target, and what all runs of a load say together.
 
 Whether a load meets a target, and how sure that is. A percentile or a mean rests on turns, a share on turns, replies or
 events, each taken as one draw. What such a value could have been by chance is its 95 % interval: of a percentile by
-order statistics, of a share Wilson's, of a mean Student's. Counts and rates have none, and are judged as they are.
-Turns that failed count as infinitely late. PASS: the interval lies within the target and every run by itself meets it.
-FAIL: all of the interval misses it. All else is INCONCLUSIVE, too few turns for the percentile among it, as the
-interval then has no end. A run is judged twice: as measured, and with the client's own send delay taken off each turn.
-A target on which the two disagree is INCONCLUSIVE, because the load generator and not the server decides it.
+order statistics, of a share Wilson's, of a mean Student's. Counts, rates and the share of failed turns have none, and
+are judged as they are. Turns that failed count as infinitely late. PASS: the interval lies within the target and every
+run by itself meets it. FAIL: all of the interval misses it. All else is INCONCLUSIVE, too few turns for the percentile
+among it, as the interval then has no end. A run is judged twice: as measured, and without the lateness that is not the
+server's: the client's own send delay of each turn, and of a server of ours the lag of its event loop. A target on which
+the two disagree is INCONCLUSIVE, because a machine and not the server decides it.
 """
 
 import math
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from harness.endpoints.target import TargetParams
-from harness.kinds.kind import LiveKind
-from harness.live.run.plan import Merged
-from harness.metrics.live_window import PHASE, counted
+from harness.metrics.live import FAILED_SHARE, GAPS_MS
+from harness.metrics.live_window import counted
+from harness.metrics.metric import share, statistic
+from harness.metrics.playback import CONTINUITY_GAP_S
+from harness.metrics.request_table import FAILED
 from harness.metrics.stats import (
     least_for_quantile,
     least_for_share,
@@ -37,7 +32,7 @@ from harness.metrics.stats import (
 )
 from harness.metrics.turns import DISTRIBUTIONS, from_turn_end
 from harness.metrics.vocabulary import definition
-from harness.records.record import INVALID, InvalidPoint, Measurement, Record
+from harness.records.record import INVALID, Record
 from harness.slo.search import SHOWN, Step
 from harness.slo.targets import (
     FAIL,
@@ -50,131 +45,8 @@ from harness.slo.targets import (
     judged_value,
     number,
     scale,
-    statistic_of,
     turn_values,
 )
-
-MOST_LATE = 0.05
-"""Share of the sends that may be later than `send_delay_limit_ms`. [chosen]"""
-_SHED, _LATE = "sessions turned away", "no answer in time"
-_HINTS = (
-    (r"http (404|405|501)$", "there are no chat completions at the url; correct its path, often /v1"),
-    (r"http (401|403)$", "put the right token into the environment variable that token_env names"),
-    (r"http 4..$", "the server does not take what is asked; see its log, and set model where it has several"),
-    (r"connect", "see whether the server still runs"),
-    (
-        r"timeout: no session|garbage|serves|closed|cut short",
-        "name what it speaks with --dialect, or see the server's log",
-    ),
-    (_SHED, "take fewer sessions, or let the server take more"),
-    (r"", "see the server's log"),
-)
-"""Pattern of the reason of a failure, and its likely remedy; the first pattern that matches counts."""
-
-
-class FailedPoint(RuntimeError):
-    """A point whose server failed most requests. `measurement`: the values measured all the same."""
-
-    def __init__(self, reason: str, measurement: Measurement) -> None:
-        super().__init__(reason)
-        self.measurement = measurement
-
-
-def check_machines(
-    measurement: Measurement, merged: Merged, target: TargetParams, batch: Merged | None = None
-) -> None:
-    """Raise InvalidPoint when a machine, not the server, determined the result. `batch`: of the batch documents."""
-    reason = _why_invalid(measurement, merged, target) or _why_no_batch(batch, target)
-    if reason is not None:
-        raise InvalidPoint(reason, measurement)
-
-
-def check_server(kind: LiveKind[Any], measurement: Measurement) -> None:
-    """Raise FailedPoint when the server failed most turns, apart from rejected ones, or answered nothing at all."""
-    requests = measurement.requests
-    turns = kind.turn_rows(requests) is not None
-    there = kind.answered(requests)
-    answered = int(there.sum())
-    assert not isinstance(measurement.events, Path), "a live run keeps its log in memory"
-    events, failures = measurement.events.to_pandas(), measurement.more["failures"].to_pandas()
-    shed = set(events.loc[(events["kind"] == "shed").to_numpy(), "session"])
-    reasons = dict(zip(failures["session"], failures["reason"], strict=True))
-    lost = requests["session"].to_numpy()[~there]
-    why = Counter(_SHED if session in shed else reasons.get(session, _LATE) for session in lost)
-    broken = why.total() - why[_SHED]
-    if not why or (answered and (broken <= answered or not turns)):
-        return
-    if answered:
-        del why[_SHED]
-    ((reason, count),) = why.most_common(1)
-    n, what = len(requests), "turns" if turns else "frames"
-    told = f"{broken} of {n} {what} failed" if answered else f"all {n} {what} failed"
-    most = "" if count == why.total() else f"{count} of them: "
-    hint = next(hint for begin, hint in _HINTS if re.match(begin, reason))
-    raise FailedPoint(f"{told} ({most}{reason.replace('http ', 'HTTP status ')}); {hint}", measurement)
-
-
-def check_window(measurement: Measurement) -> None:
-    """Raise InvalidPoint when no turn was asked under the planned load."""
-    begin_s, end_s = (measurement.metrics[name]["value"] for name in ("steady_begin", "steady_end"))
-    if PHASE in measurement.requests and not len(counted(measurement.requests)):
-        there = "never" if begin_s is None else f"{begin_s:.1f} s"
-        raise InvalidPoint(
-            f"no turn was asked in the steady window, from when all users were there ({there}) to when no new turn "
-            f"could begin ({end_s:.1f} s); give a longer --duration",
-            measurement,
-        )
-
-
-def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams) -> str | None:
-    if merged.lost:
-        told = "; ".join(
-            f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
-            for index, loss in sorted(merged.lost.items())
-        )
-        return f"{told}: {len(merged.lost_sessions)} open sessions were lost, and count as failed"
-    late = late_share(merged, target)
-    if late > MOST_LATE:
-        return (
-            f"{100 * late:.1f} % of the sends were later than send_delay_limit_ms={target.send_delay_limit_ms:g} "
-            "allows: the load generator was late, not the server; give it more --shards, a quieter machine or fewer "
-            "sessions"
-        )
-    lag_s = measurement.metrics["server_lag_p99"]["value"]
-    if lag_s is not None and 1e3 * lag_s > target.send_delay_limit_ms:
-        return (
-            f"the P99 of the server's own loop lag is {1e3 * lag_s:.1f} ms, above send_delay_limit_ms="
-            f"{target.send_delay_limit_ms:g}: its machine starved the server, its engine was not slow; give it a "
-            "core of its own, a quieter machine or fewer sessions"
-        )
-    return None
-
-
-def _why_no_batch(batch: Merged | None, target: TargetParams) -> str | None:
-    """Return why the users did not run with the batch that the point names."""
-    if batch is None:
-        return None
-    if batch.lost:
-        loss = batch.lost[0]
-        return f"the load generator of the batch {loss.reason} at {loss.t_s:.1f} s"
-    if not batch.shards[0]["cut"]:
-        return f"the batch ran out of documents at {batch.run_end_s:.1f} s; give a shorter --duration"
-    late = late_share(batch, target)
-    if late > MOST_LATE:
-        return (
-            f"{100 * late:.1f} % of the batch's sends were later than send_delay_limit_ms="
-            f"{target.send_delay_limit_ms:g} allows: its load generator was late; give it a quieter machine "
-            "or fewer documents"
-        )
-    return None
-
-
-def late_share(merged: Merged, target: TargetParams) -> float:
-    """Return the share of the sends that were later than `send_delay_limit_ms` allows; 0 of none."""
-    delays_s = merged.sends["send_delay_s"].to_numpy()
-    delays_s = delays_s[~np.isnan(delays_s)]
-    return float((1e3 * delays_s > target.send_delay_limit_ms).mean()) if delays_s.size else 0.0
-
 
 MOST_TIMES = 50
 """[chosen] Largest multiple of the turns for which a judgement says whether they would be enough."""
@@ -188,19 +60,41 @@ class Observed:
     requests: pd.DataFrame
     sends: pd.DataFrame | None = None
     """Sends of a live run in which some send was later than its `send_delay_limit_ms`."""
+    lag_s: float = 0.0
+    """Largest lag of the event loop of the server, one of ours, where its P99 is above `send_delay_limit_ms`."""
 
     def without_delay(self) -> "Observed":
         """Return the run with each turn's own send delay taken off its latencies."""
         if self.sends is None or "turn_end_s" not in self.requests:
             return self
-        delay_s = send_delays(self.requests, self.sends)
-        late = [name for name in _FROM_TURN_END if name in self.requests]
-        requests = self.requests.assign(**{name: self.requests[name] - delay_s for name in late})
+        return self._sooner(send_delays(self.requests, self.sends))
+
+    def without_lag(self) -> "Observed":
+        """Return the run with the server's lag taken off each latency and each pause."""
+        return self._sooner(np.full(len(self.requests), self.lag_s), pauses=True) if self.lag_s else self
+
+    def _sooner(self, late_s: np.ndarray, pauses: bool = False) -> "Observed":
+        names = [*_FROM_TURN_END, *(_PAUSES if pauses else ())]
+        late = {name: self.requests[name] - late_s for name in names if name in self.requests}
+        requests = self.requests.assign(**late)
         # As of values that lack some, so that they are made of the turns anew.
         metrics = {name: {**each, "missing": each["missing"] or 1} for name, each in self.metrics.items()}
+        for name, (column, most_s) in _UNBROKEN.items():
+            if pauses and name in metrics and column in requests:
+                judged = counted(requests)
+                judged = judged.loc[judged["continuous"].notna()]
+                found = share(judged[column].to_numpy(float) <= most_s + 1e-9)
+                metrics[name] = {**metrics[name], "value": found[0], "n": found[1]}
         return Observed(metrics, requests)
 
 
+_PAUSES = ("max_gap_s", "underrun_fixed_s", "tbt_mean_s")
+_UNBROKEN = {
+    "continuity": ("max_gap_s", CONTINUITY_GAP_S),
+    "continuity_fixed_timeline": ("underrun_fixed_s", CONTINUITY_GAP_S),
+    **{f"continuity_{gap_ms}ms": ("max_gap_s", gap_ms / 1e3) for gap_ms in GAPS_MS},
+}
+"""Share of replies -> the column of their interruption, and the longest one that goes unnoticed, s."""
 _FROM_TURN_END = [each.column for each in DISTRIBUTIONS.values() if from_turn_end(each)] + [
     "end_of_turn_delay_s"
 ]
@@ -248,6 +142,8 @@ class Judgement:
     """Reason why it is not conclusive; empty where it is."""
     enough: int | None
     """Factor on the number of turns that would decide it; None where it is conclusive, or no number would."""
+    invalid: bool = False
+    """Not conclusive because a machine was too slow."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON; infinite values are the string "inf", a missing end is null."""
@@ -269,19 +165,37 @@ class Judgement:
 
 
 def judge(target: Target, observed: Sequence[Observed]) -> Judgement:
-    """Judge the target at one load, over all its observations. INCONCLUSIVE where there are none, or where the client's
-    own send delays decide."""
+    """Judge the target at one load, over all its observations. INCONCLUSIVE where there are none, or where a machine
+    decides: the client's own send delays, or the lag of a server of ours."""
     found = _judge(target, observed)
-    if all(each.sends is None for each in observed):
+    if any(each.sends is not None for each in observed):
+        without = _judge(target, [each.without_delay() for each in observed])
+        if without.verdict != found.verdict:
+            return _void(
+                found,
+                f"{found.verdict} as measured, {without.verdict} without the load generator's own send delay; give it "
+                "more --shards or a quieter machine",
+            )
+    lag_s = max((each.lag_s for each in observed), default=0.0)
+    if (
+        not lag_s or found.verdict == PASS or target.metric == FAILED_SHARE
+    ):  # a lag makes no server look faster
         return found
-    without = _judge(target, [each.without_delay() for each in observed])
-    if without.verdict == found.verdict:
+    sooner = [each.without_lag() for each in observed]
+    known = is_sampled(target.metric) or target.metric in _UNBROKEN
+    without = _judge(target, sooner) if known else None
+    if without is not None and without.verdict == found.verdict:
         return found
-    why = (
-        f"is {INVALID}: {found.verdict} as measured, {without.verdict} without the load generator's own send delay; "
-        "give it more --shards or a quieter machine"
+    other = f"{without.verdict} without it" if without is not None else "which may be due to it"
+    return _void(
+        found,
+        f"the server's own event loop lagged up to {1e3 * lag_s:,.0f} ms: {found.verdict} as measured, {other}; give "
+        "the server a core of its own or a quieter machine",
     )
-    return replace(found, verdict=INCONCLUSIVE, why=why, enough=None)
+
+
+def _void(found: Judgement, why: str) -> Judgement:
+    return replace(found, verdict=INCONCLUSIVE, why=why, enough=None, invalid=True)
 
 
 def verdict_of(judgements: Iterable[Judgement]) -> Verdict:
@@ -294,6 +208,8 @@ def needed(target: Target) -> int | None:
     """Return the fewest turns, replies or events that show a target to be met if all of them meet it; None: no number
     does."""
     metric, bound = target.metric, target.bound
+    if metric == FAILED_SHARE:
+        return 1
     if is_sampled(metric):
         if (quantile := _quantile(metric)) is None:
             return 2
@@ -305,6 +221,8 @@ def needed(target: Target) -> int | None:
 
 
 def _judge(target: Target, observed: Sequence[Observed]) -> Judgement:
+    if target.metric == FAILED_SHARE:
+        return _judge_failures(target, observed)
     runs = tuple(judged_value(target.metric, each.metrics, each.requests) for each in observed)
     sample = _sample(target.metric, observed)
     if sample is None or all(value is None for value in runs):
@@ -320,6 +238,42 @@ def _judge(target: Target, observed: Sequence[Observed]) -> Judgement:
     elif verdict == PASS and (missed := [v for v in runs if not target.met(v)]):
         verdict, why = INCONCLUSIVE, f"{len(missed)} of {len(runs)} runs missed it"
     return Judgement(target, verdict, value, interval, n, runs, why, enough)
+
+
+def failures(observed: Observed) -> tuple[int, int]:
+    """Return the turns that failed, and all that began."""
+    found = observed.metrics.get(FAILED_SHARE)
+    if found is not None and found["value"] is not None:
+        return round(found["value"] * found["n"]), found["n"]
+    if "status" not in observed.requests:
+        return 0, 0
+    status = counted(observed.requests)["status"]  # of a record without the metric
+    return int((status == FAILED).sum()), len(status)
+
+
+def _judge_failures(target: Target, observed: Sequence[Observed]) -> Judgement:
+    """Judge the share of failed turns by its value. A single failure among fewer turns than the target allows one in
+    decides nothing."""
+    counts = [failures(each) for each in observed]
+    runs = tuple(k / n if n else None for k, n in counts)
+    failed, n = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+    if not n:
+        return Judgement(target, INCONCLUSIVE, None, None, 0, runs, "was not measured", None)
+    found = Judgement(target, PASS, failed / n, None, n, runs, "", None)
+    missed = [k for k, of in counts if of and not _bearable(target, k, of)]
+    if target.met(failed / n):
+        if not missed:
+            return found
+        return replace(found, verdict=INCONCLUSIVE, why=f"{len(missed)} of {len(runs)} runs missed it")
+    if not _bearable(target, failed, n):
+        return replace(found, verdict=FAIL)
+    least = math.ceil(1 / target.bound)
+    why = f"is a single failure, which takes {least} turns to judge"
+    return replace(found, verdict=INCONCLUSIVE, why=why, enough=math.ceil(least / n))
+
+
+def _bearable(target: Target, failed: int, n: int) -> bool:
+    return target.met(failed / n) or (failed == 1 and n * target.bound < 1 and target.bound > 0)
 
 
 _Sampled = tuple[float | None, tuple[float, float], int]
@@ -344,7 +298,7 @@ def _sample(metric: str, observed: Sequence[Observed]) -> Any:
 def _of_turns(metric: str, values: np.ndarray) -> _Sampled:
     quantile = _quantile(metric)
     low, high = mean_interval(values) if quantile is None else quantile_interval(values, quantile)
-    value = statistic_of(metric, values)
+    value, _, _ = statistic(values, metric.rpartition("_")[2])
     if value is not None:  # interpolated, it may lie beside an end that is one of few values
         low, high = min(low, value), max(high, value)
     return value, (low, high), values.size
@@ -434,12 +388,14 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
     failed = [record for record in records if record.error is not None and not record.invalid]
     judgements = [judge(target, [_observed(record) for record in measured or there]) for target in targets]
     if not measured:
-        why = f"is {INVALID}"
-        judgements = [replace(each, verdict=INCONCLUSIVE, why=why, enough=None) for each in judgements]
+        judgements = [
+            replace(each, verdict=INCONCLUSIVE, why="", enough=None, invalid=bool(late))
+            for each in judgements
+        ]
     found = verdict_of(judgements)
     verdict = FAIL if failed else INCONCLUSIVE if late and found == PASS else found
     lost = [*_lost(failed, len(records)), *(_lost(late, len(records)) if verdict != FAIL else ())]
-    spoilt = bool(late) or any(each.why.startswith(f"is {INVALID}") for each in judgements)
+    spoilt = bool(late) or any(each.invalid for each in judgements)
     undecided = verdict == INCONCLUSIVE and spoilt
     return LoadVerdict(verdict, tuple(judgements), tuple(lost), tuple(measured), undecided)
 
@@ -454,7 +410,16 @@ def load_step(
 
 def _observed(record: Record) -> Observed:
     late = record.metrics.get("sends_late", {}).get("value") and record.has("sends")
-    return Observed(record.metrics, record.table("requests"), record.table("sends") if late else None)
+    p99_s, most_s = (
+        record.metrics.get(f"server_lag_{each}", {}).get("value") or 0.0 for each in ("p99", "max")
+    )
+    limit_s = float(record.point.params.get("send_delay_limit_ms", math.inf)) / 1e3
+    return Observed(
+        record.metrics,
+        record.table("requests"),
+        record.table("sends") if late else None,
+        max(p99_s, most_s) if p99_s > limit_s else 0.0,
+    )
 
 
 def _lost(records: Sequence[Record], of: int) -> list[str]:

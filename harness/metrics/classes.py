@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition
+from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, statistic
 from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
 from workloads.columns.classes import class_of
@@ -106,7 +107,7 @@ def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) ->
 def _latencies(turns: Turns) -> dict[str, Measured]:
     columns = {"ttft": ("ttft_s", ("p50", "p90", "p99", "max")), "tbt": ("tbt_mean_s", ("p50", "p99"))}
     return {
-        f"{name}_{each}": statistic(turns[column], each)
+        f"{name}_{each}": statistic(infinite_where_failed(turns["status"], turns[column]), each)
         for name, (column, statistics) in columns.items()
         for each in statistics
     }
@@ -117,7 +118,9 @@ def _deadlines(turns: Turns) -> dict[str, Measured]:
     wanted = turns["status"] != ABORTED
     ttft_due, tbt_due = (wanted & ~np.isnan(turns[name]) for name in ("ttft_deadline_s", "tbt_deadline_s"))
     return {
-        "ttft_in_deadline": _share(_in_time(turns), ttft_due, np.isnan(turns["ttft_s"])),
+        "ttft_in_deadline": _share(
+            _in_time(turns) & (turns["status"] != FAILED), ttft_due, np.isnan(turns["ttft_s"])
+        ),
         "tbt_in_deadline": _share(ended & ~_late(turns, "tbt_max_s"), tbt_due, ~ended),
         "tbt_p99_in_deadline": _share(ended & ~_late(turns, "tbt_p99_s"), tbt_due, ~ended),
         "deadlines_met": _share(_met(turns), ttft_due | tbt_due, ~ended),

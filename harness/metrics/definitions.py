@@ -35,7 +35,9 @@ HEADLINES: dict[str, tuple[str, ...]] = {
 """Kind of workload with metrics of its own -> metrics that its tables show; filled as `OWN_DEFINITIONS` is."""
 
 TURN_END = "from the scheduled end of the user's turn (not the send), at the client"
-TTFT = Definition("s", "time to the first text token", TURN_END, "lower")
+TTFT = Definition(
+    "s", "time to the first text token; a turn that failed counts as infinitely late", TURN_END, "lower"
+)
 TBT = Definition(
     "s",
     "a turn's mean time between text tokens, whose number a live server may state; missing when all its "

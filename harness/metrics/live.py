@@ -13,7 +13,7 @@ import pandas as pd
 from harness.metrics.definitions import Definition
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
-from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
+from harness.metrics.request_table import BARGED_IN, COMPLETED, FAILED, UNFINISHED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
 GAPS_MS = (250, 500)
@@ -25,6 +25,7 @@ BENCHMARK = {
 }
 """Counts of `vllm bench serve --omni` (vllm_omni 0.30.0, benchmarks/patch/patch.py 2630-2666): unit, meaning."""
 
+FAILED_SHARE = "failed_share"
 FLOOR = {
     "floor_send_delay_p99": "send_delay_p99_s",
     "floor_ttfp_bias_p50": "bias_p50_s",
@@ -45,12 +46,14 @@ def summarise_live(
     scrape: pd.DataFrame | None = None,
     lost_sessions: int = 0,
     batch: Mapping[str, Measured] | None = None,
+    answered: np.ndarray | None = None,
 ) -> dict[str, Metric]:
     """Return all metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
     `requests`: of turns; None for frames, which have no audio. `floor`: the result against the null server, in s; may
     be empty. `late_s`: the send delay above which a send is late. `window`: of the metrics of turns. `scrape`: the
-    server's own metrics (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none.
+    server's own metrics (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none. `answered`: of frames,
+    whether each was.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -78,8 +81,11 @@ def summarise_live(
     }
     if lag is not None:
         measured |= {"server_lag_p99": (lag.p99_s, lag.n, 0), "server_lag_max": (lag.max_s, lag.n, 0)}
+    if answered is not None:
+        measured[FAILED_SHARE] = share(~answered)
     if requests is not None:
         steady = counted(requests)
+        measured |= _failed(events, steady)
         measured["early_replies"] = _early(events, steady)
         measured["tokens_stated"] = _stated(events, steady)
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
@@ -96,6 +102,15 @@ def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
 def _repeated(sends: pd.DataFrame) -> Measured:
     kinds = sends["kind"].astype(str).to_numpy()
     return float((kinds == "repeat").sum()), int((kinds == "request").sum()), 0
+
+
+def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
+    silent = np.isin(turn_keys(requests), turn_keys(events.loc[events["kind"].to_numpy() == "silent_reply"]))
+    failed = np.isin(requests["status"], [FAILED, UNFINISHED])
+    return {
+        FAILED_SHARE: share(failed | silent),
+        "silent_replies": (float(silent.sum()), silent.size, 0),
+    }
 
 
 def _early(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
@@ -265,6 +280,18 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "requests that were sent a second time, as the server had just closed the kept connection: load that is not in "
         "the plan",
         "over all requests that clients sent",
+        "lower",
+    ),
+    FAILED_SHARE: Definition(
+        "1",
+        "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
+        "over the turns, or the frames, that metrics are over",
+        "lower",
+    ),
+    "silent_replies": Definition(
+        "1",
+        "replies whose sound is below -60 dBFS from begin to end; they count as failed turns",
+        "over the turns that metrics are over",
         "lower",
     ),
     "early_replies": Definition(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -47,12 +48,23 @@ def known(values: np.ndarray) -> np.ndarray:
 
 
 def statistic(values: np.ndarray, name: str) -> Measured:
-    """Return `mean`, `sum`, `max` or p<number> (percentile by linear interpolation) of the known values."""
+    """Return `mean`, `sum`, `max` or p<number> (percentile by linear interpolation) of the known values. A value may be
+    infinite, as the latency of a turn that failed."""
     found, value = known(values), None
     if found.size:
         whole = {"mean": np.mean, "sum": np.sum, "max": np.max}.get(name)
-        value = float(np.percentile(found, float(name[1:])) if whole is None else whole(found))
+        value = percentile(found, float(name[1:])) if whole is None else float(whole(found))
     return value, int(found.size), int(values.size - found.size)
+
+
+def percentile(values: np.ndarray, percent: float) -> float:
+    """Return the percentile by linear interpolation, infinite where it lies above the largest finite value."""
+    finite = np.sort(values[np.isfinite(values)])
+    if finite.size == values.size:
+        return float(np.percentile(values, percent))
+    rank = percent / 100 * (values.size - 1)
+    above = ceil(rank)
+    return inf if above >= finite.size else float(np.interp(rank, np.arange(finite.size), finite))
 
 
 def share(flags: np.ndarray) -> Measured:

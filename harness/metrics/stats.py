@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, comb, inf, isnan, log, sqrt
+from math import ceil, comb, inf, isinf, isnan, log, sqrt
 from typing import Any
 
 import numpy as np
+
+from harness.metrics.metric import percentile
 
 RESAMPLES = 10_000
 MIN_FOR_INTERVAL = 3
@@ -57,8 +59,11 @@ def paired(baseline: Mapping[int, float | None], variant: Mapping[int, float | N
     ratios: dict[int, float | None] = {}
     for seed in sorted(baseline.keys() | variant.keys()):
         before, after = baseline.get(seed), variant.get(seed)
-        differences[seed] = None if before is None or after is None else after - before
-        ratios[seed] = None if not before or after is None else after / before
+        if before is None or after is None or (isinf(before) and isinf(after)):
+            differences[seed] = ratios[seed] = None
+            continue
+        differences[seed] = after - before
+        ratios[seed] = after / before if before else None
     return Paired(differences, ratios, across_seeds(differences), across_seeds(ratios))
 
 
@@ -133,5 +138,5 @@ def share(flags: Mapping[Any, float | None]) -> Spread:
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
     draws = np.random.default_rng(_SEED).integers(values.size, size=(RESAMPLES, values.size))
-    low, high = np.percentile(np.median(values[draws], axis=1), [2.5, 97.5])
-    return float(low), float(high)
+    medians = np.median(values[draws], axis=1)
+    return percentile(medians, 2.5), percentile(medians, 97.5)

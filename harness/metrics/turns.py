@@ -15,6 +15,7 @@ import pandas as pd
 
 from harness.metrics.classes import summarise_classes
 from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, TBT, TTFT, TURN_END, Definition
+from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.metrics.playback import is_continuous
 from harness.metrics.request_table import (
@@ -68,17 +69,21 @@ def summarise(
     never started, `planned_sessions` the session of each. `entry`: name, in the steps, of the stage that requests come
     to first.
     """
-    turns: Turns = {
-        name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
-        for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items()
-        if name in requests or name in COLUMNS
-    }
-    steps = by_role(steps, entry)
+    turns, steps = columns_of(requests), by_role(steps, entry)
     run = TurnRun(turns, steps, run_end_s, planned_turns, planned_sessions)
     vocabulary = dict(DEFINITIONS)
     for stage in sorted({*np.asarray(steps["stage"], str).tolist()} - {*STAGES}):
         vocabulary |= stage_use_definitions(stage)
     return metrics_of(run, vocabulary, _MEASURES) | summarise_classes(turns, run_end_s)
+
+
+def columns_of(requests: pd.DataFrame) -> Turns:
+    """Return the columns of a request table that metrics read."""
+    return {
+        name: np.asarray(requests[name]) if dtype == "str" else _floats(requests, name)
+        for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items()
+        if name in requests
+    }
 
 
 def _floats(table: pd.DataFrame, column: str) -> np.ndarray:
@@ -96,6 +101,27 @@ class Distribution:
     spoken_only: bool = False
     whole_only: bool = False
     """Without barged-in turns."""
+    failed_late: bool = True
+    """A turn that failed counts as infinitely late, whatever came before it broke."""
+
+    def sample(self, turns: Turns) -> np.ndarray:
+        """Return a value for each started turn that the statistics are over: infinite for one that failed, and NaN for
+        one that has no such value.
+
+        A turn without an answer at the end of the run, and a spoken reply without sound, are infinitely late as well.
+        A reply that began before its user had finished has no latency.
+        """
+        status, values = turns["status"], turns[self.column]
+        over = np.ones(status.size, bool)
+        if self.spoken_only:
+            over &= turns["spoken"] > 0
+        if self.whole_only:
+            over &= ~np.isin(status, [BARGED_IN, ABORTED])
+        if self.failed_late:
+            values = infinite_where_failed(status, values)
+            if self.spoken_only:
+                values = np.where((status == COMPLETED) & (turns["packets"] == 0), inf, values)
+        return values[over]
 
 
 _TAIL = ("p50", "p90", "p95", "p99", "mean")
@@ -114,7 +140,7 @@ def _queueing(stage: str) -> Distribution:
         f"from the arrival at the {WORDS[stage]}",
         "lower",
     )
-    return Distribution(f"queueing_{stage}_s", _BODY, meaning, spoken_only=stage != ENTRY)
+    return Distribution(f"queueing_{stage}_s", _BODY, meaning, spoken_only=stage != ENTRY, failed_late=False)
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {
@@ -123,8 +149,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         _TAIL,
         Definition(
             "s",
-            "time to the first non-empty audio packet of a spoken reply, barged-in or not; "
-            "a turn without audio is missing, not 0",
+            "time to the first non-empty audio packet of a spoken reply, barged-in or not; a turn that failed or had "
+            "no audio counts as infinitely late; a reply that began before the caller had finished is left out",
             TURN_END,
             "lower",
         ),
@@ -186,6 +212,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
             "from the arrival at the first stage, as far as it waited for transfers",
             "lower",
         ),
+        failed_late=False,
     ),
     "turn_send_delay": Distribution(
         "send_delay_s",
@@ -196,21 +223,18 @@ DISTRIBUTIONS: dict[str, Distribution] = {
             "from the scheduled end of the user's turn to its actual send",
             "lower",
         ),
+        failed_late=False,
     ),
 }
 
 
 def _distributions(run: TurnRun) -> dict[str, Measured]:
-    turns, measured = run.turns, {}
-    for name, distribution in DISTRIBUTIONS.items():
-        over = np.ones(turns["status"].size, bool)
-        if distribution.spoken_only:
-            over &= turns["spoken"] > 0
-        if distribution.whole_only:
-            over &= ~np.isin(turns["status"], [BARGED_IN, ABORTED])
-        for each in distribution.statistics:
-            measured[f"{name}_{each}"] = statistic(turns[distribution.column][over], each)
-    return measured
+    return {
+        f"{name}_{each}": statistic(values, each)
+        for name, distribution in DISTRIBUTIONS.items()
+        for values in [distribution.sample(run.turns)]
+        for each in distribution.statistics
+    }
 
 
 def _waste(run: TurnRun) -> dict[str, Measured]:
@@ -242,7 +266,7 @@ def _rates(run: TurnRun) -> dict[str, Measured]:
 def _shares(run: TurnRun) -> dict[str, Measured]:
     turns = run.turns
     spoken = turns["spoken"] > 0
-    in_target = turns["audio_ttfp_s"] <= TTFP_TARGET_S
+    in_target = (turns["audio_ttfp_s"] <= TTFP_TARGET_S) & (turns["status"] != FAILED)
     makespan_s = float(run.run_end_s - turns["turn_start_s"].min()) if spoken.size else None
     return {
         "continuity": share(turns["continuous"]),

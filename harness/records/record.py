@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -81,6 +82,7 @@ class Measurement:
     """Further files by name: sound (`harness.endpoints.call_recorder`)."""
 
 
+INFINITE = "inf"
 INVALID = "INVALID"
 """Begin of the reason where the machine, not the engine, determined the result."""
 
@@ -184,7 +186,7 @@ def load_record(folder: Path) -> Record:
     if manifest.status == "ok" or (folder / SUMMARY).exists():
         results = _read_json(folder / SUMMARY)
         try:
-            metrics = {renamed(name): metric for name, metric in dict(results["metrics"]).items()}
+            metrics = read_metrics(dict(results["metrics"]))
             counters = dict(results["counters"])
         except (KeyError, TypeError, ValueError):
             raise _damaged(folder, f"{SUMMARY} is not what was written") from None
@@ -354,9 +356,27 @@ def failed(points_dir: Path, point_id: str) -> Path:
 
 def write_json(path: Path, data: Any) -> None:
     """Write readable JSON, whole or not at all; the same bytes for the same data. ValueError for NaN."""
-    text = json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(plain_json(data), indent=1, sort_keys=True, allow_nan=False) + "\n"
     with replacing(path) as file:
         file.write(text.encode())
+
+
+def plain_json(data: Any) -> Any:
+    """Return the data with infinite numbers as the string "inf": JSON has no word for the latency of a turn that
+    failed."""
+    if isinstance(data, Mapping):
+        return {name: plain_json(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [plain_json(value) for value in data]
+    return INFINITE if isinstance(data, float) and math.isinf(data) and data > 0 else data
+
+
+def read_metrics(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return metrics as a summary has them, by today's names, with infinite values as numbers."""
+    return {
+        renamed(name): {**metric, "value": math.inf} if metric["value"] == INFINITE else metric
+        for name, metric in stored.items()
+    }
 
 
 def _write_manifest(

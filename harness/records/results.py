@@ -23,8 +23,16 @@ from pydantic import BaseModel, ConfigDict
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
 from harness.experiments.point import GROUPS, Point
 from harness.metrics.former_names import now, settings_of
-from harness.metrics.stages import renamed
-from harness.records.record import MANIFEST, SUMMARY, Damaged, Record, failed, load_record, write_json
+from harness.records.record import (
+    MANIFEST,
+    SUMMARY,
+    Damaged,
+    Record,
+    failed,
+    load_record,
+    read_metrics,
+    write_json,
+)
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
 
@@ -174,8 +182,8 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
 
 
 def _by_names_now(row: dict[str, Any]) -> dict[str, Any]:
-    metrics = {renamed(name): metric for name, metric in row["metrics"].items()}
-    return {**row, "params": now(settings_of(row["workload"]), row["params"]), "metrics": metrics}
+    params = now(settings_of(row["workload"]), row["params"])
+    return {**row, "params": params, "metrics": read_metrics(row["metrics"])}
 
 
 def _checked(path: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

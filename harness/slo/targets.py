@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.frames import FRAME_DEFINITIONS
-from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.live import FAILED_SHARE, LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
-from harness.metrics.request_table import BARGED_IN
+from harness.metrics.metric import statistic
 from harness.metrics.stages import renamed
 from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
-from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
 from workloads.errors import UserError, nearest
 
@@ -37,6 +37,8 @@ MOST_BARE_S = 10.0
 """Above it a bare number of seconds is asked back: nobody means to wait 500 s for a first sound. [chosen]"""
 
 _ALIASES = {"ttfp": "audio_ttfp"}
+_NAMES = {FAILED_SHARE: "failed turns", "continuity_fixed_timeline": "cumulative continuity"}
+"""Names of metrics in sentences where another word than the metric's own is the field's."""
 _TARGET = re.compile(
     r"([A-Za-z0-9_.-]+)\s*(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)(?:\s*(ms|s|%)(?![\w%])|([A-Za-z%µ]+))?"
 )
@@ -128,6 +130,8 @@ class _Written:
 def _metric(name: str) -> str:
     """Return the metric of a name. Short names such as ttfp_p90 and former names are read too."""
     name = renamed(name)
+    if name == "failed":  # a count depends on the length of the run
+        return FAILED_SHARE
     family, _, statistic = name.rpartition("_")
     return f"{_ALIASES[family]}_{statistic}" if family in _ALIASES else name
 
@@ -216,62 +220,45 @@ def _seconds(written: _Written, number: float) -> float:
 
 
 def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: pd.DataFrame) -> float | None:
-    """Return a metric as a target judges it: in percentiles and means, turns without a value count as infinitely
-    late."""
+    """Return a metric as a target judges it, None where it is missing. It is the value of every table, but for delays
+    on an open microphone: there a turn without an answer counts as infinitely late."""
     found = metrics.get(metric)
     if found is None:
         return None
     values = turn_values(metric, requests) if found["missing"] else None
-    return found["value"] if values is None else statistic_of(metric, values)
-
-
-def statistic_of(metric: str, values: np.ndarray) -> float | None:
-    """Return the percentile, by linear interpolation, or the mean that `metric` names. Values may be infinite; None of
-    none."""
-    statistic = metric.rpartition("_")[2]
-    if not values.size:
-        return None
-    if statistic == "mean":
-        return float(values.mean())
-    known = np.sort(values[np.isfinite(values)])
-    rank = float(statistic[1:]) / 100 * (values.size - 1)
-    above = math.ceil(rank)
-    return math.inf if above >= known.size else float(np.interp(rank, np.arange(known.size), known))
+    return found["value"] if values is None else statistic(values, metric.rpartition("_")[2])[0]
 
 
 def is_sampled(metric: str) -> bool:
     """Return whether it is a percentile or a mean over turns."""
-    family, _, statistic = metric.rpartition("_")
+    family, _, which = metric.rpartition("_")
     distribution = DISTRIBUTIONS.get(family)
     if distribution is not None:
-        return statistic in distribution.statistics
-    return family in DELAYS and statistic in STATISTICS
+        return which in distribution.statistics
+    return family in DELAYS and which in STATISTICS
 
 
 def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
-    """Return the values behind a percentile or mean: one for each turn that should have one, infinite where it has
-    none. None where the metric is neither."""
-    family, _, statistic = metric.rpartition("_")
+    """Return the values behind a percentile or mean: one for each turn that has one, infinite for a turn that failed.
+    None where the metric is neither."""
+    family, _, which = metric.rpartition("_")
     requests = counted(requests)
     distribution = DISTRIBUTIONS.get(family)
-    if distribution is None or statistic not in distribution.statistics:
-        if family not in DELAYS or statistic not in STATISTICS or DELAYS[family][0] not in requests:
+    if distribution is None or which not in distribution.statistics:
+        if family not in DELAYS or which not in STATISTICS or DELAYS[family][0] not in requests:
             return None
         values = delays(requests, family)
         return np.where(np.isnan(values), math.inf, values)
     if distribution.column not in requests:
         return None
-    among = np.ones(len(requests), bool)
-    if distribution.spoken_only:
-        among &= requests["spoken"].to_numpy(bool)
-    if distribution.whole_only:
-        among &= requests["status"].to_numpy() != BARGED_IN
-    values = requests[distribution.column].to_numpy(float)[among]
-    return np.where(np.isnan(values), math.inf, values)
+    values = distribution.sample(columns_of(requests))
+    return values[~np.isnan(values)]
 
 
 def name_of(metric: str) -> str:
     """Return its name as people say it: P90 TTFP."""
+    if metric in _NAMES:
+        return _NAMES[metric]
     family, _, statistic = metric.rpartition("_")
     said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
     if statistic == "mean" or re.fullmatch(r"p\d+", statistic):

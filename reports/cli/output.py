@@ -40,8 +40,10 @@ def form_of(as_json: bool, as_csv: bool) -> Form:
 
 def emit(form: Form, rows: Sequence[Mapping[str, Any]], more: Any = None) -> None:
     """Print `rows`; `more`: the larger content of JSON, if it has any."""
+    from harness.records.record import plain_json
+
     if form == "json":
-        typer.echo(json.dumps(rows if more is None else more, indent=1, default=str))
+        typer.echo(json.dumps(plain_json(rows if more is None else more), indent=1, default=str))
         return
     typer.echo(csv_of(rows), nl=False)
 

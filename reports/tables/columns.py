@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, inf, isinf
 
 from harness.metrics.classes import in_class, split
 from harness.metrics.definitions import HEADLINES, Definition
@@ -18,6 +18,8 @@ from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
 from workloads.errors import UserError
 
 MISSING = "–"
+INFINITE = "∞"
+"""The latency of a turn that failed."""
 FEW = "*"
 """Behind a percentile of fewer events than it needs."""
 _STATISTIC = re.compile(r"(?:P[\d.]+|mean|longest|largest)(?= )", re.IGNORECASE)
@@ -46,11 +48,13 @@ class Column:
         """The number without its unit; `sign="+"` for differences."""
         if value is None:
             return MISSING
+        if isinf(value):
+            return INFINITE
         return f"{self.rounded(value):{sign},.{self.digits}f}".replace("-", "−")
 
     def said(self, value: float) -> str:
         """The number with its unit, for a sentence: from 10 s on `24.5 s`, and `100 %` without its decimals."""
-        if self.unit == "ms" and abs(self.factor * value) >= 10_000:
+        if self.unit == "ms" and 10_000 <= abs(self.factor * value) < inf:
             return f"{self.factor * value / 1000:,.1f} s"
         text = self.text(value)
         text = text.rstrip("0").rstrip(".") if "." in text else text

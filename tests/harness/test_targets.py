@@ -9,28 +9,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
-from harness.slo.targets import Target, judged_value, parse_targets
+from harness.metrics.metric import statistic
+from harness.slo.targets import Target, parse_targets, turn_values
 from workloads.errors import UserError
 
 
-def test_turns_that_failed_are_infinitely_late() -> None:
+def test_turns_that_failed_are_infinitely_late_also_after_their_first_sound() -> None:
     n = 20
     requests = pd.DataFrame(
-        {"spoken": [True] * n, "status": ["completed"] * n, "audio_ttfp_s": np.linspace(0.1, 2, n)}
+        {
+            "spoken": [True] * n,
+            "status": ["completed"] * n,
+            "audio_ttfp_s": np.linspace(0.1, 2, n),
+            "packets": [3] * n,
+        }
     )
-    metrics = {
-        "audio_ttfp_p90": {"value": 0.5, "n": n, "missing": 0},
-        "audio_ttfp_mean": {"value": 1, "n": n, "missing": 1},
-    }
-    assert judged_value("audio_ttfp_p90", metrics, requests) == 0.5  # nothing is missing: as it was measured
-    requests.loc[15:, "audio_ttfp_s"] = np.nan
-    metrics["audio_ttfp_p90"]["missing"] = 5
-    assert judged_value("audio_ttfp_p90", metrics, requests) == math.inf
-    metrics["audio_ttfp_p50"] = {"value": 0.1, "n": 15, "missing": 5}
+    assert known("audio_ttfp_p90", requests) == pytest.approx(1.81)
+    requests.loc[15:, "status"] = "failed"
+    assert known("audio_ttfp_p90", requests) == math.inf
     # Between the 10th and the 11th of 20
-    assert judged_value("audio_ttfp_p50", metrics, requests) == pytest.approx(1.05)
-    assert judged_value("audio_ttfp_mean", metrics, requests) == math.inf
-    assert judged_value("continuity", metrics, requests) is None
+    assert known("audio_ttfp_p50", requests) == pytest.approx(1.05)
+    assert known("audio_ttfp_mean", requests) == math.inf
+    assert turn_values("continuity", requests) is None
+
+
+def test_a_turn_without_a_latency_is_late_only_if_it_failed() -> None:
+    requests = pd.DataFrame(
+        {
+            "spoken": True,
+            "status": ["completed", "completed", "completed", "unfinished", "barged_in"],
+            "audio_ttfp_s": [0.2, math.nan, math.nan, math.nan, 0.3],
+            "packets": [5, 5, 0, 0, 2],
+        }
+    )
+    # The second reply began early, the third had no sound, the fourth never ended.
+    assert turn_values("audio_ttfp_p50", requests).tolist() == [0.2, math.inf, math.inf, 0.3]
+
+
+def known(metric: str, requests: pd.DataFrame) -> float | None:
+    return statistic(turn_values(metric, requests), metric.rpartition("_")[2])[0]
+
+
+def test_a_share_of_failed_turns_is_the_only_meaning_of_failed() -> None:
+    for text in ("failed<=5%", "failed <= 0.05", "failed_share<=5%"):
+        (target,) = parse_targets(text)
+        assert target == Target("failed_share", "<=", 0.05) and str(target) == "failed turns ≤ 5 %"
+    with pytest.raises(UserError, match=r"failed<=3: 3 % or 3 times the whole\? Write failed<=3%"):
+        parse_targets("failed<=3")
 
 
 TIMES, SHARES = ("ttfp_p90", "tbt_p50", "e2e_p90", "send_delay_p99"), ("continuity", "on_time", "takeover")

@@ -1,6 +1,7 @@
 """PASS, FAIL or INCONCLUSIVE: what so many turns can say of a target, and what they cannot."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.live.verdict import Observed, judge, needed, span
+from harness.metrics.metric import statistic
 from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, parse_targets
 
@@ -16,25 +18,21 @@ from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, 
 def run(ttfp_s: list[float], broken: int = 0) -> Observed:
     """A turn for each TTFP, NaN for one that failed; so many of the replies had a gap."""
     values, n = np.array(ttfp_s, float), len(ttfp_s)
-    known = values[~np.isnan(values)]
+    failed = np.isnan(values)
+    late_s = np.where(failed, math.inf, values)
     metrics = {
         **{
-            f"audio_ttfp_p{q}": {
-                "value": float(np.percentile(known, q)) if known.size else None,
-                "n": known.size,
-                "missing": n - known.size,
-            }
-            for q in (50, 90, 99)
-        },
-        "audio_ttfp_mean": {
-            "value": float(known.mean()) if known.size else None,
-            "n": known.size,
-            "missing": n - known.size,
+            f"audio_ttfp_{each}": {"value": statistic(late_s, each)[0], "n": n, "missing": 0}
+            for each in ("p50", "p90", "p99", "mean")
         },
         "continuity": {"value": 1 - broken / n if n else None, "n": n, "missing": 0},
-        "failed": {"value": float(n - known.size), "n": n, "missing": 0},
+        "completed_rps": {"value": float(n - failed.sum()), "n": n, "missing": 0},
+        "failed_share": {"value": float(failed.mean()) if n else None, "n": n, "missing": 0},
     }
-    return Observed(metrics, pd.DataFrame({"spoken": True, "status": "completed", "audio_ttfp_s": values}))
+    status = np.where(failed, "failed", "completed")
+    return Observed(
+        metrics, pd.DataFrame({"spoken": True, "status": status, "packets": 1, "audio_ttfp_s": values})
+    )
 
 
 def only(text: str) -> Target:
@@ -156,7 +154,8 @@ def test_a_late_send_is_invalid_only_where_it_decides(
     sends = pd.DataFrame({"kind": "commit", "session": 0, "due_s": end_s, "send_delay_s": send_delay_s})
     found = judge(only("ttfp_p90<=800ms"), [Observed(whole.metrics, requests, sends)])
     assert found.verdict == verdict and found.value == pytest.approx(ttfp_s) and found.n == 40
-    assert ("is INVALID: FAIL as measured, PASS without" in found.why) == (verdict == INCONCLUSIVE)
+    assert found.invalid == found.why.startswith("FAIL as measured, PASS without the load generator's")
+    assert found.invalid == (verdict == INCONCLUSIVE)
 
 
 def test_failed_turns_are_infinitely_late() -> None:
@@ -174,17 +173,73 @@ def test_a_run_that_misses_by_itself_takes_a_pass_away() -> None:
     assert found.verdict == INCONCLUSIVE and found.why == "1 of 2 runs missed it"
 
 
-def test_counts_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> None:
-    one, two = run([0.2, math.nan]), run([math.nan] * 3)
-    assert [judge(only("failed<=2"), each).verdict for each in ([one], [two], [one, two])] == [
+def test_rates_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> None:
+    one, two = run([0.2] * 3), run([0.2])
+    assert [judge(only("completed_rps>=2"), each).verdict for each in ([one], [two], [one, two])] == [
         PASS,
         FAIL,
         INCONCLUSIVE,
     ]
-    assert judge(only("failed<=2"), [one]).interval is None
+    assert judge(only("completed_rps>=2"), [one]).interval is None
     nothing = judge(only("ttft_p90<=2s"), [one])
     assert (nothing.verdict, nothing.value, nothing.why) == (INCONCLUSIVE, None, "was not measured")
-    assert judge(only("failed<=2"), []).verdict == INCONCLUSIVE
+    assert judge(only("completed_rps>=2"), []).verdict == INCONCLUSIVE
+
+
+@given(st.integers(0, 30), st.integers(1, 400), st.sampled_from([0.0, 0.01, 0.05, 0.4]))
+def test_the_share_of_failed_turns_is_judged_by_its_value(failed: int, whole: int, bound: float) -> None:
+    target, n = only(f"failed<={100 * bound:g}%"), failed + whole
+    found = judge(target, [run([math.nan] * failed + [0.2] * whole)])
+    assert found.value == failed / n and found.n == n and found.interval is None
+    if failed / n <= bound:
+        assert found.verdict == PASS
+    elif failed == 1 and 0 < bound * n < 1:
+        assert found.verdict == INCONCLUSIVE
+        assert found.enough is not None and bound * n * found.enough >= 1
+    else:
+        assert found.verdict == FAIL
+
+
+def test_a_single_failure_is_decided_by_more_turns() -> None:
+    target = only("failed<=1%")
+    one = judge(target, [run([math.nan] + [0.2] * 39)])
+    assert (one.verdict, one.why) == (INCONCLUSIVE, "is a single failure, which takes 100 turns to judge")
+    assert judge(target, [run([math.nan] + [0.2] * 39), run([0.2] * 60)]).verdict == PASS
+    assert judge(target, [run([math.nan] * 2 + [0.2] * 38)]).verdict == FAIL
+    assert judge(target, [run([math.nan] * 3 + [0.2] * 57), run([0.2] * 400)]).why == "1 of 2 runs missed it"
+    assert judge(target, []).why == "was not measured"
+
+
+@pytest.mark.parametrize(
+    ("ttfp_s", "lag_s", "verdict"),
+    [
+        (0.037, 0.044, PASS),  # no lag makes a server look faster
+        (0.82, 0.044, INCONCLUSIVE),  # would have met it
+        (0.9, 0.044, FAIL),  # misses it either way
+    ],
+)
+def test_a_lag_of_our_server_is_invalid_only_where_it_decides(
+    ttfp_s: float, lag_s: float, verdict: str
+) -> None:
+    found = judge(only("ttfp_p90<=800ms"), [replace(run([ttfp_s] * 40), lag_s=lag_s)])
+    assert (found.verdict, found.invalid) == (verdict, verdict == INCONCLUSIVE)
+    if found.invalid:
+        assert found.why.startswith(
+            "the server's own event loop lagged up to 44 ms: FAIL as measured, PASS without"
+        )
+
+
+def test_a_lag_explains_pauses_that_it_is_as_long_as() -> None:
+    def spoken(gap_s: float) -> Observed:
+        found = run([0.2] * 80, broken=80)
+        requests = found.requests.assign(max_gap_s=gap_s, continuous=False)
+        return replace(found, requests=requests, lag_s=0.05)
+
+    assert judge(only("continuity>=95%"), [spoken(0.12)]).invalid
+    assert judge(only("continuity>=95%"), [spoken(0.2)]).verdict == FAIL
+    slow = judge(only("completed_rps>=100"), [spoken(0.2)])  # nobody knows what it would have been
+    assert slow.invalid and "which may be due to it" in slow.why
+    assert judge(only("failed<=1%"), [replace(run([math.nan] * 9), lag_s=0.05)]).verdict == FAIL
 
 
 def test_an_interval_is_said_in_the_unit_of_tables() -> None:

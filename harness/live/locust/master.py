@@ -27,7 +27,7 @@ from harness.live.run.launch import RunOutput, Show
 from harness.live.run.measure_live import FLOOR_S, check, measurement_of, repeat
 from harness.live.run.plan import Loss, merge, pack_shard, recordings_of, results_of, write_plan
 from harness.live.run.scrape import scraper_of
-from harness.live.verdict import check_machines
+from harness.live.validity import check_machines
 from harness.records.record import LOG, Measurement
 from workloads.errors import UserError
 from workloads.trace import Trace

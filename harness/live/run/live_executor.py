@@ -14,7 +14,7 @@ from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
 from harness.live.run.launch import Show
 from harness.live.run.measure_live import measure_live
-from harness.live.verdict import FailedPoint
+from harness.live.validity import FailedPoint
 from harness.records.record import (
     INVALID,
     LOG,

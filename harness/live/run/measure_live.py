@@ -30,7 +30,7 @@ from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.plan import Merged, results_of, write_plan
 from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
-from harness.live.verdict import check_machines, check_server, check_window
+from harness.live.validity import check_machines, check_own_server, check_server, check_window
 from harness.metrics.classes import split
 from harness.metrics.live import batch_metrics, no_batch, summarise_live
 from harness.metrics.live_window import WHOLE, Window
@@ -179,6 +179,7 @@ def measurement_of(
         scrape=None if found.scrape is None else found.scrape.to_pandas(),
         lost_sessions=len(merged.lost_sessions),
         batch=batch,
+        answered=kind.answered(requests) if kind.turn_rows(requests) is None else None,
     )
     if found.batch is not None:
         again, kinds = metrics["requests_repeated"], found.batch.sends["kind"].to_pandas()
@@ -271,7 +272,10 @@ def measure_sockets(point: Point) -> Measurement:
     )
     with ServerProcess(config) as server:
         said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
-        return measure_target(point, TargetParams.model_validate(said), timing=timing)
+        target = TargetParams.model_validate(said)
+        measurement = measure_target(point, target, timing=timing)
+    check_own_server(measurement, target.send_delay_limit_ms)
+    return measurement
 
 
 class CpuUse:
