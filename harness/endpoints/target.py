@@ -133,6 +133,12 @@ class TargetParams(BaseModel):
     send_delay_limit_ms: float = Field(
         20.0, gt=0, description="a send may be so late, ms; a point with more than 5 % later ones is INVALID"
     )
+    stop_after_turns: int | None = _own(
+        None,
+        ge=1,
+        description="judge the first N turns begun at full load, and end the run when each of them has ended; default: "
+        "those of the whole run",
+    )
     shards: int = Field(1, ge=1, le=256, description="processes that the sessions are dealt out to")
     token_env: str | None = Field(
         None,

@@ -106,7 +106,14 @@ class Frames:
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "latency"
 
-    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Beat:
+    def target_timing(
+        self,
+        trace: Trace,
+        client: ClientParams,
+        events: pd.DataFrame,
+        end_s: float,
+        turns: int | None = None,
+    ) -> Beat:
         """Return the paper's shares of the frame period."""
         period_s, default = _period_s(trace), CallParams.model_validate({})
         return Beat(period_s, default.wait_cap * period_s, default.target_share * period_s)

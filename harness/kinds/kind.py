@@ -126,8 +126,16 @@ class LiveKind(Kind[P_contra], Protocol[P_contra]):
         """Name of the latency that is shown while a run goes on."""
         ...
 
-    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Any:
-        """Return `timing` of an endpoint for which only the call log is known."""
+    def target_timing(
+        self,
+        trace: Trace,
+        client: ClientParams,
+        events: pd.DataFrame,
+        end_s: float,
+        turns: int | None = None,
+    ) -> Any:
+        """Return `timing` of an endpoint for which only the call log is known. `turns`: number of turns that are
+        judged; None: all."""
         ...
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame | None:

@@ -97,7 +97,14 @@ class LiveTurns:
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "TTFP" if not target.is_text and spoken(trace) else "TTFT"
 
-    def target_timing(self, trace: Trace, client: ClientParams, events: pd.DataFrame, end_s: float) -> Window:
+    def target_timing(
+        self,
+        trace: Trace,
+        client: ClientParams,
+        events: pd.DataFrame,
+        end_s: float,
+        turns: int | None = None,
+    ) -> Window:
         columns = trace.columns()
         users = columns["session"][starts(columns)]  # of a job its main agent
         if len(users) < len(trace.sessions):
@@ -109,6 +116,7 @@ class LiveTurns:
             c_counts=client.c_counts,
             stop_after_s=client.stop_after_s,
             sessions=len(users),
+            turns=turns,
         )
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:

@@ -29,6 +29,9 @@ OPTIONS = {
 """Parameters that have words of their own on the command line."""
 _WORDS = {**OPTIONS, "sessions": "--sessions", "rate": "--rate", "dialect": "--dialect", "path": "--audio"}
 _WORDS |= {"shards": "--shards", "scrape": "--scrape", "token_env": "--token-env"}
+TURNS = "stop_after_turns"
+"""Parameter with the turns that are judged, after which a run ends."""
+_ENDS = ("stop_after_s", TURNS)
 DRAIN_S = 600.0
 """After the duration, for what has begun to end, before a point is given up. [chosen]"""
 
@@ -40,6 +43,7 @@ def live_experiment(
     sessions: Sequence[int] | None,
     rates: Sequence[float] | None,
     duration_s: float | Sequence[float],
+    turns: Sequence[int | None] = (),
     repeats: int,
     audio: Path | None = None,
     batch: Sequence[int] = (),
@@ -48,9 +52,10 @@ def live_experiment(
     """Return the experiment of a live run.
 
     `sessions`: concurrent calls, a closed loop for each number. `rates`: new calls per second, an open loop each.
-    `duration_s`: of all of them, or of each. `settings`: of `--set`, over everything else. `batch`: documents in flight
-    at the same time; several are an axis, with the same users. `label`: the server's build. UserError for settings that
-    cannot be combined. The users of a load depend on it and on its duration alone.
+    `duration_s`: of all of them, or of each. `turns`: that each judges, where its run ends with them. `settings`: of
+    `--set`, over everything else. `batch`: documents in flight at the same time; several are an axis, with the same
+    users. `label`: the server's build. UserError for settings that cannot be combined. The users of a load depend on it
+    and on its duration alone.
     """
     for name in ("url", "batch_url"):
         check_secrets(str(target.get(name, "")))
@@ -83,13 +88,14 @@ def live_experiment(
         else kind.load(workload, known, int(amount), None, length)
         for amount, length in zip(amounts, lengths, strict=True)
     ]
+    if kind.name == "turns" and turns and None not in turns:
+        for (_, own), judged in zip(loads, turns, strict=True):
+            own[TURNS] = judged
     ((axis, load), *_) = loads
     more = {name: text for name, text in settings.items() if name != "workload"}
     varied = [name for name in load if name not in more and any(own[name] != load[name] for _, own in loads)]
     fixed |= {name: value for name, value in load.items() if name not in varied}
-    along = {
-        name: [own[name] for _, own in loads] for name in varied if name in known or name == "stop_after_s"
-    }
+    along = {name: [own[name] for _, own in loads] for name in varied if name in known or name in _ENDS}
     grid: dict[str, list[Any]] = {axis: amounts}
     if batch:
         grid["batch"] = list(batch)
@@ -102,7 +108,7 @@ def live_experiment(
         "device": "live",
         "set": {
             **given,
-            **{name: value for name, value in fixed.items() if name in known or name == "stop_after_s"},
+            **{name: value for name, value in fixed.items() if name in known or name in _ENDS},
         },
         "grid": grid,
         "along": along,
@@ -144,7 +150,7 @@ def asked(experiment: Experiment) -> str:
     words += [
         _word(name, [value])
         for name, value in experiment.set.items()
-        if name not in ("url", length, *load)
+        if name not in ("url", length, TURNS, *load)
         and own.get(name) != value
         and (name, value) != ("dialect", TargetParams.model_fields["dialect"].default)
     ]

@@ -220,6 +220,11 @@ def needed(target: Target) -> int | None:
     return least_for_share(missed) if missed > 0 else None
 
 
+def judges_turns(target: Target) -> bool:
+    """Return whether a number of turns decides the target, and not a length of time."""
+    return target.metric == FAILED_SHARE or is_sampled(target.metric) or _counts_events(target.metric)
+
+
 def _judge(target: Target, observed: Sequence[Observed]) -> Judgement:
     if target.metric == FAILED_SHARE:
         return _judge_failures(target, observed)
@@ -247,8 +252,8 @@ def failures(observed: Observed) -> tuple[int, int]:
         return round(found["value"] * found["n"]), found["n"]
     if "status" not in observed.requests:
         return 0, 0
-    status = counted(observed.requests)["status"]  # of a record without the metric
-    return int((status == FAILED).sum()), len(status)
+    status = counted(observed.requests)["status"].to_numpy()  # of a record without the metric
+    return int((status == FAILED).sum()), status.size
 
 
 def _judge_failures(target: Target, observed: Sequence[Observed]) -> Judgement:
@@ -413,12 +418,13 @@ def _observed(record: Record) -> Observed:
     p99_s, most_s = (
         record.metrics.get(f"server_lag_{each}", {}).get("value") or 0.0 for each in ("p99", "max")
     )
-    limit_s = float(record.point.params.get("send_delay_limit_ms", math.inf)) / 1e3
+    limit_ms = record.point.params.get("send_delay_limit_ms")
+    starved = isinstance(limit_ms, int | float) and 1e3 * p99_s > limit_ms
     return Observed(
         record.metrics,
         record.table("requests"),
         record.table("sends") if late else None,
-        max(p99_s, most_s) if p99_s > limit_s else 0.0,
+        max(p99_s, most_s) if starved else 0.0,
     )
 
 

@@ -3,10 +3,12 @@
 Before it the load grows (ramp), after it users leave one by one (drain): neither is the load that the point is named
 after. As Locust resets its statistics once all users are there, and wrk stops counting at the end of the duration,
 metrics of turns are over the steady window alone. A turn belongs to the phase in which its user's turn ends: its
-request goes out then, and its latencies count from there. It is followed to its own end, be that in the drain.
+request goes out then, and its latencies count from there. It is followed to its own end, be that in the drain. Where a
+run judges a number of turns that was fixed before, these are the first to begin, and the load lasts until all of them
+have ended (`harness.live.run.judged_turns`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -22,11 +24,13 @@ RAMP, STEADY, DRAIN = "ramp", "steady", "drain"
 @dataclass(frozen=True)
 class Window:
     """The steady window, s of the run; empty where it ends before it begins. `entry`: name, in the steps of the run, of
-    the stage that requests come to first."""
+    the stage that requests come to first. `by_begin`: it ends with the begin of its last turn, whose request goes out
+    later; else no request of it goes out after its end."""
 
     begin_s: float
     end_s: float
     entry: str = ENTRY
+    by_begin: bool = False
 
     @property
     def whole(self) -> bool:
@@ -46,9 +50,10 @@ def steady_window(
     c_counts: Literal["session", "request", "reply"],
     stop_after_s: float | None,
     sessions: int,
+    turns: int | None = None,
 ) -> Window:
     """Find the steady window of a run with these client events, by the load asked of its clients; `sessions`: that
-    could come at all.
+    could come at all. `turns`: number of turns that are judged, the first to begin; None: all.
 
     In an open loop (`c` None) users come as scheduled, so it begins at 0. In a closed one it begins when all the users,
     or requests, that c allows have been there, and is empty if they never were. It ends early if no session remains to
@@ -56,7 +61,7 @@ def steady_window(
     """
     end_s = run_end_s if stop_after_s is None else min(stop_after_s, run_end_s)
     if c is None:
-        return Window(0.0, end_s)
+        return _first(events, Window(0.0, end_s), turns)
     kinds, t = np.asarray(events["kind"], str), events["t"].to_numpy(float)
     came_s, left_s = (np.sort(t[kinds == kind]) for kind in ("session_start", "session_end"))
     places = min(c, sessions)
@@ -65,7 +70,24 @@ def steady_window(
     begin_s = float(began_s[places - 1]) if began_s.size >= places else np.inf
     if came_s.size == sessions and left_s.size > sessions - places:
         end_s = min(end_s, max(float(came_s[-1]), float(left_s[sessions - places])))
-    return Window(begin_s, end_s)
+    return _first(events, Window(begin_s, end_s), turns)
+
+
+def _first(events: pd.DataFrame, window: Window, turns: int | None) -> Window:
+    """Return the window of its first `turns` turns by their begin; the same where it has fewer."""
+    if turns is None:
+        return window
+    times = {
+        kind: events.loc[(events["kind"] == kind).to_numpy()].groupby(["session", "turn"])["t"].min()
+        for kind in ("turn_start", "turn_end")
+    }
+    asked_s = times["turn_end"].reindex(times["turn_start"].index)
+    begun_s = np.sort(
+        times["turn_start"][((asked_s >= window.begin_s) & (asked_s <= window.end_s)).to_numpy()]
+    )
+    if len(begun_s) < turns:
+        return window
+    return replace(window, end_s=float(begun_s[turns - 1]), by_begin=True)
 
 
 def on_line_mean(events: pd.DataFrame, window: Window) -> float | None:
@@ -89,8 +111,10 @@ def sessions_rps(events: pd.DataFrame, window: Window) -> float | None:
 
 def phases(requests: pd.DataFrame, window: Window) -> np.ndarray:
     """Return the phase of each turn of a request table."""
-    at_s = requests["turn_end_s"].fillna(requests["turn_start_s"]).to_numpy(float)
-    return np.select([at_s < window.begin_s, at_s <= window.end_s], [RAMP, STEADY], DRAIN)
+    begun_s = requests["turn_start_s"].to_numpy(float)
+    asked_s = requests["turn_end_s"].fillna(requests["turn_start_s"]).to_numpy(float)
+    last_s = begun_s if window.by_begin else asked_s
+    return np.select([asked_s < window.begin_s, last_s <= window.end_s], [RAMP, STEADY], DRAIN)
 
 
 def counted(requests: pd.DataFrame) -> pd.DataFrame:

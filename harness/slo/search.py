@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
+from harness.metrics.live import FAILED_SHARE
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Repeat, Target, Verdict, name_of, number
 from workloads.errors import UserError
 
@@ -272,8 +273,8 @@ class Search:
             if first.verdict == "undecided":
                 return f"may or may not handle {amount(first.value)}: too few turns to decide."
             return f"cannot handle even {amount(first.value)}: {self._shortfall(first.value)}."
-        targets = range(len(self.question.targets))
-        found = ", ".join(self._values(self.step(holds), i, bound=True) for i in targets) + undecided
+        shown = [i for i in range(len(self.question.targets)) if not self._no_failures(self.step(holds), i)]
+        found = ", ".join(self._values(self.step(holds), i, bound=True) for i in shown) + undecided
         if unmeasured is not None:
             missed = "" if breaks is None else f"; at {breaks:g} {self._shortfall(breaks)}"
             return (
@@ -298,6 +299,11 @@ class Search:
     def _lost(self, value: float) -> str:
         error = next((repeat.error for repeat in self.step(value).repeats if repeat.error), "no value")
         return f"it could not be measured ({error})"
+
+    def _no_failures(self, step: Step, index: int) -> bool:
+        """Return whether a target is on failed turns, and there were none to name."""
+        failed = self.question.targets[index].metric == FAILED_SHARE
+        return failed and not any(repeat.values[index] for repeat in step.repeats)
 
     def _values(self, step: Step, index: int, bound: bool) -> str:
         target = self.question.targets[index]

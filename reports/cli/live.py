@@ -30,8 +30,10 @@ UP_TO = 256
 """Upper bound of a search by default. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
-Ask = Callable[[Sequence[float], Sequence[float]], "Experiment"]
-"""Returns the experiment with these loads, each called for this number of seconds."""
+End = tuple[float, "int | None"]
+"""The end of a run: its longest duration, s, and the turns that it judges; None: all."""
+Ask = Callable[[Sequence[float], Sequence[End]], "Experiment"]
+"""Returns the experiment with these loads, each with its end."""
 
 
 def live(
@@ -142,14 +144,15 @@ def live(
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
     runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
 
-    def ask(amounts: Sequence[float], seconds: Sequence[float]) -> Experiment:
-        """Return the experiment with these loads, each called for this long."""
+    def ask(amounts: Sequence[float], ends: Sequence[End]) -> Experiment:
+        """Return the experiment with these loads, each called until its end."""
         return live_experiment(
             target,
             chosen,
             sessions=None if load.rates else [int(amount) for amount in amounts],
             rates=list(amounts) if load.rates else None,
-            duration_s=seconds,
+            duration_s=[seconds for seconds, _ in ends],
+            turns=[None if documents else turns for _, turns in ends],
             repeats=runs,
             audio=audio,
             batch=documents,
@@ -157,7 +160,9 @@ def live(
         )
 
     amounts: Sequence[float] = load.rates or load.sessions
-    first = ask(amounts, [duration or 60.0] * len(amounts))  # refused here if it is too much for any run
+    first = ask(
+        amounts, [(duration or 60.0, None)] * len(amounts)
+    )  # refused here if it is too much for any run
     asked = _asked(first, slo, load.targets, price)
     counts = counted_as(served(first), "rate" if load.rates else None)
 
@@ -199,13 +204,14 @@ def _asked(
     experiment: Experiment, slo: str | None, searched: tuple[Target, ...], price: float | None
 ) -> Asked:
     """UserError for targets that are none, or that no such run can meet."""
-    from harness.live.live_slo import check_targets, default_targets, served
+    from harness.live.live_slo import check_targets, default_targets, served, with_failures
     from harness.slo.targets import parse_targets
     from reports.live.live_verdict import Asked
 
     targets = parse_targets(slo, "--slo") if slo is not None else searched
     check_targets(experiment, targets, "--find" if searched else "--slo")
-    return Asked(targets or default_targets(served(experiment)), bool(targets), price)
+    judged = with_failures(targets) if targets else default_targets(served(experiment))
+    return Asked(judged, bool(targets), price)
 
 
 def _documents(batch: str | None, alone: bool) -> list[int]:
@@ -340,17 +346,17 @@ def _searched(
 
 @dataclass
 class _Plan:
-    """Durations of the loads. `seconds`: of every load, as the user set it; None: until its targets can be decided.
-    `known`: durations of resumed loads. `name`: a load in words. `traces`: traces made on the way."""
+    """Ends of the loads. `seconds`: of every load, as the user set it; None: until its targets can be decided. `known`:
+    ends of resumed loads. `name`: a load in words. `traces`: traces made on the way."""
 
     ask: Ask
     targets: tuple[Target, ...]
     runs: int
     seconds: float | None
     name: Callable[[float], str]
-    known: Mapping[float, float] = field(default_factory=dict)
+    known: Mapping[float, End] = field(default_factory=dict)
     traces: Traces = field(default_factory=dict)
-    _found: dict[float, float] = field(default_factory=dict)
+    _found: dict[float, End] = field(default_factory=dict)
 
     def experiment(self, amounts: Sequence[float]) -> Experiment:
         """Return the experiment with these loads, each as long as planned, and print new durations."""
@@ -359,30 +365,30 @@ class _Plan:
                 self._found[amount] = self.known.get(amount) or self._planned(amount)
         return self.ask(amounts, [self._found[amount] for amount in amounts])
 
-    def _planned(self, amount: float) -> float:
+    def _planned(self, amount: float) -> End:
         from harness.experiments.expand import expand
         from harness.live.run.duration import given, planned
 
         def users(seconds: float) -> tuple[Trace, ClientParams]:
-            asked = self.ask([amount], [seconds])
+            asked = self.ask([amount], [(seconds, None)])
             point = expand(asked.model_copy(update={"seeds": asked.seeds[:1]}), self.traces)[0]
             trace = next(each for each in self.traces.values() if each.header.hash == point.trace_hash)
             return trace, point.setup.client
 
         if not self.targets:
-            return self.seconds or 60.0
+            return self.seconds or 60.0, None
         if self.seconds is None:
             found = planned(users, self.targets, self.runs)
         else:
             found = given(self.seconds, users, self.targets, self.runs)
         for line in _said(found, self.name(amount), self.runs, self.seconds is not None):
             typer.echo(line, err=True)
-        return found.seconds
+        return found.seconds, found.judged
 
 
 def _said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:
-    """`8 calls: about 24 turns per minute, 73 needed: 3 min 5 s`; for a duration set by the user only the missing
-    turns."""
+    """`8 calls: about 24 turns per minute, 111 judged: at most 4 min 40 s`; for a duration set by the user only the
+    missing turns."""
     from harness.live.verdict import needed
 
     never = [each for each in found.lacking if needed(each) is None]
@@ -399,8 +405,9 @@ def _said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:
         )
     elif not chosen:
         each = "" if runs == 1 else f"{runs} runs of "
-        line = f"{name}: about {found.per_minute:.0f} turns per minute, {found.needed} needed: "
-        line += f"{each}{_length(found.seconds)}"
+        judged = f"{found.judged} judged" if found.judged is not None else f"{found.needed} needed"
+        line = f"{name}: about {found.per_minute:.0f} turns per minute, {judged}: "
+        line += f"{each}{'at most ' if found.judged is not None else ''}{_length(found.seconds)}"
         if lacking:
             line += f", which is the limit and leaves {names} undecided; {longer}"
         lines.append(line)

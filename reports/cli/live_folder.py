@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from workloads.errors import UserError
@@ -23,7 +23,8 @@ LATEST = "latest"
 TIME = "%Y-%m-%dT%H-%M-%SZ"
 """UTC; names sort by it."""
 _LENGTHS = ("stop_after_s", "duration_s")
-_OF_THE_LOAD = {*_LENGTHS, "rate", "sessions", "requests", "c"}
+_TURNS = "stop_after_turns"
+_OF_THE_LOAD = {*_LENGTHS, _TURNS, "rate", "sessions", "requests", "c"}
 """Settings that follow from the load and its duration."""
 
 
@@ -51,14 +52,17 @@ def earlier(url: str, out: Path | None) -> tuple[Path, Experiment]:
     return folder, load_experiment(folder / EXPERIMENT)
 
 
-def lengths(experiment: Experiment) -> dict[float, float]:
-    """Return the duration of each load of a stored run, s."""
+def lengths(experiment: Experiment) -> dict[float, tuple[float, int | None]]:
+    """Return the duration of each load of a stored run, s, and the turns that it judges; None: all."""
     loads = [float(str(load)) for load in next(iter(experiment.grid.values()), [])]
+
+    def of(name: str) -> list[Any]:
+        return experiment.along.get(name) or [experiment.set.get(name)] * len(loads)
+
     for name in _LENGTHS:
-        if name in experiment.along:
-            return dict(zip(loads, (float(str(each)) for each in experiment.along[name]), strict=True))
-        if name in experiment.set:
-            return dict.fromkeys(loads, float(str(experiment.set[name])))
+        if name in experiment.along or name in experiment.set:
+            ends = zip(of(name), of(_TURNS), strict=True)
+            return dict(zip(loads, ((float(str(s)), turns) for s, turns in ends), strict=True))
     return {}
 
 

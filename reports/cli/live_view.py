@@ -25,12 +25,17 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
     """Yields what to call with the state of a run, and with every outcome; `finished` of `total` are measured."""
     console = console or Console(stderr=True)
     announce(console, finished, total, "each with its floor first")
-    done, progress = finished, None
+    done, progress, foreseen = finished, None, False
 
     def see(now: RunProgress) -> None:
-        nonlocal progress
+        nonlocal progress, foreseen
         if now is not progress and now.expected is not None:
             told = f"{now.label}: about {now.expected.total_s:.0f} s: {now.expected}"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            foreseen = False
+        if now.forecast is not None and now.judged is not None and not foreseen:
+            foreseen = True
+            told = f"{now.label}: at this pace the {now.judged.n} turns end after {now.forecast.run_s:.0f} s"
             console.print(told, markup=False, highlight=False, soft_wrap=True)
         progress = now
         show(now)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.live.validity import MOST_LATE
 from reports.figures.drawing import few_loads, legend, load_colours, note, plain, sheet
 from reports.figures.picture import LeftOut, Picture, line_handle
 from reports.figures.style import BROKEN, INK, MUTED
@@ -58,8 +59,8 @@ def draw(run: Run) -> Picture | LeftOut:
     caption = (
         "Further left is better. A curve gives the share of messages (audio, commits, acks, requests) "
         "that left later than the time on the horizontal axis, both scales logarithmic; where it "
-        "crosses the dotted line is its P99. Right of the dashed line a point is INVALID: its numbers "
-        "would be the generator's, not the server's. Hollow markers are P50 and P99 of the same "
+        "crosses the dotted line is its P99. A point is INVALID if its curve enters the shaded area: more than "
+        f"{100 * MOST_LATE:g} % of its messages were later than the limit. Hollow markers are P50 and P99 of the same "
         "generator against the null server just before: this machine's best. Messages are pooled over "
         f"seeds. {all_of(used)}"
     )
@@ -75,9 +76,10 @@ def _axes(axes: Axes, limit_s: float | None, least: float) -> None:
     axes.set(xlim=(LEAST_MS, right), ylim=(min(least, 0.001), 1.1))
     if limit_s is not None:
         axes.axvline(1000 * limit_s, color=BROKEN, lw=1.4, ls=(0, (5, 2)), zorder=1)
-        axes.axvspan(1000 * limit_s, right, color=BROKEN, alpha=0.05, lw=0)
+        axes.fill_between([1000 * limit_s, right], MOST_LATE, 1.1, color=BROKEN, alpha=0.08, lw=0)
         axes.annotate(
-            f"INVALID if P99\nis beyond {1000 * limit_s:g} ms", (1000 * limit_s, 0.97), xytext=(5, 0),
+            f"INVALID if more than\n{100 * MOST_LATE:g} % are beyond {1000 * limit_s:g} ms",
+            (1000 * limit_s, 0.97), xytext=(5, 0),
             xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=8, color=BROKEN, va="top",
         )  # fmt: skip
     note(axes, "P99", 0.01, 3, x=0.995)

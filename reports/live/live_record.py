@@ -100,8 +100,7 @@ def delays_s(points: Sequence[Measured]) -> np.ndarray:
 
 
 def send_delay_limit_s(points: Sequence[Measured]) -> float | None:
-    """Return the largest allowed send delay; a point with more than 5 % later sends is INVALID. None if the points
-    disagree."""
+    """Return the largest allowed send delay (`harness.live.validity`); None if the points disagree."""
     limits = {point.params.get(DELAY_LIMIT_MS, DEFAULT_LIMIT_MS) for point in points}
     return limits.pop() / 1000 if len(limits) == 1 else None
 

@@ -23,11 +23,13 @@ from rich.text import Text
 
 from harness.live.live_slo import counted_as, default_targets, served
 from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, span
+from harness.metrics.live import FAILED_SHARE
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID, write_json
 from harness.slo.search import SHOWN, Search
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
 from reports.cost.usage import per_call_minute
+from reports.live.failed_turns import main_reason
 from reports.live.find import load_search
 from reports.runs.measured import Cell, Run
 from reports.tables.columns import MISSING
@@ -38,6 +40,7 @@ from workloads.errors import UserError
 VERDICT = "verdict.json"
 EXIT = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
 """Status of the command; 2 is a usage error."""
+MET = "met"
 _STYLES = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 STEP_S, SPARE = 5.0, 1.05
 """Proposed durations are multiples of the first and longer by the second, because turns differ. [chosen]"""
@@ -88,6 +91,8 @@ class Load:
     """Price of one call minute, in the currency of `--price`."""
     duration_s: float | None = None
     """Length of each run as it was asked for, s."""
+    reason: str = ""
+    """Why most of the failed turns failed."""
 
     @property
     def verdict(self) -> Verdict:
@@ -107,14 +112,36 @@ class Load:
         """Return the reason why it does not pass, such as `7 turns, 73 needed`, or the values with which it does."""
         if self.found.lost:
             return self.found.lost[0]
-        of = [each for each in self.found.judgements if self.verdict in (PASS, each.verdict)]
+        judged = self.found.judgements
+        failed = [each for each in judged if each.target.metric == FAILED_SHARE and each.value]
+        of = [each for each in judged if self.verdict in (PASS, each.verdict)]
         if self.verdict == INCONCLUSIVE:
             of = self.found.undecided
             few = [(n, each.n) for each in of if (n := needed(each.target)) is not None and each.n < n]
             if few:
                 least, n = max(few)
-                return f"{counted(n, 'turn')}, {least} needed"
-        return ", ".join(map(_said, of))
+                parts = [f"{counted(n, 'turn')}, {least} needed", *map(self._said, failed)]
+                return ", ".join(parts)
+        # Failures are named whenever there are any, and only then.
+        named = [each for each in of if each.target.metric != FAILED_SHARE]
+        return ", ".join(map(self._said, [*named, *failed]))
+
+    def _said(self, judgement: Judgement) -> str:
+        """`P90 TTFP 236 ms ≤ 800 ms`."""
+        target, named = judgement.target, name_of(judgement.target.metric)
+        if judgement.value is None:
+            return f"{named} {judgement.why}"
+        value = f"{named} {number(target.metric, judgement.value)}"
+        if target.metric == FAILED_SHARE:
+            failed = round(judgement.value * judgement.n)
+            value += f" ({failed} of {judgement.n}{self.reason and f': {self.reason}'})"
+        if judgement.verdict == PASS:
+            return f"{value} {target.asked}"
+        if judgement.verdict == FAIL:
+            return f"{value}, not {target.asked}"
+        if judgement.invalid:
+            return f"{value}: {INVALID}, {judgement.why}" if judgement.why else f"{value}: {INVALID}"
+        return f"{value}{', but' if judgement.why.endswith('missed it') else ''} {judgement.why}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the load as plain data for JSON."""
@@ -288,7 +315,8 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     on_line = median(online) if online else None
     known = points[0].params
     seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
-    return Load(*_named(dict(cell), what), found, on_line, per_call_minute(asked.price, on_line), seconds)
+    price, reason = per_call_minute(asked.price, on_line), main_reason([point.record for point in points])
+    return Load(*_named(dict(cell), what), found, on_line, price, seconds, reason)
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
@@ -306,19 +334,6 @@ def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
         name = short = f"{name} with {counted(documents, 'batch request')}"
     more = f", {setting(cell)}" if cell else ""
     return amount, name + more, short + more
-
-
-def _said(judgement: Judgement) -> str:
-    """`P90 TTFP 236 ms ≤ 800 ms`."""
-    target, named = judgement.target, name_of(judgement.target.metric)
-    if judgement.value is None:
-        return f"{named} {judgement.why}"
-    value = f"{named} {number(target.metric, judgement.value)}"
-    if judgement.verdict == PASS:
-        return f"{value} {target.asked}"
-    if judgement.verdict == FAIL:
-        return f"{value}, not {target.asked}"
-    return f"{value}{', but' if judgement.why.endswith('missed it') else ''} {judgement.why}"
 
 
 def _whole(text: str) -> str:
@@ -348,7 +363,7 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
             "load": load.name,
             "on_line": MISSING if load.on_line is None else f"{load.on_line:.1f}",
             "price": "" if load.price_per_minute is None else f"{load.price_per_minute:.3g}",
-            "lost": load.found.lost,
+            "lost": [why for why in load.found.lost if why.rstrip(".") not in verdict.sentence],
         }
         for each in load.found.judgements:
             own = {
@@ -356,12 +371,20 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
                 "value": MISSING if each.value is None else number(each.target.metric, each.value),
                 "interval": MISSING if each.interval is None else span(each.target.metric, each.interval),
                 "n": f"{each.n:,}",
-                "verdict": INVALID if load.found.invalid and each.verdict == INCONCLUSIVE else each.verdict,
-                "why": each.why,
+                "verdict": _shown(load, each),
+                "why": "" if each.why in verdict.sentence else each.why,
             }
             found.append(of_load | own)
             of_load = {"load": "", "on_line": "", "price": "", "lost": ()}
     return found
+
+
+def _shown(load: Load, judgement: Judgement) -> str:
+    """Return the word of a target's row. PASS and FAIL are words of a load: a target that is met under another verdict
+    is only met."""
+    if judgement.invalid or (load.found.invalid and judgement.verdict == INCONCLUSIVE):
+        return INVALID
+    return MET if judgement.verdict == PASS and load.verdict != PASS else judgement.verdict
 
 
 def show_verdict(console: Console, verdict: LiveVerdict) -> None:

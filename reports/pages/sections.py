@@ -13,6 +13,7 @@ from reports.cost.usage import hardware, usage
 from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks
 from reports.figures.style import looks
+from reports.runs import measured
 from reports.runs.answer import ALIKE, Answer
 from reports.runs.measured import Measured, Run, Variant, by_seed, events, over_seeds
 from reports.tables.columns import (
@@ -38,8 +39,10 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
     """A group of rows for each cell of the grid, a row for each variant: median over seeds, and range."""
 
     def row(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-        values = [_value(column, points) for column in columns]
-        yield {"values": values, "ok": sum(point.error is None for point in points), "points": len(points)}
+        values = [_value(column, measured.shown(points)) for column in columns]
+        ok = sum(point.error is None for point in points)
+        invalid = any(point.record.invalid for point in points)
+        yield {"values": values, "ok": ok, "points": len(points), "invalid": invalid}
 
     return _grouped(run, row)
 
@@ -149,7 +152,9 @@ def failures(run: Run, before: str = "") -> list[dict[str, str]]:
     return [
         {
             "label": f"{before}{point.point.label}",
-            "reason": point.error or "",
+            "reason": "the verdict gives the reason"
+            if point.record.metrics and point.point.device == "live"
+            else point.error or "",
             "log": f"points/{point.record.folder.name}/log.txt",
         }
         for point in run.failed

@@ -5,8 +5,8 @@ where several are run; a *cell* is the rest of the grid, which all variants shar
 modes of one engine with a baseline that has no such parameter.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -277,6 +277,15 @@ def load_run(folder: Path, asked: Experiment | None = None) -> Run:
         record = load_record(folder / "points" / name)
         points.append(Measured(record.point, record, row.get("error")))
     return Run(folder, asked or stored, points)
+
+
+def shown(points: Sequence[Measured]) -> Sequence[Measured]:
+    """Return the points of a cell whose values a table shows: of a live run in which none counts, those that have any,
+    as if they counted. The table marks them."""
+    if any(point.error is None or point.point.device != "live" for point in points):
+        return points
+    kept = [replace(point, error=None) for point in points if point.record.metrics]
+    return kept or points
 
 
 def over_seeds(points: Iterable[Measured], metric: str) -> Spread:

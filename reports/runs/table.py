@@ -14,6 +14,7 @@ from harness.experiments.experiment import Experiment
 from harness.live import live_experiment
 from harness.metrics.classes import in_class
 from harness.records.record import INVALID
+from reports.runs import measured
 from reports.runs.measured import Measured, Run, by_seed, events, over_seeds
 from reports.tables.columns import (
     CAME,
@@ -74,7 +75,7 @@ def main_table(run: Run, ranges: bool = True, asked: Sequence[str] = ()) -> Tabl
     for heading in ("engine", *experiment.grid):
         table.add_column(heading, no_wrap=True)
     cells = _cells(run)
-    filled = _filled([*cells.values()], columns, ranges)
+    filled = _filled([measured.shown(members) for members in cells.values()], columns, ranges)
     for heading, _ in filled:
         _add(table, heading, ranges)
     table.add_column("runs", justify="right", no_wrap=ranges)
@@ -279,6 +280,9 @@ def _spread(members: Sequence[Measured], column: Column, ranges: bool) -> str:
 
 def _failure(experiment: Experiment, point: Measured) -> Text:
     cell = " ".join(f"{axis}={point.params.get(axis)}" for axis in experiment.grid)
-    log = point.record.folder / "log.txt"
-    what = f"failed: {point.point.engine} {cell} seed={point.seed}: {printable(point.error or '')}"
+    log, reason = point.record.folder / "log.txt", printable(point.error or "")
+    what = f"failed: {point.point.engine} {cell} seed={point.seed}: {reason}"
+    if point.record.metrics and experiment.device == "live":  # the verdict gives the reason
+        word = INVALID if point.record.invalid else "failed"
+        what = f"{cell} seed={point.seed}: {word}, and its numbers do not count"
     return Text(f"{what} (log: {printable(str(log))})", style="red")

@@ -145,6 +145,8 @@ JOBS = (
     Column("job_model_time_mean", "model", "s, mean", 1, 1, first=False),
 )
 """Time of agents' jobs, next to their recorded time."""
+CUMULATIVE = Column("continuity_fixed_timeline", "cumulative continuity", "%", 100, 1)
+"""vLLM-Omni's definition: the pauses of a reply add up."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (
     Column("send_delay_p99", "send delay P99", "ms", 1000, 2, first=False),
@@ -267,7 +269,7 @@ def columns(spoken: bool) -> list[Column]:
     return [
         Column(f"{first}_p50", f"{name} P50", "ms", 1000, 0, first=False),
         Column(f"{first}_p90", f"{name} P90", "ms", 1000, 0),
-        *([Column("continuity", "continuity", "%", 100, 1)] if spoken else []),
+        *([Column("continuity", "continuity", "%", 100, 1), CUMULATIVE] if spoken else []),
         *shared,
         *([Column("effective_rps", "effective", "1/s", 1, 3)] if spoken else []),
     ]

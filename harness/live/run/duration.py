@@ -1,7 +1,10 @@
 """The length of a live run that decides its targets, known from its users before the first call.
 
 A target needs a number of turns (`harness.live.verdict.needed`); the users say how many there will be. The numbers
-hold for a server that answers in half the time that its targets allow. A faster one gives more turns.
+hold for a server that answers in half the time that its targets allow, and whose replies are as long as the trace says.
+Where the user gives no length, the number of turns that are judged is fixed, and the run ends with the last of them
+(`harness.live.run.judged_turns`): sooner where the server is faster or its replies are shorter. The length is then the
+longest that it takes.
 """
 
 from __future__ import annotations
@@ -10,17 +13,23 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from harness.client.client_params import ClientParams
 from harness.live.run.forecast import Counts, expected_counts, expected_phases
-from harness.live.verdict import needed
+from harness.live.verdict import judges_turns, needed
 from harness.metrics.vocabulary import definition
 from harness.slo.targets import Target, is_sampled
+from workloads.columns.jobs import starts
 from workloads.trace import Trace
 
 SHORTEST_S, LONGEST_S = 30.0, 480.0
 """[chosen] Shortest and longest run, s, where the user gave no length."""
 STEP_S = 5.0
 """Lengths are multiples of it. [chosen]"""
+SPARE = 1.52
+"""Turns that are judged over the fewest that can show a target: with them it is shown although one turn misses it (55,
+not 36, for a P90; 560 for a P99; 111 replies for a share of 95 %). [derived from the intervals]"""
 TRIES, MOST_S = 10, 20_000.0
 """Tries, and length in s, after which no length counts as long enough. [chosen]"""
 
@@ -41,6 +50,8 @@ class Duration:
     needed: int
     lacking: tuple[Target, ...]
     """Targets that stay undecided."""
+    judged: int | None = None
+    """Turns that each run judges, after which it ends; None: it ends by time."""
 
     @property
     def enough(self) -> bool:
@@ -48,16 +59,33 @@ class Duration:
 
 
 def planned(users: Users, targets: Sequence[Target], runs: int) -> Duration:
-    """Return the shortest length with turns enough for every target, at most `LONGEST_S`."""
-    wanted_s = _enough(users, targets, runs)
+    """Return the shortest length with turns enough for every target, at most `LONGEST_S`, and the turns to judge."""
+    wanted_s = _enough(users, targets, runs, SPARE)
     seconds = min(max(wanted_s, SHORTEST_S), LONGEST_S)
-    return _at(seconds, wanted_s, users, targets, runs)
+    found = _at(seconds, wanted_s, users, targets, runs)
+    columns = users(seconds)[0].columns()
+    if not np.isnan(columns["backlog"]).all() or len(np.unique(columns["session"])) > starts(columns).sum():
+        return found  # agents of one job, or batch jobs: their turns are not all of one kind
+    return replace(found, judged=_judged(_counts(users, seconds, targets), targets, runs))
+
+
+def _judged(counts: Counts, targets: Sequence[Target], runs: int) -> int | None:
+    """Return how many turns each run is to judge, so that every target has enough of its own; None where a target is
+    about something else than turns, or about turns that do not occur."""
+    most = 0.0
+    for target in targets:
+        own, least = _of(target, counts), needed(target)
+        if not judges_turns(target) or not own or least is None:
+            return None
+        # Which turns are interrupted depends on the server's replies too.
+        most = max(most, SPARE * least * counts.turns / own * (1.0 if own == counts.turns else SPARE))
+    return math.ceil(most / runs) or None
 
 
 def given(seconds: float, users: Users, targets: Sequence[Target], runs: int) -> Duration:
     """Return the duration for a length that the user gave."""
     found = _at(seconds, seconds, users, targets, runs)
-    return found if found.enough else replace(found, wanted_s=_enough(users, targets, runs))
+    return found if found.enough else replace(found, wanted_s=_enough(users, targets, runs, 1.0))
 
 
 def _at(seconds: float, wanted_s: float, users: Users, targets: Sequence[Target], runs: int) -> Duration:
@@ -70,16 +98,16 @@ def _at(seconds: float, wanted_s: float, users: Users, targets: Sequence[Target]
     return Duration(seconds, wanted_s, runs * turns, per_minute, least, lacking)
 
 
-def _enough(users: Users, targets: Sequence[Target], runs: int) -> float:
-    """Return the shortest multiple of `STEP_S` that decides every decidable target; found by trying, as users
-    differ."""
+def _enough(users: Users, targets: Sequence[Target], runs: int, spare: float) -> float:
+    """Return the shortest multiple of `STEP_S` with `spare` times the turns that every decidable target needs; found
+    by trying, as users differ."""
     seconds = SHORTEST_S
     for _ in range(TRIES):
         counts = _counts(users, seconds, targets)
         rare = 2.0 if seconds < LONGEST_S else 0.0  # of what does not occur even then there is none
         share = max(
             (
-                n / (runs * found) if (found := _of(each, counts)) else rare
+                spare * n / (runs * found) if (found := _of(each, counts)) else rare
                 for each in targets
                 if (n := needed(each)) is not None
             ),

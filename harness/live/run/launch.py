@@ -25,6 +25,8 @@ READY_S = 180.0
 """After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
 STOP_S = 20.0
 """For documents under way to be hung up on, and the rest to be written. [chosen]"""
+CHECK_S = 0.25
+"""Between two looks whether the judged turns have ended, whose states come each second. [chosen]"""
 MARGIN_S = 0.5
 """Between the last one's being ready and the first connection. [chosen]"""
 
@@ -94,7 +96,7 @@ async def play_plan(
             _tell(shard, f"start {origin[0]!r}")
         scraper = scraper_of(plan.target, origin[0])
         with scraper or nullcontext():
-            await asyncio.wait(listening, timeout=timeout_s)
+            await _ended(listening, shards, progress, timeout_s)
             for shard, task in zip(shards, listening, strict=True):
                 if not task.done():
                     lost[shard.index] = Loss(
@@ -114,6 +116,25 @@ async def play_plan(
     merged = merge(folder, lost)
     table = scraper.table() if scraper is not None else None
     return RunOutput(merged, table, origin[0], None if batch is None else merge(batch, lost_beside))
+
+
+async def _ended(
+    listening: list[asyncio.Task[None]], shards: list[_Shard], progress: RunProgress, timeout_s: float
+) -> None:
+    """Wait until all shards have ended, for `timeout_s` at most. Stop them when the turns that are judged have."""
+
+    async def stop() -> None:
+        while progress.judged is None or not progress.judged.ended:
+            await asyncio.sleep(CHECK_S)
+        for shard in shards:
+            _tell(shard, "stop")
+
+    stopping = asyncio.create_task(stop(), name="stop")
+    try:
+        await asyncio.wait(listening, timeout=timeout_s)
+    finally:
+        stopping.cancel()
+        await asyncio.wait([stopping])
 
 
 def _tell(shard: _Shard, line: str) -> None:

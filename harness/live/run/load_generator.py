@@ -3,8 +3,8 @@
     python -m harness.live.run.load_generator PLAN INDEX
 
 It prepares, says that it is ready, waits for `start T` on its standard input, T being time 0 of the run in s of this
-host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. Of a plan of documents it ends when more comes
-on its standard input, and cuts what is under way. On standard output a line of JSON each:
+host's CLOCK_MONOTONIC, and plays its sessions. It ends with its starter. When more comes on its standard input, it cuts
+the sessions under way and ends. On standard output a line of JSON each:
 
     {"ready": true}                 after which it waits
     {"error": "...", "user": bool}  instead; user: the user can fix it
@@ -108,9 +108,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     )
     users = asyncio.create_task(playing, name="users")
     writing = asyncio.create_task(_write(tables, progress, say), name="write")
-    beside = {writing}
-    if plan.batch:
-        beside.add(asyncio.create_task(_told_to_stop(), name="stop"))
+    beside = {writing, asyncio.create_task(_told_to_stop(), name="stop")}
     try:
         done, _ = await asyncio.wait({users, *beside}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

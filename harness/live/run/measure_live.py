@@ -26,6 +26,7 @@ from harness.kinds.turns import TURNS
 from harness.live.background_batch import batch_client, batch_target, batch_trace, in_class
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
+from harness.live.run.judged_turns import JudgedTurns
 from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.plan import Merged, results_of, write_plan
 from harness.live.run.preflight import preflight
@@ -93,6 +94,11 @@ def measure_target(
         expected,
         open_loop=client.c is None,
     )
+    if target.stop_after_turns is not None:
+        places = None if client.c is None else min(client.c, len(trace.sessions))
+        progress.judged = JudgedTurns(
+            target.stop_after_turns, min(target.shards, places or target.shards), places
+        )
     tell = show or (lambda progress: None)
     tell(progress)
     sessions = client.c or on_line(trace)
@@ -116,7 +122,8 @@ def measure_target(
             if beside is not None:
                 repeat(results_of(beside, 0) / LOG, "batch", say)
     merged = found.merged
-    timing = timing or kind.target_timing(trace, client, merged.events.to_pandas(), merged.run_end_s)
+    events, turns = merged.events.to_pandas(), target.stop_after_turns
+    timing = timing or kind.target_timing(trace, client, events, merged.run_end_s, turns)
     measurement = measurement_of(kind, trace, target, found, floor, timing, documents)
     measurement.files.update(calls)
     wall_s = time.perf_counter() - begun

@@ -3,11 +3,12 @@
 A shard's status: t (s of the run), sessions (concurrent), came (sessions so far), turns (ended; of calls without pause,
 frames answered), failed, shed, ttfp_s (those of turns that first spoke since the last status; of text their TTFT, of
 frames their latency), reply_s (those of turns complete since then, from the end of the user's speech), continuity
-([continuous, judged]), send_delay_p99_ms (of the sends since then; null: none), sent.
+([continuous, judged]), send_delay_p99_ms (of the sends since then; null: none), sent, begun_s (begins of the turns that
+began since then) and ended_s ([begin, end] of the turns that ended since then).
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.live.run.forecast import Phases
+from harness.live.run.judged_turns import JudgedTurns
 from harness.metrics.playback import Playback, is_continuous
 from workloads.trace import Trace
 
@@ -47,6 +49,9 @@ class ShardProgress:
             if turn.reply_audio_s is not None
         }
         self._counts: dict[str, int] = dict.fromkeys(("came", "left", "turns", "failed", "shed"), 0)
+        self._begins: dict[tuple[int, int], float] = {}
+        self._begun_s: list[float] = []
+        self._ended_s: list[tuple[float, float]] = []
         self._ends: dict[tuple[int, int], float] = {}
         self._players: dict[tuple[int, int], Playback] = {}
         self._cut: set[tuple[int, int]] = set()
@@ -66,6 +71,8 @@ class ShardProgress:
         self._sent += delays_s.size
         ttfp_s, self._ttfp_s = self._ttfp_s, []
         reply_s, self._reply_s = self._reply_s, []
+        begun_s, self._begun_s = self._begun_s, []
+        ended_s, self._ended_s = self._ended_s, []
         return {
             "t": round(t_s, 3),
             "sessions": self._counts["came"] - self._counts["left"],
@@ -80,11 +87,18 @@ class ShardProgress:
             if delays_s.size
             else None,
             "sent": self._sent,
+            "begun_s": begun_s,
+            "ended_s": ended_s,
         }
 
     def _event(self, t: float, kind: str, turn: tuple[int, int], value: float) -> None:
         if kind in _COUNTED:
             self._counts[_COUNTED[kind]] += 1
+        if kind == "turn_start":
+            self._begins[turn] = t
+            self._begun_s.append(t)
+        if kind in ("turn_done", "turn_failed", "turn_aborted") and turn in self._begins:
+            self._ended_s.append((self._begins.pop(turn), t))
         if kind == "session_end":
             self._counts["left"] += 1
         elif kind == "turn_end":
@@ -127,6 +141,10 @@ class RunProgress:
     audio."""
     expected: Phases | None = None
     """Expected phases, before the run."""
+    judged: JudgedTurns | None = None
+    """The turns with which the run ends; None: it ends by time."""
+    forecast: Phases | None = None
+    """Expected phases after the first turns; None before."""
     taken: Phases | None = None
     """Measured phases, after the run."""
     open_loop: bool = False
@@ -140,9 +158,23 @@ class RunProgress:
         """Take a shard's status."""
         self._statuses[shard] = status
         self.t_s = max(self.t_s, status["t"])
+        if self.judged is not None:
+            self.judged.update(shard, status)
+            self._forecast(self.judged)
         self._recent.extend((status["t"], seconds) for seconds in status["ttfp_s"])
         while self._recent and self._recent[0][0] < self.t_s - WINDOW_S:
             self._recent.popleft()
+
+    def _forecast(self, judged: JudgedTurns) -> None:
+        """Replace the expected phases by those that the pace of the turns so far gives."""
+        if self.expected is None or self.forecast is not None or judged.end_s is None:
+            return
+        assert judged.full_s is not None
+        latest_s = self.expected.ramp_s + self.expected.load_s
+        load_s = max(0.0, min(judged.end_s, latest_s) - judged.full_s)
+        drain_s = 0.0 if judged.end_s < latest_s else self.expected.drain_s
+        self.forecast = replace(self.expected, ramp_s=judged.full_s, load_s=load_s, drain_s=drain_s)
+        self.expected = self.forecast
 
     def lose(self, shard: int) -> None:
         """Mark a shard as gone: its concurrent sessions have failed."""

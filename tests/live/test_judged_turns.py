@@ -1,0 +1,129 @@
+"""A run ends when the turns that it judges have ended, whatever the order of the statuses, and judges just these."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.client.client_params import ClientParams
+from harness.events.log import EventLog
+from harness.live.run.duration import SPARE, planned
+from harness.live.run.duration import given as given_length
+from harness.live.run.forecast import Phases
+from harness.live.run.judged_turns import FORECAST_AFTER, JudgedTurns
+from harness.live.run.run_progress import RunProgress
+from harness.live.verdict import needed
+from harness.metrics.live_window import DRAIN, RAMP, STEADY, phases, steady_window
+from harness.slo.targets import parse_targets
+from tests.live.scripted import typed
+
+
+def played(answers_s: list[float], users: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Turns of `users` who come at 0, 0.1, 0.2 .. s, speak for half a second and go on at once; one answer after the
+    other, from whoever is free first. Returns the log, and a row for each turn."""
+    log, free_s, rows = EventLog(), [0.1 * user for user in range(users)], []
+    for user, begin_s in enumerate(free_s):
+        log.event(begin_s, "session_start", user, 0)
+    turns = [0] * users
+    for answer_s in answers_s:
+        user = int(np.argmin(free_s))
+        begin_s = free_s[user]
+        end_s = begin_s + 0.5 + answer_s
+        log.event(begin_s, "turn_start", user, turns[user])
+        log.event(begin_s + 0.5, "turn_end", user, turns[user])
+        log.event(end_s, "turn_done", user, turns[user])
+        rows.append((user, turns[user], begin_s, begin_s + 0.5, end_s))
+        turns[user] += 1
+        free_s[user] = end_s
+    columns = ["session", "turn", "turn_start_s", "turn_end_s", "end_s"]
+    return log.events().to_pandas().sort_values("t", kind="stable"), pd.DataFrame(rows, columns=columns)
+
+
+def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> list[tuple[int, dict]]:
+    """A status a second of each shard, in order of time."""
+    found = []
+    for second in range(1, int(until_s) + 2):
+        for shard in range(shards):
+            own = rows.loc[rows["session"] % shards == shard]
+            new = own["turn_start_s"].between(second - 1, second, inclusive="left")
+            over = own["end_s"].between(second - 1, second, inclusive="left")
+            came = sum(1 for user in range(shard, users, shards) if 0.1 * user < second)
+            ended_s = own.loc[over, ["turn_start_s", "end_s"]].to_numpy().tolist()
+            status = {"t": second, "came": came, "begun_s": own.loc[new, "turn_start_s"].tolist()}
+            found.append((shard, {**status, "ended_s": ended_s}))
+    return found
+
+
+@given(
+    st.lists(st.floats(0.01, 30), min_size=1, max_size=80),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.integers(1, 20),
+)
+def test_every_judged_turn_has_ended_when_the_run_is_over(
+    answers_s: list[float], users: int, shards: int, n: int
+) -> None:
+    events, rows = played(answers_s, users)
+    judged = JudgedTurns(n, min(shards, users), users)
+    for shard, status in statuses(rows, min(shards, users), users, rows["end_s"].max()):
+        judged.update(shard, status)
+        if judged.ended:
+            break
+    over_s = max(status for status in judged._known_s.values())
+    seen = events.loc[(events["t"] < over_s).to_numpy()]
+    window = steady_window(
+        seen, float(over_s), c=users, c_counts="session", stop_after_s=None, sessions=10**6, turns=n
+    )
+    begun = rows.loc[rows["turn_start_s"] < over_s]
+    phase = phases(begun, window)
+    if judged.ended:
+        assert window.by_begin and (phase == STEADY).sum() == n
+        assert (begun.loc[phase == STEADY, "end_s"] < over_s).all()
+        assert (
+            begun.loc[phase == DRAIN, "turn_start_s"] > begun.loc[phase == STEADY, "turn_start_s"].max()
+        ).all()
+        assert (begun.loc[phase == RAMP, "turn_end_s"] < window.begin_s).all()
+    elif not window.by_begin:
+        assert len(begun) < n + 2 * users  # too few, or those of the ramp
+
+
+def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
+    judged = JudgedTurns(2, 1, None)
+    assert not judged.ended and judged.end_s is None
+    judged.update(0, {"t": 1.0, "came": 3, "begun_s": [0.1, 0.2, 0.3], "ended_s": [(0.1, 0.9), (0.3, 0.8)]})
+    assert not judged.ended  # the second one hangs
+    judged.update(0, {"t": 2.0, "came": 3, "begun_s": [1.5], "ended_s": [(0.2, 1.9)]})
+    assert judged.ended
+
+
+def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
+    progress = RunProgress(1, expected=Phases(10, 7, 0, 110, 5), judged=JudgedTurns(36, 1, None))
+    status = {
+        "sessions": 1,
+        "came": 1,
+        "turns": 0,
+        "failed": 0,
+        "shed": 0,
+        "ttfp_s": [],
+        "continuity": [0, 0],
+    }
+    for second in range(1, 2 * FORECAST_AFTER):
+        pairs = [(second - 1.0, second - 0.5)]
+        progress.update(0, {**status, "t": float(second), "begun_s": [second - 1.0], "ended_s": pairs})
+    assert progress.forecast is not None and progress.expected is progress.forecast
+    assert progress.expected.run_s == pytest.approx(36, abs=5)
+
+
+def test_a_run_judges_turns_enough_for_all_its_targets_although_one_misses_them() -> None:
+    def users(seconds: float):  # a turn a second
+        trace = typed(sessions=int(seconds), arrival_s=np.arange(int(seconds), dtype=float))
+        return trace, ClientParams.model_validate({"stop_after_s": seconds})
+
+    for text, judged in (("ttft_p90<=2s", 55), ("ttft_p90<=2s failed<=1%", 55), ("ttft_p99<=2s", 560)):
+        targets = parse_targets(text)
+        found = planned(users, targets, 1)
+        assert found.judged == judged >= SPARE * (needed(targets[0]) or 0)
+        assert planned(users, targets, 5).judged == pytest.approx(judged / 5, abs=1)
+    assert planned(users, parse_targets("ttft_p90<=2s completed_rps>=1"), 1).judged is None
+    assert given_length(30, users, parse_targets("ttft_p90<=2s"), 1).judged is None
