@@ -85,7 +85,7 @@ def cells(progress: RunProgress) -> dict[str, str]:
         "turns": str(progress.total("turns")),
         f"{progress.first} P50": _number(ttfp[0], 1e3, " ms"),
         "P90": _number(ttfp[1], 1e3, " ms"),
-        "continuity": _number(progress.continuity, 100, " %", 1),
+        **({"continuity": _number(progress.continuity, 100, " %", 1)} if progress.first == "TTFP" else {}),
         "rejected": str(progress.total("shed")),
         "failed": str(progress.total("failed")),
         "send delay P99": _number(progress.send_delay_p99_ms, 1, " ms", 2),
