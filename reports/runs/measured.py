@@ -280,8 +280,8 @@ def load_run(folder: Path, asked: Experiment | None = None) -> Run:
 
 
 def shown(points: Sequence[Measured]) -> Sequence[Measured]:
-    """Return the points of a cell whose values a table shows: of a live run in which none counts, those that have any,
-    as if they counted. The table marks them."""
+    """Return the points of a cell whose values a table shows. Where no point of a live run counts, these are the points
+    with values, as if they counted, and the table marks them."""
     if any(point.error is None or point.point.device != "live" for point in points):
         return points
     kept = [replace(point, error=None) for point in points if point.record.metrics]

@@ -19,6 +19,8 @@ from reports.runs.measured import Measured, Run, by_seed, events, over_seeds
 from reports.tables.columns import (
     CAME,
     CLASSES,
+    COMPLETED,
+    CUMULATIVE,
     FEW,
     LEFT_OUT,
     LIVE,
@@ -244,10 +246,11 @@ def _columns(run: Run, wide: bool, asked: Sequence[str]) -> list[Column]:
     if asked:
         return asked_columns(asked, found)
     if LIVE[0] not in found:
-        return [column for column in found if column.metric not in REPORT_ONLY]
+        left_out = {*REPORT_ONLY, *(() if wide or CUMULATIVE not in found else (COMPLETED,))}
+        return [column for column in found if column.metric not in left_out]
     not_asked = ON_LINE if "rate" in run.experiment.grid else CAME
     left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
-    left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric}
+    left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric, CUMULATIVE.metric}
     return [column for column in found if column.metric not in left_out]
 
 

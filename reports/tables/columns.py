@@ -145,7 +145,7 @@ JOBS = (
     Column("job_model_time_mean", "model", "s, mean", 1, 1, first=False),
 )
 """Time of agents' jobs, next to their recorded time."""
-CUMULATIVE = Column("continuity_fixed_timeline", "cumulative continuity", "%", 100, 1)
+CUMULATIVE = Column("continuity_fixed_timeline", "cumulative", "%", 100, 1)
 """vLLM-Omni's definition: the pauses of a reply add up."""
 WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
 LIVE = (

@@ -29,7 +29,8 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
         )
         assert "price a" in out
         kept = json.loads(Path("many/verdict.json").read_text())
-        (target,) = kept["loads"][0]["targets"]
+        target, failed = kept["loads"][0]["targets"]
+        assert (failed["metric"], failed["value"], failed["bound"]) == ("failed_share", 0, 0.01)
         assert kept["verdict"] == target["verdict"] == "PASS" and target["n"] >= 36
         low, high = target["interval"]
         assert FIRST_S <= low <= target["value"] <= high <= 9

@@ -24,6 +24,7 @@ from reports.live.find import load_search
 from reports.live.live_verdict import Asked, LiveVerdict, live_verdict
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
+from reports.runs.table import results_data
 from tests.reports import framed
 from tests.reports.lived import DELAY_S, ERROR, FLOOR_S, LAG_S, LATE_DELAY_S, URL, serve_live
 from tests.reports.lived import live as experiment
@@ -85,9 +86,9 @@ def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: P
     assert lines[0][-4:] == ["0.80", "3", failed[4], "2"]  # send delay P99 in ms, turned away, failed, runs
     told = ", ".join(f"c={c}: {asked[0][c]} + {asked[1][c]}" for c in (4, 8))
     assert f"excluded turns (ramp-up + drain): {told}" in " ".join(said.split())
-    assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and lines[2][2] == "–"
+    assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and set(lines[2][2:-4]) != {"–"}
     assert "send delay" in said and "rejected" in said and "wasted audio" in said
-    assert said.count(ERROR.split(",")[0]) == 2
+    assert ERROR.split(",")[0] not in said and said.count("INVALID, and its numbers do not count") == 2
 
 
 def test_the_load_that_was_stands_beside_the_load_that_was_asked_for(
@@ -110,12 +111,12 @@ def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
         assert word in said.split()
 
 
-def test_numbers_of_an_invalid_point_reach_no_table(run: Run, page: Page) -> None:
+def test_numbers_of_an_invalid_point_are_shown_and_marked_and_are_no_results(run: Run, page: Page) -> None:
     for point in at(run, 32).points:
-        # It is on disk
         assert point.kept["send_delay_p99"] is not None and point.value("send_delay_p99") is None
     row = next(row for row in page.section("Results")[1:] if row[0] == "32")
-    assert set(row[2:-1]) == {"–"} and row[-1] == "0 of 2"
+    assert set(row[2:-1]) != {"–"} and row[-1] == "0 of 2 | INVALID"
+    assert all(each["metrics"] == {} for each in results_data(run) if each["settings"]["c"] == 32)
     assert len(page.section("Failed points")) == 2
 
 

@@ -166,7 +166,7 @@ class RunProgress:
             self._recent.popleft()
 
     def _forecast(self, judged: JudgedTurns) -> None:
-        """Replace the expected phases by those that the pace of the turns so far gives."""
+        """Replace the expected phases by a forecast from the pace of the turns so far."""
         if self.expected is None or self.forecast is not None or judged.end_s is None:
             return
         assert judged.full_s is not None
