@@ -18,7 +18,7 @@ from harness.metrics.stats import Spread, across_seeds, paired
 from harness.metrics.vocabulary import definition
 from harness.records.record import load_record
 from harness.records.results import record_folders
-from reports.runs.measured import Measured, by_seed, load_run
+from reports.runs.measured import Measured, by_seed, events, load_run
 from reports.runs.policies import same_requests
 from reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
 from reports.tables.labels import short
@@ -74,6 +74,8 @@ class Compared:
     ratio: Spread
     differences: tuple[float, ...]
     """Differences over the seeds in which both have a value."""
+    n: int | None = None
+    """Turns, replies or events behind the values of the run with the fewest; None: not known."""
 
     @property
     def worse_by(self) -> float | None:
@@ -278,7 +280,11 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
     before, after = by_seed(a, column.metric), by_seed(b, column.metric)
     pairs = paired(before, after)
     known = tuple(each for each in pairs.differences.values() if each is not None)
-    return Compared(column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, known)
+    counts = [n for side in (a, b) if (n := events(side, column.metric)) is not None]
+    n = min(counts, default=None)
+    return Compared(
+        column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, known, n
+    )
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -3,17 +3,20 @@ agree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, isinf, log
 
 from harness.metrics.vocabulary import definition
+from harness.slo.targets import is_share
 from reports.comparison.compare import Cell, Compared, Comparison
+from reports.comparison.perceptible import POINT, least_difference
 from reports.tables.columns import LIVE, spoken
 from reports.tables.labels import counted
 
 MATERIAL = 0.05
-"""A smaller change, as a share of A, is called none; of a share in % one point is. [chosen]"""
+"""A smaller change, as a share of A, is called none. [chosen]"""
 NOT_THE_SERVERS = LIVE[0].metric
 """Metrics of the load generator's own send delay."""
+SMALL = "too small to notice"
 MOST_NAMED = 4
 """Number of metrics that are named after the first."""
 
@@ -65,7 +68,7 @@ def headline(comparison: Comparison) -> str:
     ]
     changes = [Change(cell, each) for cell in judged for each in cell.metrics if changed(each)]
     worse, better = ([each for each in changes if each.worse == wanted] for wanted in (True, False))
-    still = _within(judged, changes)
+    small, still = _unchanged(judged, changes)
     said, runs = [], max(len(cell.seeds) for cell in judged)
     if failed[1] > failed[0]:
         said.append(f"{counted(failed[1], 'point')} failed, {failed[0]} in A")
@@ -74,25 +77,32 @@ def headline(comparison: Comparison) -> str:
     if worse:
         said.append(_told(worse, judged))
     if not said and not better:
+        if small:
+            return f"No difference that a person would notice: {', '.join(filter(None, [small, still]))}."
         return f"No difference beyond the spread of {counted(runs, 'run')}{f': {still}' if still else ''}."
     verdict = "Mixed. Worse: " if said and better else "B is worse: " if said else "B is better: "
     if better:
         said.append(f"{'better: ' if said else ''}{_told(better, judged)}")
-    if still:
-        said.append(f"within the spread: {still}")
+    said += [f"{what}: {names}" for what, names in ((SMALL, small), ("within the spread", still)) if names]
     caveat = "" if runs > 1 else " One run of each cannot show how far two runs of the same differ."
     return f"{verdict}{'; '.join(said)}.{caveat}"
 
 
 def changed(compared: Compared) -> bool:
+    """Return whether the metric got better or worse on every seed, and in the median so much that a person would
+    notice it."""
+    least = least_difference(compared.column.metric, compared.n)
+    return _moved(compared) and abs(compared.difference.median or 0.0) >= least
+
+
+def _moved(compared: Compared) -> bool:
     """Return whether the metric got better or worse on every seed, and by more than `MATERIAL` in the median."""
     difference, a = compared.difference, compared.a.median
     if compared.column.metric == NOT_THE_SERVERS or compared.worse_by is None:
         return False
     if difference.low is None or difference.high is None or a is None:
         return False
-    share = compared.column.unit.startswith("%")
-    least = 0.01 if share else MATERIAL * abs(a)
+    least = POINT if is_share(compared.column.metric) else MATERIAL * abs(a)
     return (difference.low > 0 or difference.high < 0) and abs(difference.median or 0.0) >= least
 
 
@@ -116,19 +126,25 @@ def _told(changes: Sequence[Change], judged: Sequence[Cell]) -> str:
 
 def _times(compared: Compared) -> str:
     ratio = compared.ratio.median
-    if ratio is None:
+    if ratio is None or isinf(ratio):
         return ""
     digits = 0 if ratio >= 9.5 else 1 if ratio >= 1.95 else 2
     return f" (x {ratio:,.{digits}f})"
 
 
-def _within(judged: Sequence[Cell], changes: Sequence[Change]) -> str:
-    """The names of the metrics that changed in no cell."""
+def _unchanged(judged: Sequence[Cell], changes: Sequence[Change]) -> tuple[str, str]:
+    """Return the names of the metrics that changed in no cell: first of the metrics with a difference that nobody
+    notices, then of the others."""
     moved = {each.compared.column.metric for each in changes}
     columns = {each.column.metric: each.column for cell in judged for each in cell.metrics}
+    small = {each.column.metric for cell in judged for each in cell.metrics if _moved(each)} - moved
     still = [
-        spoken(column)
+        column
         for metric, column in columns.items()
         if metric not in moved and metric != NOT_THE_SERVERS and definition(metric).better is not None
     ]
-    return ", ".join(still)
+    names = [
+        ", ".join(spoken(each) for each in still if (each.metric in small) == wanted)
+        for wanted in (True, False)
+    ]
+    return names[0], names[1]

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.experiments.expand import expand
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.records.results import write_summary
 from reports.comparison.compare import Cell, Compared, Comparison, Side
-from reports.comparison.headline import headline
+from reports.comparison.headline import changed, headline
 from reports.runs.measured import load_run
 from reports.tables.columns import column_for, columns
 from tests.cli.conftest import small
@@ -135,7 +137,7 @@ def spread(*values: float) -> Spread:
 def metric(name: str, a: tuple[float, ...], b: tuple[float, ...]) -> Compared:
     pairs = paired(dict(enumerate(a)), dict(enumerate(b)))
     known = tuple(each for each in pairs.differences.values() if each is not None)
-    column = column_for(name, columns(spoken=False))
+    column = column_for(name, columns(spoken=name.startswith(("audio", "continuity"))))
     return Compared(column, spread(*a), spread(*b), pairs.difference, pairs.ratio, known)
 
 
@@ -185,6 +187,42 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
 def test_the_first_sentence_says_which_side_is_worse(cells: list[Cell], sentence: str) -> None:
     side = Side(Path("x"), [])
     assert headline(Comparison(side, side, cells, 0, 0, {})) == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "n", "seen"),
+    [
+        ("tbt_p50", 0.0001, 0.0, 60, False),  # nobody reads that fast
+        ("tbt_p50", 0.020, 0.026, 60, True),
+        ("ttft_p50", 0.020, 0.040, 60, False),  # both are instantaneous
+        ("audio_ttfp_p50", 0.59, 1.79, 60, True),
+        ("continuity", 0.95, 0.983, 30, False),  # one reply of thirty
+        ("continuity", 0.95, 0.983, 600, True),
+        ("failed", 1.0, 2.0, 60, False),
+        ("failed", 1.0, 4.0, 60, True),
+        ("completed_rps", 0.5, 0.6, 60, True),
+        ("ttft_p90", 0.5, np.inf, 60, True),  # of failed turns
+    ],
+)
+def test_a_difference_counts_if_a_person_would_notice_it(
+    name: str, a: float, b: float, n: int, seen: bool
+) -> None:
+    for before, after in ((a, b), (b, a)):
+        if np.isfinite(before):
+            assert changed(replace(metric(name, (before,) * 3, (after,) * 3), n=n)) == seen
+
+
+def test_a_slower_bot_is_worse_although_one_reply_more_played_through() -> None:
+    slower = metric("audio_ttfp_p50", (0.6, 0.61), (1.8, 1.82))
+    tokens = metric("tbt_p50", (0.0001, 0.0001), (0.0, 0.0))
+    whole = replace(metric("continuity", (0.966, 0.966), (1.0, 1.0)), n=29)
+    side = Side(Path("x"), [])
+    said = headline(Comparison(side, side, [cell(slower, tokens, whole, seeds=2)], 0, 0, {}))
+    assert said == (
+        "B is worse: P50 TTFP 605 -> 1,810 ms (x 3.0) in 2 of 2 runs; too small to notice: P50 TBT, continuity."
+    )
+    said = headline(Comparison(side, side, [cell(tokens, NOISE)], 0, 0, {}))
+    assert said == "No difference that a person would notice: P50 TBT, completed."
 
 
 def test_one_run_of_each_shows_no_spread() -> None:
