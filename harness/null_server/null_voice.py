@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import numpy as np
 import picows
 from picows import WSMsgType
 
@@ -13,12 +14,16 @@ RATE = 24_000  # samples/s, what the protocol says where a session does not
 RATE_IN = 16_000  # samples/s that frames are counted in, what dialect rehearsal sends [config]
 ECHO_S = 0.02  # as long as the pieces that clients send [config: TargetParams.chunk_ms]
 
+TONE_HZ, TONE_DBFS = 400, -20.0  # of the packets: silence would be a fault of a server [chosen]
+
 _ENVELOPE = len('{"type":"input_audio_buffer.append","audio":""}')
 
 
 def packet_of(seconds: float) -> bytes:
-    """Return silence of this length, as it goes into an event."""
-    return base64.b64encode(bytes(2 * round(seconds * RATE)))
+    """Return a tone of this length, as it goes into an event."""
+    at_s = np.arange(round(seconds * RATE)) / RATE
+    size = 2**0.5 * 10 ** (TONE_DBFS / 20) * 32768
+    return base64.b64encode((size * np.sin(2 * np.pi * TONE_HZ * at_s)).astype("<i2").tobytes())
 
 
 def _event(kind: str, **fields: Any) -> bytes:

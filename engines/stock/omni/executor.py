@@ -2,7 +2,7 @@
 made-up tokens, hidden states, codec frames and sound, each in the form that the next stage takes.
 
 Shapes: a thinker's row gives hidden states (tokens of the row, 1), a talker's sample a frame (1, 16), a chunk of
-code2wav its new frames x 1920 samples of silence (vllm_omni 0.30.0, stage_input_processors/qwen3_omni.py and
+code2wav its new frames x 1920 samples of a tone (vllm_omni 0.30.0, stage_input_processors/qwen3_omni.py and
 models/qwen3_omni/qwen3_omni_code2wav.py, which cuts the left context off as well). The talker of Qwen3-TTS makes the
 frame of a token in the next step, and says of each row of its own whether it is one (models/qwen3_tts/
 qwen3_tts_talker.py 868-1069).
@@ -36,6 +36,8 @@ from engines.stock.omni.step_file import StepFile, step_file
 CODEBOOKS = 16
 SAMPLE_RATE = 24_000
 FRAME_SAMPLES = 1920
+TONE = 0.1 * torch.sin(2 * torch.pi * 250 * torch.arange(FRAME_SAMPLES) / SAMPLE_RATE)
+"""A frame's sound: whole periods of 250 Hz at -23 dBFS, as loud as speech. [chosen]"""
 LETTERS = range(32, 127)
 """Tokens of the thinker's text: bytes that can be printed."""
 
@@ -179,7 +181,7 @@ class OmniExecutor(ModelledExecutor):
             frames = tokens // CODEBOOKS
             self._frames += frames
             rows.append(Row(request_id, frames, 0, True))
-            samples = torch.zeros(max(0, frames - context) * FRAME_SAMPLES)
+            samples = TONE.repeat(max(0, frames - context))
             sounds.append({"model_outputs": samples, "sr": torch.tensor(SAMPLE_RATE)})
         names = [row.request_id for row in rows]
         index = {name: i for i, name in enumerate(names)}
