@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from harness.client.client_params import ClientParams
 from harness.client.duplex_player import Player, Tape
-from harness.client.session import FAILED
+from harness.client.session import FAILED, Explaining
 from harness.client.user import User
 from harness.events import point_progress
 from harness.events.log import EventLog
@@ -280,7 +280,8 @@ class DuplexUser(User):
         self._receive(at_s, self._hearing.turn_event, kind)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
-        """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up."""
+        """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up. A turn
+        whose reply is complete stays so, and is heard out."""
         del reason, at_s  # whoever calls keeps both
         self._lost = True
         self._changed()
@@ -325,7 +326,7 @@ class DuplexUser(User):
 
     async def _listen(self, turn: Turn, event: str | None, deadline_s: float) -> str:
         """Hear the reply, with the turn's event in between; returns as `_turn` does."""
-        while not self._lost and self._loop.time() < deadline_s:
+        while self._loop.time() < deadline_s and not (self._lost and self._hearing.over_s == inf):
             now, event_s = self._loop.time(), inf
             if event is not None:
                 event_s = self._hearing.audible_s + (turn.microphone.event_after_s or 0.0)
@@ -342,6 +343,8 @@ class DuplexUser(User):
                 return TURN
             else:
                 await self._wait(min(event_s if event_s < over_s else inf, over_s, deadline_s))
+        if not self._lost and isinstance(self.server, Explaining):
+            self.server.timed_out(turn)
         return FAILED
 
     async def _thought(self, turn: Turn, coming: Turn) -> float:

@@ -70,6 +70,15 @@ class Leaving(Protocol):
         ...
 
 
+@runtime_checkable
+class Explaining(Protocol):
+    """A server whose client sees why a reply does not come."""
+
+    def timed_out(self, turn: Turn) -> None:
+        """Log what is missing: the user of `turn` gives up."""
+        ...
+
+
 class Client(User):
     """The user of one session. `run` goes through all turns; the server calls the other public methods.
 
@@ -96,6 +105,7 @@ class Client(User):
         self._in_background = in_background
         self._ended_by: str | None = None
         self._pause: asyncio.Future[None] | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     async def run(self, begin_s: float) -> None:
         """Play the whole session, whose user was to come at `begin_s`.
@@ -167,7 +177,8 @@ class Client(User):
         self._receive(at_s, Listening.on_reply_done, turn)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
-        """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up."""
+        """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up. A turn
+        whose reply is complete stays so, and is heard out."""
         del reason, at_s  # whoever calls keeps both
         self._end(FAILED)
 
@@ -179,8 +190,10 @@ class Client(User):
         self._ended_by = self._ended_by or outcome
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
-        if self._listening is not None and not self._listening.over.done():
-            self._listening.over.set_result(self._ended_by)
+        listening = self._listening
+        if listening is None or listening.over.done() or (outcome == FAILED and listening.complete):
+            return
+        listening.over.set_result(self._ended_by)
 
     def _next_start(self, turn: Turn) -> float:
         """Return when the user begins a later turn: as scheduled, or after thinking, and never before the previous turn
@@ -235,12 +248,13 @@ class Client(User):
         listening = self._listening = Listening(turn, self)
         self.due_s = end_s
         self._send(self.server.commit, turn, end_s)
-        patience_s = self.params.turn_timeout_s + (turn.reply_audio_s or 0.0)
+        if not self._in_background:
+            self._wait_for(listening, end_s, turn.reply_audio_s or 0.0)
         try:
-            async with asyncio.timeout_at(None if self._in_background else end_s + patience_s):
-                outcome = await listening.over
-        except TimeoutError:
-            outcome = FAILED
+            outcome = await listening.over
+        finally:
+            if self._patience is not None:
+                self._patience.cancel()
         listening.stop()
         if outcome in (FAILED, ABORTED):
             self._log.never(turn.session, turn.turn)
@@ -248,6 +262,22 @@ class Client(User):
             None  # it knows its client: the two would outlive the session, as nothing looks for cycles
         )
         return outcome
+
+    def _give_up(self, listening: "Listening", end_s: float, length_s: float) -> None:
+        """Fail the turn, whose reply was to have this length (s): unless a complete one is longer and plays."""
+        if listening.over.done():
+            return
+        if listening.complete and listening.received_s > length_s + ROUNDING_S:
+            self._wait_for(listening, end_s, listening.received_s)
+            return
+        if isinstance(self.server, Explaining):
+            self.server.timed_out(listening.turn)
+        listening.over.set_result(FAILED)
+
+    def _wait_for(self, listening: "Listening", end_s: float, length_s: float) -> None:
+        """Give up `turn_timeout_s` after a reply of this length (s) would have been heard from `end_s` on."""
+        until_s = end_s + (self.params.turn_timeout_s + length_s)
+        self._patience = self._loop.call_at(until_s, self._give_up, listening, end_s, length_s)
 
     async def _until(self, t: float, until_over: bool = False) -> None:
         """Wait until `t`, or only until the session is over, as a speaking user does."""
@@ -350,8 +380,15 @@ class Listening:
         self._loop = client._loop
         self._playback = Playback()
         self._got_text = False
+        self.complete = False
+        """The server has ended the reply, which may still play."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._reports: Reports | None = None
+
+    @property
+    def received_s(self) -> float:
+        """Seconds of the reply's sound so far."""
+        return self._playback.total_s
 
     def on_text(self, at_s: float, tokens: int) -> None:
         kind, turn = "text" if self._got_text else "first_text", self.turn
@@ -365,6 +402,9 @@ class Listening:
         if self._reports is not None:
             self._reports.make(at_s)
         playback.arrive(at_s, audio_s)
+        if self.complete and "end" in self._timers:  # it goes on after its end
+            self._timers.pop("end").cancel()
+            self._set_end()
         if first and playback.packets and self._client.params.playback == "realtime":
             self._report(at_s)
             if self.turn.barge_in_after_s is not None:
@@ -372,12 +412,12 @@ class Listening:
 
     def on_reply_done(self, at_s: float) -> None:
         self._event("reply_done", at_s=at_s)
+        self.complete = True
         self._client._release_slot()
         if not self._playback.packets or self._client.params.playback == "none":
             self._end("played")
         else:
-            end_s = max(self._playback.end_s, self._loop.time())
-            self._timers["end"] = self._loop.call_at(end_s, self._play_out)
+            self._set_end()
 
     def stop(self) -> None:
         """Stop: nothing more of this reply is wanted."""
@@ -386,6 +426,10 @@ class Listening:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+    def _set_end(self) -> None:
+        end_s = max(self._playback.end_s, self._loop.time())
+        self._timers["end"] = self._loop.call_at(end_s, self._play_out)
 
     def _report(self, begin_s: float) -> None:
         """Begin to report playback: from here on the server gets acks, or reads them."""

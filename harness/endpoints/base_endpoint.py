@@ -10,15 +10,19 @@ from typing import Any, Generic, TypeVar
 from harness.client.client_params import ClientParams
 from harness.endpoints.dialects.detect import BUSY, FULL, OVERLOADED
 from harness.endpoints.dialects.dialect import APPEND, UNDO, Dialect
-from harness.endpoints.dialects.events import Event, Failure, Garbage, Ready, UnreadAudio
+from harness.endpoints.dialects.events import Event, Failure, Garbage, Greeted, Ready, UnreadAudio
 from harness.endpoints.logs import REASON, FailureLog, SendLog
 from harness.endpoints.microphone import SpeechMessages
+from harness.endpoints.outcome import NORMAL
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
 from harness.events.log import EventLog
 from workloads.errors import printable
-from workloads.trace import Trace
+from workloads.trace import Trace, Turn
 
+UNCONFIRMED_S = 1.0
+"""A session whose server has greeted and does not confirm the client's settings begins so long after the greeting.
+[chosen] Servers that confirm do it at once, and speech that is said meanwhile is late only in part."""
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""
 _TOO_LATE = re.compile(
@@ -73,7 +77,10 @@ class Connection:
         self._early: list[tuple[bytes, float]] = []
         self._acts: list[Callable[[float], None]] = []
         self._begun_s = math.nan
+        self.finished = False
+        """The server has closed the connection normally, with nothing under way."""
         self._limit: asyncio.TimerHandle | None = None
+        self._unconfirmed: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._classify = context.dialect.reader()
         self._numbers, self._pieces = context.dialect.numbers, 0
@@ -89,9 +96,7 @@ class Connection:
         """Call the server, once."""
         if self._connecting is None:
             self._begun_s = self._loop.time()
-            self._limit = self._loop.call_later(
-                self.context.connect_timeout_s, self.fail, "timeout: no session", None
-            )
+            self._limit = self._loop.call_later(self.context.connect_timeout_s, self._time_out)
             self._connecting = self._loop.create_task(self._connect(), name=f"connect {self.session}")
 
     def attach(self, listener: Any) -> None:
@@ -127,13 +132,19 @@ class Connection:
         if self.over:
             return
         at_s, reason = self._loop.time() if at_s is None else at_s, printable(reason, REASON)
-        self.context.failures.add(at_s, self.session, self.turn, reason)
+        self.context.failures.add(at_s, self.session, self.failing, reason)
         self._lost = reason, at_s, refused
         self._end()
         if self._socket is not None:
             self._socket.close()
         if self.listener is not None:
             self._tell(*self._lost)
+
+    def timed_out(self, turn: Turn) -> None:
+        """Log the event that has not come: the user gives up."""
+        if not self.over:
+            missing = f"timeout: no {self.missing() if self.ready else self.context.dialect.ready_on}"
+            self.context.failures.add(self._loop.time(), self.session, turn.turn, missing)
 
     def hang_up(self, due_s: float) -> None:
         """End the session; the socket closes by itself."""
@@ -169,12 +180,28 @@ class Connection:
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
         """Note the end. Implements `harness.endpoints.transport.websocket.Receiver`."""
+        if code in NORMAL and not self.over and self.is_idle():
+            self.finished = True
+            self._end()
         self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
         self._set_closed()
 
     def on_event(self, event: Event, at_s: float) -> None:
         """Handle an event of the server."""
         raise NotImplementedError
+
+    def missing(self) -> str:
+        """Return the event that is waited for."""
+        raise NotImplementedError
+
+    def is_idle(self) -> bool:
+        """Return whether the server may end the connection: it has answered all that it was asked, at least once."""
+        return False
+
+    @property
+    def failing(self) -> int:
+        """Number of the turn that would fail now."""
+        return self.turn
 
     def on_ready(self, at_s: float) -> None:
         """Begin the session."""
@@ -213,11 +240,26 @@ class Connection:
                 return
             self.fail(event.reason, at_s, refused=not self.ready and bool(FULL.search(event.code)))
         elif isinstance(event, Garbage):
-            self.fail("garbage", at_s)
+            self.fail(event.reason, at_s)
+        elif isinstance(event, Greeted):
+            if not (self.ready or self.over or self.context.dialect.confirms):
+                self._unconfirmed = self._loop.call_later(UNCONFIRMED_S, self._begin_unconfirmed)
         elif isinstance(event, UnreadAudio):
             self.fail(str(event.format.unread), at_s)
         elif not self.ready and not self.over:
             self._begin(event, at_s)
+
+    def _time_out(self) -> None:
+        """Give up a session that has not begun."""
+        missing = "connection" if self._socket is None else self.context.dialect.ready_on
+        self.fail(f"timeout: no {missing}", None)
+
+    def _begin_unconfirmed(self) -> None:
+        """Begin a session whose server has not confirmed the client's settings in time."""
+        if not self.ready and not self.over:
+            now = self._loop.time()
+            self.context.log.event(now, "unconfirmed", self.session, 0, value=UNCONFIRMED_S)
+            self._begin(Ready(), now)
 
     def _undoes(self, error: Failure) -> bool:
         """Return whether an error is about an interruption, which may come too late and then changes nothing. Servers
@@ -243,8 +285,9 @@ class Connection:
 
     def _end(self) -> None:
         self.over, self.ready = True, False
-        if self._limit is not None:
-            self._limit.cancel()
+        for timer in (self._limit, self._unconfirmed):
+            if timer is not None:
+                timer.cancel()
         if self._socket is None:
             if self._connecting is not None and self._connecting is not asyncio.current_task():
                 self._connecting.cancel()
@@ -263,7 +306,7 @@ class Connection:
             self.listener.failed(reason, at_s)
 
 
-_COMMON = frozenset({Ready, Failure, Garbage, UnreadAudio})
+_COMMON = frozenset({Ready, Greeted, Failure, Garbage, UnreadAudio})
 
 
 TELL_S = 2.0
@@ -311,6 +354,10 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
         connection = self._connections.pop(session)
         self._hang_up(connection)
         self._keep_until_closed(connection)
+
+    def timed_out(self, turn: Turn) -> None:
+        """Log why `turn` has no whole reply: its user gives up."""
+        self._connections[turn.session].timed_out(turn)
 
     def _hang_up(self, connection: C) -> None:
         connection.hang_up(connection.due_s)

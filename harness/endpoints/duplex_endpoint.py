@@ -18,7 +18,6 @@ from harness.client.duplex_user import TURN
 from harness.endpoints.base_endpoint import CallEndpoint, Connection, ConnectionContext
 from harness.endpoints.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
 from harness.endpoints.dialects import for_open_microphone
-from harness.endpoints.dialects.audio_format import decoded
 from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.dialect import UNDO, Dialect
 from harness.endpoints.dialects.events import (
@@ -35,6 +34,8 @@ from harness.endpoints.dialects.events import (
     TokensPlayed,
 )
 from harness.endpoints.logs import SendLog
+from harness.endpoints.loudness import SILENT
+from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.replies import Replies, Reply
 from harness.metrics.stages import AR_STAGES
 from workloads.columns.duplex_events import TAKES_FLOOR
@@ -230,6 +231,10 @@ class DuplexConnection(Connection):
         elif isinstance(event, Committed):
             self.listener.turn_event("committed", at_s)
 
+    def missing(self) -> str:
+        begun = [reply for reply in self._replies[-1:] if not reply.done]
+        return self.context.dialect.missing(bool(begun), any(reply.received_s for reply in begun))
+
     def on_end(self) -> None:
         if self._microphone is not None:
             self._microphone.close()
@@ -258,7 +263,7 @@ class DuplexConnection(Connection):
 
     def _on_audio(self, reply: _Reply, event: Audio, at_s: float) -> None:
         try:
-            data = reply.rest + decoded(event.base64)
+            data = reply.rest + event.bytes()
         except ValueError:
             self.fail("garbage", at_s)
             return
@@ -266,7 +271,7 @@ class DuplexConnection(Connection):
         pcm, reply.rest, seconds = event.format.pcm(data[:whole]), data[whole:], event.seconds
         if not seconds:
             return
-        reply.add(event.item, seconds)
+        reply.add(event)
         if audible(seconds, pcm):
             reply.first_s = at_s if reply.last_s == -inf else reply.first_s
             reply.last_s = at_s
@@ -280,9 +285,13 @@ class DuplexConnection(Connection):
             self.send(message)
         self._log_sent(reply)
         cut = event.status == "cancelled"
-        if not cut and event.failure:
-            self.fail(event.failure, at_s)
+        facts = Facts()
+        facts.finish, facts.ended, facts.output = event.finish, True, True  # a false start may have none
+        if not cut and (why := outcome(facts)):
+            self.fail(why, at_s)
             return
+        if not reply.cut:
+            self._note_silence(reply, at_s)
         produced = event.text_tokens, event.audio_tokens
         for stage, tokens in zip(AR_STAGES, produced, strict=True):
             if tokens is not None:
@@ -297,12 +306,20 @@ class DuplexConnection(Connection):
         """Let the player drop the rest of the reply, and report to the server how far it came."""
         if reply.over:
             return
-        reply.over = True
+        reply.over = reply.cut = True
+        if not reply.done:
+            self._note_silence(reply, at_s)
         played_s = self.listener.played_s(reply.number, at_s)
         self.listener.stopped(reply.number, at_s)
         messages = self.context.dialect.interrupt(reply.at(played_s))
         if isinstance(messages, list):
             self.say(UNDO, messages, at_s)
+
+    def _note_silence(self, reply: _Reply, at_s: float) -> None:
+        """Log that nobody could hear the reply, if so."""
+        level = reply.loudness.silent_dbfs
+        if level is not None:
+            self.context.log.event(at_s, SILENT, self.session, self.turn, str(reply.number), level)
 
     def _ack(self, reply: _Reply, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
         self.say("ack", self.context.dialect.ack(reply.at(played_s, done), playing), due_s)

@@ -27,6 +27,7 @@ class FrameConnection(Connection):
         self._said = said
         self._speech: Speech | None = None
         self._unanswered: dict[int, Speech] = {}
+        self.answered = False
 
     def say_frame(self, index: int) -> None:
         """Begin to send the frame of this index in the session."""
@@ -57,6 +58,7 @@ class FrameConnection(Connection):
 
     def on_event(self, event: Event, at_s: float) -> None:
         if isinstance(event, FrameDone):
+            self.answered = True
             self._fed(event)
             self.context.log.event(at_s, "frame_out", self.session, event.frame, value=event.tokens)
             self.listener.frame(event.frame, event.tokens, at_s)
@@ -73,6 +75,9 @@ class FrameConnection(Connection):
         for frame in frames:
             del self._unanswered[frame]
             self.context.log.event(fed_s, "fed", self.session, frame, value=self._frames[frame].input_tokens)
+
+    def missing(self) -> str:
+        return "rehearsal.frame.done"
 
     def on_end(self) -> None:
         if self._speech is not None:
@@ -108,6 +113,11 @@ class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
         self.sends.add("session", session, listener.due_s + listener.network_s, self._loop.time())
         connection.attach(listener)
         connection.say_frame(0)
+
+    def _hang_up(self, connection: FrameConnection) -> None:
+        if not connection.answered:
+            connection.timed_out(self._frames[connection.session][-1])
+        super()._hang_up(connection)
 
     def append(self, turn: Turn) -> None:
         self._connections[turn.session].complete(turn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -11,11 +12,13 @@ from harness.client.client_params import ClientParams
 from harness.endpoints.base_endpoint import BaseEndpoint
 from harness.endpoints.dialects.detect import BUSY, resolve
 from harness.endpoints.logs import REASON
+from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.http import Exchange, HttpPool
 from workloads.errors import UserError, printable
 from workloads.trace import Session, Turn
 
+_PART = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 OPENED = 64
 """Connections that are open before the run; more are opened as they are needed. [chosen]"""
 
@@ -28,13 +31,13 @@ class Requests:
         self._first = session.turns[0].turn
         self._exchange: Exchange | None = None
         self._turn: Turn
-        self._status = 0
+        self._facts = Facts()
         self._due_s: float | None = None
         self.listener: Any = None
 
     def ask(self, turn: Turn, end_s: float, pool: HttpPool) -> None:
         """Send the request of `turn`, the next one. The user was to end the turn at `end_s`."""
-        self._turn, self._status = turn, 0
+        self._turn, self._facts = turn, Facts()
         self._due_s = end_s + self.listener.network_s
         self._exchange = pool.post(self._begin(turn), self)
         self._note_sent()
@@ -45,25 +48,41 @@ class Requests:
             self._exchange.abort()
             self._exchange = None
 
+    def cut(self, at_s: float) -> None:
+        """Stop the current answer, because its user interrupts it."""
+        self.stop()
+
     def status(self, code: int, at_s: float) -> None:
         self._note_sent()
-        self._status = code
+        self._facts.status = code
+        assert self._exchange is not None
+        if (part := _PART.fullmatch(self._exchange.headers.get("content-range", ""))) and code == 206:
+            begin, end, total = map(int, part.groups())
+            if begin or end + 1 < total:
+                self._facts.unread = "http 206, a part of the answer"
 
     def data(self, chunk: bytes, at_s: float) -> None:
-        if 200 <= self._status < 300:
+        if not self._facts.refused:
             self._read(chunk, at_s)
 
     def done(self, at_s: float) -> None:
         if self._exchange is None:
             return
-        if 200 <= self._status < 300:
-            self._read_end(at_s)
-        else:
-            refused = self._status in BUSY and self._turn.turn == self._first
-            self._lose(f"http {self._status}", at_s, refused)
+        if not self._facts.refused:
+            self._read_end(at_s, self._exchange.cut)
+        self._settle(at_s)
 
     def failed(self, reason: str, at_s: float) -> None:
-        self._lose(reason, at_s)
+        self._facts.lost = reason
+        self._settle(at_s)
+
+    def timed_out(self) -> None:
+        """Log what has not come: the user gives up."""
+        exchange = self._exchange
+        if exchange is not None:
+            missing = "connection" if exchange.sent_s is None else "HTTP answer"
+            self._facts.lost = f"timeout: no {self._missing() if self._facts.status else missing}"
+            self._endpoint.fail(self._turn, outcome(self._facts) or "", self._endpoint._loop.time())
 
     def _begin(self, turn: Turn) -> bytes:
         """Return the body of the request that is about to go out."""
@@ -72,11 +91,32 @@ class Requests:
     def _read(self, chunk: bytes, at_s: float) -> None:
         raise NotImplementedError
 
-    def _read_end(self, at_s: float) -> None:
-        """End the body: `_end` or `_lose`."""
+    def _read_end(self, at_s: float, cut: str) -> None:
+        """Note the end of the body; `cut`: why it is not whole, empty where it is."""
         raise NotImplementedError
 
-    def _end(self, at_s: float) -> None:
+    def _missing(self) -> str:
+        """Return what the answer lacks of a complete reply."""
+        raise NotImplementedError
+
+    def _settle(self, at_s: float) -> None:
+        """End the reply, if something has ended it."""
+        exchange, why = self._exchange, outcome(self._facts)
+        if exchange is None or why is None:
+            return
+        if not why:
+            self._end(exchange, at_s)
+            return
+        self._note_sent()
+        self.stop()
+        self._endpoint.fail(self._turn, why, at_s)
+        if self._facts.status in BUSY and self._turn.turn == self._first:
+            self.listener.rejected(at_s)
+        else:
+            self.listener.failed(why, at_s)
+
+    def _end(self, exchange: Exchange, at_s: float) -> None:
+        """End a complete reply."""
         self._exchange = None
         self.listener.reply_done(self._turn.turn, at_s)
 
@@ -91,17 +131,6 @@ class Requests:
         if exchange is not None and exchange.repeated_s is not None:
             sends.add("repeat", session, exchange.repeated_s, exchange.repeated_s)
             exchange.repeated_s = None
-
-    def _lose(self, reason: str, at_s: float, refused: bool = False) -> None:
-        if self._exchange is None:
-            return
-        self._note_sent()
-        self.stop()
-        self._endpoint.fail(self._turn, reason, at_s)
-        if refused:
-            self.listener.rejected(at_s)
-        else:
-            self.listener.failed(reason, at_s)
 
 
 R = TypeVar("R", bound=Requests)
@@ -145,6 +174,9 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
     def close(self, session: int) -> None:
         self._asking.pop(session).stop()
 
+    def timed_out(self, turn: Turn) -> None:
+        self._asking[turn.session].timed_out()
+
     def speech_start(self, turn: Turn) -> None:
         """Do nothing: a turn is sent as text when it is complete."""
 
@@ -167,7 +199,7 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
 
     def barge_in(self, session: int, played_s: float) -> None:
         """Close the connection: the rest of the reply is not wanted."""
-        self._asking[session].stop()
+        self._asking[session].cut(self._loop.time())
 
     async def aclose(self) -> None:
         await self._pool.aclose()

@@ -43,6 +43,9 @@ class MixedEndpoint(BaseEndpoint):
     def close(self, session: int) -> None:
         self._of(session).close(session)
 
+    def timed_out(self, turn: Turn) -> None:
+        self._of(turn.session).timed_out(turn)
+
     async def left(self, session: int) -> None:
         """Return when the server knows that the user has hung up."""
         if session not in self._typed:

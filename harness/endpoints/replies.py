@@ -2,30 +2,38 @@
 
 An id that nobody has seen begins a reply, as `response.created` does: audio may come before that, or without it. What
 comes without ids is of the reply that has begun and not ended, so nothing of a cut reply is counted to the next one.
+Where the server has announced a reply, the next one begins when it is announced too, and what comes without ids before
+is of the one that has ended.
 """
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from harness.endpoints.dialects.dialect import Cut
+from harness.endpoints.dialects.events import Audio
+from harness.endpoints.loudness import Loudness
 
 
 class Reply:
-    """A reply. `response`: its id, once known; `done`: the server has ended it.
+    """A reply. `response`: its id, once known; `done`: the server has ended it; `cut`: it was to end before its end.
 
     `received_s`: seconds of its sound, whose stretches are kept as they are played: item and length (s) of each.
     """
 
-    __slots__ = ("_sound", "done", "received_s", "response")
+    __slots__ = ("_sound", "cut", "done", "loudness", "received_s", "response")
 
     def __init__(self) -> None:
         self.response: str | None = None
-        self.done = False
+        self.done = self.cut = False
         self.received_s = 0.0
+        self.loudness = Loudness()
         self._sound: list[tuple[str | None, float]] = []
 
-    def add(self, item: str | None, seconds: float) -> None:
-        """Add sound."""
+    def add(self, event: Audio) -> None:
+        """Add sound. ValueError where it is looked at and is not base64."""
+        item, seconds = event.item, event.seconds
+        if not self.loudness.audible:
+            self.loudness.add(event.bytes(), event.format)
         self.received_s += seconds
         if self._sound and self._sound[-1][0] == item:
             seconds += self._sound.pop()[1]
@@ -55,6 +63,8 @@ class Replies(Generic[R]):
         self._current: R | None = None
         self._created = True
         """The server has said of the current one that it begins."""
+        self._announces = False
+        """The current one began with that."""
         self._by_response: dict[str, R | None] = {}
         self._by_item: dict[str, R | None] = {}
 
@@ -82,7 +92,7 @@ class Replies(Generic[R]):
         elif current is not None and not current.done and (response is None or current.response is None):
             reply = current
             self._name(reply, response)
-        elif begins:
+        elif begins and not (response is None and item is None and self._announces):
             reply = self._next(response, created=False)
             if reply is None and response is None:
                 return current  # late
@@ -95,7 +105,7 @@ class Replies(Generic[R]):
     def _next(self, response: str | None, created: bool) -> R | None:
         reply = self._begin()
         if reply is not None:
-            self._current, self._created = reply, created
+            self._current, self._created, self._announces = reply, created, created
         if response is not None:
             self._by_response[response] = reply
             if reply is not None:

@@ -16,11 +16,13 @@ import msgspec
 from harness.endpoints.base_endpoint import ConnectionContext
 from harness.endpoints.dialects.audio_format import AudioFormat, stated
 from harness.endpoints.dialects.detect import resolve
+from harness.endpoints.dialects.speech_body import SpeechBody
 from harness.endpoints.dialects.synthesis import Sound, Synthesis
 from harness.endpoints.http_endpoint import HttpEndpoint, Requests
+from harness.endpoints.loudness import SILENT, Loudness
 from harness.endpoints.prompts import spoken_words
 from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.http import HttpPool
+from harness.endpoints.transport.http import Exchange, HttpPool
 from harness.endpoints.turn_endpoint import TurnConnection, TurnEndpoint
 from workloads.trace import Session, Turn
 
@@ -47,29 +49,58 @@ class Speaker(Requests):
         self._asked = AudioFormat("pcm", target.sample_rate)
 
     def _begin(self, turn: Turn) -> bytes:
-        self._sound, self._format, self._bytes = Sound(), None, 0
+        self._sound, self._loudness = Sound(), Loudness()
         return self._bodies[turn.turn]
 
-    def _read(self, chunk: bytes, at_s: float) -> None:
+    def status(self, code: int, at_s: float) -> None:
+        super().status(code, at_s)
         assert self._exchange is not None
-        if self._format is None:
-            self._format = stated_by(self._exchange.headers).over(self._asked)
+        headers = self._exchange.headers
+        self._format = stated_by(headers).over(self._asked)
+        self._content = SpeechBody(headers.get("content-type", ""))
+
+    def _read(self, chunk: bytes, at_s: float) -> None:
         try:
-            samples, format = self._sound.feed(chunk, self._format)
+            samples, format = self._sound.feed(self._content.sound(chunk), self._format)
         except ValueError:
-            self._lose("garbage", at_s)
+            self._facts.error = "garbage"
+            self._settle(at_s)
             return
         if format.unread is not None:
-            self._lose(format.unread, at_s)
+            self._facts.unread = format.unread
+            self._settle(at_s)
         elif samples:
-            self._bytes += len(samples)
+            self._facts.output = True
+            if not self._loudness.audible:
+                self._loudness.add(samples, format)
             self.listener.audio(self._turn.turn, len(samples) / format.bytes_per_s, at_s)
 
-    def _read_end(self, at_s: float) -> None:
-        if self._bytes:
-            self._end(at_s)
-        else:
-            self._lose("no audio", at_s)
+    def _read_end(self, at_s: float, cut: str) -> None:
+        self._facts.error, self._facts.lost, self._facts.ended = self._content.error, cut, not cut
+
+    def _missing(self) -> str:
+        return "end of the audio" if self._facts.output else "audio"
+
+    def _end(self, exchange: Exchange, at_s: float) -> None:
+        self._note_silence(at_s)
+        super()._end(exchange, at_s)
+
+    def cut(self, at_s: float) -> None:
+        if self._exchange is not None:
+            self._note_silence(at_s)
+        super().cut(at_s)
+
+    def timed_out(self) -> None:
+        if self._facts.status:
+            self._facts.error = self._content.error
+        super().timed_out()
+
+    def _note_silence(self, at_s: float) -> None:
+        """Log that nobody could hear the reply, if so."""
+        level = self._loudness.silent_dbfs
+        if level is not None:
+            turn = self._turn
+            self._endpoint.log.event(at_s, SILENT, turn.session, turn.turn, value=level)
 
 
 def stated_by(headers: Mapping[str, str]) -> AudioFormat:

@@ -84,7 +84,7 @@ class Chat(Requests):
             self._prepare()
 
     def _begin(self, turn: Turn) -> bytes:
-        self._reply = ChatReply()
+        self._reply = ChatReply(self._facts)
         return self._body
 
     def _read(self, chunk: bytes, at_s: float) -> None:
@@ -92,23 +92,19 @@ class Chat(Requests):
         for tokens in reply.read(chunk):
             self.listener.text(turn, tokens, at_s)
         if reply.over is not None:
-            self._is_over(reply.over, at_s)
+            self._settle(at_s)
 
-    def _read_end(self, at_s: float) -> None:
+    def _read_end(self, at_s: float, cut: str) -> None:
+        self._facts.lost = cut
         for tokens in self._reply.end():
             self.listener.text(self._turn.turn, tokens, at_s)
-        self._is_over(self._reply.over or "", at_s)
 
-    def _is_over(self, why: str, at_s: float) -> None:
-        exchange = self._exchange
-        if why:
-            self._lose(why, at_s)
-        elif exchange is not None:
-            exchange.receiver = Tail(self._chats, self._turn, self._reply, exchange, at_s)
-            self._end(at_s)
+    def _missing(self) -> str:
+        return "finish reason and no [DONE]" if self._facts.output else "token"
 
-    def _end(self, at_s: float) -> None:
-        super()._end(at_s)
+    def _end(self, exchange: Exchange, at_s: float) -> None:
+        exchange.receiver = Tail(self._chats, self._turn, self._reply, exchange, at_s)
+        super()._end(exchange, at_s)
         self._next += 1
         self.said = [*self._asked, _Message.of("assistant", self._reply.content)]
         if self._next < len(self._turns):

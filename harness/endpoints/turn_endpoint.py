@@ -11,7 +11,9 @@ from harness.endpoints.dialects import for_turns
 from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.dialect import CLOSE, UNDO, Dialect
 from harness.endpoints.dialects.events import Audio, AudioDone, Done, Event, Item, Started, Text, TokensPlayed
+from harness.endpoints.loudness import SILENT
 from harness.endpoints.microphone import Silence, Speech, SpeechMessages
+from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.prompts import words
 from harness.endpoints.replies import Replies, Reply
 from harness.metrics.stages import AR_STAGES
@@ -116,7 +118,9 @@ class TurnConnection(Connection):
         self.turn += 1
         if reply is None or self.over:
             return None
-        reply.played_s = played_s
+        reply.played_s, reply.cut = played_s, True
+        if not reply.done:
+            self._note_silence(reply, self._loop.time())
         messages = self._dialect.interrupt(reply.at(played_s))
         if isinstance(messages, str):
             return messages
@@ -146,14 +150,15 @@ class TurnConnection(Connection):
             reply = self._replies.of(event.response, event.item, begins=True)
             if reply is not None:
                 reply.wrote = True
-                if reply.played_s is None:
+                if not reply.cut:
                     self.listener.text(reply.turn, event.tokens, at_s)
         elif isinstance(event, Started):
             self._replies.created(event.response)
         elif isinstance(event, Item):
             self._replies.of(event.response, event.item)
         elif isinstance(event, Done):
-            reply = self._replies.of(event.response, begins=self._awaited)
+            late = event.response is None and event.status == "cancelled"
+            reply = self._replies.of(event.response, begins=self._awaited and not late)
             if reply is not None and not reply.done:
                 self._done(reply, event, at_s)
         elif isinstance(event, AudioDone):
@@ -164,6 +169,30 @@ class TurnConnection(Connection):
             reply = self._replies.of(event.response)
             if reply is not None:
                 self._log_played(reply, event.played, at_s)
+
+    def missing(self) -> str:
+        reply = self._reply
+        if reply is None or self._awaited:
+            return self._dialect.missing(begun=False, spoke=False)
+        if reply.transcribed:
+            return "response.output_audio.done"
+        return self._dialect.missing(begun=True, spoke=bool(reply.received_s or reply.wrote))
+
+    def is_idle(self) -> bool:
+        return self._leaving or self._complete
+
+    @property
+    def failing(self) -> int:
+        """Number of the turn that would fail now: after a complete reply the next one."""
+        reply = self._reply
+        over = self._complete and reply is not None and reply.turn == self.turn
+        return self.turn + 1 if over else self.turn
+
+    @property
+    def _complete(self) -> bool:
+        """True between a complete reply and the next turn."""
+        reply = self._reply
+        return reply is not None and reply.done and not reply.cut and self._speaking is None
 
     def on_end(self) -> None:
         for audio in (self._speech, self._silence):
@@ -189,8 +218,12 @@ class TurnConnection(Connection):
         seconds = event.seconds
         if not seconds:
             return
-        reply.add(event.item, seconds)
-        if reply.played_s is None:
+        try:
+            reply.add(event)
+        except ValueError:
+            self.fail("garbage", at_s)
+            return
+        if not reply.cut:
             self.listener.audio(reply.turn, seconds, at_s)
         else:
             self.context.log.event(at_s, "late_audio", self.session, reply.turn, value=seconds)
@@ -205,22 +238,24 @@ class TurnConnection(Connection):
             reply.done = True
             self._log(at_s, "abort", reply, reply.produced)
             self._log_played(reply, event.played or self._share(reply), at_s)
-        elif not event.failure:
-            if reply.received_s or reply.wrote:
-                self._end_reply(reply, at_s)
-            else:
-                self.fail("no output", at_s)
         elif event.status == "cancelled" and self._vad:
             # Its VAD found that the user goes on: what it said is void, and it will answer again.
-            reply.done = True
+            reply.done = reply.cut = True
             self._log(at_s, "abort", reply, reply.produced)
             if reply is self._reply:
                 self._ask_again()
         else:
-            self.fail(event.failure, at_s)
+            facts = Facts()
+            facts.finish, facts.ended = event.finish, True
+            facts.output = bool(reply.received_s or reply.wrote)
+            if why := outcome(facts):
+                self.fail(why, at_s)
+            else:
+                self._end_reply(reply, at_s)
 
     def _end_reply(self, reply: _Reply, at_s: float) -> None:
         reply.done, reply.transcribed = True, False
+        self._note_silence(reply, at_s)
         self._log(at_s, "finish", reply, reply.produced)
         if reply.produced[0]:
             self._log(at_s, "usage", reply, (reply.produced[0], None))
@@ -239,6 +274,12 @@ class TurnConnection(Connection):
             self._reply = None
         else:
             self._reply, self._awaited = _Reply(self.turn), True
+
+    def _note_silence(self, reply: _Reply, at_s: float) -> None:
+        """Log that nobody could hear the reply, if so."""
+        level = reply.loudness.silent_dbfs
+        if level is not None:
+            self.context.log.event(at_s, SILENT, self.session, reply.turn, value=level)
 
     def _share(self, reply: _Reply) -> tuple[int | None, int | None]:
         """Return the text and audio tokens played, where the server does not say: the same share as of the audio's
@@ -284,11 +325,11 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
         connection.leave_when_told()
 
     def speech_start(self, turn: Turn) -> None:
-        connection = self._connections[turn.session]
+        connection = self._at(turn.session)
         connection.speak(turn, connection.due_s, self._speech)
 
     def commit(self, turn: Turn, end_s: float) -> None:
-        connection = self._connections[turn.session]
+        connection = self._at(turn.session)
         connection.commit(turn, end_s + connection.listener.network_s, self.trace.header.seed)
 
     def reports(self, session: int, turn: int, source: object) -> bool:
@@ -306,10 +347,19 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
         if connection.interrupt(played_s) == CLOSE:
             connection.hang_up(connection.due_s)
             self._keep_until_closed(connection)
-            again = self._connections[session] = self._make(session)
-            again.turn = connection.turn
-            again.connect()
-            again.attach(connection.listener)
+            self._call_again(connection)
+
+    def _at(self, session: int) -> TurnConnection:
+        """Return the session's connection for its next turn: a new one where the server has finished with the old."""
+        connection = self._connections[session]
+        return self._call_again(connection) if connection.finished else connection
+
+    def _call_again(self, connection: TurnConnection) -> TurnConnection:
+        again = self._connections[connection.session] = self._make(connection.session)
+        again.turn = connection.turn
+        again.connect()
+        again.attach(connection.listener)
+        return again
 
     async def aclose(self) -> None:
         """Hang up every connection, and wait until the servers know."""

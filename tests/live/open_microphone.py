@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from websockets.exceptions import ConnectionClosed
 
@@ -22,7 +21,7 @@ from harness.endpoints import base_endpoint
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
 from tests.live import scripted
-from tests.live.scripted import OURS, Call, Peer
+from tests.live.scripted import OURS, Call, Peer, tone
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.generators.content import note
@@ -94,8 +93,9 @@ class Agent:
         for k in range(packets):
             if not at_once:
                 await self.at(begin_s + k * PACKET_S)
-            tone = tone_of(PACKET_S) if k * PACKET_S >= quiet_s - 1e-9 else bytes(2 * round(PACKET_S * RATE))
-            await self.peer.audio(id, PACKET_S, delta=base64.b64encode(tone).decode())
+            loud = k * PACKET_S >= quiet_s - 1e-9
+            pcm = tone(PACKET_S) if loud else bytes(2 * round(PACKET_S * RATE))
+            await self.peer.audio(id, PACKET_S, delta=base64.b64encode(pcm).decode())
         return begin_s + quiet_s + sound_s
 
     async def over(self) -> None:
@@ -105,11 +105,6 @@ class Agent:
     async def _hear(self) -> None:
         with suppress(ConnectionError, ConnectionClosed):
             await self.peer.drain()
-
-
-def tone_of(seconds: float) -> bytes:
-    at = np.arange(round(seconds * RATE)) / RATE
-    return (8_000 * np.sin(2 * np.pi * 400 * at)).astype("<i2").tobytes()
 
 
 Script = Callable[[Agent], Awaitable[None]]

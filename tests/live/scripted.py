@@ -6,9 +6,11 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -62,6 +64,13 @@ def typed(sessions: int = 1, turns: int = 1, **columns: Any) -> Trace:
     return Trace.from_columns({**values, **rest, **columns}, generator="poisson")
 
 
+@cache
+def tone(seconds: float, rate: int = 24_000, size: float = 8000) -> bytes:
+    """A sound of 400 Hz, 16 bit; `size`: its amplitude of 32,768."""
+    at = np.arange(round(seconds * rate)) / rate
+    return (size * np.sin(2 * np.pi * 400 * at)).astype("<i2").tobytes()
+
+
 @dataclass
 class Call:
     """One connection as the server saw it."""
@@ -112,7 +121,7 @@ class Peer:
     async def audio(
         self, response: str, seconds: float = PACKET_S, rate: int = 24_000, **fields: Any
     ) -> None:
-        pcm = base64.b64encode(bytes(2 * round(seconds * rate))).decode()
+        pcm = base64.b64encode(tone(seconds, rate)).decode()
         more = {"response_id": response, "item_id": f"item_{response}", "delta": pcm}
         await self.say("response.output_audio.delta", **{**more, **fields})
 

@@ -110,6 +110,6 @@ def test_base64_is_measured_as_data_in_all_its_forms(
         assert isinstance(event, Audio)
         assert (
             event.size
-            == len(decoded(event.base64))
+            == len(event.bytes())
             == len(pcm) * (2 if form == text + text and padded and pcm else 1)
         )

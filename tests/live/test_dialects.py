@@ -26,6 +26,7 @@ from harness.endpoints.dialects.events import (
     Failure,
     FrameDone,
     Garbage,
+    Greeted,
     Item,
     Other,
     Ready,
@@ -287,6 +288,8 @@ HEARD = {"thinker": 1, "talker": 2}
             UnreadAudio("r", AudioFormat("opus")),
         ),
         (b'{"delta":"a"}', Garbage()),
+        (b'{"error":{"code":500,"message":"oh"}}', Failure("500", "oh")),
+        (b'{"detail":"Not Found"}', Failure("unknown", "Not Found")),
         (b"[]", Garbage()),
         (b"", Garbage()),
         (b"\xff\xfe", Garbage()),
@@ -314,7 +317,7 @@ def test_readiness(name: str):
     assert spoken.reader()(full) == Ready(AudioFormat("pcm", 16000), "frames")
     assert spoken.reader()(message(first, session={"audio": "of another shape"})) == Ready()
     if first == "session.updated":
-        assert spoken.reader()(message("session.created", session={})) == Other()
+        assert spoken.reader()(message("session.created", session={})) == Greeted()
 
 
 @given(

@@ -17,7 +17,7 @@ from tests.live.open_microphone import (
     open_call,
     over_sockets,
     play,
-    tone_of,
+    tone,
 )
 
 EXACT_S = 0.02
@@ -216,8 +216,8 @@ def test_both_sides_of_a_call_stand_in_its_file_where_the_log_has_them(
 def test_a_recorded_call_is_no_longer_than_it_may_be() -> None:
     tape = CallRecorder(10.0, 16_000, longest_s=1.0)
     for k in range(100):
-        tape.heard(10.0 + 0.02 * k, tone_of(0.02)[:640])
-    tape.play(0, 10.5, 3.0, tone_of(3.0))
+        tape.heard(10.0 + 0.02 * k, tone(0.02)[:640])
+    tape.play(0, 10.5, 3.0, tone(3.0))
     tape.stop(0, 10.75)
     stereo = tape.samples()
     assert stereo.shape == (24_000, 2)

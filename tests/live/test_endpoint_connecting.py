@@ -71,7 +71,7 @@ def test_a_handshake_that_fails_is_a_failure_and_no_refusal(code: int):
 
 def test_a_server_that_never_greets_is_given_up():
     out = play(spoken(), _silent, dialect="openai", connect_timeout_s=0.5)
-    assert out.failures["reason"].tolist() == ["timeout: no session"]
+    assert out.failures["reason"].tolist() == ["timeout: no session.updated"]
     assert table(out)["status"].tolist() == ["failed"]
 
 

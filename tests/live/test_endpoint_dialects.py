@@ -16,6 +16,7 @@ from tests.live.scripted import (
     reply,
     spoken,
     table,
+    tone,
     typed,
 )
 from workloads.generators.content import pcm_for
@@ -70,7 +71,7 @@ async def sglang_omni(peer: Peer) -> None:
         await peer.say("response.created", response={"id": f"r{turn}", "status": "in_progress", "output": []})
         await peer.say("response.text.delta", delta="word", output_index=0, content_index=0, **response)
         for _ in range(3):
-            sound = base64.b64encode(bytes(4800)).decode()
+            sound = base64.b64encode(tone(0.1)).decode()
             await peer.say("response.audio.delta", delta=sound, output_index=0, content_index=1, **response)
         await peer.say("response.audio.done", output_index=0, content_index=1, **response)
         details = {"status": "completed", "status_details": {"reason": "stop"}, "output": [], "usage": None}

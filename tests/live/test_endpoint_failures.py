@@ -108,7 +108,7 @@ def test_a_reply_that_never_comes_is_a_timeout_of_the_user():
         dialect="openai",
         client={"turn_timeout_s": 0.3},
     )
-    assert out.failures.empty
+    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[0, "timeout: no response.created"]]
     assert table(out)["status"].tolist() == ["failed"]
     assert out.calls[0].closed == 1000
 

@@ -130,14 +130,16 @@ CUTS = st.lists(st.integers(1, 4800), max_size=6)
 
 @st.composite
 def replies(
-    draw: st.DrawFn, name: str, ids: str, status: str
+    draw: st.DrawFn, name: str, ids: str | None, status: str, created: str
 ) -> tuple[list[tuple[str, dict[str, Any]]], int]:
-    """A reply as events, and the bytes of its audio. `ids`: which of them its events have."""
+    """A reply as events, and the bytes of its audio. `ids`: which of them its events have; None: not even its begin and
+    its end name it. `created`: when the server announces it, before its first audio, after it or never."""
     size = 9600
     about = {"response_id": f"r{name}", "item_id": f"i{name}"}
+    named = {} if ids is None else {"id": f"r{name}"}
+    ids = ids or ""
     about = {key: value for key, value in about.items() if key.split("_")[0] in ids.split()}
-    created = draw(st.sampled_from(["before", "after", "never"]))
-    created_event = ("response.created", {"response": {"id": f"r{name}"}})
+    created_event = ("response.created", {"response": named})
     at, events = 0, [created_event] if created == "before" else []
     if "item" in ids and "response" not in ids and created == "before":
         events.append(("response.output_item.added", {"response_id": f"r{name}", "item": {"id": f"i{name}"}}))
@@ -154,20 +156,31 @@ def replies(
             events.append(created_event)
     if draw(st.booleans()):
         events.append(("response.output_audio.done", about))
-    done = {"status": status, **({"id": f"r{name}"} if created != "never" or "response" in ids else {})}
+    done = {"status": status, **(named if created != "never" or "response" in ids else {})}
     events.append(("response.done", {"response": {**draw(FIELDS), **done}}))
     return events, size
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from(["response item", "response", "item", ""]), st.data())
+@given(
+    st.sampled_from(["response item", "response", "item", "", None]),
+    st.sampled_from(["before", "after", "never"]),
+    st.data(),
+)
 @calling
-def test_a_reply_is_the_same_however_it_is_told(ids: str, data: st.DataObject) -> None:
-    """The first is cut after its first audio, and what is left of it comes when the second has been asked for."""
+def test_a_reply_is_the_same_however_it_is_told(ids: str | None, created: str, data: st.DataObject) -> None:
+    """The first is cut after its first audio, and what is left of it comes when the second has been asked for: where
+    its events have ids or are announced in any order, also after its end, which may come twice or never."""
     call = Call()
     (first, size), (second, _) = (
-        data.draw(replies(name, ids, status)) for name, status in (("a", "cancelled"), ("b", "completed"))
+        data.draw(replies(name, ids, status, created))
+        for name, status in (("a", "cancelled"), ("b", "completed"))
     )
+    if created == "before":
+        done = first[-1]
+        rest = [event for event in first if event[0] == "response.output_audio.delta"][1:]
+        order = data.draw(st.permutations([*rest, *data.draw(st.sampled_from([[], [done], [done, done]]))]))
+        first = [event for event in first if event not in (done, *rest)] + order
     call.asks(0)
     sounds = [k for k, (kind, _) in enumerate(first) if kind == "response.output_audio.delta"]
     cut = sounds[data.draw(st.integers(0, len(sounds) - 1))]

@@ -88,7 +88,7 @@ def test_what_a_bot_says() -> None:
     assert read(said("bot-llm-started")) == Started("reply-1")
     assert read(said("bot-llm-text", {"text": "words"})) == Text("reply-1", 1, 5)
     assert read(said("bot-started-speaking")) == Other(), "the same reply"
-    assert read(sound(0.1)) == Audio("reply-1", None, 4800, AudioFormat("pcm", 24_000, 1))
+    assert read(sound(0.1)) == Audio("reply-1", None, 4800, AudioFormat("pcm", 24_000, 1), bytes(4800))
     assert read(said("bot-interrupted")) == Done("reply-1", "cancelled")
     assert read(said("bot-stopped-speaking")) == Other(), "it was cut already"
     assert read(said("bot-started-speaking")) == Started("reply-2")

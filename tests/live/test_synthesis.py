@@ -26,11 +26,12 @@ from tests.live.scripted import (
     played,
     spoken,
     table,
+    tone,
     typed,
 )
 from workloads.errors import UserError
 
-TENTH = bytes(4800)
+TENTH = tone(0.1)
 """0.1 s at 24 kHz."""
 
 
@@ -171,7 +172,7 @@ def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name
 def test_what_fails_is_a_failed_turn():
     assert synthesise(refuses, spoken()).failures["reason"].tolist() == ["http 404"]
     out = synthesise(mute, spoken())
-    assert out.failures["reason"].tolist() == ["no audio"] and table(out)["status"].tolist() == ["failed"]
+    assert out.failures["reason"].tolist() == ["no output"] and table(out)["status"].tolist() == ["failed"]
 
 
 @pytest.mark.parametrize(
@@ -251,9 +252,11 @@ def test_words_come_as_a_model_writes_them():
 
 def test_sound_is_told_from_words():
     said = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).reader()
-    assert said(b"{" + bytes(319)) == Audio(None, None, 320, AudioFormat("pcm", 16_000))
+    sound = b"{" + bytes(319)
+    assert said(sound) == Audio(None, None, 320, AudioFormat("pcm", 16_000), sound)
     assert said(b'{"type":"session.done","total_sentences":1}') == Done(None, "completed")
-    assert said(b'{"type":"audio.start"}') == Other() and said(b"{}") == Garbage()
+    assert said(b'{"type":"audio.start"}') == Other()
+    assert said(b"{}") == Garbage("text and not audio")
     assert said(b'{"type":"error","message":"full"}') == Failure("unknown", "full")
     nested = said(b'{"type":"error","error":{"code":"bad_request","message":"no"}}')
     assert nested == Failure("bad_request", "no")

@@ -73,15 +73,17 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
     def bytes_per_s(self) -> int:
         return self.frame * (self.rate or (TELEPHONE_RATE if self.encoding in _TELEPHONE else RATE))
 
+    def samples(self, data: bytes) -> np.ndarray:
+        """Return the samples of whole frames, int16, of all channels in turn."""
+        if self.encoding in _TELEPHONE:
+            return _table(self.encoding)[np.frombuffer(data, np.uint8)]
+        return np.frombuffer(data, "<i2")
+
     def pcm(self, data: bytes) -> bytes:
         """Return whole frames as 16-bit little-endian mono, of their first channel."""
-        if self.encoding in _TELEPHONE:
-            samples = _table(self.encoding)[np.frombuffer(data, np.uint8)]
-        elif self.frame == 2:
+        if self.frame == 2 and self.encoding not in _TELEPHONE:
             return data
-        else:
-            samples = np.frombuffer(data, "<i2")
-        return samples[:: self.channels or 1].tobytes()
+        return self.samples(data)[:: self.channels or 1].tobytes()
 
 
 NOTHING = AudioFormat()
@@ -145,6 +147,10 @@ def named(text: str) -> AudioFormat:
 def decoded(base64: str) -> bytes:
     """Return the data of base64 in any of its forms: with line breaks, without padding, in either alphabet, or of
     several pieces. ValueError for anything else."""
+    try:
+        return msgspec.convert(base64, bytes)  # as of most, at four times the speed
+    except msgspec.ValidationError:
+        pass
     text = base64.translate(_OTHER_ALPHABET)
     try:
         return b"".join(

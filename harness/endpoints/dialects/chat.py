@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from harness.endpoints.outcome import Facts, outcome
+
 BOM = b"\xef\xbb\xbf"
 LF, CR = b"\n\r"
 
@@ -68,12 +70,6 @@ class EventStream:
         return self.feed(b"\n\n\n")
 
 
-COMPLETE = {
-    *("stop", "length", "tool_calls", "function_call"),  # OpenAI
-    *("eos", "eos_token", "stop_sequence", "repetition"),  # TGI, vLLM
-    *("end_turn", "max_tokens", "tool_use", "model_length"),  # gateways to Anthropic, Gemini and Mistral
-}
-"""Finish reasons of a complete reply. With any other, such as content_filter, abort and error, the turn has failed."""
 GOES_ON = {"", "null", "none"}
 """Finish reasons that some servers write instead of null before the end."""
 MOST_BYTES = 4096
@@ -113,12 +109,13 @@ _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ChatReply:
-    """One reply. `over`: None while it goes on; empty once it is complete; else why it failed.
+    """One reply, whose `facts` it notes. `over`: None while it goes on; empty once it is complete; else why it failed.
 
     The first end counts, a finish reason or [DONE]. Later data may state tokens, or an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, facts: Facts | None = None) -> None:
+        self.facts = facts or Facts()
         self.over: str | None = None
         self.done = False
         """True where nothing more will come, not even usage."""
@@ -126,7 +123,7 @@ class ChatReply:
         self.produced: int | None = None
         """Tokens that the server has stated so far."""
         self._hidden = self._counted = 0
-        self._spoke = self._reasoned = False
+        self._reasoned = False
         self._events = EventStream()
         self._body: bytes | None = b""
         """Bytes of the answer so far, as long as no event has come."""
@@ -156,8 +153,13 @@ class ChatReply:
         if self._body is not None:
             self._end(reason_of(any_json(self._body)) or ("no stream of events" if self._body else ""))
         elif self.over is None:
-            self._end("cut short")
+            self.lose("cut short")
         return found
+
+    def lose(self, lost: str) -> None:
+        """End the reply, whose answer has ended as `lost` says, before the server has marked its end."""
+        self.facts.lost = self.facts.lost or lost
+        self.over = self.over or outcome(self.facts)
 
     def _take(self, events: list[Event], last: bool = False) -> list[int]:
         return [tokens for name, data in events for tokens in self._event(name, data, last)]
@@ -182,7 +184,7 @@ class ChatReply:
             content, more = delta.content, choice.finish_reason or choice.error or chunk.usage or chunk.error
             if content and content.__class__ is str and not more and not chunk.modality and self.over is None:
                 self._said.append(content)  # as of most
-                self._spoke = True
+                self.facts.output = True
                 self._counted += 1
                 return [1]
         tokens = self._chunk(chunk, name, data)
@@ -224,7 +226,7 @@ class ChatReply:
                 self._end("output after the finish reason")
             return 0
         if spoke:
-            self._spoke = True
+            self.facts.output = True
             self._counted = max(before + 1, self.produced or 0 if stated else 0)
         if finish:
             self._finish(finish)
@@ -262,15 +264,15 @@ class ChatReply:
         if isinstance(reason, dict):
             reason = reason.get("type")
         reason = str(reason).lower()
-        if reason in COMPLETE:
+        if reason not in GOES_ON and not self.over:
+            self.facts.finish = reason
             self._end("")
-        elif reason not in GOES_ON:
-            self._end(f"finish reason: {reason}")
 
-    def _end(self, why: str) -> None:
-        """Note the end; an empty reason means a complete reply if it has any output."""
+    def _end(self, error: str) -> None:
+        """Note the end, and the error with which it came; empty: none."""
         if not self.over:
-            self.over = why or ("" if self._spoke else "no output")
+            self.facts.ended, self.facts.error = True, self.facts.error or error
+            self.over = outcome(self.facts)
 
 
 _NOT_OUTPUT = {"id", "call_id", "tool_call_id", "type", "object", "index", "role", "format", "signature"}

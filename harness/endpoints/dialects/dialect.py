@@ -66,6 +66,9 @@ class Dialect:
     """True where a client can set how much speech cuts a reply."""
     answers_hello: ClassVar[bool] = True
     """True where the server reports the begin of a session only after it has applied the client's settings."""
+    confirms: ClassVar[bool] = True
+    """True where no session begins before the event `ready_on`. Else one may begin `UNCONFIRMED_S` after the server's
+    greeting: there are servers that never acknowledge the client's settings."""
     takes_frames: ClassVar[bool] = False
     """True where its servers may serve interaction sessions."""
     binary: ClassVar[bool] = False
@@ -159,6 +162,13 @@ class Dialect:
     def receipt(self, done: Done) -> list[bytes]:
         """Return the confirmation that the events up to this one have come."""
         return []
+
+    def missing(self, begun: bool, spoke: bool) -> str:
+        """Return the event that a reply waits for: one that has not `begun`, has not spoken, or has not ended."""
+        if not begun:
+            return "response.created"
+        kind = "text" if self.target.modalities == "text" else "audio"
+        return "response.done" if spoke else f"response.output_{kind}.delta"
 
     def frame(self, turn: Turn) -> list[bytes]:
         """Return the messages that go before the audio of an interaction session's frame."""

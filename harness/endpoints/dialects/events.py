@@ -1,13 +1,8 @@
 """Events: the meanings of servers' messages, independent of the protocol."""
 
-import re
-
 import msgspec
 
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat
-
-_LONGEST = re.compile(r"max\w*_tokens|length", re.IGNORECASE)
-"""The reason of a reply that ended at its longest. [config: OpenAI Realtime API, chat completions]"""
+from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -19,6 +14,10 @@ class Ready(Event, frozen=True):
 
     format: AudioFormat = NOTHING
     serves: str | None = None
+
+
+class Greeted(Event, frozen=True):
+    """The server has begun a session, and is to confirm the client's settings."""
 
 
 class Started(Event, frozen=True):
@@ -37,17 +36,21 @@ class Text(Event, frozen=True):
 
 
 class Audio(Event, frozen=True):
-    """A packet of `size` bytes in `format`, and in `base64` for a listener."""
+    """A packet of `size` bytes in `format`. `data`: the bytes, or base64 of them."""
 
     response: str | None
     item: str | None
     size: int
     format: AudioFormat
-    base64: str = ""
+    data: str | bytes
 
     @property
     def seconds(self) -> float:
         return self.size / self.format.bytes_per_s
+
+    def bytes(self) -> bytes:
+        """Return its bytes. ValueError where it is not base64."""
+        return decoded(self.data) if isinstance(self.data, str) else self.data
 
 
 class UnreadAudio(Event, frozen=True):
@@ -82,14 +85,10 @@ class Done(Event, frozen=True):
     """Number of the event, for a server that counts its events and wants to know which have come."""
 
     @property
-    def failure(self) -> str:
-        """Reason why the reply failed. Empty for a complete reply, or one cut at its longest, as a load test asks
-        for."""
-        if self.status in ("completed", "transcribed"):
-            return ""
-        if self.status == "incomplete" and _LONGEST.search(self.reason):
-            return ""
-        return f"response {self.status}: {self.reason}".removesuffix(": ")
+    def finish(self) -> str:
+        """Its status, with the reason of one that is not complete, as `harness.endpoints.outcome` takes it."""
+        reason = "" if self.status in ("completed", "transcribed") else self.reason
+        return f"response {self.status}: {reason}".removesuffix(": ")
 
 
 class AudioDone(Event, frozen=True):
@@ -144,11 +143,14 @@ class Failure(Event, frozen=True):
     @property
     def reason(self) -> str:
         """The error in a few words: errors of one kind have one reason."""
-        return f"error: {self.code}" + (f" ({self.param})" if self.param else "")
+        code = self.message or self.code if self.code == "unknown" else self.code
+        return f"error: {code}" + (f" ({self.param})" if self.param else "")
 
 
 class Garbage(Event, frozen=True):
     """Not an event of this protocol: not JSON, without a type, or with a field of a wrong type."""
+
+    reason: str = "garbage"
 
 
 class Other(Event, frozen=True):

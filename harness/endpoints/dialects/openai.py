@@ -19,6 +19,7 @@ class OpenAI(Dialect):
     input_rate: ClassVar[int] = 24_000
     ready_on: ClassVar[str] = "session.updated"
     hears: ClassVar[bool] = True
+    confirms: ClassVar[bool] = False
 
     def url(self) -> str:
         return with_query(self.target.url, model=self.target.model)
@@ -83,6 +84,7 @@ class Rehearsal(OpenAI):
     name: ClassVar[str] = "rehearsal"
     input_rate: ClassVar[int] = 16_000
     reports_played: ClassVar[bool] = True
+    confirms: ClassVar[bool] = True
     speech_stops: ClassVar[bool] = False
     gates: ClassVar[bool] = True
     takes_frames: ClassVar[bool] = True

@@ -3,7 +3,6 @@ tells its seconds, and who needs its samples decodes them. A field that is not a
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar, get_args
@@ -11,6 +10,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded, length, stated
+from harness.endpoints.dialects.chat import any_json, stated_error
 from harness.endpoints.dialects.events import (
     Audio,
     AudioDone,
@@ -21,6 +21,7 @@ from harness.endpoints.dialects.events import (
     Failure,
     FrameDone,
     Garbage,
+    Greeted,
     Item,
     Other,
     Ready,
@@ -66,13 +67,15 @@ class Reader:
                 self._session = _stated(data, "session").over(self._session)
                 if kind == self._ready_on:
                     return _ready(message, self._session)
+                if kind == "session.created":
+                    return Greeted()
             if reader is not None:
                 return reader(message)
         except ValueError:
             return Garbage()
         if kind.startswith("response.") and kind.endswith(".delta"):
             return _text(message)  # of a channel of tomorrow, such as a call of a tool
-        return Other() if kind else Garbage()
+        return Other() if kind else _untyped(data)
 
     def _state(self, message: "_Message") -> None:
         response = bytes(message.response)
@@ -81,24 +84,32 @@ class Reader:
             self._replies[_started(message).response] = self._replies[None] = about
 
     def _audio(self, message: "_Message") -> Event:
-        data = message.delta if message.delta is not None else message.audio
-        if data is None:
+        base64 = message.delta if message.delta is not None else message.audio
+        if base64 is None:
             return Garbage()
+        data: str | bytes = base64
         id, format = message.response_id, self._session
         if self._replies:
             format = self._replies.get(id, self._replies[None] if id is None else NOTHING).over(format)
         if message.states:
             format = message.stated().over(format)
         try:
-            if data.startswith(_RIFF) and (found := samples_of_wav(decoded(data))) is not None:
-                raw, format = found
+            if base64.startswith(_RIFF) and (found := samples_of_wav(decoded(base64))) is not None:
+                data, format = found
                 self._replies[id] = format
                 self._replies.setdefault(None, NOTHING)
-                data = b64encode(raw).decode()
-            size = length(data)
+                size = len(data)
+            else:
+                size = length(base64)
         except ValueError:
             return Garbage()
         return UnreadAudio(id, format) if format.unread else Audio(id, message.item_id, size, format, data)
+
+
+def _untyped(data: bytes) -> Event:
+    """Return the meaning of an object without a type: some servers state errors so."""
+    error = stated_error(any_json(data))
+    return Garbage() if error is None else Failure(error[0] or "unknown", error[1])
 
 
 def samples_of_wav(content: bytes) -> tuple[bytes, AudioFormat] | None:

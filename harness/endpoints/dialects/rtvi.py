@@ -6,7 +6,6 @@ replies; a reply is from the first word of its model, or from when the bot begin
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -93,16 +92,25 @@ class RTVI(Dialect):
         options = {"run_immediately": True, "audio_response": speaks}
         return [message("send-text", {"content": text, "options": options})]
 
+    def missing(self, begun: bool, spoke: bool) -> str:
+        writes = self.target.modalities == "text"
+        if not begun:
+            return "bot-llm-started" if writes else "bot-started-speaking"
+        return _ends_on(writes) if spoke else "bot-llm-text" if writes else "audio"
+
     def reader(self) -> Callable[[bytes], Event]:
-        return _Reader(self.target.modalities == "text", bool(self.target.save_audio))
+        return _Reader(self.target.modalities == "text")
+
+
+def _ends_on(writes: bool) -> str:
+    return "bot-llm-stopped" if writes else "bot-stopped-speaking"
 
 
 class _Reader:
     """The reader of one bot's frames. RTVI does not name replies, so they are numbered here."""
 
-    def __init__(self, writes: bool, keeps_sound: bool) -> None:
-        self._ends_on = "bot-llm-stopped" if writes else "bot-stopped-speaking"
-        self._keeps_sound = keeps_sound
+    def __init__(self, writes: bool) -> None:
+        self._ends_on = _ends_on(writes)
         self._replies = 0
         self._open = False
         self._format = NOTHING
@@ -135,12 +143,9 @@ class _Reader:
         own = AudioFormat("pcm", frame.get(_RATE) or None, frame.get(_CHANNELS) or None)
         if (found := samples_of_wav(pcm)) is not None:  # with add_wav_header each frame is one
             pcm, own = found
-        base64 = b64encode(pcm).decode() if self._keeps_sound else ""
         format = own.over(self._format)
         return (
-            UnreadAudio(self._id, format)
-            if format.unread
-            else Audio(self._id, None, len(pcm), format, base64)
+            UnreadAudio(self._id, format) if format.unread else Audio(self._id, None, len(pcm), format, pcm)
         )
 
     def _message(self, data: bytes) -> Event:

@@ -81,6 +81,7 @@ class SGLangOmni(Dialect):
     ready_on: ClassVar[str] = "session.updated"
     turn_detection: ClassVar[str] = "server"
     hears: ClassVar[bool] = True
+    confirms: ClassVar[bool] = False
 
     def cannot(self, typed: bool) -> str | None:
         if not self.server_vad:

@@ -6,7 +6,6 @@ does; both answer an utterance with the audio of its sentences and `session.done
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from harness.endpoints.dialects.audio_format import AudioFormat, stated
 from harness.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode
 from harness.endpoints.dialects.events import Audio, Done, Event, Failure, Garbage, Other, UnreadAudio
 from harness.endpoints.dialects.parsing import format_of_wav
+from harness.endpoints.dialects.speech_body import is_text, text_reason
 from workloads.audio import wav
 
 
@@ -69,17 +69,23 @@ class Synthesis(Dialect):
         """Return no message: the protocol has none."""
         return CLOSE
 
+    def missing(self, begun: bool, spoke: bool) -> str:
+        return "session.done" if spoke else "audio"
+
     def reader(self) -> Callable[[bytes], Event]:
         asked = AudioFormat("pcm", self.target.sample_rate)
         sound, stated_format = Sound(), asked
 
         def read(data: bytes) -> Event:
-            """Return the meaning of a message. Text messages are JSON objects with a type; anything else is samples."""
+            """Return the meaning of a message. Texts are JSON objects with a type, or errors; anything else is
+            samples."""
             nonlocal sound, stated_format
             message = None
-            if data.startswith(b"{"):
+            if is_text(data):
                 with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     message = _decode(data)
+                if message is None or not message.type:
+                    return Garbage(text_reason(data))
             if message is None:
                 try:
                     samples, format = sound.feed(data, stated_format)
@@ -87,15 +93,14 @@ class Synthesis(Dialect):
                     return Garbage()
                 if format.unread:
                     return UnreadAudio(None, format)
-                base64 = b64encode(samples).decode() if self.target.save_audio else ""
-                return Audio(None, None, len(samples), format, base64)
+                return Audio(None, None, len(samples), format, samples)
             if message.type in ("audio.start", "session.configured"):
                 sound, stated_format = Sound(), stated(json.loads(data)).over(stated_format)
             if message.type == "session.done":
                 return Done(None, "completed")
             if message.type == "error":
                 return _failure(message)
-            return Other() if message.type else Garbage()
+            return Other()
 
         return read
 

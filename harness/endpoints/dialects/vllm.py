@@ -44,6 +44,9 @@ class VLLM(Dialect):
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         return CLOSE
 
+    def missing(self, begun: bool, spoke: bool) -> str:
+        return "transcription.done" if spoke else "transcription.delta"
+
 
 @dataclass(frozen=True)
 class VLLMOmni(Dialect):

@@ -17,11 +17,13 @@ from harness.endpoints.dialects.audio_format import AudioFormat
 from harness.endpoints.dialects.chat import any_json, stated_error
 from harness.endpoints.dialects.detect import MOST_WORDS, begin_session, model_remedy, refused_token, resolve
 from harness.endpoints.dialects.dialect import Dialect
+from harness.endpoints.dialects.speech_body import SpeechBody
 from harness.endpoints.dialects.synthesis import Sound
 from harness.endpoints.mixed_endpoint import text_target
 from harness.endpoints.target import TargetParams
 from harness.endpoints.text_endpoint import message, pool_of, request_body
 from harness.endpoints.transport.connect_diagnosis import PLAIN, asked, reach
+from harness.endpoints.transport.content_encoding import unread
 from harness.endpoints.transport.http import HttpPool
 from harness.live.background_batch import batch_target
 from harness.live.run.scrape import scraper_of
@@ -202,6 +204,8 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     if 400 <= code < 500 and code not in LATER:
         fix = "correct what it names, such as model, or the url"
         return f"takes no chat completions as they are asked ({said}); {fix}."
+    if why := _compressed(answer):
+        return why
     if 200 <= code < 300 and b"data:" not in answer.body and stated_error(any_json(answer.body)) is None:
         return f"answers, but with no stream of chat completions; {path}."
     if not code and reason:
@@ -211,6 +215,13 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
         speech = "or give the ws:// url of an endpoint for speech"
         return f"has no chat completions there (no HTTP answer: {reason}); {path}, {speech}."
     return None
+
+
+def _compressed(answer: Answer) -> str | None:
+    """Return why the body of an answer is not read; None: it is."""
+    why = unread(answer.headers.get("content-encoding", ""))
+    fix = "turn compression off at the server, or at the proxy before it"
+    return f"answers with a body {why}; {fix}." if why else None
 
 
 def said_words(body: bytes) -> str:
@@ -245,16 +256,18 @@ def _why_no_speech(target: TargetParams, answer: Answer, reason: str) -> str | N
         )
     if 300 <= code < 500 and code not in LATER:
         return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
+    if why := _compressed(answer):
+        return why
     if 200 <= code < 300 and not answer.body:
         return "answers, but with no audio; see the server's log."
-    if 200 <= code < 300:
+    if 200 <= code < 300 and stated_error(any_json(answer.body)) is None:
         format = synthesis_endpoint.stated_by(answer.headers).over(AudioFormat("pcm"))
-        unread = Sound().feed(answer.body, format)[1].unread
-        if answer.body.startswith((b"{", b"data:", b"event:")):
-            unread = "events and not plain audio"
-        if unread is not None:
+        body = SpeechBody(answer.headers.get("content-type", ""))
+        sound = body.sound(answer.body)
+        other = Sound().feed(sound, format)[1].unread if sound else body.error
+        if other:
             return (
-                f"was asked for response_format=pcm and answers with {unread}; give the address of a server that "
+                f"was asked for response_format=pcm and answers with {other}; give the address of a server that "
                 "sends 16-bit PCM, G.711, or a WAV of either."
             )
     if not code and reason:
