@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded, stated
+from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, stated
 from harness.endpoints.dialects.events import Audio
 from tests.live.test_dialects import PCM, delta, dialect, message
 
