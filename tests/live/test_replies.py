@@ -1,9 +1,7 @@
 """Which reply an event is about, and how much of it came: however its audio is split, in any allowed order of events,
 with any unknown fields and events in between."""
 
-import asyncio
 import base64
-import functools
 import json
 from typing import Any
 
@@ -16,89 +14,9 @@ from harness.endpoints.dialects import dialect_of
 from harness.endpoints.duplex_endpoint import DuplexConnection
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.endpoints.target import TargetParams
-from harness.endpoints.turn_endpoint import TurnConnection
 from harness.events.log import EventLog
-from tests.live.scripted import spoken
+from tests.live.in_process import Call, Line, calling
 from tests.live.strategies import some
-
-TURNS = spoken(turns=2).sessions[0].turns
-
-
-class Heard:
-    """A user who keeps what reaches it. `seconds`: of audio, by turn; `ended`: turns whose reply is complete."""
-
-    due_s = network_s = 0.0
-
-    def __init__(self) -> None:
-        self.seconds: dict[int, float] = {}
-        self.ended: list[int] = []
-        self.reasons: list[str] = []
-
-    def audio(self, turn: int, seconds: float, at_s: float) -> None:
-        self.seconds[turn] = self.seconds.get(turn, 0.0) + seconds
-
-    def text(self, turn: int, tokens: int, at_s: float) -> None:
-        pass
-
-    def reply_done(self, turn: int, at_s: float) -> None:
-        self.ended.append(turn)
-
-    def failed(self, reason: str, at_s: float) -> None:
-        self.reasons.append(reason)
-
-
-class Line:
-    """A socket that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, Any]] = []
-
-    def send(self, message: bytes) -> None:
-        self.sent.append(json.loads(message))
-
-    def close(self) -> None:
-        pass
-
-
-class Call:
-    """A session of dialect openai that is ready, and its two ends."""
-
-    def __init__(self, **target: Any) -> None:
-        dialect = dialect_of(TargetParams(url="ws://h/v1/realtime", dialect="openai", **target))
-        context = ConnectionContext(dialect, "turns", EventLog(), SendLog(), FailureLog())
-        self.connection = TurnConnection(context, 0)
-        self.heard, self.line = Heard(), Line()
-        self.connection._socket = self.line  # type: ignore[assignment]
-        self.connection.attach(self.heard)
-        self.says("session.updated", session={})
-
-    def says(self, kind: str, **fields: Any) -> None:
-        self.connection.message(json.dumps({"type": kind, **fields}).encode(), 0.0)
-
-    def asks(self, turn: int) -> None:
-        self.connection._speaking = self.connection._reply = None  # the user has spoken
-        self.connection.commit(TURNS[turn], 0.0, 0)
-
-    def audio(self, seconds: float = 0.1, **ids: Any) -> None:
-        self.says(
-            "response.output_audio.delta",
-            delta=base64.b64encode(bytes(round(48_000 * seconds))).decode(),
-            **ids,
-        )
-
-
-def calling(test: Any) -> Any:
-    """Runs a test on a loop, as connections need one."""
-
-    async def main(*args: Any, **more: Any) -> None:
-        test(*args, **more)
-
-    @functools.wraps(test)
-    def run(*args: Any, **more: Any) -> None:
-        asyncio.run(main(*args, **more))
-
-    return run
-
 
 NONSENSE = (
     st.none()

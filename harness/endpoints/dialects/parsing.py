@@ -210,10 +210,15 @@ class _Told(msgspec.Struct):
 
 class _Error(msgspec.Struct):
     type: str | None = None
-    code: str | None = None
+    code: str | int | None = None
     message: str | None = None
     event_id: str | None = None
     param: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its code or its type; empty without both."""
+        return str(self.code or self.type or "")
 
 
 class _Details(msgspec.Struct):
@@ -320,7 +325,7 @@ def _done(message: _Message) -> Event:
         text,
         audio,
         (told.thinker, told.talker) if told else None,
-        error.code or error.type or details.reason or "",
+        error.name or details.reason or "",
         message.server_event_seq,
     )
 
@@ -333,9 +338,7 @@ def _played(message: _Message) -> Event:
 def _failure(message: _Message) -> Event:
     error = _decoded(message.error, _Error)
     if error is not None:
-        return Failure(
-            error.code or error.type or "unknown", error.message or "", error.event_id, error.param
-        )
+        return Failure(error.name or "unknown", error.message or "", error.event_id, error.param)
     try:
         said = json.loads(bytes(message.error))
     except ValueError:

@@ -28,11 +28,13 @@ class _Message(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    code: str | None = None
+    code: str | int | None = None
     type: str | None = None
     message: str | None = None
 
 
+_LEAST = 16
+"""Bytes of the shortest message that is a text if it can be one and is not JSON. [chosen]"""
 _decode = msgspec.json.Decoder(_Message).decode
 _decode_error = msgspec.json.Decoder(_Error | str | None).decode
 
@@ -78,13 +80,13 @@ class Synthesis(Dialect):
 
         def read(data: bytes) -> Event:
             """Return the meaning of a message. Texts are JSON objects with a type, or errors; anything else is
-            samples."""
+            samples, which a few bytes may be though they can be read."""
             nonlocal sound, stated_format
             message = None
             if is_text(data):
                 with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     message = _decode(data)
-                if message is None or not message.type:
+                if (message is None and len(data) >= _LEAST) or (message is not None and not message.type):
                     return Garbage(text_reason(data))
             if message is None:
                 try:
@@ -121,7 +123,7 @@ class Sound:
         if self._wav is None:
             self._begun += data
             if len(self._begun) < 12 and wav.begins(self._begun):
-                return b"", format
+                return b"", AudioFormat("pcm")
             data, self._begun = self._begun, b""
             if not wav.begins(data):
                 self._plain = True
@@ -144,5 +146,5 @@ def _failure(message: _Message) -> Failure:
     except msgspec.DecodeError:
         return Failure("unknown", message.message or "")
     if isinstance(error, _Error):
-        return Failure(error.code or error.type or "unknown", error.message or message.message or "")
+        return Failure(str(error.code or error.type or "unknown"), error.message or message.message or "")
     return Failure("unknown", error or message.message or "")

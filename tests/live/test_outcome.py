@@ -1,0 +1,763 @@
+"""The outcome of a reply: the same in every protocol, in any split, order, compression and ending."""
+
+import asyncio
+import base64
+import gzip
+import json
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import brotli
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.clocks import clock
+from harness.endpoints import base_endpoint
+from harness.endpoints.dialects.speech_body import SpeechBody, not_audio
+from harness.endpoints.outcome import COMPLETE, Facts, outcome
+from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.content_encoding import PIECE, Decoder
+from harness.live.run.preflight import ask_one_token, ask_one_word
+from harness.null_server.null_voice import packet_of
+from tests.live.in_process import Call, Request, Side, Utterances, calling, chat, speech
+from tests.live.scripted import (
+    HEAD,
+    Outcome,
+    Peer,
+    chunked,
+    greet,
+    over_http,
+    play,
+    played,
+    reply,
+    spoken,
+    table,
+    tone,
+    typed,
+)
+from workloads.errors import UserError
+
+ERROR = {"error": {"message": "out of memory", "type": "InternalServerError", "code": 500}}
+SOUND = tone(0.3)
+DONE = b"data: [DONE]\n\n"
+
+
+def event(data: Any) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def chunk(finish: str | None = None, **delta: Any) -> bytes:
+    return event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+WORDS = chunk(role="assistant", content="") + chunk(content="a") + chunk(content=" b")
+
+
+def deflated(data: bytes, wbits: int) -> bytes:
+    made = zlib.compressobj(6, zlib.DEFLATED, wbits)
+    return made.compress(data) + made.flush()
+
+
+ENCODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "none": ("", bytes),
+    "identity": ("identity", bytes),
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip of two members": ("X-GZIP", lambda data: gzip.compress(data[:7]) + gzip.compress(data[7:])),
+    "deflate": ("deflate", zlib.compress),
+    "raw deflate": ("deflate", lambda data: deflated(data, -15)),
+    "br": ("br", brotli.compress),
+    "two": ("deflate, gzip", lambda data: gzip.compress(zlib.compress(data))),
+}
+
+
+def http(body: bytes, type: str, encoding: str, whole: bool = True, sized: bool = False) -> bytes:
+    """An answer with status 200; `whole`: it ends, and not before the end of its body; `sized`: its length is said."""
+    name, encode = ENCODINGS[encoding]
+    lines = [b"Content-Type: " + type.encode()] if type else []
+    lines += [b"Content-Encoding: " + name.encode()] if name else []
+    data = encode(body)
+    if sized:
+        lines.append(b"Content-Length: %d" % (len(data) + (not whole)))
+    else:
+        lines.append(b"Transfer-Encoding: chunked")
+        data = chunked([data[:10], data[10:]] if len(data) > 10 else [data] if data else [])
+        data = data if whole else data[:-5]
+    return b"".join([b"HTTP/1.1 200 OK\r\n", *(line + b"\r\n" for line in lines), b"\r\n", data])
+
+
+def cut(draw: Any, data: bytes) -> list[bytes]:
+    """The data in any pieces."""
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=6)))
+    if draw(st.integers(0, 4)) == 0:
+        return [data[i : i + 1] for i in range(min(60, len(data)))] + [data[60:]]
+    return [data[a:b] for a, b in pairwise([0, *cuts, len(data)]) if a < b]
+
+
+def over(request: Request, draw: Any, body: bytes, type: str, whole: bool) -> Side:
+    encoding, sized = draw(st.sampled_from([*ENCODINGS])), draw(st.booleans())
+    request.answers(*cut(draw, http(body, type, encoding, whole, sized)))
+    if not whole:
+        request.ends()
+    return request
+
+
+def as_chat(draw: Any, ending: str) -> Side:
+    end = chunk("stop") + draw(st.sampled_from([DONE, b""]))
+    bodies = {
+        "whole": WORDS + end,
+        "error": draw(st.sampled_from([json.dumps(ERROR).encode(), event(ERROR)])),
+        "error after output": WORDS + event(ERROR) + draw(st.sampled_from([DONE, end, b""])),
+        "nothing": draw(st.sampled_from([b"", chunk(role="assistant") + end, DONE])),
+        "lost": WORDS,
+    }
+    return over(chat(), draw, bodies[ending], "text/event-stream", ending != "lost")
+
+
+NO_AUDIO = ["application/json", "application/problem+json; charset=utf-8", "text/plain", "text/html"]
+AUDIO = ["audio/pcm", "application/octet-stream", ""]
+
+
+def as_speech(draw: Any, ending: str) -> Side:
+    bodies = {
+        "whole": SOUND,
+        "error": json.dumps(ERROR, indent=draw(st.none() | st.just(1))).encode(),
+        "error after output": SOUND + json.dumps(ERROR).encode() + draw(st.sampled_from([b"", b"\n"])),
+        "nothing": b"",
+        "lost": SOUND,
+    }
+    types = AUDIO + NO_AUDIO * (ending == "error")
+    return over(speech(), draw, bodies[ending], draw(st.sampled_from(types)), ending != "lost")
+
+
+CLOSED = [1000, 1001, 1005, 1006, 1011]
+
+
+def as_utterance(draw: Any, ending: str) -> Side:
+    call = Utterances()
+    call.asks(0)
+    if draw(st.booleans()):
+        call.says("audio.start", format="pcm")
+    if ending not in ("error", "nothing"):
+        for piece in cut(draw, SOUND):
+            call.message(piece)
+    if "error" in ending:
+        call.message(json.dumps(draw(st.sampled_from([ERROR, {"type": "error", **ERROR}]))).encode())
+    elif ending == "lost":
+        call.ends(draw(st.sampled_from(CLOSED)))
+    else:
+        call.says("session.done")
+    return call
+
+
+def as_response(draw: Any, ending: str) -> Side:
+    call, ids = (
+        Call(),
+        draw(st.sampled_from([{}, {"response_id": "r"}, {"response_id": "r", "item_id": "i"}])),
+    )
+    call.asks(0)
+    created = ("response.created", {"response": {"id": "r"}})
+    events: list[tuple[str, dict[str, Any]]] = []
+    if ending not in ("error", "nothing"):
+        for piece in cut(draw, SOUND):
+            fields = {**ids, "delta": base64.b64encode(piece).decode()}
+            events.append(("response.output_audio.delta", fields))
+    events.insert(draw(st.integers(0, min(1, len(events)))), created)
+    for kind, fields in events[0 if draw(st.booleans()) else events.index(created) == 0 :]:
+        call.says(kind, **fields)
+    if "error" in ending:
+        call.message(json.dumps(draw(st.sampled_from([ERROR, {"type": "error", **ERROR}]))).encode())
+    elif ending == "lost":
+        call.ends(draw(st.sampled_from(CLOSED)))
+    else:
+        call.says("response.done", response={"id": "r", "status": "completed"})
+    return call
+
+
+ENDINGS = {
+    "whole": "",
+    "error": "error: 500",
+    "error after output": "error: 500",
+    "nothing": "no output",
+    "lost": "closed",
+}
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from([*ENDINGS]), st.data())
+@calling
+def test_a_reply_has_one_outcome_in_every_protocol(ending: str, data: st.DataObject):
+    for protocol in (as_chat, as_speech, as_utterance, as_response):
+        side = protocol(data.draw, ending)
+        found = side.heard.outcome
+        assert (
+            found is not None and found.removesuffix(found[6:] if ending == "lost" else "") == ENDINGS[ending]
+        )
+        assert len(side.failures) == (ending != "whole"), protocol.__name__
+        if ending == "whole":
+            assert side.heard.tokens == 2 * (protocol is as_chat)
+            assert sum(side.heard.seconds.values()) == pytest.approx(0.3 * (protocol is not as_chat))
+            assert not side.events("silent_reply")
+
+
+# The table
+
+
+FACTS = st.tuples(
+    st.sampled_from([0, 200, 204, 206, 302, 404, 500]),
+    st.sampled_from(["", "audio as opus, which is not read"]),
+    st.sampled_from(["", "error: 500"]),
+    st.sampled_from(
+        ["", *sorted(COMPLETE), "abort", "response failed: gpu", "response incomplete: max_tokens"]
+    ),
+    st.sampled_from(["", "closed 1006", "timeout: no response.done"]),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(FACTS)
+def test_a_reply_is_complete_where_nothing_is_wrong_and_its_end_has_come(noted: Any):
+    facts = Facts()
+    facts.status, facts.unread, facts.error, facts.finish, facts.lost, facts.ended, facts.output = noted
+    wrong = facts.refused or facts.unread or facts.error or facts.finish in ("abort", "response failed: gpu")
+    found = outcome(facts)
+    assert (found == "") == (not wrong and facts.ended and facts.output)
+    assert (found is None) == (not wrong and not facts.ended and not facts.lost)
+
+
+# Errors in place of sound
+
+
+def answering(body: bytes, *headers: str, status: str = "200 OK") -> Any:
+    async def answer(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        lines = "".join(f"{header}\r\n" for header in headers)
+        sized = "" if "Content-Length" in lines else f"Content-Length: {len(body)}\r\n"
+        writer.write(f"HTTP/1.1 {status}\r\n{lines}{sized}\r\n".encode() + body)
+        if sized == "":
+            await writer.drain()
+            writer.close()
+
+    return answer
+
+
+def spoken_by(answer: Any, trace: Any = None, **target: Any) -> Outcome:
+    return played(trace or spoken(), lambda use: over_http(answer, use, "/v1/audio/speech"), **target)
+
+
+JSON = "Content-Type: application/json"
+ERRORS_AS_TEXT = [
+    (json.dumps(ERROR).encode(), JSON, "error: 500"),
+    (b'{"detail":"Voice not found"}', JSON, "error: Voice not found"),
+    (b'{"title":"Overloaded","status":503}', "Content-Type: application/problem+json", "error: 503"),
+    (
+        b'{"audio":"AAAA"}\n{"audio":"AAAA"}\n',
+        "Content-Type: application/x-ndjson",
+        "application/x-ndjson and not audio",
+    ),
+    (b'{"audio":"AAAA"}\n{"error":"gone"}\n', "Content-Type: application/octet-stream", "error: gone"),
+    (
+        b"<!DOCTYPE html><html><body>Bad gateway</body></html>",
+        "Content-Type: text/html",
+        "text/html and not audio",
+    ),
+    (b"<html><body>\xe2\x9c\x97 502</body></html>", "Content-Type: audio/pcm", "text and not audio"),
+    (b"upstream connect error", "Content-Type: text/plain", "error: upstream connect error"),
+    (b"upstream connect error", "X-Nothing: here", "error: upstream connect error"),
+    (
+        b'data: {"type":"speech.audio.delta"}\n\n',
+        "Content-Type: text/event-stream",
+        "text/event-stream and not audio",
+    ),
+    (SOUND, "Content-Type: text/html; charset=utf-8", "text/html and not audio"),
+    (b"\n\n\n   " + json.dumps(ERROR).encode(), "Content-Type: audio/wav", "error: 500"),
+    (SOUND + json.dumps(ERROR).encode() + b"\n", "Content-Type: audio/pcm", "error: 500"),
+]
+
+
+@pytest.mark.parametrize(("body", "type", "reason"), ERRORS_AS_TEXT)
+def test_a_text_is_never_sound(body: bytes, type: str, reason: str):
+    out = spoken_by(answering(body, type))
+    assert out.failures["reason"].tolist() == [reason] and table(out)["status"].tolist() == ["failed"]
+    if not body.startswith(SOUND):
+        assert not out.values("audio")
+
+
+@given(st.sampled_from(ERRORS_AS_TEXT[:10]), st.data())
+def test_a_text_is_told_however_it_is_cut(case: tuple[bytes, str, str], data: st.DataObject):
+    body, type, reason = case
+    found = SpeechBody(type.partition(": ")[2] if type.startswith("Content-Type") else "")
+    assert not b"".join(found.sound(piece) for piece in cut(data.draw, body)) and found.error == reason
+
+
+@given(
+    st.lists(st.integers(-32768, 32767), min_size=40, max_size=200),
+    st.sampled_from(["audio/pcm", "audio/wav", "application/octet-stream", ""]),
+    st.data(),
+)
+def test_sound_is_never_taken_for_text(samples: list[int], type: str, data: st.DataObject):
+    body = np.array([0, -1, *samples], "<i2").tobytes()
+    found = SpeechBody(type)
+    assert b"".join(found.sound(piece) for piece in cut(data.draw, body)) == body and found.error == ""
+
+
+def test_types_of_no_sound():
+    assert [not_audio(f"{each}; x=y") for each in ("text/html", "application/vnd.api+json")] == [
+        "text/html",
+        "application/vnd.api+json",
+    ]
+    fine = ("", "audio/L16; rate=8000", "application/octet-stream", "binary/octet-stream", "application/ogg")
+    assert not any(map(not_audio, fine))
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "reason"),
+    [
+        ("204 No Content", ["Content-Type: audio/pcm"], "no output"),
+        ("206 Partial Content", ["Content-Range: bytes 0-14399/90000"], "http 206, a part of the answer"),
+        ("200 OK", [f"Content-Length: {len(SOUND) + 1}"], "closed"),
+        ("302 Found", ["Location: /other"], "http 302"),
+        ("206 Partial Content", [f"Content-Range: bytes 0-{len(SOUND) - 1}/{len(SOUND)}"], None),
+        ("206 Partial Content", ["Content-Type: audio/pcm"], None),
+        ("201 Created", ["Content-Type: audio/pcm"], None),
+    ],
+)
+def test_a_status_says_what_its_body_is(status: str, headers: list[str], reason: str | None):
+    out = spoken_by(answering(b"" if status.startswith("204") else SOUND, *headers, status=status))
+    assert out.failures["reason"].tolist() == ([] if reason is None else [reason])
+
+
+def test_what_is_no_speech_is_told_before_the_run():
+    async def use(url: str) -> None:
+        sentence = "answers with text/html and not audio; give the address of a server that sends 16-bit PCM"
+        with pytest.raises(UserError, match=sentence):
+            await ask_one_word(TargetParams(url=url))
+
+    page = answering(b"<html>hello</html>", "Content-Type: text/html")
+    clock.run(over_http(page, use, "/v1/audio/speech"), virtual=False)
+
+
+# Loudness
+
+
+def quiet(level: float, seconds: float = 0.5, rate: int = 24_000, channels: int = 1) -> np.ndarray:
+    """A tone with this RMS, dBFS; zeros for -inf."""
+    at = np.arange(round(seconds * rate) * channels) // channels / rate
+    size = 32768 * 2**0.5 * 10 ** (level / 20)
+    return np.round(size * np.sin(2 * np.pi * 500 * at)).astype("<i2")
+
+
+def ulaw(samples: np.ndarray) -> bytes:
+    """By G.711's decision values: the code whose value is nearest."""
+    from harness.endpoints.dialects.audio_format import AudioFormat
+
+    values = AudioFormat("u-law").samples(bytes(range(256))).astype(int)
+    return bytes(np.abs(values[None, :] - samples.astype(int)[:, None]).argmin(axis=1).tolist())
+
+
+def wav(samples: bytes, rate: int = 24_000) -> bytes:
+    form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * 2, 2, 16)
+    return b"RIFF\xff\xff\xff\xffWAVEfmt " + form + b"data\xff\xff\xff\xff" + samples
+
+
+FORMS: dict[str, tuple[str, Callable[[float], bytes]]] = {
+    "pcm": ("audio/pcm", lambda level: quiet(level).tobytes()),
+    "16 kHz": ("audio/pcm;rate=16000", lambda level: quiet(level, rate=16_000).tobytes()),
+    "stereo": ("audio/pcm;rate=8000;channels=2", lambda level: quiet(level, rate=8000, channels=2).tobytes()),
+    "u-law": ("audio/PCMU", lambda level: ulaw(quiet(level, rate=8000))),
+    "wav": ("audio/wav", lambda level: wav(quiet(level).tobytes())),
+}
+LEVELS = st.sampled_from([-np.inf, -80.0, -66.0, -54.0, -30.0, -6.0])
+
+
+def of_level(side: Side, level: float) -> bool:
+    """Whether a complete reply of that level was logged as what it is."""
+    found = side.events("silent_reply")
+    if level >= -60:
+        return side.heard.outcome == "" and not found
+    near = pytest.approx(max(level, -120.0), abs=1.0)
+    return side.heard.outcome == "" and [row["value"] for row in found] == [near]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from([*FORMS]), LEVELS, st.data())
+@calling
+def test_a_silent_reply_is_logged_in_every_format_and_protocol(form: str, level: float, data: st.DataObject):
+    type, make = FORMS[form]
+    if form == "u-law" and level in (-80.0, -66.0):
+        level = -np.inf  # its smallest step is louder
+    body, seconds = make(level), pytest.approx(0.5)
+    request = over(speech(), data.draw, body, type, True)
+    assert of_level(request, level) and request.heard.seconds == {0: seconds}
+    call = Call()
+    call.asks(0)
+    whole = form == "wav"  # its header comes with the first samples
+    for piece in [body] if whole else cut(data.draw, body):
+        call.sound(piece, response_id="r", mime_type=type)
+    call.says("response.done", response={"id": "r", "status": "completed"})
+    assert of_level(call, level) and call.heard.seconds == {0: seconds}
+    stream = Utterances()
+    stream.asks(0)
+    stream.says("audio.start", mime_type=type)
+    for piece in cut(data.draw, body):
+        stream.message(piece)
+    stream.says("session.done")
+    assert of_level(stream, level) and stream.heard.seconds == {0: seconds}
+
+
+@calling
+def test_a_reply_is_as_loud_as_all_of_it():
+    """A click does not make a minute of zeros audible, and a pause at its begin does not make speech silent."""
+    for samples, silent in (
+        ([*[20] * 24, *[0] * 24_000], True),
+        ([*[0] * 48_000, *quiet(-20.0).tolist()], False),
+    ):
+        request = speech()
+        body = np.array(samples, "<i2").tobytes()
+        request.answers(http(body, "audio/pcm", "none"))
+        assert bool(request.events("silent_reply")) == silent
+
+
+def test_a_silent_reply_is_complete_and_named_also_where_it_is_cut():
+    async def zeros(peer: Peer) -> None:
+        await greet(peer)
+        for k in range(2):
+            await peer.expect("response.create")
+            await peer.say("response.created", response={"id": f"r{k}"})
+            await peer.audio(f"r{k}", 0.5, delta=base64.b64encode(bytes(24_000)).decode())
+            if k == 0:
+                await peer.expect("response.cancel")
+            await peer.done(f"r{k}", "completed" if k else "cancelled")
+        await peer.drain()
+
+    out = play(spoken(turns=2, barge_in_after_s=[0.1, np.nan]), zeros, dialect="openai")
+    assert out.failures.empty and table(out)["status"].tolist() == ["barged_in", "completed"]
+    silent = out.events.loc[out.events["kind"] == "silent_reply", ["session", "turn", "stage", "value"]]
+    assert silent.to_numpy().tolist() == [[0, 0, "", -120.0], [0, 1, "", -120.0]]
+
+
+def test_our_null_server_can_be_heard():
+    samples = np.frombuffer(base64.b64decode(packet_of(0.1)), "<i2")
+    assert len(samples) == 2400
+    assert 20 * np.log10(np.sqrt((samples.astype(float) ** 2).mean()) / 32768) == pytest.approx(-20, abs=0.1)
+
+
+# Compression
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=3000), st.sampled_from([*ENCODINGS]), st.data())
+def test_a_body_is_decoded_however_it_is_cut(body: bytes, encoding: str, data: st.DataObject):
+    name, encode = ENCODINGS[encoding]
+    decoder, coded = Decoder(name), encode(body)
+    assert b"".join(part for piece in cut(data.draw, coded) for part in decoder.feed(piece)) == body
+    assert decoder.cut == ""
+    if name not in ("", "identity") and body:
+        shorter = Decoder(name)
+        half = b"".join(shorter.feed(coded[: data.draw(st.integers(1, len(coded) - 1))]))
+        assert body.startswith(half) and shorter.cut.endswith("cut short")
+
+
+def test_a_body_that_grows_is_decoded_in_small_pieces():
+    for name, encode in (("gzip", gzip.compress), ("br", brotli.compress)):
+        sizes = [len(piece) for piece in Decoder(name).feed(encode(bytes(10**7)))]
+        assert sum(sizes) == 10**7 and max(sizes) <= 2 * PIECE
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate"])
+@calling
+def test_what_is_flushed_is_read_at_once(name: str):
+    """Each event of a compressed stream reaches the user with the bytes that end it, and the stream needs no end."""
+    made = zlib.compressobj(6, zlib.DEFLATED, 31 if name == "gzip" else 15)
+    request, seen = chat(), []
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {name}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    request.answers(head.encode())
+    for part in (chunk(content="a"), chunk(content="b"), chunk("stop") + DONE):
+        data = made.compress(part) + made.flush(zlib.Z_SYNC_FLUSH)
+        request.answers(b"%x\r\n%s\r\n" % (len(data), data))
+        seen.append((request.heard.tokens, request.heard.outcome))
+    assert seen == [(1, None), (2, None), (2, "")]
+    request.answers(b"0\r\n\r\n")
+    assert request.heard.outcome == "" and len(request.failures) == 0
+
+
+@pytest.mark.parametrize("make", [chat, speech])
+@calling
+def test_a_cut_or_broken_compressed_stream_is_a_failure(make: Callable[[], Request]):
+    body = gzip.compress(WORDS if make is chat else SOUND)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for data, reason in ((body[:-9], "gzip cut short"), (b"data: no gzip", "garbage: no gzip")):
+        request = make()
+        request.answers(head + chunked([data]))
+        assert request.heard.reasons == [reason]
+
+
+def test_an_encoding_that_is_not_read_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "brotli", None)
+    for name in ("zstd", "br"):
+        answer = answering(b"\x28\xb5\x2f\xfd whatever", f"Content-Encoding: {name}")
+
+        async def use(url: str, name: str = name) -> None:
+            sentence = (
+                f"answers with a body compressed with {name}, which is not read; turn compression off at the server, "
+                r"or at the proxy before it\.$"
+            )
+            with pytest.raises(UserError, match=sentence):
+                await (ask_one_word if "speech" in url else ask_one_token)(TargetParams(url=url))
+
+        for path in ("/v1", "/v1/audio/speech"):
+            clock.run(over_http(answer, use, path), virtual=False)
+        out = played(typed(), lambda use, answer=answer: over_http(answer, use))
+        assert out.failures["reason"].tolist() == [f"compressed with {name}, which is not read"]
+        assert out.calls[0].headers["Accept-Encoding"] == "identity"
+
+
+def test_a_status_counts_more_than_its_encoding():
+    out = played(
+        typed(), lambda use: over_http(answering(b"xx", "Content-Encoding: br", status="500 No"), use)
+    )
+    assert out.failures["reason"].tolist() == ["http 500"]
+
+
+# Ends of connections
+
+
+def closing(*codes: int | None, sound_s: float = 0.3) -> Any:
+    """Answers one turn a connection, and closes it with the code: 1006 by dropping the line, None with no code."""
+    coming = iter(codes)
+
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "r"})
+        await peer.audio("r", sound_s)
+        await peer.done("r")
+        code = next(coming)
+        if code == 1006:
+            peer.socket.transport.abort()
+        elif code is None:
+            peer.socket.transport.write(b"\x88\x00")
+            await peer.drain()
+        else:
+            await peer.socket.close(code)
+
+    return script
+
+
+@pytest.mark.parametrize("code", [1000, 1001, None])
+def test_a_server_that_closes_after_each_complete_reply_is_called_again(code: int | None):
+    out = play(spoken(turns=2), closing(code, code), dialect="openai")
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
+    assert len(out.calls) == 2 and len(out.values("connected")) == 2
+    assert table(out)["heard_s"].tolist() == pytest.approx([0.3, 0.3]), "each was heard to its end"
+
+
+@pytest.mark.parametrize("code", [1011, 1006, 4000])
+def test_a_complete_reply_stays_complete_whatever_the_connection_does(code: int):
+    out = play(spoken(turns=2), closing(code), dialect="openai")
+    assert table(out)["status"].tolist() == ["completed", "failed"]
+    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, f"closed {code}"]]
+    assert table(play(spoken(), closing(code), dialect="openai"))["status"].tolist() == ["completed"]
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 1011])
+def test_a_reply_under_way_fails_with_any_code(code: int):
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await peer.say("response.created", response={"id": "r"})
+        await peer.audio("r", 0.3)
+        await peer.socket.close(code)
+
+    out = play(spoken(), script, dialect="openai")
+    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[0, f"closed {code}"]]
+
+
+def test_synthesis_over_a_socket_that_closes_after_each_utterance():
+    async def script(peer: Peer) -> None:
+        await peer.expect("input.done")
+        await peer.socket.send(SOUND)
+        await peer.say("session.done")
+        await peer.socket.close()
+
+    out = play(spoken(turns=3), script, path="/v1/audio/speech/stream")
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 3 and len(out.calls) == 3
+
+
+def test_an_error_about_a_complete_reply_is_the_next_turn_s():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await reply(peer, "r")
+        await peer.say("error", error={"code": "server_error", "message": "oh"})
+        await peer.drain()
+
+    out = play(spoken(turns=2), script, dialect="openai")
+    assert table(out)["status"].tolist() == ["completed", "failed"]
+    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "error: server_error"]]
+
+
+def test_audio_after_the_end_of_its_reply_is_heard_and_an_end_may_come_twice():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        for response in "ab":
+            await peer.expect("response.create")
+            await peer.say("response.created", response={"id": response})
+            await peer.audio(response, 0.2)
+            await peer.done(response)
+            await peer.audio(response, 0.3)
+            await peer.done(response)
+        await peer.drain()
+
+    out = play(spoken(turns=2), script, dialect="openai")
+    assert out.failures.empty
+    assert table(out)["audio_s"].tolist() == table(out)["heard_s"].tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_a_complete_reply_that_is_longer_than_the_user_s_patience_is_heard_out():
+    out = play(
+        spoken(reply_audio_s=0.1), closing(1000, sound_s=1.0), {"turn_timeout_s": 0.4}, dialect="openai"
+    )
+    assert out.failures.empty and table(out)["heard_s"].tolist() == pytest.approx([1.0])
+
+
+def test_a_call_on_an_open_microphone_keeps_its_complete_reply(monkeypatch: pytest.MonkeyPatch):
+    from tests.live.open_microphone import Agent, open_call
+    from tests.live.open_microphone import play as call
+
+    async def script(agent: Agent) -> None:
+        await agent.reply("r", 1.6, 0.4, at_once=True)
+        await agent.peer.done("r")
+        await agent.peer.socket.close()
+
+    heard = call(monkeypatch, open_call({}, {}), script)
+    kinds = [kind for kind in heard.events["kind"] if kind in ("turn_done", "turn_failed")]
+    assert kinds == ["turn_done", "turn_failed"] and heard.failures["reason"].tolist() == ["closed 1000"]
+
+
+# Events that do not come
+
+
+def never(*said: tuple[str, dict[str, Any]]) -> Any:
+    """Answers a turn with these events and nothing more."""
+
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        for kind, fields in said:
+            await peer.say(kind, **fields)
+        await peer.drain()
+
+    return script
+
+
+CREATED = ("response.created", {"response": {"id": "r"}})
+DELTA = ("response.output_audio.delta", {"delta": base64.b64encode(SOUND).decode()})
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ([], "response.created"),
+        ([CREATED], "response.output_audio.delta"),
+        ([CREATED, DELTA], "response.done"),
+        ([DELTA, ("response.output_audio.done", {})], "response.done"),
+    ],
+)
+def test_a_realtime_event_that_does_not_come_is_named(said: Any, missing: str):
+    out = play(spoken(reply_audio_s=0.01), never(*said), {"turn_timeout_s": 0.3}, dialect="openai")
+    assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [
+        [0, 0, f"timeout: no {missing}"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"", "timeout: no HTTP answer"),
+        (HEAD % 200, "timeout: no token"),
+        (HEAD % 200 + b"%x\r\n%s\r\n" % (len(WORDS), WORDS), "timeout: no finish reason and no [DONE]"),
+    ],
+)
+def test_what_a_chat_completion_lacks_is_named(sent: bytes, reason: str):
+    async def answer(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+
+    out = played(typed(), lambda use: over_http(answer, use), {"turn_timeout_s": 0.3})
+    assert out.failures["reason"].tolist() == [reason]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (HEAD % 200, "timeout: no audio"),
+        (HEAD % 200 + b"%x\r\n%s\r\n" % (len(SOUND), SOUND), "timeout: no end of the audio"),
+        (HEAD % 200 + b"e\r\n" + b'{"error":"oh"}' + b"\r\n", "error: oh"),
+    ],
+)
+def test_what_an_answer_with_speech_lacks_is_named(sent: bytes, reason: str):
+    async def answer(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+
+    trace = spoken(reply_audio_s=0.01)
+    out = played(trace, lambda use: over_http(answer, use, "/v1/audio/speech"), {"turn_timeout_s": 0.3})
+    assert out.failures["reason"].tolist() == [reason]
+
+
+def test_an_utterance_without_its_end_is_named():
+    async def script(peer: Peer) -> None:
+        await peer.expect("input.done")
+        await peer.socket.send(SOUND)
+        await peer.drain()
+
+    trace, patience = spoken(reply_audio_s=0.01), {"turn_timeout_s": 0.3}
+    out = play(trace, script, patience, path="/v1/audio/speech/stream")
+    assert out.failures["reason"].tolist() == ["timeout: no session.done"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "missing"),
+    [("rtvi", "bot-ready"), ("openai", "session.updated"), ("vllm", "session.created")],
+)
+def test_a_session_that_does_not_begin_is_named(dialect: str, missing: str):
+    async def silent(peer: Peer) -> None:
+        await peer.socket.recv()
+        await peer.socket.wait_closed()
+
+    out = play(
+        spoken(), silent, dialect=dialect, model="m" if dialect == "vllm" else None, connect_timeout_s=0.3
+    )
+    assert out.failures["reason"].tolist() == [f"timeout: no {missing}"]
+
+
+def test_an_open_microphone_names_what_it_waits_for(monkeypatch: pytest.MonkeyPatch):
+    from tests.live.open_microphone import Agent, open_call
+    from tests.live.open_microphone import play as call
+
+    async def script(agent: Agent) -> None:
+        await agent.reply("r", 1.6, 0.4)
+
+    heard = call(monkeypatch, open_call({}), script)
+    assert heard.failures["reason"].tolist() == ["timeout: no response.done"]
+
+
+def test_a_session_that_is_never_confirmed_begins_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(base_endpoint, "UNCONFIRMED_S", 0.1)
+
+    async def script(peer: Peer) -> None:
+        await peer.say("session.created", session={"type": "realtime"})
+        for response in "ab":
+            await peer.expect("response.create")
+            await reply(peer, response)
+        await peer.drain()
+
+    out = play(spoken(turns=2), script, dialect="openai")
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
+    assert out.values("unconfirmed") == [0.1] and len(out.values("connected")) == 1
+    late = play(spoken(), script, dialect="rehearsal", connect_timeout_s=0.3)
+    assert late.failures["reason"].tolist() == ["timeout: no session.updated"], "a server of ours confirms"
