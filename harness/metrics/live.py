@@ -13,6 +13,7 @@ import pandas as pd
 from harness.metrics.definitions import Definition
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
+from harness.metrics.reply_length import audio_at_once, audio_lengths, text_at_once, text_lengths
 from harness.metrics.request_table import BARGED_IN, COMPLETED, FAILED, UNFINISHED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
@@ -47,13 +48,14 @@ def summarise_live(
     lost_sessions: int = 0,
     batch: Mapping[str, Measured] | None = None,
     answered: np.ndarray | None = None,
+    trace: pd.DataFrame | None = None,
 ) -> dict[str, Metric]:
     """Return all metrics of one run, by the names and in the order of `LIVE_DEFINITIONS`.
 
     `requests`: of turns; None for frames, which have no audio. `floor`: the result against the null server, in s; may
     be empty. `late_s`: the send delay above which a send is late. `window`: of the metrics of turns. `scrape`: the
     server's own metrics (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none. `answered`: of frames,
-    whether each was.
+    whether each was. `trace`: its rows, with the lengths of replies that were asked for.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -88,6 +90,7 @@ def summarise_live(
         measured |= _failed(events, steady)
         measured["early_replies"] = _early(events, steady)
         measured["tokens_stated"] = _stated(events, steady)
+        measured |= _at_once(steady) | ({} if trace is None else _lengths(steady, trace))
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
         if not window.whole:
             measured |= _window(events, requests, window)
@@ -111,6 +114,25 @@ def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]
         FAILED_SHARE: share(failed | silent),
         "silent_replies": (float(silent.sum()), silent.size, 0),
     }
+
+
+def _lengths(requests: pd.DataFrame, trace: pd.DataFrame) -> dict[str, Measured]:
+    found: dict[str, Measured] = {}
+    for name, lengths in (
+        ("reply_tokens", text_lengths(requests, trace)),
+        ("reply_audio_s", audio_lengths(requests, trace)),
+    ):
+        if lengths is not None:
+            found[f"{name}_mean"] = (lengths.mean, lengths.n, 0)
+            found[f"{name}_asked"] = (lengths.asked_mean, lengths.n, 0)
+            found[f"{name}_short"] = (float(lengths.short), lengths.n, 0)
+    return found
+
+
+def _at_once(requests: pd.DataFrame) -> dict[str, Measured]:
+    read, spoken = text_at_once(requests), audio_at_once(requests)
+    replies = read.replies + spoken.replies
+    return {"replies_at_once": (float(replies), read.of + spoken.of, 0)}
 
 
 def _early(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
@@ -293,6 +315,28 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "replies whose sound is below -60 dBFS from begin to end; they count as failed turns",
         "over the turns that metrics are over",
         "lower",
+    ),
+    **{
+        f"reply_{name}_{each}": Definition(
+            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None
+        )
+        for name, unit, what, how, known in (
+            ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
+            ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
+        )
+        for each, text in (("mean", "mean"), ("asked", "mean asked:"))
+    },
+    "reply_tokens_short": Definition(
+        "1", "replies with fewer tokens than asked", "as reply_tokens_mean", None
+    ),
+    "reply_audio_s_short": Definition(
+        "1", "spoken replies that are shorter than the trace has them", "as reply_audio_s_mean", None
+    ),
+    "replies_at_once": Definition(
+        "1",
+        "replies of several tokens, or of sound, whose first output came with the last: in one write",
+        "over completed turns with several tokens or with sound",
+        None,
     ),
     "early_replies": Definition(
         "1",

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf, isinf
+from statistics import mean
 
 from harness.metrics.classes import in_class, split
 from harness.metrics.definitions import HEADLINES, Definition
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.reply_length import NEARLY_ALL
 from harness.metrics.stages import renamed
 from harness.metrics.stats import Spread, across_seeds, share
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
@@ -165,16 +167,41 @@ LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> list[str]:
     """Return the notes that a reader of a live run's numbers needs, in sentences. `loads`: the metrics of each one's
     runs."""
-    known = {
-        name: {load: [v for run in runs if (v := run.get(name)) is not None] for load, runs in loads.items()}
-        for name in ("tokens_stated", "requests_repeated", "early_replies")
-    }
+
+    def known(name: str) -> dict[str, list[float]]:
+        return {
+            load: found
+            for load, runs in loads.items()
+            if (found := [v for run in runs if (v := run.get(name)) is not None])
+        }
+
     notes = []
-    parts = [f"{load}{100 * min(each):.0f} %" for load, each in known["tokens_stated"].items() if each]
-    if any(min(each) < 1 for each in known["tokens_stated"].values() if each):
+    stated = known("tokens_stated")
+    if any(min(each) < 1 for each in stated.values()):
+        parts = [f"{load}{100 * min(each):.0f} %" for load, each in stated.items()]
         notes.append(
             "Times between tokens count messages, one token each, where the server states no token counts; it states "
             f"them for {', '.join(parts)} of the replies."
+        )
+    tokens, asked, short = (known(f"reply_tokens_{each}") for each in ("mean", "asked", "short"))
+    parts = [
+        f"{load}{mean(each):.3g} of the {mean(asked[load]):.3g} tokens asked"
+        for load, each in tokens.items()
+        if sum(short.get(load, ()))
+    ]
+    if parts:
+        notes.append(
+            f"Replies are shorter than asked: {', '.join(parts)}, on average. --set ignore_eos=true asks vLLM for all."
+        )
+    at_once = {load: sum(each) for load, each in known("replies_at_once").items()}
+    whole = {load: sum(each) for load, each in known("completed").items()}
+    if parts := [
+        load for load, count in at_once.items() if count and count >= NEARLY_ALL * whole.get(load, inf)
+    ]:
+        where = f" ({', '.join(load.removesuffix(': ') for load in parts)})" if any(parts) else ""
+        notes.append(
+            f"The time to the first output equals the time to the last one{where}: something between us and the server "
+            "collects the stream, or the server does not stream."
         )
     repeated = "Requests that were sent again, because the server had just closed the kept connection: {}."
     early = (
@@ -182,7 +209,7 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         "overlapping speech."
     )
     for name, note in (("requests_repeated", repeated), ("early_replies", early)):
-        parts = [f"{load}{sum(each):.0f}" for load, each in known[name].items() if sum(each)]
+        parts = [f"{load}{sum(each):.0f}" for load, each in known(name).items() if sum(each)]
         notes += [note.format(", ".join(parts))] if parts else []
     return notes
 

@@ -187,6 +187,7 @@ def measurement_of(
         lost_sessions=len(merged.lost_sessions),
         batch=batch,
         answered=kind.answered(requests) if kind.turn_rows(requests) is None else None,
+        trace=turns,
     )
     if found.batch is not None:
         again, kinds = metrics["requests_repeated"], found.batch.sends["kind"].to_pandas()
