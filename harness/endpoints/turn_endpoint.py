@@ -10,13 +10,25 @@ from harness.endpoints.base_endpoint import LEAVE_S, TELL_S, CallEndpoint, Conne
 from harness.endpoints.dialects import for_turns
 from harness.endpoints.dialects.detect import resolve
 from harness.endpoints.dialects.dialect import CLOSE, UNDO, Dialect
-from harness.endpoints.dialects.events import Audio, AudioDone, Done, Event, Item, Started, Text, TokensPlayed
+from harness.endpoints.dialects.events import (
+    Audio,
+    AudioDone,
+    Committed,
+    Done,
+    Event,
+    Item,
+    SpeechStopped,
+    Started,
+    Text,
+    TokensPlayed,
+)
 from harness.endpoints.loudness import SILENT
 from harness.endpoints.microphone import Silence, Speech, SpeechMessages
 from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.prompts import words
 from harness.endpoints.replies import Replies, Reply
 from harness.metrics.stages import AR_STAGES
+from harness.metrics.wait_parts import HEARD
 from workloads.trace import Turn
 
 
@@ -169,6 +181,10 @@ class TurnConnection(Connection):
             reply = self._replies.of(event.response)
             if reply is not None:
                 self._log_played(reply, event.played, at_s)
+
+        elif isinstance(event, (SpeechStopped, Committed)) and self._vad:
+            turn = self.turn if self._speaking is None else self._speaking.turn
+            self.context.log.event(at_s, HEARD, self.session, turn)
 
     def missing(self) -> str:
         reply = self._reply

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.metrics.live import FAILED_SHARE, GAPS_MS
+from harness.metrics.live import GAPS_MS
 from harness.metrics.live_window import counted
 from harness.metrics.metric import share, statistic
 from harness.metrics.playback import CONTINUITY_GAP_S
+from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.request_table import FAILED
 from harness.metrics.stats import (
     least_for_quantile,

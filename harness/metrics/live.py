@@ -13,8 +13,8 @@ import pandas as pd
 from harness.metrics.definitions import Definition
 from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
-from harness.metrics.reply_length import audio_at_once, audio_lengths, text_at_once, text_lengths
-from harness.metrics.request_table import BARGED_IN, COMPLETED, FAILED, UNFINISHED, turn_keys
+from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, reply_metrics
+from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
 
 GAPS_MS = (250, 500)
@@ -26,7 +26,6 @@ BENCHMARK = {
 }
 """Counts of `vllm bench serve --omni` (vllm_omni 0.30.0, benchmarks/patch/patch.py 2630-2666): unit, meaning."""
 
-FAILED_SHARE = "failed_share"
 FLOOR = {
     "floor_send_delay_p99": "send_delay_p99_s",
     "floor_ttfp_bias_p50": "bias_p50_s",
@@ -87,10 +86,8 @@ def summarise_live(
         measured[FAILED_SHARE] = share(~answered)
     if requests is not None:
         steady = counted(requests)
-        measured |= _failed(events, steady)
-        measured["early_replies"] = _early(events, steady)
+        measured |= reply_metrics(events, steady, trace)
         measured["tokens_stated"] = _stated(events, steady)
-        measured |= _at_once(steady) | ({} if trace is None else _lengths(steady, trace))
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
         if not window.whole:
             measured |= _window(events, requests, window)
@@ -105,39 +102,6 @@ def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
 def _repeated(sends: pd.DataFrame) -> Measured:
     kinds = sends["kind"].astype(str).to_numpy()
     return float((kinds == "repeat").sum()), int((kinds == "request").sum()), 0
-
-
-def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
-    silent = np.isin(turn_keys(requests), turn_keys(events.loc[events["kind"].to_numpy() == "silent_reply"]))
-    failed = np.isin(requests["status"], [FAILED, UNFINISHED])
-    return {
-        FAILED_SHARE: share(failed | silent),
-        "silent_replies": (float(silent.sum()), silent.size, 0),
-    }
-
-
-def _lengths(requests: pd.DataFrame, trace: pd.DataFrame) -> dict[str, Measured]:
-    found: dict[str, Measured] = {}
-    for name, lengths in (
-        ("reply_tokens", text_lengths(requests, trace)),
-        ("reply_audio_s", audio_lengths(requests, trace)),
-    ):
-        if lengths is not None:
-            found[f"{name}_mean"] = (lengths.mean, lengths.n, 0)
-            found[f"{name}_asked"] = (lengths.asked_mean, lengths.n, 0)
-            found[f"{name}_short"] = (float(lengths.short), lengths.n, 0)
-    return found
-
-
-def _at_once(requests: pd.DataFrame) -> dict[str, Measured]:
-    read, spoken = text_at_once(requests), audio_at_once(requests)
-    replies = read.replies + spoken.replies
-    return {"replies_at_once": (float(replies), read.of + spoken.of, 0)}
-
-
-def _early(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
-    early = events.loc[events["kind"].to_numpy() == "early_reply"]
-    return float(np.isin(turn_keys(requests), turn_keys(early)).sum()), len(requests), 0
 
 
 def _stated(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
@@ -304,47 +268,7 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "over all requests that clients sent",
         "lower",
     ),
-    FAILED_SHARE: Definition(
-        "1",
-        "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
-        "over the turns, or the frames, that metrics are over",
-        "lower",
-    ),
-    "silent_replies": Definition(
-        "1",
-        "replies whose sound is below -60 dBFS from begin to end; they count as failed turns",
-        "over the turns that metrics are over",
-        "lower",
-    ),
-    **{
-        f"reply_{name}_{each}": Definition(
-            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None
-        )
-        for name, unit, what, how, known in (
-            ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
-            ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
-        )
-        for each, text in (("mean", "mean"), ("asked", "mean asked:"))
-    },
-    "reply_tokens_short": Definition(
-        "1", "replies with fewer tokens than asked", "as reply_tokens_mean", None
-    ),
-    "reply_audio_s_short": Definition(
-        "1", "spoken replies that are shorter than the trace has them", "as reply_audio_s_mean", None
-    ),
-    "replies_at_once": Definition(
-        "1",
-        "replies of several tokens, or of sound, whose first output came with the last: in one write",
-        "over completed turns with several tokens or with sound",
-        None,
-    ),
-    "early_replies": Definition(
-        "1",
-        "replies that began before the caller had finished speaking, as the server took a pause for the end; they have "
-        "no time to first audio",
-        "over the turns that metrics are over",
-        "lower",
-    ),
+    **REPLY_DEFINITIONS,
     "tokens_stated": Definition(
         "1",
         "share of written replies whose number of tokens the server states; in times between tokens a message of any "

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from harness.metrics.live import FAILED_SHARE
+from harness.metrics.replies import FAILED_SHARE
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Repeat, Target, Verdict, name_of, number
 from workloads.errors import UserError
 

@@ -19,9 +19,10 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.frames import FRAME_DEFINITIONS
-from harness.metrics.live import FAILED_SHARE, LIVE_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.live_window import counted
 from harness.metrics.metric import statistic
+from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stages import renamed
 from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of

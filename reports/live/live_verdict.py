@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from rich.text import Text
 
 from harness.live.live_slo import counted_as, default_targets, served
 from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, span
-from harness.metrics.live import FAILED_SHARE
+from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID, write_json
 from harness.slo.search import SHOWN, Search
@@ -31,7 +32,7 @@ from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_
 from reports.cost.usage import per_call_minute
 from reports.live.failed_turns import main_reason
 from reports.live.find import load_search
-from reports.runs.measured import Cell, Run
+from reports.runs.measured import Cell, Measured, Run
 from reports.tables.columns import MISSING
 from reports.tables.labels import counted, setting
 from reports.tables.labels import short as short_name
@@ -93,6 +94,8 @@ class Load:
     """Length of each run as it was asked for, s."""
     reason: str = ""
     """Why most of the failed turns failed."""
+    parts: str = ""
+    """The parts of the wait, as medians: `end of turn 2,500 + answer 310 ms`; empty where the server reports none."""
 
     @property
     def verdict(self) -> Verdict:
@@ -138,7 +141,8 @@ class Load:
         if judgement.verdict == PASS:
             return f"{value} {target.asked}"
         if judgement.verdict == FAIL:
-            return f"{value}, not {target.asked}"
+            parts = f" ({self.parts})" if self.parts and target.metric.startswith("audio_ttfp_") else ""
+            return f"{value}{parts}, not {target.asked}"
         if judgement.invalid:
             return f"{value}: {INVALID}, {judgement.why}" if judgement.why else f"{value}: {INVALID}"
         return f"{value}{', but' if judgement.why.endswith('missed it') else ''} {judgement.why}"
@@ -316,7 +320,17 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     known = points[0].params
     seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
     price, reason = per_call_minute(asked.price, on_line), main_reason([point.record for point in points])
-    return Load(*_named(dict(cell), what), found, on_line, price, seconds, reason)
+    parts = [_median(points, f"{part}_p50") for part in ("end_of_turn", "answer")]
+    wait = ""
+    if None not in parts:
+        end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
+        wait = f"end of turn {end_of_turn} + answer {answer} ms"
+    return Load(*_named(dict(cell), what), found, on_line, price, seconds, reason, wait)
+
+
+def _median(points: Sequence[Measured], metric: str) -> float | None:
+    known = [value for point in points if (value := point.kept.get(metric)) is not None]
+    return median(known) if known else None
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:

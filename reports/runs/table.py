@@ -26,6 +26,7 @@ from reports.tables.columns import (
     LIVE,
     MISSING,
     ON_LINE,
+    PARTS,
     Column,
     asked_columns,
     class_names,
@@ -53,6 +54,7 @@ REPORT_ONLY = (
 
 LIVE_REPORT_ONLY = ("completed_rps",)
 """Metrics that a live run leaves out in favour of the load generator's figures."""
+PART_NAMES = [column.metric for column in PARTS]
 WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
 """Metrics without room in 80 columns: with the send delay for live runs, otherwise to make room for n."""
 LOAD = (*LIVE, ON_LINE, CAME)
@@ -250,7 +252,7 @@ def _columns(run: Run, wide: bool, asked: Sequence[str]) -> list[Column]:
         return [column for column in found if column.metric not in left_out]
     not_asked = ON_LINE if "rate" in run.experiment.grid else CAME
     left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
-    left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric, CUMULATIVE.metric}
+    left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric, CUMULATIVE.metric, *PART_NAMES}
     return [column for column in found if column.metric not in left_out]
 
 

@@ -157,6 +157,11 @@ LIVE = (
 )
 """Metrics over real sockets: the load generator's timing and the server's failures."""
 COMPLETED = "completed_rps"
+PARTS = (
+    Column("end_of_turn_p50", "end of turn P50", "ms", 1000, 0, first=False),
+    Column("answer_p50", "answer P50", "ms", 1000, 0, first=False),
+)
+"""The wait for a server that reports the ends of turns."""
 ON_LINE = Column("on_line_mean", "users", "mean", 1, 1, first=False)
 CAME = Column("sessions_rps", "arrived", "sessions/s", 1, 2, first=False)
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
@@ -259,6 +264,7 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
         if column.metric not in hidden
     ]
     load = [column for column in (ON_LINE, CAME) if column.metric in known]
+    own[2:2] = [column for column in PARTS if column.metric in known]
     return [*load, *own, *(column for column in waste if column.metric in known), *live]
 
 

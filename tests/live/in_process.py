@@ -26,8 +26,8 @@ TURNS = TRACE.sessions[0].turns
 
 
 class Heard:
-    """A user who keeps what reaches it. `seconds`: of audio, by turn; `tokens`: messages with text; `ended`: turns whose
-    reply is complete."""
+    """A user who keeps what reaches it. `seconds`: of audio, by turn; `tokens`: messages with text; `ended`: turns
+    whose reply is complete."""
 
     due_s = network_s = 0.0
 

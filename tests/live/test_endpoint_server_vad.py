@@ -1,8 +1,13 @@
 """Servers that listen by themselves, over real sockets: they hear silence too, end turns, interrupt for the user."""
 
+import asyncio
+
 import numpy as np
+import pytest
 
 from harness.metrics.live import summarise_live
+from harness.metrics.wait_parts import with_parts
+from harness.slo.targets import turn_values
 from tests.live.scripted import Peer, greet, play, reply, spoken, table
 
 
@@ -108,6 +113,31 @@ def test_a_reply_that_begins_in_a_pause_and_goes_on_has_no_ttfp():
     rows = table(out)
     assert rows["status"].tolist() == ["completed"] and rows["audio_ttfp_s"].isna().all()
     assert out.events.loc[out.events["kind"] == "early_reply", "value"].tolist() == [0.1]
-    assert (
-        summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)["early_replies"].value == 1
-    )
+    found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+    assert found["early_replies"].value == found["talked_over"].value == 1
+    assert turn_values("audio_ttfp_p90", rows).tolist() == []  # left out, and not late
+
+
+def test_the_wait_is_divided_where_the_server_reports_the_end_of_the_turn():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.pieces(5)
+        await peer.say("input_audio_buffer.speech_stopped")  # took a pause for the end
+        await peer.pieces(20)
+        await asyncio.sleep(0.2)
+        await peer.say("input_audio_buffer.speech_stopped")
+        await asyncio.sleep(0.1)
+        await reply(peer, "resp_0")
+        await peer.drain()
+
+    for detector in ("server", "client"):
+        out = play(spoken(), script, dialect="openai", turn_detection=detector)
+        rows = with_parts(table(out), out.events)
+        found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+        if detector == "client":  # which ends the turn itself
+            assert found["answer_p50"].value is None and "answer_s" not in rows
+            continue
+        parts = rows[["end_of_turn_s", "answer_s"]].sum(axis=1)
+        assert parts.tolist() == pytest.approx(rows["audio_ttfp_s"].tolist())
+        assert 0.1 <= found["answer_p50"].value < rows["audio_ttfp_s"][0]
+        assert found["end_of_turn_p50"].value == rows["end_of_turn_s"][0] > 0.2

@@ -36,6 +36,7 @@ from harness.metrics.classes import split
 from harness.metrics.live import batch_metrics, no_batch, summarise_live
 from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
+from harness.metrics.wait_parts import with_parts
 from harness.records.record import LOG, Measurement
 from workloads.trace import Trace
 
@@ -172,6 +173,8 @@ def measurement_of(
         turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
     requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
+    if kind.turn_rows(requests) is not None:
+        requests = with_parts(requests, events)
     batch, own, more = None if target.batch is None else no_batch(), {}, {}
     if documents is not None and found.batch is not None:
         batch, own, more = _batch_results(documents, found.batch, _window(timing))

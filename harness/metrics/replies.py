@@ -1,0 +1,143 @@
+"""Metrics of the replies of a live run: whether they failed, could be heard, began early, were as long as asked, and
+came in one write; and the two parts of the wait for them."""
+
+import numpy as np
+import pandas as pd
+
+from harness.metrics.definitions import Definition
+from harness.metrics.failed_turns import infinite_where_failed
+from harness.metrics.metric import Measured, share, statistic
+from harness.metrics.reply_length import audio_at_once, audio_lengths, text_at_once, text_lengths
+from harness.metrics.request_table import FAILED, UNFINISHED, turn_keys
+from harness.metrics.wait_parts import ANSWER, END_OF_TURN
+
+FAILED_SHARE = "failed_share"
+PART_STATISTICS = ("p50", "p90")
+
+
+def reply_metrics(
+    events: pd.DataFrame, requests: pd.DataFrame, trace: pd.DataFrame | None
+) -> dict[str, Measured]:
+    """Return the metrics of `REPLY_DEFINITIONS` that these turns have. `requests`: of the turns that metrics are over;
+    `trace`: rows of the trace, with the lengths that were asked for; None: not known."""
+    lengths = {} if trace is None else _lengths(requests, trace)
+    return (
+        _failed(events, requests) | lengths | _at_once(requests) | _early(events, requests) | _parts(requests)
+    )
+
+
+def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
+    silent = np.isin(turn_keys(requests), turn_keys(events.loc[events["kind"].to_numpy() == "silent_reply"]))
+    failed = np.isin(requests["status"], [FAILED, UNFINISHED])
+    return {
+        FAILED_SHARE: share(failed | silent),
+        "silent_replies": (float(silent.sum()), silent.size, 0),
+    }
+
+
+def _lengths(requests: pd.DataFrame, trace: pd.DataFrame) -> dict[str, Measured]:
+    found: dict[str, Measured] = {}
+    for name, lengths in (
+        ("reply_tokens", text_lengths(requests, trace)),
+        ("reply_audio_s", audio_lengths(requests, trace)),
+    ):
+        if lengths is not None:
+            found[f"{name}_mean"] = (lengths.mean, lengths.n, 0)
+            found[f"{name}_asked"] = (lengths.asked_mean, lengths.n, 0)
+            found[f"{name}_short"] = (float(lengths.short), lengths.n, 0)
+    return found
+
+
+def _at_once(requests: pd.DataFrame) -> dict[str, Measured]:
+    read, spoken = text_at_once(requests), audio_at_once(requests)
+    replies = read.replies + spoken.replies
+    return {"replies_at_once": (float(replies), read.of + spoken.of, 0)}
+
+
+def _early(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
+    reported = events.loc[events["kind"].to_numpy() == "early_reply"]
+    early = np.isin(turn_keys(requests), turn_keys(reported))
+    return {
+        "early_replies": (float(early.sum()), len(requests), 0),
+        "talked_over": share(early[requests["spoken"].to_numpy(bool)]),
+    }
+
+
+def _parts(requests: pd.DataFrame) -> dict[str, Measured]:
+    if ANSWER not in requests:
+        return {}
+    status = requests["status"].to_numpy()
+    values = {
+        "end_of_turn": requests[END_OF_TURN].to_numpy(float),
+        "answer": infinite_where_failed(status, requests[ANSWER].to_numpy(float)),
+    }
+    return {
+        f"{name}_{each}": statistic(found, each) for name, found in values.items() for each in PART_STATISTICS
+    }
+
+
+REPLY_DEFINITIONS: dict[str, Definition] = {
+    FAILED_SHARE: Definition(
+        "1",
+        "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
+        "over the turns, or the frames, that metrics are over",
+        "lower",
+    ),
+    "silent_replies": Definition(
+        "1",
+        "replies whose sound is below -60 dBFS from begin to end; they count as failed turns",
+        "over the turns that metrics are over",
+        "lower",
+    ),
+    **{
+        f"reply_{name}_{each}": Definition(
+            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None
+        )
+        for name, unit, what, how, known in (
+            ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
+            ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
+        )
+        for each, text in (("mean", "mean"), ("asked", "mean asked:"))
+    },
+    "reply_tokens_short": Definition(
+        "1", "replies with fewer tokens than asked", "as reply_tokens_mean", None
+    ),
+    "reply_audio_s_short": Definition(
+        "1", "spoken replies that are shorter than the trace has them", "as reply_audio_s_mean", None
+    ),
+    "replies_at_once": Definition(
+        "1",
+        "replies of several tokens, or of sound, whose first output came with the last: in one write",
+        "over completed turns with several tokens or with sound",
+        None,
+    ),
+    "early_replies": Definition(
+        "1",
+        "replies that began before the caller had finished speaking, as the server took a pause for the end; they have "
+        "no time to first audio",
+        "over the turns that metrics are over",
+        "lower",
+    ),
+    "talked_over": Definition(
+        "1",
+        "share of spoken replies that began before the caller had finished speaking",
+        "over spoken turns",
+        "lower",
+    ),
+    **{
+        f"{name}_{each}": Definition("s", f"{each.upper()} of the {what}", origin, "lower")
+        for name, what, origin in (
+            (
+                "end_of_turn",
+                "time until the server reports that it heard the end of the turn; below 0 if early",
+                "from the scheduled end of the user's turn, where the server reports ends",
+            ),
+            (
+                "answer",
+                "time to the first audio; a turn that failed counts as infinitely late",
+                "from the server's report that it heard the end of the turn",
+            ),
+        )
+        for each in PART_STATISTICS
+    },
+}
