@@ -457,7 +457,7 @@ def test_a_body_is_decoded_however_it_is_cut(body: bytes, encoding: str, data: s
     decoder, coded = Decoder(name), encode(body)
     assert b"".join(part for piece in cut(data.draw, coded) for part in decoder.feed(piece)) == body
     assert decoder.cut == ""
-    if name not in ("", "identity") and body:
+    if name not in ("", "identity", "X-GZIP") and body:  # after its first member a stream may end
         shorter = Decoder(name)
         half = b"".join(shorter.feed(coded[: data.draw(st.integers(1, len(coded) - 1))]))
         assert body.startswith(half) and shorter.cut.endswith("cut short")
