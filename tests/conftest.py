@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import typer.main
 from hypothesis import settings
+
+from harness.clocks.ctrl_c import SIGNALS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that runs the suite in the background has it ignore Ctrl-C, and so would all that it starts.
@@ -77,12 +80,17 @@ _commands = functools.cache(typer.main.get_command)
 
 
 @pytest.fixture
-def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Rehearse:
+def rehearse(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Rehearse]:
     """Runs a command in an empty directory; returns exit status, stdout and stderr."""
+    import reports.cli.app  # noqa: F401  (before a test replaces one of its commands)
     from reports import cli
 
     monkeypatch.setattr(typer.main, "get_command", _commands)
+    monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     monkeypatch.chdir(tmp_path)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def rehearse(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
@@ -91,7 +99,9 @@ def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         assert isinstance(end.value.code, int)
         return end.value.code, *capsys.readouterr()
 
-    return rehearse
+    yield rehearse
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def render_nothing(patch: pytest.MonkeyPatch) -> None:

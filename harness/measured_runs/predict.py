@@ -111,14 +111,13 @@ def predict(
         raise UserError(none + failed[0].reason)
     found: list[Prediction] = []
     show("runs", 0, len(planned))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        replays = [pool.submit(_predict, each, out, step_times) for each in planned]
-        try:
-            for done, _ in enumerate(as_completed(replays), start=1):
-                show("runs", done, len(planned))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(os.cpu_count())
+    replays = [pool.submit(_predict, each, out, step_times) for each in planned]
+    try:
+        for done, _ in enumerate(as_completed(replays), start=1):
+            show("runs", done, len(planned))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C waits for no replay
     for each, replay in zip(planned, replays, strict=True):
         try:
             found.append(replay.result())

@@ -28,7 +28,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -41,6 +41,7 @@ import pyarrow.parquet as pq
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
 from harness.events.log import COMPRESSION
+from harness.exit_status import FAIL, OK, UNDECIDED
 from harness.experiments.experiment import SCHEMA_VERSION, check_schema
 from harness.experiments.point import Point, id_of
 from harness.metrics.former_names import FLOOR, now
@@ -85,6 +86,13 @@ class Measurement:
 INFINITE = "inf"
 INVALID = "INVALID"
 """Begin of the reason where the machine, not the engine, determined the result."""
+
+
+def status_of(failures: Sequence[str]) -> int:
+    """Return the exit status of a run, by the reasons of its failed points: UNDECIDED where all of them are INVALID."""
+    if not failures:
+        return OK
+    return UNDECIDED if all(reason.startswith(INVALID) for reason in failures) else FAIL
 
 
 class InvalidPoint(RuntimeError):

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from harness.exit_status import OK, SIGNALLED
 from workloads.errors import UserError
 
 
@@ -97,4 +98,4 @@ def run_until_stopped(
         asyncio.Runner(loop_factory=loop_factory) as runner,
     ):
         runner.run(main(listener, asked))
-    return 128 + asked[1] if len(asked) > 1 else 0
+    return SIGNALLED + asked[1] if len(asked) > 1 else OK

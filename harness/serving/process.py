@@ -13,13 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Self
 
+from harness.exit_status import BAD_INPUT
 from harness.serving.engine_server import LEAVE_S, Ready, leave, serve
 from harness.serving.serve_config import ServeConfig
 from workloads.errors import UserError
-
-BAD_INPUT = 2
-"""Exit status of a server that was asked for what cannot be."""
-
 
 READY_S = 180
 """[chosen] in which a server must be ready."""

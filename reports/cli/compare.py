@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from harness.exit_status import FAIL, OK
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of, tell, wide
 from reports.cli.settings import flag, option
 from reports.tables.labels import counted, short
@@ -95,7 +96,7 @@ def compare(
         show(comparison, fail_above)
         for sentence in regressions:
             typer.echo(sentence, err=True)
-    raise typer.Exit(1 if regressions else 0)
+    raise typer.Exit(FAIL if regressions else OK)
 
 
 def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:
@@ -135,7 +136,7 @@ def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> 
         for each in judged:
             if not each.holds:
                 typer.echo(each.sentence, err=True)
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(FAIL if failed else OK)
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:

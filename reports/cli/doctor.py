@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from harness.exit_status import FAIL, OK
 from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
 from reports.cli.settings import flag, option
 
@@ -50,7 +51,7 @@ def doctor(
         rows: list[dict[str, Any]] = [asdict(check) for check in checks]
         devices = {check.what: check.state == "ok" for check in checks if check.group == "devices"}
         emit(form, rows, {"virtual": ready, "devices": devices, "checks": rows})
-    raise typer.Exit(0 if ready else 1)
+    raise typer.Exit(OK if ready else FAIL)
 
 
 def told_as_found(checks: Iterator[Check]) -> Iterator[Check]:

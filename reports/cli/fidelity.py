@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness.exit_status import FAIL, OK, UNDECIDED
 from reports.cli.output import tell, wide
 from reports.cli.settings import flag, option
 from reports.tables.plain_tables import grid, print_tables
@@ -45,7 +46,7 @@ def fidelity(
 
     With --measured-runs, every request of the runs is replayed with its arrival and lengths. PATH is a file or a
     folder: OpenTelemetry traces of vLLM, results of guidellm and of vLLM's bench, tables of experiments. A run that
-    cannot be predicted is skipped with the reason, and the exit status is 1.
+    cannot be predicted is skipped with the reason, and the exit status is 3.
 
     `rehearse fidelity --device cpu`
 
@@ -78,7 +79,7 @@ def fidelity(
     picture = write_picture(folder)
     present(report)
     typer.echo(f"picture  {picture}\nreport   {folder / 'fidelity.json'}")
-    raise typer.Exit(0 if report.passed else 1)
+    raise typer.Exit(OK if report.passed else FAIL)
 
 
 def _predicted(folder: Path, gpu: str, model: str | None, step_times: str, out: Path) -> None:
@@ -98,7 +99,7 @@ def _predicted(folder: Path, gpu: str, model: str | None, step_times: str, out: 
         failure = f"failed: {each.run}: {each.reason}; see {each.log}"
         typer.echo(failure if each.log else f"skipped: {each.reason}", err=True)
     if not predictions:
-        raise typer.Exit(1)
+        raise typer.Exit(UNDECIDED)
     report = report_of(predictions, failed, CALIBRATED_ON)
     store(report, predictions, out)
     picture = write_picture(report, out)
@@ -106,7 +107,7 @@ def _predicted(folder: Path, gpu: str, model: str | None, step_times: str, out: 
     print_tables(tables(report), console)
     tell(console, sentences(report))
     typer.echo(f"\npicture  {picture}\nreport   {out / 'measured_runs.json'}")
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(UNDECIDED if failed else OK)
 
 
 def _show(what: str, done: int, total: int) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from harness.clocks.ctrl_c import stopped
 from harness.executors.place import Place
+from harness.exit_status import FAIL, OK
 from reports.cards.source import default_out, resolve
 from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
@@ -106,8 +108,9 @@ def find(
         return
     folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
     failed = _searched(space, targets, folder, jobs, place)
-    held = _present(space.searches(targets, *rates), space, folder, form)
-    raise typer.Exit(0 if held and not failed else 1)
+    with stopped("Stopped; run the same command again to resume."):
+        held = _present(space.searches(targets, *rates), space, folder, form)
+    raise typer.Exit(OK if held and not failed else FAIL)
 
 
 class _Wanted(NamedTuple):
@@ -233,7 +236,7 @@ def _searched(
     while wanted := space.wanted(targets):
         owner = space.sweep({each.value for each in [*measured, *wanted]})
         points, before = [each.point for each in wanted], [each.point.id for each in measured]
-        failed |= measure_points(owner, points, folder, jobs, before=before, place=place)
+        failed |= measure_points(owner, points, folder, jobs, before=before, place=place) != OK
         measured += wanted
         for key, value, point in wanted:
             space.tried[key].append(Tried(value, point.seed, repeat(record_of(folder, point.id), targets)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from harness.clocks.ctrl_c import Stopped, stopped
 from harness.executors.place import Place
 from reports.cli.output import Form, emit
 from reports.tables.labels import counted
@@ -31,10 +31,6 @@ MOST_PER_CORE = 8
 Present = Callable[[], None]
 
 
-class Stopped(KeyboardInterrupt):
-    """A run was interrupted; finished points are kept, and the summary covers them."""
-
-
 def measure_points(
     owner: Experiment | Collection,
     points: list[Point],
@@ -44,12 +40,13 @@ def measure_points(
     order_seed: int | None = None,
     before: Sequence[str] = (),
     place: Place = HERE,
-) -> bool:
-    """Measures as `measured` does; True if any point failed. Ctrl-C and SIGTERM end it with one sentence."""
-    with _stoppable(_goes_on(points)):
-        rows = measured(owner, points, out, jobs, present, order_seed, before, place)
+) -> int:
+    """Measure as `measured` does, and return the exit status of the points."""
+    from harness.records.record import status_of
+
+    rows = measured(owner, points, out, jobs, present, order_seed, before, place)
     asked = {point.id for point in points}
-    return any(row["status"] == "failed" for row in rows if row["point"] in asked)
+    return status_of([row["error"] for row in rows if row["point"] in asked and row["status"] == "failed"])
 
 
 def measured(
@@ -79,7 +76,7 @@ def measured(
     devices = {point.device for point in points}
     _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
     begun_s, loaded_s = time.monotonic(), None
-    with place.opened(), results.claim(out, owner) as points_dir:
+    with stopped(f"Stopped; {_goes_on(points)}"), place.opened(), results.claim(out, owner) as points_dir:
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
         todo = results.unfinished(points_dir, order.points)
@@ -93,7 +90,8 @@ def measured(
         measured_s = time.monotonic()
         rows = results.write_summary(out, ids)
         if present is not None:
-            present()
+            with stopped(f"Stopped; all points are measured: `rehearse report {out}` shows them."):
+                present()
             if loaded_s is not None and devices != {"live"}:
                 parts = (loaded_s - begun_s, measured_s - loaded_s, time.monotonic() - measured_s)
                 typer.echo(
@@ -211,23 +209,3 @@ def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
 def _goes_on(points: Sequence[Point]) -> str:
     live = points[0].device == "live"
     return f"run the same command again {'with --resume to continue' if live else 'to resume'}."
-
-
-@contextlib.contextmanager
-def _stoppable(goes_on: str) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run with one sentence, and the status that shells give to the signal."""
-    by = signal.SIGINT
-
-    def stop(*_: object) -> None:
-        nonlocal by
-        by = signal.SIGTERM
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt as stopped:
-        typer.echo(str(stopped) or f"Stopped; {goes_on}", err=True)
-        raise typer.Exit(128 + by) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -7,6 +7,7 @@ DIR/DATE/verdict.json    {date, device, revision, passed, parts: {name: {verdict
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import Literal
 
 import typer
 
+from harness.exit_status import FAIL, OK, UNDECIDED
 from reports.cli import run
 from reports.cli.compare import show, worse_by
 from reports.cli.output import tell, wide
@@ -44,9 +46,9 @@ def nightly(
 ) -> None:
     """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
 
-    The exit status is 0 if all of it passed, and 1 if a point failed, fidelity missed or a metric got worse. No night
-    is compared with a failed one, so the alarm stays until the cause is fixed, or --against replaces the
-    comparison.
+    Exit status: 0 all of it passed. 1 a point failed, fidelity missed or a metric got worse. 3 points are INVALID, and
+    nothing failed. No night is compared with a failed one, so the alarm stays until the cause is fixed, or --against
+    replaces the comparison.
 
     `rehearse nightly --device cuda`
 
@@ -67,7 +69,7 @@ def nightly(
     date = datetime.now(UTC).date().isoformat()  # the same night again resumes there
     night = out / (date if device == _DEFAULT else f"{date}-{device}")
     before = against or _last_passed(out, device, night)
-    try:
+    with contextlib.suppress(typer.Exit):  # the parts say what failed
         run.run(
             BENCH,
             settings=settings,
@@ -85,23 +87,22 @@ def nightly(
             as_json=False,
             as_csv=False,
         )
-    except typer.Exit as end:
-        if end.exit_code not in (0, 1):
-            raise  # interrupted: the same command again resumes
     parts = [
         _bench(night),
         _fidelity(night, device, quick),
         _comparison(night, before, fail_above, chosen=against is not None),
     ]
-    passed = all(part.verdict != "failed" for part in parts)
+    failed = any(part.verdict == "failed" for part in parts)
+    passed = not failed and parts[0].verdict == "passed"
     _store(night, device, passed, parts)
     _show(parts, night)
-    raise typer.Exit(0 if passed else 1)
+    raise typer.Exit(OK if passed else FAIL if failed else UNDECIDED)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the three results of a night; `void` could not be judged, and does not fail the night."""
+    """One of the three results of a night; `void` could not be judged, and does not fail the night. A night whose bench
+    is void has not passed."""
 
     name: str
     verdict: Literal["passed", "failed", "void", "not needed"]
@@ -128,9 +129,11 @@ def _bench(night: Path) -> Part:
     from reports.runs.measured import load_run
 
     points = load_run(night / BENCH).points
-    failed = [f"{point.point.label} failed: {point.error}" for point in points if point.error is not None]
+    failed = [point for point in points if point.error is not None]
     if failed:
-        return Part("bench", "failed", (f"{len(failed)} of {len(points)} points failed", *failed))
+        verdict = "void" if all(point.record.invalid for point in failed) else "failed"
+        why = (f"{point.point.label} failed: {point.error}" for point in failed)
+        return Part("bench", verdict, (f"{len(failed)} of {len(points)} points failed", *why))
     return Part("bench", "passed", (f"all {len(points)} points measured",))
 
 

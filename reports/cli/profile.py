@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness.clocks.ctrl_c import stopped
+from harness.exit_status import FAULT
 from reports.cli.output import tell, wide
 from reports.cli.settings import flag, option
 from reports.tables.plain_tables import Table, print_tables
@@ -18,6 +20,7 @@ from workloads.errors import UserError
 if TYPE_CHECKING:
     from engines.devices.kernels.grids import HeldOut, Kernels
 
+NOTHING_WRITTEN = "Stopped; nothing was written."
 KERNELS = "aiconfigurator"
 """The value of --from that is not a path."""
 
@@ -108,12 +111,8 @@ def _from_runs(
     _check_no_device(device, str(source))
     if out is not None:
         check_output(out, YAML_ENDINGS)
-    try:
-        with parts() as show:
-            found = calibrate(read_runs(source), gpu, model, tp, show)
-    except KeyboardInterrupt:
-        typer.echo("Stopped; nothing was written.", err=True)
-        raise typer.Exit(130) from None
+    with stopped(NOTHING_WRITTEN), parts() as show:
+        found = calibrate(read_runs(source), gpu, model, tp, show)
     made = found.profile
     path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
     save_calibrated(made, path)
@@ -134,7 +133,7 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
         raise UserError(
             "a profile is measured on a real device; add --device cpu, or --from aiconfigurator --gpu h100."
         )
-    path = out or Path("results") / "profiles" / f"{Path(model).resolve().name}-{device}.yaml"
+    path = out or Path("results") / "profiles" / f"{Path(model).absolute().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")
     check_output(path, YAML_ENDINGS)
@@ -142,14 +141,11 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
     if not (folder.is_dir() and os.access(folder, os.W_OK)):  # known before minutes of measuring
         raise UserError(f"--out {path} cannot be written: {folder} is not a writable folder; choose another.")
     try:
-        with parts() as show:
+        with stopped(NOTHING_WRITTEN), parts() as show:
             measured = profiling.profile(device, model, quick, show)
     except FreshProcessFailed as error:
         typer.echo(f"rehearse: the measuring process failed: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("Stopped; nothing was written.", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(FAULT) from None
     page = write_profile_page(measured.profile, measured.samples, path)
     save_profile(measured.profile, path)
     made = measured.profile

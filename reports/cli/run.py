@@ -132,8 +132,7 @@ def run(
     if begins(target):  # while the workers' server imports vLLM on another core
         import matplotlib.pyplot  # noqa: F401, I001
         import reports.pages.html  # noqa: F401
-    failed = measure_points(owner, points, target, jobs, show, seed, place=place)
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(measure_points(owner, points, target, jobs, show, seed, place=place))
 
 
 def _never_on_line(points: list[Point], traces: Traces) -> str | None:

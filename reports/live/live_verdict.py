@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness import exit_status
 from harness.live.live_slo import counted_as, default_targets, served
 from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, span
 from harness.metrics.replies import FAILED_SHARE
@@ -39,8 +40,8 @@ from reports.tables.labels import short as short_name
 from workloads.errors import UserError
 
 VERDICT = "verdict.json"
-EXIT = {PASS: 0, FAIL: 1, INCONCLUSIVE: 3}
-"""Status of the command; 2 is a usage error."""
+EXIT = {PASS: exit_status.OK, FAIL: exit_status.FAIL, INCONCLUSIVE: exit_status.UNDECIDED}
+"""Exit status of the command for each verdict."""
 MET = "met"
 _STYLES = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 STEP_S, SPARE = 5.0, 1.05

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rehearsal
-from reports import cli
+from harness.exit_status import BAD_INPUT
 from reports.comparison.gate import LEAST_SEEDS
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
@@ -180,7 +180,7 @@ def test_it_is_refused_in_a_sentence(
     command, _, words = case.partition(" => ")
     status, out, err = rehearse(*shlex.split(command))
     (line,) = err.splitlines()
-    assert (status, out) == (cli.BAD_INPUT, "")
+    assert (status, out) == (BAD_INPUT, "")
     assert line.startswith("rehearse: ") and line.endswith((".", "?")) and "S3CRET" not in line
     assert "Traceback" not in line and "Error(" not in line
     assert [word for word in words.split(" & ") if word not in line] == [], line

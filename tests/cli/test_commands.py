@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reports import cli
+from harness.exit_status import BAD_INPUT, OK
 from tests.builders import REHEARSE
 from tests.conftest import Rehearse
 from tests.harness import fakes
@@ -126,8 +126,8 @@ def test_bad_input_loses_nothing_already_measured(rehearse: Rehearse, work: Call
     rehearse("run", "fake.yaml")
     before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     for arguments in (("--set", "c=0"), ("--set", "engine=x"), ("--jobs", "0")):
-        assert rehearse("run", "fake.yaml", *arguments)[0] == cli.BAD_INPUT
-    assert rehearse("run", "bench", "--out", "results/fake")[0] == cli.BAD_INPUT
+        assert rehearse("run", "fake.yaml", *arguments)[0] == BAD_INPUT
+    assert rehearse("run", "bench", "--out", "results/fake")[0] == BAD_INPUT
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
 
 
@@ -155,7 +155,7 @@ def test_a_damaged_record_is_refused_by_readers_and_measured_again_by_a_run(
     damage(first / name)
     for command in (("report", "results/fake"), ("compare", "results/fake", "results/fake")):
         status, out, err = rehearse(*command)
-        assert (status, out) == (cli.BAD_INPUT, "")
+        assert (status, out) == (BAD_INPUT, "")
         assert err.startswith(f"rehearse: {first} is not a readable record: {name} ") and err.count("\n") == 1
     status, _, err = rehearse("run", "fake.yaml")
     assert status == 0 and "3 of 4 points are finished already" in err
@@ -174,7 +174,7 @@ def test_what_is_garbled_beside_the_records_is_written_anew(
     path, before = Path("results/fake", name), tables()
     written = path.read_bytes()
     path.write_text("{")
-    assert rehearse("report", "results/fake")[0] == cli.BAD_INPUT
+    assert rehearse("report", "results/fake")[0] == BAD_INPUT
     work(fakes.fail)
     assert rehearse("run", "fake.yaml")[0] == 0  # nothing is measured again
     assert path.read_bytes() == written and tables() == before
@@ -201,7 +201,7 @@ def test_a_full_disk_under_standard_output_is_one_sentence() -> None:
         command = [*REHEARSE, *arguments.split()]
         with open("/dev/full", "w") as full:
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == cli.BAD_INPUT
+        assert done.returncode == BAD_INPUT
         (line,) = done.stderr.splitlines()
         assert line.startswith("rehearse: No space left on device; make room")
 
@@ -212,7 +212,7 @@ def test_nobody_who_reads_on_is_no_traceback() -> None:
     for arguments in ("--version", "list engines"):
         command = [*REHEARSE, *arguments.split()]
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
-        assert (done.returncode, done.stderr) == (1, "")
+        assert (done.returncode, done.stderr) == (OK, "")
     os.close(write)
 
 
@@ -307,8 +307,9 @@ def test_our_warnings_are_shown_and_those_of_libraries_only_to_who_asks_for_them
     program = """
 import logging, warnings
 from reports import cli
+from reports.cli.app import app
 
-@cli.app.command("noisy")
+@app.command("noisy")
 def noisy():
     warnings.warn("a library is old", FutureWarning)
     logging.getLogger("library").warning("a backend is missing")

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from harness.events.log import EventLog
+from harness.exit_status import BAD_INPUT
 from harness.experiments.expand import expand
 from harness.experiments.experiment import load_experiment
 from harness.experiments.point import Point
@@ -21,7 +22,6 @@ from harness.live.run import live_executor
 from harness.live.run import measure_live as live_measure
 from harness.live.run.run_progress import RunProgress, ShardProgress, telling
 from harness.records.record import InvalidPoint, Measurement, load_record
-from reports import cli
 from reports.cli.live_view import cells, line, live_view, picture
 from tests.builders import web_server
 from tests.conftest import Rehearse
@@ -91,13 +91,13 @@ def test_a_live_directory_is_called_again_and_runs_on_modelled_devices_with_an_e
     rehearse("live", URL, *SMALL, "--sessions", "2", "--out", "planned", "--dry-run")
     for device in ("virtual", "sockets", "cpu"):
         status, _, err = rehearse("run", "planned", "--device", device, "--dry-run")
-        assert status == cli.BAD_INPUT and "--set engine=liveserve" in err and device in err
+        assert status == BAD_INPUT and "--set engine=liveserve" in err and device in err
     status, out, _ = rehearse(
         "run", "planned", "--device", "virtual", "--set", "engine=liveserve", "--dry-run"
     )
     assert status == 0 and "liveserve c=2 seed=0" in out
     status, _, err = rehearse("run", "bench", "--device", "live")
-    assert status == cli.BAD_INPUT and "rehearse live URL" in err and "sockets" in err
+    assert status == BAD_INPUT and "rehearse live URL" in err and "sockets" in err
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from engines.devices.kernels.grids import save_kernels
 from engines.devices.profile import load_profile
 from engines.server import ServerParams
 from harness.calibration import profiling
+from harness.exit_status import FAULT
 from harness.worker.fresh_process import FreshProcessFailed
 from tests.calibration.test_profile_file import FACTS
 from tests.conftest import Rehearse
@@ -50,7 +51,7 @@ def test_a_failed_measurement_says_so(rehearse: Rehearse, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(profiling, "profile", fail)
     status, _, err = rehearse("profile", "--device", "cpu", "--model", "llama_tiny")
-    assert status == 1 and "status -9" in err and not list(Path.cwd().iterdir())
+    assert status == FAULT and "status -9" in err and not list(Path.cwd().iterdir())
 
 
 def test_a_run_refuses_a_profile_of_another_model_or_for_a_real_device(rehearse: Rehearse):

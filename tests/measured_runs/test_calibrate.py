@@ -34,7 +34,7 @@ from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import MeasuredRun, Request, Server
 from harness.measured_runs.predict import plan, serve
 from harness.records.step_times import step_sources
-from reports.cli import app
+from reports.cli.app import app
 from workloads.errors import UserError
 
 SERVER = Server(

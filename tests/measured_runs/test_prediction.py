@@ -20,7 +20,7 @@ from harness.measured_runs.predict import Failed, Prediction, beside, predict, s
 from harness.measured_runs.replayed import asynchronous, batch_limits, deployment, queue_grows
 from harness.measured_runs.runs_report import REQUESTS, report_of
 from reports.calibration.measured_runs import sentences, tables
-from reports.cli import app
+from reports.cli.app import app
 from reports.pages.provenance import known, known_error
 from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from reports.cli import app
+from reports.cli.app import app
 from reports.figures.column import fit
 from reports.figures.drawing import legend, sheet
 from reports.figures.style import named, style

@@ -24,6 +24,7 @@ from locust import User, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
+from harness.exit_status import BAD_INPUT, FAULT
 from harness.experiments.expand import expand
 from harness.experiments.experiment import load_experiment
 from harness.experiments.point import Point
@@ -32,6 +33,7 @@ from harness.live.locust.master import Master
 from harness.live.locust.worker import Worker
 from harness.live.run.live_executor import LiveExecutor
 from harness.records import results
+from harness.records.record import status_of
 from workloads.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -65,7 +67,7 @@ class Run:
             self._working.join()
 
     def _measure(self) -> None:
-        status = 1
+        status = FAULT
         try:
             experiment = load_experiment(self._folder / results.EXPERIMENT)
             points = expand(experiment)
@@ -79,24 +81,26 @@ class Run:
                 todo = results.unfinished(points_dir, points)
                 if not todo:  # what was measured then says nothing about the server now
                     raise UserError(f"{self._folder} is finished; write a new plan to measure again.")
-                failed = self._points(executor, todo)
+                failures = self._points(executor, todo)
                 results.write_summary(self._folder, [point.id for point in points])
-            status = int(failed)
+            status = status_of(failures)
         except UserError as error:
             log.error(error)
-            status = 2
+            status = BAD_INPUT
         finally:
             self._end(status)
 
-    def _points(self, executor: LiveExecutor, todo: Sequence[Point]) -> bool:
-        failed = False
+    def _points(self, executor: LiveExecutor, todo: Sequence[Point]) -> list[str]:
+        """Measure them; return the reasons of the failed ones."""
+        failures: list[str] = []
         with closing(executor.run(todo)) as outcomes:
             for outcome in outcomes:
-                failed |= outcome.status == "failed"
+                if outcome.status == "failed":
+                    failures.append(outcome.reason)
                 log.info("%s: %s %s", outcome.point.label, outcome.status, outcome.reason)
                 if self._master.stopped:
                     break
-        return failed
+        return failures
 
     def _end(self, status: int) -> None:
         environment, runner = self._environment, self._environment.runner
@@ -135,10 +139,10 @@ def _begin(environment: Environment, **_: Any) -> None:
             log.error(
                 "the master needs --rehearsal DIR, which `rehearse live URL --out DIR --dry-run` writes."
             )
-            sys.exit(2)
+            sys.exit(BAD_INPUT)
         run = Run(environment, Path(options.rehearsal))
         environment.events.test_start.add_listener(run.start)
         environment.events.test_stopping.add_listener(run.stop)
     else:
         log.error("start it with --master or --worker; one process alone is `rehearse live URL`.")
-        sys.exit(2)
+        sys.exit(BAD_INPUT)
