@@ -3,6 +3,7 @@
 They wait while a process starts and while an event loop opens or closes.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -62,6 +63,7 @@ class Ending:
         for number in SIGNALS:
             signal.signal(number, self)
         sys.unraisablehook = self._unraisable
+        atexit.register(_ignore)  # first, and so called last
 
     def __call__(self, number: int, _: object) -> None:
         if self.first(number):
@@ -88,6 +90,12 @@ class Ending:
         if what.exc_type is not None and issubclass(what.exc_type, KeyboardInterrupt) and self.number:
             self.leave()
         sys.__unraisablehook__(what)
+
+
+def _ignore() -> None:
+    """Python now takes itself apart, and would give the signals back their power to kill."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Deferred:

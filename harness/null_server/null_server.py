@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.clocks import clock
+from harness.clocks.parent import end_with_parent
 from harness.null_server.null_voice import Voice, packet_of
 from harness.null_server.pace import Answer, Pace
 
@@ -127,7 +128,8 @@ class Text(asyncio.Protocol):
 
 
 class NullServer:
-    """A null server in a process of its own, ready when made: `url`. `stop` ends it and returns its log."""
+    """A null server in a process of its own, ready when made: `url`. `stop` ends it and returns its log; it also ends
+    with this process. Ctrl-C at a terminal reaches this process alone."""
 
     def __init__(self, kind: str, folder: Path, *args: str, core: int | None = None) -> None:
         self._truth = folder / f"truth-{kind}.parquet"
@@ -139,12 +141,18 @@ class NullServer:
             kind,
             "--truth",
             str(self._truth),
+            "--parent",
+            str(os.getpid()),
             *args,
         ]
         command += [] if core is None else ["--core", str(core)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url: str = json.loads(self._line())["url"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.pid = self._process.pid
+        try:
+            self.url: str = json.loads(self._line())["url"]
+        except BaseException:
+            self.__exit__()
+            raise
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -197,6 +205,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--core", type=int, help="run on this core only")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end with the process that has started it")
     parser.add_argument("--first-s", type=float)
     parser.add_argument("--interval-s", type=float)
     parser.add_argument("--packets", type=int)
@@ -206,6 +215,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--frame-s", type=float, help="answer frames of audio of this length, not turns")
     parser.add_argument("--truth", type=Path, help="write what happened to this Parquet file at the end")
     args = parser.parse_args(argv)
+    if args.parent is not None:
+        end_with_parent(args.parent)
     for name, value in zip(("first_s", "interval_s", "packets"), TIMING[args.kind], strict=True):
         if getattr(args, name) is None:
             setattr(args, name, value)

@@ -15,7 +15,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
-from harness.worker.parent import end_with_parent
+from harness.clocks.parent import end_with_parent
 
 _COMMAND = "REHEARSAL_COMMAND"
 """Environment variable that tells the server the command's pid."""

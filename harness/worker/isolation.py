@@ -30,7 +30,7 @@ from harness.records.record import (
     write_failure,
     write_record,
 )
-from harness.worker.parent import end_with_parent
+from harness.clocks.parent import end_with_parent
 from workloads.atomic_file import is_full
 
 SERVER_PID = os.getpid()
