@@ -81,9 +81,11 @@ class LocalExecutor(WorkerExecutor):
         server = nullcontext() if self.spawn else fork_server.server_of(folder, told)
         with (
             _no_main(),
-            deferred_ctrl_c(),
+            deferred_ctrl_c() as deferred,
             server,
         ):  # of a worker that nobody knows nothing would be cleared away
+            if not self.spawn:
+                deferred.then = fork_server.end  # it may import vLLM for a minute, which the start would wait for
             if folder is not None:
                 environment["packages"] = provenance.packages()
             process = self._context.Process(

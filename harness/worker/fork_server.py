@@ -79,6 +79,13 @@ def _ensure_running(server: Any) -> None:
         del os.environ[_COMMAND]
 
 
+def end() -> None:
+    """End the servers, and with them their workers. One that still imports keeps whoever waits for a worker."""
+    for server in _servers.values():
+        if server._forkserver_pid is not None:
+            os.kill(server._forkserver_pid, signal.SIGKILL)
+
+
 def was_lost() -> bool:
     """Return whether a started server has ended since, with everything forked from it."""
     return any(

@@ -217,6 +217,19 @@ def test_the_fork_server_dies_with_a_command_killed_while_it_imports(
     wait_until(lambda: not running(process.pid))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_does_not_wait_for_the_imports_of_the_fork_server(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module that it imports never ends."""
+    monkeypatch.setenv("SLOW_PRELOAD", str(tmp_path / "imports"))
+    process = _command(tmp_path / "out", fakes.points(1), preload=["tests.harness.slow_preload"])
+    wait_until((tmp_path / "imports").exists)
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == -number
+    wait_until(lambda: not running(process.pid))
+
+
 def test_the_fork_server_leaves_an_interrupt_to_the_command(tmp_path: Path) -> None:
     (before,) = run(tmp_path, fakes.points(1), fakes.measure)
     server = load_record(before.folder).manifest["proof"]["fork_server_pid"]
