@@ -83,7 +83,8 @@ class LiveExecutor:
                 if is_full(error):  # no fault of the point's, and none of the others would fare better
                     raise
                 traceback.print_exc(file=log)
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                # The server is not to blame, so that it is no FAIL.
+                reason = f"{INVALID}: {type(error).__name__}: {error}".splitlines()[0]
         if failure.exists():
             shutil.rmtree(failure)
         wall_s = time.monotonic() - begun
