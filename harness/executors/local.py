@@ -85,7 +85,9 @@ class LocalExecutor(WorkerExecutor):
             server,
         ):  # of a worker that nobody knows nothing would be cleared away
             if not self.spawn:
-                deferred.then = fork_server.end  # it may import vLLM for a minute, which the start would wait for
+                deferred.then = (
+                    fork_server.end
+                )  # it may import vLLM for a minute, which the start would wait for
             if folder is not None:
                 environment["packages"] = provenance.packages()
             process = self._context.Process(

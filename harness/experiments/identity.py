@@ -92,15 +92,46 @@ def _below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-class _Running(ast.NodeTransformer):
-    """Leaves out code that never runs: strings that stand alone, and blocks for type checkers."""
+def running(source: bytes) -> str:
+    """Return what `ast.dump` writes of a module without code that never runs: strings that stand alone, and blocks for
+    type checkers. One pass: every command that expands points waits for it."""
+    parts: list[str] = []
+    _write(ast.parse(source), parts)
+    return "".join(parts)
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        return None if isinstance(node.value, ast.Constant) else node
 
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        only_typing = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        return None if only_typing else self.generic_visit(node)
+def _write(value: Any, parts: list[str]) -> None:
+    if isinstance(value, ast.AST):
+        before = f"{type(value).__name__}("
+        for name, optional in _fields(type(value)):
+            own = getattr(value, name)
+            if own is not None or not optional:
+                parts.append(f"{before}{name}=")
+                _write(own, parts)
+                before = ", "
+        parts.append(f"{before})" if before[-1] == "(" else ")")
+    elif isinstance(value, list):
+        before = "["
+        for each in value:
+            if not _never_runs(each):
+                parts.append(before)
+                _write(each, parts)
+                before = ", "
+        parts.append("[]" if before == "[" else "]")
+    else:
+        parts.append(repr(value))
+
+
+@cache
+def _fields(kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a kind of node, each with whether it is left out where it is None."""
+    return tuple((name, getattr(kind, name, ...) is None) for name in kind._fields)
+
+
+def _never_runs(node: Any) -> bool:
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 @cache
@@ -108,5 +139,5 @@ def _digest(path: Path, mtime_ns: int) -> str:
     """Return the SHA-256 of a file that has not changed since `mtime_ns`."""
     content = path.read_bytes()
     if path.suffix == ".py":
-        content = ast.dump(_Running().visit(ast.parse(content))).encode()
+        content = running(content).encode()
     return hashlib.sha256(content).hexdigest()

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.clocks.parent import end_with_parent
 from harness.events import point_progress
 from harness.experiments.point import Point
 from harness.records.record import (
@@ -30,7 +31,6 @@ from harness.records.record import (
     write_failure,
     write_record,
 )
-from harness.clocks.parent import end_with_parent
 from workloads.atomic_file import is_full
 
 SERVER_PID = os.getpid()

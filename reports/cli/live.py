@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from harness.clocks.ctrl_c import stopped
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, form_of
 from reports.cli.settings import SETTINGS, flag, number, option
+from reports.cli.stage import Stage
 from reports.tables.labels import counted
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
     from harness.client.client_params import ClientParams
@@ -37,6 +39,7 @@ Ask = Callable[[Sequence[float], Sequence[End]], "Experiment"]
 
 
 def live(
+    context: typer.Context,
     url: Annotated[
         str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")
     ],
@@ -101,7 +104,7 @@ def live(
 ) -> None:
     """Call URL as N concurrent users and judge whether it can handle them: PASS, FAIL or INCONCLUSIVE.
 
-    Exit status: 0 every load passes, or --find found a number. 1 a load misses a target, or a point failed. 2 usage
+    Exit status: 0 every load passes, or --find found a number. 1 a load misses a target, or the server failed. 2 usage
     error. 3 neither: too few turns, or INVALID because a machine was too slow. The same command again measures
     again. `rehearse list workloads speech` shows what users do.
 
@@ -119,14 +122,8 @@ def live(
 
     `rehearse live URL --workload duplex --sessions 1,16,64`
     """
-    from harness.experiments.expand import expand
-    from harness.experiments.settings import read_settings
-    from harness.live.live_experiment import live_experiment
-    from harness.live.live_slo import counted_as, served
-    from harness.records.results import claim, unfinished
-    from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
-    from reports.cli.measuring import show_points
-
+    stage = context.with_resource(Stage())
+    stage("loading the client")
     metrics, form = asked_metrics(columns), form_of(as_json, as_csv)
     load = _load(sessions, rate, find, to or up_to)  # --up-to: the former name, read for one more version
     if slo is not None and find is not None:
@@ -136,6 +133,14 @@ def live(
     if duration is not None and not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
     documents = _documents(batch, alone=not load.targets)
+    from harness.experiments.expand import expand
+    from harness.experiments.settings import read_settings
+    from harness.live.live_experiment import live_experiment
+    from harness.live.live_slo import counted_as, served
+    from harness.records.results import claim, unfinished
+    from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
+    from reports.cli.measuring import show_points
+
     target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
     target |= {"batch_url": batch_url, "save_audio": save_audio}
     target = {name: value for name, value in target.items() if value is not None}
@@ -171,6 +176,11 @@ def live(
 
     stored = earlier(url, out) if resume else None
     known = lengths(stored[1]) if stored is not None and duration is None else {}
+    stage(
+        "planning the calls"
+        if audio is None
+        else f"planning the calls, with the sound of {printable(str(audio))}"
+    )
     plan = _Plan(ask, asked.targets, runs, duration, name, known)
     experiment = plan.experiment(amounts)
     points = expand(experiment, plan.traces)
@@ -184,20 +194,22 @@ def live(
             with claim(out, experiment):
                 asked.write(out)
         return
-    from reports.live.live_verdict import EXIT
+    stage("loading the load generator")
+    from harness.live.run import live_executor  # noqa: F401
 
+    stage("")  # a run shows itself
     folder = stored[0] if stored is not None else out
     with new_folder(url) if folder is None else nullcontext(folder) as folder:
         if load.targets:
-            verdict = _searched(plan, experiment, asked, load.most, counts, folder, form, metrics)
+            status = _searched(plan, experiment, asked, load.most, counts, folder, form, metrics)
         else:
             if resume and not unfinished(folder / "points", points):
                 raise UserError(
                     f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out"
                     " to measure again, or give more --repeats to add runs."
                 )
-            verdict = _measured(experiment, points, folder, asked, form, metrics)
-    raise typer.Exit(EXIT[verdict])
+            status = _measured(experiment, points, folder, asked, form, metrics)
+    raise typer.Exit(status)
 
 
 def _asked(
@@ -260,19 +272,19 @@ def _load(sessions: str | None, rate: str | None, find: str | None, to: int | No
 
 def _measured(
     experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
-) -> Verdict:
-    """Return the verdict; FAIL if a point failed and there are no targets."""
-    from harness.slo.targets import FAIL, PASS
+) -> int:
+    """Return the exit status: of the verdict, or of the points if there are no targets."""
     from reports.cli.measuring import measure_points
     from reports.cli.report import present_live
+    from reports.live.live_verdict import EXIT
 
     found: list[Verdict | None] = []
 
     def show() -> None:
         found.append(present_live(experiment, folder, form, asked, metrics))
 
-    failed = measure_points(experiment, points, folder, 1, show)
-    return found[0] or (FAIL if failed else PASS)
+    status = measure_points(experiment, points, folder, 1, show)
+    return status if found[0] is None else EXIT[found[0]]
 
 
 def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[float]:
@@ -303,16 +315,18 @@ def _searched(
     folder: Path,
     form: Form,
     metrics: Sequence[str] = (),
-) -> Verdict:
-    """Search from the one load of `experiment`, then print the result, the table of all tried loads, and the basis."""
+) -> int:
+    """Search from the one load of `experiment`, then print the result, the table of all tried loads, and the basis.
+    Return the exit status of the verdict."""
     from harness.experiments.expand import expand
     from harness.live.verdict import load_step
     from harness.records.record import write_json
     from harness.records.results import write_summary
     from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Searches, search
-    from reports.cli.measuring import measure_points
+    from reports.cli.measuring import all_measured, measure_points
     from reports.cli.report import present_live
     from reports.live.find import check_known, record_of, repeat
+    from reports.live.live_verdict import EXIT
 
     targets, seeds, most = asked.targets, len(experiment.seeds), 1
     ((over, (first,)), *_) = experiment.grid.items()
@@ -340,8 +354,9 @@ def _searched(
     found = search(measure, question)
     write_json(folder / SEARCH, Searches(question, (found,)).as_dict())
     write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
-    present_live(at(sorted(tried), most), folder, form, asked, metrics)
-    return found.verdict
+    with stopped(all_measured(folder)):
+        present_live(at(sorted(tried), most), folder, form, asked, metrics)
+    return EXIT[found.verdict]
 
 
 @dataclass

@@ -90,7 +90,7 @@ def measured(
         measured_s = time.monotonic()
         rows = results.write_summary(out, ids)
         if present is not None:
-            with stopped(f"Stopped; all points are measured: `rehearse report {out}` shows them."):
+            with stopped(all_measured(out)):
                 present()
             if loaded_s is not None and devices != {"live"}:
                 parts = (loaded_s - begun_s, measured_s - loaded_s, time.monotonic() - measured_s)
@@ -204,6 +204,11 @@ def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
         raise Stopped(
             f"Stopped with {finished} of {len(points)} points finished; {_goes_on(points)}"
         ) from None
+
+
+def all_measured(out: Path) -> str:
+    """The sentence about an interrupt after the last point."""
+    return f"Stopped; all points are measured: `rehearse report {out}` shows them."
 
 
 def _goes_on(points: Sequence[Point]) -> str:

@@ -58,6 +58,7 @@ def measure_live(
     def waits(waited_s: float) -> None:
         tell(RunProgress(0, point.label, stage="the server loads", t_s=waited_s))
 
+    tell(RunProgress(0, point.label, stage=f"asking {point.setup.target.url} what it speaks"))
     target = preflight(
         point.setup.target,
         lambda target: kind.spoken(target, trace),
