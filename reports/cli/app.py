@@ -156,7 +156,8 @@ def _command() -> int:
 
 def _full(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    return f"{error.strerror}{where}; make room and run the same command again: what is finished stays."
+    again = "again with --resume" if sys.argv[1:2] == ["live"] else "again"
+    return f"{error.strerror}{where}; make room and run the same command {again}: finished points stay."
 
 
 def _about_path(error: OSError) -> str | None:
