@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from math import isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+from workloads.bounds import MOST_INTEGER
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # no command's help needs it
@@ -48,12 +51,29 @@ REMOVED = {
 version."""
 
 
+_LONG, _SHOWN = re.compile(r"\S{400,}"), 120
+"""A word of a sentence that is longer than any path of practice, as it repeats a value of the user's, and how much of
+it remains. [chosen]"""
+
+_ROOM = 1500
+"""Characters of the names that a sentence lists. [chosen]"""
+
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that a terminal obeys or that turn the direction of text around them, and halves of characters."""
 
 
 class UserError(ValueError):
-    """An error that the user can fix; the command line prints the sentence and exits with status 2."""
+    """An error that the user can fix; the command line prints the sentence and exits with status 2. A value in the
+    sentence that is too long to read is cut, so that the fix after it can be seen."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_LONG.sub(_cut, message))
+
+
+def _cut(word: re.Match[str]) -> str:
+    """Return the begin of a word, with the marks at its end."""
+    marks = word[0][len(word[0].rstrip("'\":;,.)")) :]
+    return f"{word[0][:_SHOWN]}...{marks[:3]}"
 
 
 def printable(text: str, limit: int = 400) -> str:
@@ -63,12 +83,15 @@ def printable(text: str, limit: int = 400) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """A hint to append to "unknown NAME.": the closest choice, or all of them when none is close."""
+    """A hint to append to "unknown NAME.": the closest choice, or all of them when none is close, as far as a sentence
+    has room."""
     names = sorted(choices)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f" Did you mean {close[0]!r}?"
-    return f" Choose from: {', '.join(names)}." if names else ""
+    shown = max((n for n in range(len(names) + 1) if len(", ".join(names[:n])) <= _ROOM), default=0)
+    more = f" and {len(names) - shown} more" if shown < len(names) else ""
+    return f" Choose from: {', '.join(names[:shown])}{more}." if names else ""
 
 
 def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> UserError:
@@ -89,6 +112,7 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
     from pydantic import ValidationError
 
     values = dict(values)
+    _check_numbers(values, where)
     for name, value in values.items():
         if isinstance(value, bool) and _is_number(model, name):  # a field would take it as 0 or 1
             raise UserError(f"{where}: parameter {name!r} should be a number, got {value}.")
@@ -114,6 +138,27 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
     if first["type"] in _MESSAGES:
         message = _MESSAGES[first["type"]].format(**first.get("ctx", {}))
     raise UserError(f"{where}: parameter {field!r} {message}, got {printable(repr(first['input']), 160)}.")
+
+
+def _check_numbers(values: Mapping[Any, object], where: str) -> None:
+    """UserError for a number in `values`, at any depth, that no field takes: it is not finite, or has more than 64
+    bits."""
+    left: list[tuple[str, object]] = [("", values)]
+    seen: set[int] = set()
+    for place, value in left:  # which grows meanwhile
+        wanted = ""
+        if isinstance(value, Mapping | list | tuple):
+            if id(value) not in seen:
+                seen.add(id(value))
+                named = value.items() if isinstance(value, Mapping) else enumerate(value)
+                left += [(f"{place}.{name}" if place else str(name), each) for name, each in named]
+        elif isinstance(value, float) and not isfinite(value):
+            wanted = f"be a finite number, got {value}"
+        elif isinstance(value, int) and abs(value) > MOST_INTEGER:
+            digits = round(value.bit_length() * log10(2))
+            wanted = f"be a number of at most {MOST_INTEGER}, got one of {digits:,} digits"
+        if wanted:
+            raise UserError(f"{where}: parameter {place!r} should {wanted}.")
 
 
 def _is_number(model: type[BaseModel], name: str) -> bool:

@@ -7,12 +7,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.bounds import MOST_INTEGER
 from workloads.errors import UserError
 from workloads.files.yaml_file import parse_yaml, read_yaml
 
 KEYS = st.text("abcde: 1", min_size=1, max_size=4)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers(-MOST_INTEGER, MOST_INTEGER) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
@@ -69,3 +70,37 @@ def test_a_merge_may_be_overridden_and_keys_of_other_types_are_others() -> None:
     assert parse_yaml(nested) == {"p": {"b": {"x": 2}}, "c": {"x": 2, "y": 3}}
     assert parse_yaml("1: a\n'1': b\n") == {1: "a", "1": "b"}
     assert parse_yaml("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("9" * 5000, "too large; write a whole number of at most 9223372036854775807"),
+        ("-" + "9" * 19, "too large"),
+        ("0x" + "f" * 5000, "too large"),
+        ("1:" * 3000 + "1", "too large"),
+        ("2026-13-45", "is no timestamp"),
+        ("!!int ''", "is no int"),
+        ("!!float 1_0:x", "is no float"),
+        ("!!timestamp soon", "is no timestamp"),
+        ("!!bool maybe", "is no bool"),
+        ("[" * 50_000, "nested too deep"),
+        ("- " * 50_000, "nested too deep"),
+        ("{a: " * 50_000, "nested too deep"),
+        ("\n".join(" " * i + "a:" for i in range(200)), "nested too deep"),
+        ("&a [*a]", "more than 1,000,000 values"),
+        ("a: &a [*a]", "more than 1,000,000 values"),
+        ("\udcff", "bytes that are no text"),
+    ],
+)
+def test_a_value_that_its_type_does_not_have_is_refused(text: str, words: str) -> None:
+    with pytest.raises(yaml.YAMLError) as found:
+        parse_yaml(text)
+    assert words in str(found.value) and len(str(found.value)) < 400
+
+
+def test_few_lines_of_anchors_do_not_stand_for_more_values_than_memory_holds() -> None:
+    lines = ["x0: &x0 [a]", *(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 12))]
+    with pytest.raises(yaml.YAMLError, match="more than 1,000,000 values"):
+        parse_yaml("\n".join(lines))
+    assert parse_yaml("\n".join(lines[:4]))["x3"][9][9][9] == ["a"]

@@ -8,16 +8,28 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-from workloads.errors import UserError, existing_file
+from workloads.bounds import MOST_INTEGER
+from workloads.errors import UserError, existing_file, printable
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml, where PyYAML has it, reads nine times as fast."""
+
+_CONVERTED = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "timestamp", "binary")}
 
 _PLAIN = {
     "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
     "tag:yaml.org,2002:float": re.compile("[^_:]+"),
 }
 """Numbers that YAML 1.1 reads as people do."""
+
+MOST_DEPTH = 100
+"""Lists and mappings within each other: [chosen] our deepest file has 8. libyaml's loader recurses without a limit, so
+a deeper one could end the process."""
+_LEADING = re.compile(r"^[ ?:-]*", re.MULTILINE)
+
+MOST_VALUES = 1_000_000
+"""Values of a document, each counted as often as its anchor is used: [chosen] a hundred times our longest file. A few
+lines of anchors would else stand for more values than any memory holds."""
 
 
 def shipped_yaml(path: Any) -> Any:
@@ -32,25 +44,29 @@ def read_yaml(path: str | Path, fix: str = "correct it") -> Any:
         return parse_yaml(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as text: {error}; {fix}.") from None
-    except RecursionError:
-        raise UserError(f"{path} is not valid YAML: it is nested too deep; {fix}.") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML{said(error)}; {fix}.") from None
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the content of `text`. yaml.YAMLError for a key that stands twice in a mapping (PyYAML would keep the
-    last), and for a number that YAML 1.1 reads in another way than people: 010 is 8, and 1:30 is 90."""
-    loader = _Loader(text)
+    """Return the content of `text`. yaml.YAMLError for text that is not YAML, a key that stands twice in a mapping
+    (PyYAML would keep the last), a value that its type does not have, such as month 13, and a number that YAML 1.1
+    reads in another way than people: 010 is 8, and 1:30 is 90."""
     try:
+        loader = _Loader(text)
+    except UnicodeEncodeError:  # half of a character, as the shell hands on bytes that are no text
+        raise yaml.YAMLError("it holds bytes that are no text") from None
+    try:
+        _check_depth(text)
         node = loader.get_single_node()
         if node is None:
             return None
+        _check_size(node)
         for each in _nodes(node):
             if isinstance(each, yaml.MappingNode):
                 _check_keys(each)
-            elif isinstance(each, yaml.ScalarNode):
-                _check_number(loader, each)
+            elif isinstance(each, yaml.ScalarNode) and each.tag in _CONVERTED:
+                _check_scalar(loader, each)
         return loader.construct_document(node)
     finally:
         loader.dispose()
@@ -78,10 +94,47 @@ def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
             left += reversed(node.value)
 
 
-def _check_number(loader: Any, node: yaml.ScalarNode) -> None:
-    if node.tag in _PLAIN and not _PLAIN[node.tag].fullmatch(node.value):
+def _check_depth(text: str) -> None:
+    """YAMLError for a document that is nested deeper than `MOST_DEPTH`. It is parsed for that only if it could be."""
+    if text.count("[") + text.count("{") + max(map(len, _LEADING.findall(text))) <= MOST_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            raise yaml.YAMLError("it is nested too deep")
+
+
+def _check_size(root: yaml.Node) -> None:
+    """YAMLError for a document of more than `MOST_VALUES`, or one that contains itself."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = MOST_VALUES  # until it is known: a node that contains itself has no end
+            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+            pairs = isinstance(node, yaml.MappingNode)
+            sizes[id(node)] = 1 + sum(size(each) for part in parts for each in (part if pairs else (part,)))
+        return sizes[id(node)]
+
+    if size(root) > MOST_VALUES:
+        raise yaml.YAMLError(f"with its anchors it holds more than {MOST_VALUES:,} values")
+
+
+def _check_scalar(loader: Any, node: yaml.ScalarNode) -> None:
+    kind, text = node.tag.rpartition(":")[2], printable(node.value, 40)
+    problem = ""
+    try:
         read = loader.construct_object(node)
-        problem = f"{node.value} would be read as {read}; write {read}, or put quotes around it"
+        large = isinstance(read, int) and abs(read) > MOST_INTEGER
+        if not large and node.tag in _PLAIN and not _PLAIN[node.tag].fullmatch(node.value):
+            problem = f"{text} would be read as {read}; write {read}, or put quotes around it"
+    except (AttributeError, LookupError, ValueError):  # PyYAML's own, of a value that its type does not have
+        large = kind == "int" and len(node.value) > len(str(MOST_INTEGER))
+        problem = f"{text} is no {kind}; correct it, or put quotes around it"
+    if large:
+        problem = f"{text} is too large; write a whole number of at most {MOST_INTEGER}"
+    if problem:
         raise ConstructorError(None, None, problem, node.start_mark)
 
 
