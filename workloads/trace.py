@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workloads.atomic_file import output
+from workloads.bounds import MOST_TURNS
 from workloads.columns.classes import CLASS_COLUMNS, NO_CLASS, RequestClass, as_names
 from workloads.columns.classes import rules as class_rules
 from workloads.columns.duplex_events import DUPLEX_COLUMNS, ONE_BREATH, Microphone
@@ -27,7 +28,7 @@ from workloads.columns.duplex_events import rules as duplex_rules
 from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file
-from workloads.files.packed import check_parquet
+from workloads.files.packed import NO_PARQUET, check_parquet
 from workloads.seeds import Streams
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class Trace:
         try:
             check_parquet(path)
             table = pq.read_table(path)
-        except (pa.ArrowException, OSError):
+        except NO_PARQUET:
             raise UserError(f"{path} is not a Parquet file; {_made_from(path)}.") from None
         header = _read_header(table, path)
         columns = _read_columns(table, path)
@@ -315,6 +316,12 @@ class Trace:
         if _digest(columns) != header.hash:
             raise UserError(f"{path}: its turns do not match the hash in its header; make the trace again.")
         return cls(columns, header)
+
+
+def check_turns(turns: float, fix: str) -> None:
+    """UserError for a trace of more than `MOST_TURNS` turns, before it is made; `fix` ends the sentence."""
+    if turns > MOST_TURNS:
+        raise UserError(f"the trace would have {turns:,.0f} turns, and {MOST_TURNS:,} are the most; {fix}.")
 
 
 def _made_from(path: Path) -> str:
@@ -481,12 +488,27 @@ def _read_header(table: pa.Table, path: Path) -> TraceHeader:
         fields = json.loads(raw)
         version = int(fields["schema_version"])
         if version <= SCHEMA_VERSION:
-            return TraceHeader(**fields)
-    except (KeyError, TypeError, ValueError):
+            return _header(fields)
+    except (KeyError, RecursionError, TypeError, ValueError):
         raise UserError(f"{path} has a damaged trace header; make the trace again.") from None
     raise UserError(
         f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal to read it."
     )
+
+
+def _header(fields: dict[str, Any]) -> TraceHeader:
+    """Return the header of these fields. TypeError where one is missing or of another type."""
+    header = TraceHeader(**fields)
+    texts = (header.generator, header.hash, *header.streams, *header.notes)
+    if not (
+        isinstance(header.params, dict)
+        and (type(header.schema_version), type(header.seed)) == (int, int)
+        and isinstance(header.streams, list)
+        and isinstance(header.notes, list)
+        and all(isinstance(text, str) for text in texts)
+    ):
+        raise TypeError("a field of the header is of another type")
+    return header
 
 
 def _read_columns(table: pa.Table, path: Path) -> Columns:

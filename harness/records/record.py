@@ -33,12 +33,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic import ValidationError
 
 from harness.events.log import COMPRESSION
 from harness.exit_status import FAIL, OK, UNDECIDED
@@ -46,9 +46,11 @@ from harness.experiments.experiment import SCHEMA_VERSION, check_schema
 from harness.experiments.point import Point, id_of
 from harness.metrics.former_names import FLOOR, now
 from harness.metrics.stages import renamed
+from harness.records.manifest import Manifest, Summary, Sums
 from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing
-from workloads.errors import UserError, printable
+from workloads.errors import Model, UserError, printable
+from workloads.files.packed import NO_PARQUET
 from workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
@@ -118,21 +120,6 @@ class Damaged(UserError):
         self.what = what
 
 
-class _Sums(BaseModel):
-    bytes: int
-    sha256: str
-
-
-class _Manifest(BaseModel):
-    status: Literal["ok", "failed"]
-    id: str = ""
-    point: Point
-    error: str = ""
-    started: AwareDatetime
-    finished: AwareDatetime
-    files: dict[str, _Sums]
-
-
 @dataclass(frozen=True)
 class Record:
     """A record on disk. The tables are read when asked for; Damaged when one cannot be."""
@@ -170,7 +157,7 @@ class Record:
         path = self.folder / f"{name}.parquet"
         try:
             found = pd.read_parquet(path, **options)
-        except (OSError, pa.ArrowException) as error:
+        except NO_PARQUET as error:
             raise _unreadable(path, error) from None
         return found.rename(columns=renamed) if name in RENAMED_TABLES else found
 
@@ -181,24 +168,27 @@ def load_record(folder: Path) -> Record:
     stored = _read_json(folder / MANIFEST)
     try:
         check_schema(stored["schema_version"], folder)
-        manifest = _Manifest.model_validate(stored)
-    except ValidationError as error:
-        wrong = ".".join(map(str, error.errors()[0]["loc"]))
-        raise _damaged(folder, f"{MANIFEST} is not what was written ({printable(wrong, 60)})") from None
     except (KeyError, TypeError):
         raise _damaged(folder, f"{MANIFEST} is not what was written") from None
+    manifest = _typed(Manifest, stored, folder / MANIFEST)
     _check_id(folder, manifest.id, stored["point"])
     _check_listed(folder, manifest.files, finished=manifest.status == "ok")
     _check_sums(folder, manifest.files)
     metrics, counters = {}, {}
     if manifest.status == "ok" or (folder / SUMMARY).exists():
         results = _read_json(folder / SUMMARY)
-        try:
-            metrics = read_metrics(dict(results["metrics"]))
-            counters = dict(results["counters"])
-        except (KeyError, TypeError, ValueError):
-            raise _damaged(folder, f"{SUMMARY} is not what was written") from None
+        _typed(Summary, results, folder / SUMMARY)
+        metrics, counters = read_metrics(results["metrics"]), results["counters"]
     return Record(folder, manifest.point.renamed(), _renamed_floor(stored), metrics, counters)
+
+
+def _typed(kind: type[Model], stored: Any, path: Path) -> Model:
+    """Return the content of a file of a record. Damaged where a field is missing or of another type."""
+    try:
+        return kind.model_validate_json(json.dumps(stored), strict=True)
+    except ValidationError as error:
+        wrong = printable(".".join(map(str, error.errors()[0]["loc"])), 60)
+        raise _damaged(path.parent, f"{path.name} is not what was written{wrong and f' ({wrong})'}") from None
 
 
 def _renamed_floor(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +206,7 @@ def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
         raise _damaged(folder, f"{MANIFEST} holds the point {found}, and the record is that of {named}")
 
 
-def _check_listed(folder: Path, files: Mapping[str, _Sums], finished: bool) -> None:
+def _check_listed(folder: Path, files: Mapping[str, Sums], finished: bool) -> None:
     """Raise Damaged where the list of files lacks one that exists, or that every finished record has."""
     there = {path.name for path in folder.iterdir() if path.suffix in _SUFFIXES} - {MANIFEST}
     always = {SUMMARY, TRACE, *(f"{name}.parquet" for name in TABLES)} if finished else set()
@@ -225,7 +215,7 @@ def _check_listed(folder: Path, files: Mapping[str, _Sums], finished: bool) -> N
         raise _damaged(folder, f"{MANIFEST} does not list {lacking[0]}")
 
 
-def _check_sums(folder: Path, files: dict[str, _Sums]) -> None:
+def _check_sums(folder: Path, files: dict[str, Sums]) -> None:
     for name, written in files.items():
         path = folder / name
         try:

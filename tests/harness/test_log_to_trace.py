@@ -10,6 +10,7 @@ import pytest
 
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
+from harness.experiments.provenance import environment
 from harness.records.log_to_trace import KEYS, from_record, recorded
 from harness.records.record import MANIFEST, write_failure, write_record
 from harness.worker.measure import measure
@@ -120,7 +121,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (point,) = expand(experiment)
     folder = tmp_path_factory.mktemp("run") / "points" / point.id
     folder.mkdir(parents=True)
-    write_record(folder, point, measure(point), {}, {}, datetime.now(UTC))
+    write_record(folder, point, measure(point), {}, environment(), datetime.now(UTC))
     return folder
 
 
@@ -140,7 +141,7 @@ def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> 
         tmp_path / "nothing": "does not exist",
     }
     (point,) = expand(Experiment(name="one", engines=["vllm_omni"], workload="voice"))
-    write_failure(tmp_path / "failed", point, "it broke", {}, datetime.now(UTC))
+    write_failure(tmp_path / "failed", point, "it broke", environment(), datetime.now(UTC))
     cases[tmp_path / "failed"] = "is a failed point"
     damaged = tmp_path / "damaged"
     damaged.mkdir()

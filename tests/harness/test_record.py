@@ -137,7 +137,7 @@ def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> 
         requests=measurement.requests.assign(send_lag_s=0.25),
         metrics={"send_lag_p99": VALUES, "send_slip_p99": VALUES},
         more={"sends": pa.table({"slip_s": [0.125]})},
-        cost={"floor": {"kind": "voice", "slip_p99_s": 0.001}},
+        cost={"wall_s": 1.0, "simulated_s": 1.0, "floor": {"kind": "voice", "slip_p99_s": 0.001}},
     )
     write_record(tmp_path, before, measurement, {}, environment(), datetime.now(UTC))
     found = load_record(tmp_path)
@@ -276,6 +276,6 @@ def test_a_failure_leaves_nothing_half_written(tmp_path: Path) -> None:
     (point,) = fakes.points(1)
     for name in (LOG, "summary.json", "events.parquet"):
         (tmp_path / name).write_text("{")
-    write_failure(tmp_path, point, "it was killed", {}, datetime.now(UTC))
+    write_failure(tmp_path, point, "it was killed", environment(), datetime.now(UTC))
     assert {path.name for path in tmp_path.iterdir()} == {LOG, MANIFEST, "error.txt"}
     assert (load_record(tmp_path).metrics, (tmp_path / LOG).read_text()) == ({}, "{")

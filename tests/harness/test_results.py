@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiments.point import Point
+from harness.experiments.provenance import environment
 from harness.records.record import Damaged, write_record
 from harness.records.results import claim, read_results, record_folders, unfinished, write_summary
 from tests.harness import fakes
@@ -90,7 +91,7 @@ def measured(out: Path, seeds: int) -> list[Point]:
         for point in points:
             folder = points_dir / point.id
             folder.mkdir()
-            write_record(folder, point, fakes.measure(point), {}, {}, datetime.now(UTC))
+            write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
     write_summary(out, [point.id for point in points])
     return points
 
@@ -112,7 +113,12 @@ def test_a_damaged_record_is_set_aside_and_counts_as_not_measured(
         assert (aside / "events.parquet").stat().st_size == kept
         assert record_folders(points_dir) == [points_dir / points[0].id]
         write_record(
-            _made(points_dir / damaged.id), damaged, fakes.measure(damaged), {}, {}, datetime.now(UTC)
+            _made(points_dir / damaged.id),
+            damaged,
+            fakes.measure(damaged),
+            {},
+            environment(),
+            datetime.now(UTC),
         )
         assert unfinished(points_dir, points) == []
 

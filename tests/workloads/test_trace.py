@@ -343,3 +343,38 @@ def test_load_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert "do not match the hash" in refused()
     rewrite(path, good)
     assert Trace.load(path) == Trace.from_turns([TURN])
+
+
+@given(st.data())
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_file_whose_end_was_altered_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    """The end of a Parquet file holds its schema and metadata, also text that pyarrow reads as UTF-8."""
+    path = tmp_path / "trace.parquet"
+    if not path.exists():
+        make_trace("voice", {"sessions": 2}, 0).save(path)
+    content = bytearray(path.read_bytes())
+    end = int.from_bytes(content[-8:-4], "little") + 8
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[-data.draw(st.integers(9, end))] = data.draw(st.sampled_from([0, 0x7F, 0x80, 0xFF]))
+    (tmp_path / "altered.parquet").write_bytes(content)
+    try:
+        Trace.load(tmp_path / "altered.parquet")
+    except UserError as error:
+        assert str(error).endswith(".")
+
+
+def test_a_header_whose_fields_have_another_type_is_refused(tmp_path: Path) -> None:
+    trace = make_trace("voice", {"sessions": 2}, 0)
+    trace.save(tmp_path / "good.parquet")
+    table = pq.read_table(tmp_path / "good.parquet")
+    for name in asdict(trace.header):
+        for value in (None, [1], {"a": 1}, 1.5, "x", 7):
+            fields = asdict(trace.header) | {name: value}
+            altered = table.replace_schema_metadata({HEADER_KEY: json.dumps(fields)})
+            pq.write_table(altered, tmp_path / "altered.parquet")
+            try:
+                header = Trace.load(tmp_path / "altered.parquet").header
+            except UserError as error:
+                assert str(error).endswith(".")
+            else:
+                assert type(getattr(header, name)) is type(getattr(trace.header, name)), (name, value)

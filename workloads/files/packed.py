@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workloads.errors import UserError
@@ -12,6 +13,10 @@ from workloads.errors import UserError
 FREE_BYTES, MOST_TIMES = 64 * 2**20, 100
 """Any file may unpack to the first size, and a larger one to this multiple of its size: request logs reach 5 to 30.
 [chosen]"""
+
+
+NO_PARQUET = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""What pyarrow raises for a file that is no whole Parquet file: the last for names and metadata that are no UTF-8."""
 
 
 def open_packed(path: Path) -> BinaryIO:
@@ -22,7 +27,7 @@ def open_packed(path: Path) -> BinaryIO:
 
 
 def check_parquet(path: Path) -> None:
-    """UserError for a table that takes more memory than its file size explains; errors of pyarrow pass."""
+    """UserError for a table that takes more memory than its file size explains; `NO_PARQUET` where it is none."""
     found = pq.read_metadata(path)
     groups = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
     _check(path, max(groups, 8 * found.num_rows * found.num_columns), 16 * FREE_BYTES)

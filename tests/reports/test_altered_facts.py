@@ -1,0 +1,131 @@
+"""A manifest or a summary whose fields are of another type, or gone: damaged, or read as far as a report needs."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records.record import MANIFEST, SUMMARY, load_record
+from harness.records.results import read_results
+from reports.pages.provenance import provenance
+from reports.runs.measured import load_run
+from tests.reports import served
+from workloads.errors import UserError
+
+GONE = object()
+OTHERS: list[Any] = [None, True, -1, 1.5, 2**70, "x", "", [], [1], {}, {"a": 1}, GONE]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One point, with all that a manifest may hold."""
+    folder = tmp_path_factory.mktemp("altered")
+    served.serve(folder, served.bench(engines=["vllm_omni"], grid={"c": [8], "p": [0.0]}, seeds=1))
+    place = manifest_of(folder)
+    facts = json.loads(place.read_text())
+    facts |= {"order": 1, "order_seed": 3, "load_average": [0.5, 1.0, 2.0]}
+    facts["step_times"] = {"thinker": "measured"}
+    facts["cost"] |= {
+        "floor": {"kind": "voice", "send_delay_p99_s": 0.001, "bias_p50_s": None},
+        "eviction": {"calls": 3, "mean_ms": 0.1, "p90_ms": None, "charged": False},
+    }
+    place.write_text(json.dumps(facts))
+    assert provenance(load_run(folder))
+    return folder
+
+
+def manifest_of(folder: Path) -> Path:
+    (place,) = folder.glob(f"points/*/{MANIFEST}")
+    return place
+
+
+def places(facts: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every value, also of those that hold others."""
+    if place:
+        yield place
+    pairs = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
+    for name, each in pairs:
+        yield from places(each, (*place, name))
+
+
+def altered(facts: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """Return a copy with `value` at a place, or without the place."""
+    name, *rest = place
+    new = altered(facts[name], tuple(rest), value) if rest else value
+    pairs = list(facts.items() if isinstance(facts, dict) else enumerate(facts))
+    pairs = [(key, new if key == name else each) for key, each in pairs if key != name or new is not GONE]
+    return dict(pairs) if isinstance(facts, dict) else [each for _, each in pairs]
+
+
+def read_or_refused(folder: Path, what: str) -> None:
+    """Read all that a report says of the run."""
+    try:
+        provenance(load_run(folder))
+    except UserError as error:
+        assert str(error).endswith("."), what
+    except Exception as error:
+        raise AssertionError(f"{what}: {error!r}") from error
+
+
+def test_a_manifest_of_other_types_is_read_or_refused(run: Path) -> None:
+    place = manifest_of(run)
+    written = place.read_text()
+    facts = json.loads(written)
+    try:
+        for at in places(facts):
+            for value in OTHERS:
+                place.write_text(json.dumps(altered(facts, at, value)))
+                read_or_refused(run, f"{at} {value}")
+    finally:
+        place.write_text(written)
+
+
+def test_a_summary_of_other_types_is_read_or_refused(run: Path) -> None:
+    """Its sum is renewed, as whoever alters it could; all metrics are alike, so three are tried."""
+    place = manifest_of(run).with_name(SUMMARY)
+    manifest, written = manifest_of(run).read_text(), place.read_text()
+    facts = json.loads(written)
+    facts["metrics"] = dict(list(facts["metrics"].items())[:3])
+    try:
+        for at in places(facts):
+            for value in OTHERS:
+                content = json.dumps(altered(facts, at, value)).encode()
+                place.write_bytes(content)
+                stated = json.loads(manifest)
+                stated["files"][SUMMARY] = {
+                    "bytes": len(content),
+                    "sha256": hashlib.sha256(content).hexdigest(),
+                }
+                manifest_of(run).write_text(json.dumps(stated))
+                try:
+                    record = load_record(place.parent)
+                except UserError:
+                    continue
+                for name, metric in record.metrics.items():
+                    assert metric["value"] is None or isinstance(metric["value"], int | float), (name, metric)
+                    assert metric["n"] + metric["missing"] >= 0
+                    assert isinstance(metric["unit"], str)
+                assert all(isinstance(count, int | float) for count in record.counters.values())
+    finally:
+        place.write_text(written)
+        manifest_of(run).write_text(manifest)
+
+
+def test_rows_of_other_types_are_read_or_refused(run: Path) -> None:
+    place = run / SUMMARY
+    written = place.read_text()
+    rows = json.loads(written)
+    rows[0]["metrics"] = dict(list(rows[0]["metrics"].items())[:1])
+    try:
+        for at in places(rows):
+            for value in OTHERS:
+                place.write_text(json.dumps(altered(rows, at, value)))
+                try:
+                    read_results(run)
+                except UserError as error:
+                    assert str(error).endswith("."), (at, value)
+    finally:
+        place.write_text(written)
