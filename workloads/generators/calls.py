@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -20,7 +20,7 @@ from workloads.audio.library import Clip, Library
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
 from workloads.seeds import Streams, child_seed
-from workloads.trace import Trace
+from workloads.trace import Trace, check_turns
 from workloads.workload_params import UserParams
 
 # [paper] Metronome, sections 3 and 5.1: 128 sessions for 300 s in frames of 2 s.
@@ -71,9 +71,10 @@ class CallParams(UserParams):
         True,
         description="whether each session hears the material from a place of its own; else all hear the same",
     )
-    sweep: list[int] | None = Field(
+    sweep: list[Annotated[int, Field(ge=1, le=100_000)]] | None = Field(
         None,
         min_length=1,
+        max_length=1000,
         description="sessions of points measured one after the other on the same worker, each in an equal part of "
         "duration_s and sessions in all (Appendix C); null: one point",
     )
@@ -106,9 +107,10 @@ def calls(params: CallParams, seed: int) -> Trace:
     ]
     starts = np.round(begin_s + np.concatenate(starts), 6)
     frames = _frames(params, starts, begin_s + part_s)
+    longest = int(frames.max())
+    check_turns(longest * n, "set fewer sessions, a shorter duration_s or a longer frame_s")
     session = np.repeat(np.arange(n), frames)
     turn = np.arange(len(session)) - np.repeat(np.cumsum(frames) - frames, frames)
-    longest = int(frames.max())
 
     run = float(speech.lognormal(streams("run"), 1.0, params.run_cv, 1)[0])
     mean = params.tokens_per_frame * run * speech.lognormal(streams("sessions"), 1.0, params.session_cv, n)

@@ -4,6 +4,7 @@ import numpy as np
 from pydantic import Field
 
 from workloads.distributions import lengths
+from workloads.trace import check_turns
 from workloads.workload_params import WorkloadParams
 
 
@@ -29,7 +30,8 @@ class DialogueParams(WorkloadParams):
 
 
 def number_turns(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (session, turn) of every row for sessions of these lengths, in order."""
+    """Return (session, turn) of every row for sessions of these lengths, in order. UserError for too many."""
+    check_turns(counts.sum(), "set fewer sessions, or fewer turns in each")
     session = np.repeat(np.arange(len(counts)), counts)
     return session, np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
 

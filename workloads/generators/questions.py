@@ -24,7 +24,7 @@ from workloads.audio.question_file import KINDS, Question, Questions, read_quest
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
 from workloads.seeds import Streams, stream
-from workloads.trace import Trace
+from workloads.trace import Trace, check_turns
 from workloads.workload_params import UserParams
 
 GENERATOR = "questions"
@@ -180,9 +180,10 @@ def questions(params: QuestionParams, seed: int) -> Trace:
     """Return one row per frame; its content depends on the sound and the keywords, so other keywords give another
     trace."""
     material, n = read_questions(params.questions), params.sessions
+    frames = int(round(params.segments * params.segment_s / params.frame_s, 6))
+    check_turns(max(frames, params.segments) * n, "set fewer sessions or segments, or a longer frame_s")
     assigned = assigned_questions(params, seed, material)
     sounds = _streams(params, assigned, SOUND_RATE)
-    frames = int(round(params.segments * params.segment_s / params.frame_s, 6))
     session, turn = np.repeat(np.arange(n), frames), np.tile(np.arange(frames), n)
     draws = Streams(seed)
     audio_s = np.full(len(session), params.frame_s)

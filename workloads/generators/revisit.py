@@ -14,7 +14,7 @@ from pydantic import Field
 
 from workloads.distributions import speech
 from workloads.seeds import Streams
-from workloads.trace import Trace
+from workloads.trace import Trace, check_turns
 from workloads.workload_params import ReplyParams
 
 
@@ -56,6 +56,7 @@ def pressure(params: RevisitParams, kv_pool_blocks: int, block_size: int = 16) -
 def revisit(params: RevisitParams, seed: int) -> Trace:
     """Two turns a session. Sessions stick to thinker replica id % replicas, so ids count in steps of `replicas`."""
     streams, each = Streams(seed), 1 + params.fillers
+    check_turns(2 * params.rounds * each, "set fewer rounds or fillers")
     session = np.repeat(np.arange(params.rounds * each), 2)
     turn = np.tile([0, 1], params.rounds * each)
     round_, place = np.divmod(session, each)

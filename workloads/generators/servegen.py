@@ -25,10 +25,11 @@ from workloads.generators.exchanges import (
     exchange_columns,
 )
 from workloads.seeds import Streams
-from workloads.trace import Trace
+from workloads.trace import Trace, check_turns
 
 WINDOW_S = 600.0
-MAX_REQUESTS = 10_000_000
+MOST_WINDOWS = 300_000
+"""Windows of all clients: [chosen] 20 s on one core [measured]."""
 WEIBULL_SHARE = 0.25  # of the client windows of all pools
 # One busy client (m-small, chunk 21): log-spread of its rate 0.48, of its change from window to window 0.46,
 # so that successive windows correlate by 1 - 0.46^2 / (2 x 0.48^2).
@@ -106,10 +107,12 @@ def servegen(params: ServeGenParams, seed: int) -> Trace:
     """Single requests of a pool of clients; UserError names file, row and column of bad input."""
     streams, notes = Streams(seed), list[str]()
     if params.path is None:
+        _check_windows(POOLS[params.pool].clients, params.duration_s)
         clients = _invented(POOLS[params.pool], params.duration_s, streams)
         notes.append(f"{len(clients)} clients with the statistics of ServeGen's {params.pool}")
     else:
         clients = [_from(client, params) for client in read_servegen(params.path, notes, params.skip_bad)]
+    _check_windows(len(clients), params.duration_s)
     scale = _scale(clients, params)
     rng = streams("arrivals")
     per_client = [_arrivals(rng, client, scale, params.duration_s) for client in clients]
@@ -175,11 +178,17 @@ def _scale(clients: list[Client], params: ServeGenParams) -> float:
         )
     scale = 1.0 if params.rate is None else params.rate / mean
     expected = mean * scale * params.duration_s
-    if expected > MAX_REQUESTS:
-        raise UserError(
-            f"about {expected:.3g} requests are more than {MAX_REQUESTS}; set a smaller rate or duration_s."
-        )
+    check_turns(expected, "set a smaller rate or duration_s")
     return scale
+
+
+def _check_windows(clients: int, duration_s: float) -> None:
+    most_s = MOST_WINDOWS // clients * WINDOW_S
+    if duration_s > most_s:
+        raise UserError(
+            f"duration_s={duration_s:g} is too long for {clients} clients, whose rates change every "
+            f"{WINDOW_S:g} s; set {most_s:g} or less."
+        )
 
 
 def _arrivals(rng: np.random.Generator, client: Client, scale: float, duration_s: float) -> np.ndarray:

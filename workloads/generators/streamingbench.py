@@ -127,9 +127,10 @@ Params = TypeVar("Params", bound=WorkloadParams)
 
 
 def _part(model: type[Params], given: Mapping[str, Any]) -> Params:
-    """Return the parameters of one kind of session; missing ones have that kind's defaults."""
+    """Return the parameters of one kind of session; missing ones have that kind's defaults. A part of a valid rate may
+    be below the least that a user may set."""
     known = {name: value for name, value in given.items() if name in model.model_fields and value is not None}
-    return model.model_validate(known)
+    return model.model_construct(**known)
 
 
 def omni_mix(params: OmniMixParams, seed: int) -> Trace:

@@ -12,7 +12,7 @@ import numpy as np
 from workloads.errors import UserError
 from workloads.registry import serves
 from workloads.seeds import stream
-from workloads.trace import Columns, Trace
+from workloads.trace import Columns, Trace, check_turns
 from workloads.transforms.combine import changed, combined, labelled, stacked
 
 
@@ -100,6 +100,7 @@ def loop(trace: Trace, times: int, period_s: float | None = None) -> Trace:
         period_s = float(starts.max() + (starts.max() - starts.min()) / max(len(starts) - 1, 1))
     if not 0 < period_s < np.inf:
         raise UserError(f"period_s must be above 0 and finite, got {period_s}.")
+    check_turns(times * len(trace), f"loop the {len(trace):,} turns fewer times than {times:,}")
     rounds = [columns | {"arrival_s": columns["arrival_s"] + i * period_s} for i in range(times)]
     return changed(trace, stacked(rounds), f"looped {times} times, every {period_s:.6g} s")
 
