@@ -1,4 +1,4 @@
-"""The names by which a request may call this machine.
+"""Names of hosts: which names are possible, and by which names a request may call this machine.
 
 A page of another site can make its name lead to this machine (DNS rebinding). A browser then takes our answers for that
 site's, but it still sends that name as Host.
@@ -17,6 +17,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_host(host: str) -> None:
+    """Raise ValueError, with the reason, for a name that no machine can have, so that nobody looks it up."""
+    if any(each.isspace() or not each.isprintable() for each in host):
+        raise ValueError("names no machine: a host name has no spaces; correct it")
+    if ":" in host:
+        return  # an address of IPv6
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(
+            "names no machine: a part of a host name has 1 to 63 characters; correct it"
+        ) from None
+    if len(host) > 253:
+        raise ValueError("names no machine: a host name has 253 characters at most; correct it")
 
 
 def only_local(listener: socket.socket) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from engines.endpoint.host_names import check_host
 from workloads.errors import UserError, printable
 
 Dialect = Literal[
@@ -131,7 +132,10 @@ class TargetParams(BaseModel):
         10.0, gt=0, le=300, description="a connection that takes longer failed, s"
     )
     send_delay_limit_ms: float = Field(
-        20.0, gt=0, description="a send may be so late, ms; a point with more than 5 % later ones is INVALID"
+        20.0,
+        gt=0,
+        le=3_600_000,
+        description="a send may be so late, ms; a point with more than 5 % later ones is INVALID",
     )
     stop_after_turns: int | None = _own(
         None,
@@ -200,6 +204,7 @@ class TargetParams(BaseModel):
             raise ValueError(_NO_ADDRESS) from None
         if parts.scheme not in ("ws", "wss", "http", "https") or not whole:
             raise ValueError(_NO_ADDRESS)
+        check_host(parts.hostname or "")
         return value
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from engines.endpoint.host_names import check_host
 from harness.exit_status import OK, SIGNALLED
 from workloads.errors import UserError
 
@@ -18,6 +19,10 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
     """Return a socket that is bound and does not listen yet; taken early, because models take long to load. UserError
     when it cannot be had."""
     where = f"port {port} of {host}"
+    try:
+        check_host(host)
+    except ValueError as error:
+        raise UserError(f"host {host!r} {error}.") from None
     try:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,0 +1,36 @@
+"""Names that a host can have, before anybody looks them up."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.endpoint.host_names import check_host
+from harness.endpoints.target import TargetParams
+from workloads.errors import UserError, validate
+
+part = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True).filter(
+    lambda name: name[:4] != "xn--"
+)
+
+
+@given(st.lists(part, min_size=1, max_size=4).filter(lambda parts: len(".".join(parts)) <= 253))
+def test_a_name_of_a_host_is_taken(parts: list[str]) -> None:
+    check_host(".".join(parts))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0", "localhost", "bücher.example", "a.b."])
+def test_addresses_and_other_scripts_are_taken(host: str) -> None:
+    check_host(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["a" * 64, "a" * 300, "a..b", ".a", "é" * 60, "xn--é", "a\0b", "a b", "\u2028", ".".join(["a" * 60] * 5)],
+)
+def test_what_no_host_is_called_is_a_usage_error(host: str) -> None:
+    with pytest.raises(ValueError, match=r"names no machine: .*; correct it"):
+        check_host(host)
+    for name in ("url", "scrape", "batch_url", "text_url"):
+        with pytest.raises(UserError) as error:
+            validate(TargetParams, {"url": "ws://localhost/v1/realtime", name: f"http://{host}/v1"}, "live")
+        assert len(str(error.value)) < 400
