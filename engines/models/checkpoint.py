@@ -34,7 +34,9 @@ def read_checkpoint(path: str) -> Decoder:
     folder = Path(path)
     try:
         config = json.loads((folder / "config.json").read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        if not isinstance(config, dict):
+            raise ValueError("it holds no object")
+    except (OSError, RecursionError, ValueError):
         raise UserError(
             f"checkpoint {path} has no readable config.json; give the folder that holds config.json and *.safetensors."
         ) from None

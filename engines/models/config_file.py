@@ -1,6 +1,7 @@
 """A published config.json as one of our model files, with the facts that it lacks."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -88,7 +89,7 @@ def read_config(path: str | Path, name: str | None = None) -> Published:
     express.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         path /= CONFIG
     config = _load(path)
     text = text_config(config)

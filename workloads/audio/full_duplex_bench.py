@@ -14,6 +14,7 @@ turn. Sources: the benchmark's dataset/README.md and its evaluation scripts, whi
 """
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ OVERLAPS: dict[str, Event] = {
 
 def full_duplex_bench(params: AnnotatedParams, seed: int) -> Trace:
     """One call a sample, in the order of their folders; UserError names the first that cannot be used."""
-    if not params.path.is_dir():
+    if not os.path.isdir(params.path):
         raise UserError(
             f"path is {params.path}, which is no folder; give a folder of Full-Duplex-Bench's samples."
         )

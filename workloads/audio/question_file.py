@@ -7,6 +7,7 @@ first question, whose keywords are then its own).
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class Questions:
 def read_questions(folder: str | Path) -> Questions:
     """UserError when the folder has no questions.jsonl, or about its first line that is wrong."""
     folder = Path(folder)
-    if not (folder / NAME).is_file():
+    if not os.path.isfile(folder / NAME):
         raise UserError(
             f"{folder} has no {NAME}; write one line for each recording there, such as "
             '{"file": "capital.wav", "keywords": ["Paris"]}.'

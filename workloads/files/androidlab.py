@@ -5,6 +5,7 @@ which maps task ids to steps. AndroidControl has an episode a row: {goal, action
 """
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Tasks:
 
 def read_tasks(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
     """AndroidLab's tasks where `path` is a folder, else episodes; UserError names the place of bad input."""
-    return (read_androidlab if path.is_dir() else read_episodes)(path, notes, skip_bad)
+    return (read_androidlab if os.path.isdir(path) else read_episodes)(path, notes, skip_bad)
 
 
 def read_episodes(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
@@ -52,7 +53,7 @@ def read_episodes(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks
 
 def read_androidlab(folder: Path, notes: list[str], skip_bad: bool = False) -> Tasks:
     """The tasks of all YAML files in a folder; UserError names file, task and field of bad input."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"{folder} is not a folder; give the one with AndroidLab's .yaml files.")
     files = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
     if not files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def record(value: Any, place: str) -> Record:
 def read_records(path: Path) -> Iterator[Record]:
     """The objects of a file of JSON lines or of one JSON value, an object or a list; of all *.json of a folder. May be
     compressed (.gz)."""
-    if path.is_dir():
+    if os.path.isdir(path):  # which takes any name, also one that is too long
         files = sorted(path.glob("*.json"))
         if not files:
             raise UserError(f"{path} holds no .json file; give a file, or a folder of them.")

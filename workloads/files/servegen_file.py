@@ -13,6 +13,7 @@ rate and CV are taken as they are, and of the fit only which law it is.
 """
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ class Client:
 
 def read_servegen(folder: Path, notes: list[str], skip_bad: bool = False) -> list[Client]:
     """All clients of a folder and those below it; UserError names file, row and column of bad input."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"{folder} is not a folder; give the one with ServeGen's chunk-*-trace.csv files.")
     paths = sorted(path for path in folder.rglob("chunk-*-trace.csv") if _TRACE.fullmatch(path.name))
     if not paths:
