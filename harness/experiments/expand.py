@@ -14,6 +14,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
@@ -45,11 +46,19 @@ if TYPE_CHECKING:
 Traces = dict[tuple[str, str, int], "Trace"]
 """Traces by workload, parameters (JSON) and seed."""
 
+KEPT_TURNS = 5_000_000
+"""Turns of the traces that are kept while points are made: [chosen] two gigabytes. Older traces are made again where
+they are needed."""
 
-def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
-    """Return all points, in the order engines, grid, seeds. UserError for anything that could not run. `traces`: those
-    made so far, for experiments that share some; new ones are added."""
+MOST_POINTS = 100_000
+"""Points of one experiment, unless somebody confirms more: [chosen] ten minutes to expand."""
+
+
+def expand(experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS) -> list[Point]:
+    """Return all points, in the order engines, grid, seeds. UserError for anything that could not run, and for more
+    than `most` points. `traces`: those made so far, for experiments that share some; new ones are added."""
     check_names(experiment)
+    _check_size(experiment, most)
     cells = [*_cells(experiment)]
     known = {name for cell in cells for fields in cell.fields.values() for name in fields}
     for name in [*experiment.set, *experiment.grid, *experiment.along]:
@@ -62,6 +71,7 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
     _check_used(cells, systems)
     given = given_profile(experiment.profile, experiment.device)
     traces = {} if traces is None else traces
+    kept = sum(map(len, traces.values()))
     points: dict[str, Point] = {}
     for cell, system in zip(cells, systems, strict=True):
         setup = _setup(experiment, cell, system, given)
@@ -72,7 +82,10 @@ def expand(experiment: Experiment, traces: Traces | None = None) -> list[Point]:
             key = (experiment.workload, stored, seed)
             if key not in traces:
                 traces[key] = WORKLOADS[experiment.workload].generate(setup.workload, seed)
+                kept += len(traces[key])
             trace = traces[key]
+            while kept > KEPT_TURNS and len(traces) > 1:
+                kept -= len(traces.pop(next(iter(traces))))
             point = _point(
                 setup,
                 trace,
@@ -240,6 +253,19 @@ def largest(experiment: Experiment, name: str) -> float:
 
 def _declared(experiment: Experiment, name: str) -> list[FieldInfo]:
     return [fields[name] for cell in _cells(experiment) for fields in cell.fields.values() if name in fields]
+
+
+def _check_size(experiment: Experiment, most: float) -> None:
+    """Raise UserError for more than `most` points."""
+    sizes = {"engines": len(experiment.engines)} | {name: len(axis) for name, axis in experiment.grid.items()}
+    sizes["seeds"] = len(experiment.seeds)
+    count = prod(sizes.values())
+    if count > most:
+        parts = " x ".join(f"{size:,} {name}" for name, size in sizes.items() if size > 1)
+        raise UserError(
+            f"experiment {experiment.name} has {count:,} points ({parts}), and more than {most:,} take long to expand; "
+            "ask for fewer values or seeds, or add --yes to rehearse run."
+        )
 
 
 def _check_used(cells: Sequence[_Cell], systems: Sequence[BaseModel]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from reports.cli.live_folder import check_new
 from reports.cli.measuring import measure_points, points_at_a_time, show_points
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.report import present
-from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, option, order_seed
+from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option, order_seed
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run(
     executor: str = EXECUTOR,
     quick: bool = QUICK,
     dry_run: bool = DRY_RUN,
+    yes: bool = flag("--yes", "Take more than 100,000 points."),
     columns: str | None = COLUMNS,
     as_json: bool = AS_JSON,
     as_csv: bool = AS_CSV,
@@ -80,7 +82,7 @@ def run(
 
     `rehearse run bench --executor ray://head:10001`
     """
-    from harness.experiments.expand import Traces, expand
+    from harness.experiments.expand import MOST_POINTS, Traces, expand
     from harness.experiments.experiment import Experiment
     from harness.experiments.settings import read_settings
     from harness.worker import fork_server, vllm_release
@@ -109,7 +111,7 @@ def run(
         target = out or default_out(source, owner)
         if begins(target) and owner.device == "virtual":
             fork_server.start()
-        points = expand(owner, traces)
+        points = expand(owner, traces, inf if yes else MOST_POINTS)
         if (short := _never_on_line(points, traces)) is not None:
             typer.echo(short, err=True)
         if owner.device == "live" and not dry_run:
@@ -138,12 +140,12 @@ def run(
 def _never_on_line(points: list[Point], traces: Traces) -> str | None:
     """Return a warning if a closed loop keeps more sessions than its trace has, so that it never reaches that
     number."""
-    by_hash = {trace.header.hash: trace for trace in traces.values()}
+    by_hash = {trace.header.hash: int((trace.columns()["turn"] == 0).sum()) for trace in traces.values()}
     short = {
         (c, sessions, "sessions" in point.params)
         for point in points
         if point.device != "live"
-        and (c := point.setup.client.c or 0) > (sessions := len(by_hash[point.trace_hash].sessions))
+        and (c := point.setup.client.c or 0) > (sessions := by_hash.get(point.trace_hash, c))
     }
     if not short:
         return None
