@@ -96,11 +96,13 @@ class ServerParams(BaseModel):
     kv_pool_blocks: int | None = Field(
         None,
         ge=64,
+        le=10_000_000,
         description="KV blocks of 16 tokens per replica of the first stage; default: what the GPU's memory leaves",
     )
     max_num_batched_tokens: int | None = Field(
         None,
         ge=1,
+        le=10_000_000,
         exclude_if=lambda tokens: tokens is None,
         description="tokens of one step of the first stage at most, and so of a chunk of a prompt; default: as the "
         "deployment says",
@@ -117,6 +119,7 @@ class ServerParams(BaseModel):
     host_kv_gb: float | None = Field(
         None,
         ge=0,
+        le=1_000_000,
         description="host memory per replica of the first stage for the KV of engines that offload, GB; 0: none; "
         "default: as the deployment says",
     )
@@ -130,6 +133,7 @@ class ServerParams(BaseModel):
     talker_pool_blocks: int | None = Field(
         None,
         ge=64,
+        le=10_000_000,
         exclude_if=lambda blocks: blocks is None,
         description="KV blocks of 16 tokens per replica of the talker; default: what the GPU's memory leaves",
     )
@@ -139,7 +143,7 @@ class ServerParams(BaseModel):
         "then differs from run to run",
     )
     block_size: int | None = Field(
-        None, ge=1, description="tokens per KV block; default: as the deployment says"
+        None, ge=1, le=65_536, description="tokens per KV block; default: as the deployment says"
     )
     checkpoint: str | None = Field(
         None,
@@ -164,6 +168,7 @@ class ServerParams(BaseModel):
     stream_interval: int = Field(
         1,
         ge=1,
+        le=1_000_000,
         exclude_if=lambda tokens: tokens == 1,
         description="tokens of a text reply that go to the client in one message, but for its first and its last "
         "(vLLM's --stream-interval)",
@@ -171,6 +176,7 @@ class ServerParams(BaseModel):
     vision_slots: int | None = Field(
         None,
         ge=1,
+        le=10_000,
         exclude_if=lambda slots: slots is None,
         description="layers of the vision encoder that are on a modelled GPU at once, while the others wait in host "
         "memory (Nova, section III-E); default: as the deployment says, which is all where they fit",
@@ -196,12 +202,14 @@ class ServerParams(BaseModel):
     slower: float = Field(
         1.0,
         gt=0,
+        le=1e6,
         exclude_if=lambda factor: factor == 1.0,
         description="factor on all step times of modelled devices, as where this machine is too slow for real ones",
     )
     active_stream_window: int = Field(
         0,
         ge=0,
+        le=1_000_000,
         exclude_if=lambda replies: not replies,
         description="runtime vllm-omni, its own: replies that the talker speaks at once, first come first; 0: all",
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from workloads.bounds import MOST_SEED
 from workloads.deferred import Deferred
-from workloads.errors import unknown, validate
+from workloads.errors import UserError, unknown, validate
 from workloads.plugins import entry_points, load
 from workloads.workload import Kind, Workload
 
@@ -236,6 +237,8 @@ def make_trace(name: str, params: Mapping[str, Any], seed: int) -> Trace:
     """The trace of workload `name`; UserError for an unknown name, a bad parameter or bad input data."""
     if name not in WORKLOADS:
         raise unknown("workload", name, WORKLOADS)
+    if not 0 <= seed <= MOST_SEED:
+        raise UserError(f"workload {name}: seed should be 0 to {MOST_SEED}, got {seed}.")
     workload = WORKLOADS[name]
     return workload.generate(validate(workload.Params, params, f"workload {name}"), seed)
 

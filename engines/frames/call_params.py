@@ -63,23 +63,29 @@ class CallParams(LibraryParams):
         description="who is let in; off: everybody, aimd: a cap from the latency of frames (section 4.2)",
     )
     window: int | None = Field(
-        None, ge=1, description="latest tokens that a call keeps and attends to: W [paper]; null: all"
+        None,
+        ge=1,
+        le=10_000_000,
+        description="latest tokens that a call keeps and attends to: W [paper]; null: all",
     )
     sinks: int = Field(
         0,
         ge=0,
+        le=10_000_000,
         description="first tokens that it keeps as well: S; 16 or 32 in the paper's free-running probe, not read in "
         "its serving figures",
     )
     recycle_at: int | None = Field(
         None,
         ge=1,
+        le=10_000_000,
         description="logical length since the last time at which a call's request is ended and a new one begun, "
         "tokens: W, the horizon that is compared with (section 5.2, Fig. 10); null: a call keeps its request",
     )
     carry: int = Field(
         448,
         ge=0,
+        le=10_000_000,
         description="tokens' worth of the latest audio that the new request starts with: [calibrated] to the median "
         "latency of recycling in Fig. 10, 14 to 17 ms; of 14 to 18 chunks of 28 tokens 16 come nearest to its middle",
     )

@@ -20,6 +20,7 @@ from engines.deployments import Deployment
 from engines.registry import ENGINES
 from engines.server import DeploymentName, ServerParams, resolve
 from engines.stock.plugin import EXECUTOR, SWITCH
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, nearest, validate
 
 KEY = "rehearsal"
@@ -44,15 +45,18 @@ class StockParams(BaseModel):
     speech_s_per_text_token: float | None = Field(
         None,
         gt=0,
+        le=60,
         description="seconds of speech a text token becomes; default: as the deployment's model says",
     )
     token_per_frame: bool = Field(
         False,
         description="the talker takes one text token with each codec frame, so that its lead counts in frames",
     )
-    first_chunk_frames: int = Field(4, ge=1, description="codec frames of the talker's first chunk")
-    slower: float = Field(1.0, gt=0, description="factor on all step times of the modelled device")
-    seed: int = Field(0, ge=0, description="of the lengths of replies that the modelled device ends itself")
+    first_chunk_frames: int = Field(4, ge=1, le=25, description="codec frames of the talker's first chunk")
+    slower: float = Field(1.0, gt=0, le=1e6, description="factor on all step times of the modelled device")
+    seed: int = Field(
+        0, ge=0, le=MOST_SEED, description="of the lengths of replies that the modelled device ends itself"
+    )
 
     @classmethod
     def of(cls, additional_config: Any, scheduled: bool = True) -> "StockParams":

@@ -21,12 +21,16 @@ class SpeakingParams(LibraryParams):
     window: int | None = Field(
         None,
         ge=1,
+        le=10_000_000,
         description="latest tokens of its context that the thinker keeps and attends to; null: all",
     )
-    sinks: int = Field(0, ge=0, description="first tokens that it keeps as well, where a window is set")
+    sinks: int = Field(
+        0, ge=0, le=10_000_000, description="first tokens that it keeps as well, where a window is set"
+    )
     system_tokens: int = Field(
         0,
         ge=0,
+        le=10_000_000,
         exclude_if=lambda tokens: not tokens,
         description="tokens of one system prompt in front of every session's context; 0: none",
     )

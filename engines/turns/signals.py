@@ -32,8 +32,10 @@ class Signal(BaseModel):
         "speech_start", "turn_committed", "audio_sent", "playback_ack", "playback_done", "barge_in", "close"
     ] = Field(description="what has happened")
     session: str = Field(min_length=1, description="the session's name, or the id of its only request")
-    turn: int | None = Field(default=None, ge=0, description="number of the session's turn, counted from 0")
-    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False, description="seconds of audio")
+    turn: int | None = Field(
+        default=None, ge=0, le=1_000_000_000, description="number of the session's turn, counted from 0"
+    )
+    seconds: float | None = Field(default=None, ge=0, le=1e10, description="seconds of audio")
     playing: bool = Field(default=True, description="whether the player runs or waits for audio")
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ class ClientParams(BaseModel):
     c: int | None = Field(
         None,
         ge=1,
+        le=1_000_000,
         description="closed loop: at most c sessions at once; default: open loop, sessions start as scheduled",
     )
     c_scope: Literal["deployment", "replica"] = Field(
@@ -31,21 +32,24 @@ class ClientParams(BaseModel):
         description="realtime: replies are listened to; none: a turn ends with its last packet, as in "
         "benchmarks that only download",
     )
-    ack_s: float = Field(0.1, gt=0, description="seconds between playback acks")
+    ack_s: float = Field(0.1, gt=0, le=3600, description="seconds between playback acks")
     stop_after_s: float | None = Field(
         None,
         gt=0,
+        le=1e7,
         description="no turn begins later than this after the start, and sessions that would come later do not; "
         "default: all that the trace holds",
     )
     turn_timeout_s: float = Field(
         120.0,
         gt=0,
+        le=86_400,
         description="a turn fails when it takes this much longer than its speech and full reply last",
     )
     turn_send_delay_limit_s: float = Field(
         0.05,
         gt=0,
+        le=3600,
         description="on the wall clock a point is invalid, not slow, when a tenth of its turns is sent later than this",
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +19,7 @@ from pydantic import (
 )
 
 from harness.metrics import former_names
+from workloads.bounds import MOST_SEED
 from workloads.errors import CONTROL, UserError, validate
 from workloads.files.yaml_file import read_yaml
 
@@ -27,6 +30,12 @@ SCHEMA_VERSION = 1
 
 MOST_SEEDS = 10_000
 """[chosen] The most seeds of one experiment. Each seed is a point of its own."""
+
+MOST_VALUES = 10_000
+"""[chosen] The most values of one parameter in a grid."""
+
+MOST_NAMES = 1000
+"""[chosen] The most engines or parameters of one experiment."""
 
 CHOICES = ("engine", "workload", "device")
 """Names that `--set` takes besides parameters."""
@@ -40,6 +49,14 @@ def _as_json(value: object) -> object:
 
 Value = Annotated[JsonValue, BeforeValidator(_as_json)]
 """A parameter's value, before its model has read it."""
+
+Axis = Annotated[list[Value], Field(max_length=MOST_VALUES)]
+"""Values of one parameter."""
+
+
+def _key(value: object) -> Hashable:
+    """Return what equal values share: 4 and 4.0 are equal."""
+    return value if isinstance(value, Hashable) else ("", json.dumps(value, sort_keys=True))
 
 
 def renamed(settings: Mapping[str, V], workload: object = None) -> dict[str, V]:
@@ -62,7 +79,9 @@ class Experiment(BaseModel):
         description="short name; the results directory's default",
     )
     title: str = Field(default="", max_length=500, description="one line for people")
-    engines: list[str] = Field(min_length=1, description="engine variants, see `rehearse list engines`")
+    engines: list[str] = Field(
+        min_length=1, max_length=MOST_NAMES, description="engine variants, see `rehearse list engines`"
+    )
     workload: str = Field(description="workload, see `rehearse list workloads`")
     device: str = Field(default="virtual", description="device, see `rehearse list devices`")
     profile: str | None = Field(
@@ -70,22 +89,26 @@ class Experiment(BaseModel):
         description="file of `rehearse profile` for the virtual device; default: the deployment's own, or a roofline",
     )
     set: dict[str, Value] = Field(
-        default_factory=dict, description="parameters that differ from their defaults"
+        default_factory=dict, max_length=MOST_NAMES, description="parameters that differ from their defaults"
     )
-    grid: dict[str, list[Value]] = Field(
-        default_factory=dict, description="parameters to vary: name -> values"
+    grid: dict[str, Axis] = Field(
+        default_factory=dict, max_length=MOST_NAMES, description="parameters to vary: name -> values"
     )
-    along: dict[str, list[Value]] = Field(
+    along: dict[str, Axis] = Field(
         default_factory=dict,
+        max_length=MOST_NAMES,
         description="parameters that change with the first of the grid: name -> a value for each of its values",
     )
     label: str = Field(
         default="", max_length=200, description="the build of the server that is called, for people"
     )
-    seeds: list[int] = Field(
-        default=[0], min_length=1, description="seeds; a single number N stands for 0 .. N-1"
+    seeds: list[Annotated[int, Field(ge=0, le=MOST_SEED)]] = Field(
+        default=[0],
+        min_length=1,
+        max_length=MOST_SEEDS,
+        description="seeds; a single number N stands for 0 .. N-1",
     )
-    timeout_s: float = Field(default=900, gt=0, description="wall-clock limit of one point, s")
+    timeout_s: float = Field(default=900, gt=0, le=1e7, description="wall-clock limit of one point, s")
 
     @model_validator(mode="before")
     @classmethod
@@ -102,22 +125,15 @@ class Experiment(BaseModel):
             raise ValueError(f"should be a number of seeds from 1 to {MOST_SEEDS}, or a list of seeds")
         return list(range(value)) if isinstance(value, int) else value
 
-    @field_validator("seeds")
-    @classmethod
-    def _not_negative(cls, value: list[int]) -> list[int]:
-        if min(value) < 0:
-            raise ValueError("must not be negative")
-        return value
-
     @field_validator("engines", "seeds")
     @classmethod
     def _once(cls, value: list[Any]) -> list[Any]:
-        for name in value:
-            if value.count(name) > 1:
+        for name, count in Counter(value).items():
+            if count > 1:
                 raise ValueError(f"names {name} twice; name it once")
         return value
 
-    @field_validator("title", "set", "grid", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
         """Refuse control characters: tables and pages show these texts, also to other people."""
@@ -132,7 +148,7 @@ class Experiment(BaseModel):
         for name, values in self.grid.items():
             if not values:
                 raise ValueError(f"the grid of {name} has no values; give some, or leave {name} out")
-            twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
+            twice = next((value for value, count in Counter(map(_key, values)).items() if count > 1), None)
             if twice is not None:
                 raise ValueError(f"the grid of {name} has {twice} twice; give it once")
             if name in self.set:

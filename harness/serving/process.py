@@ -16,6 +16,7 @@ from typing import IO, Self
 from harness.exit_status import BAD_INPUT
 from harness.serving.engine_server import LEAVE_S, Ready, leave, serve
 from harness.serving.serve_config import ServeConfig
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
 READY_S = 180
@@ -124,7 +125,7 @@ def fleet(config: ServeConfig, count: int) -> Iterator[list[ServerProcess]]:
     begin."""
     local = {"host": "127.0.0.1", "port": 0}
     servers = [
-        ServerProcess(config.model_copy(update={**local, "seed": config.seed + place}))
+        ServerProcess(config.model_copy(update={**local, "seed": (config.seed + place) % (MOST_SEED + 1)}))
         for place in range(count)
     ]
     with contextlib.ExitStack() as stack:

@@ -18,6 +18,7 @@ from engines.registry import ENGINES
 from engines.server import ServerParams, check_modelled, resolve
 from harness.experiments.profiles import profile_of
 from harness.kinds import live_kind, named
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, nearest, validate
 from workloads.optional import install_command
 
@@ -41,12 +42,14 @@ class ServeConfig(BaseModel):
         default_factory=dict, description="engine and server parameters, by name"
     )
     profile: dict[str, Any] | None = Field(None, description="content of a profile file, for device virtual")
-    seed: int = Field(0, ge=0)
-    frame_s: float = Field(2.0, gt=0, description="audio of a frame, s, of engines that serve frames")
+    seed: int = Field(0, ge=0, le=MOST_SEED)
+    frame_s: float = Field(2.0, gt=0, le=60, description="audio of a frame, s, of engines that serve frames")
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535, description="0: any free one")
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
-    drain_s: float = Field(30, ge=0, description="after SIGTERM, for replies under way to be finished, s")
+    drain_s: float = Field(
+        30, ge=0, le=86_400, description="after SIGTERM, for replies under way to be finished, s"
+    )
     token_env: str | None = Field(None, description="environment variable with the token that clients show")
     insecure: bool = Field(False, description="serve others than this machine without a token")
 

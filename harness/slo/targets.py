@@ -27,7 +27,7 @@ from harness.metrics.stages import renamed
 from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
-from workloads.errors import UserError, nearest
+from workloads.errors import UserError, nearest, printable
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -41,7 +41,7 @@ _ALIASES = {"ttfp": "audio_ttfp"}
 _NAMES = {FAILED_SHARE: "failed turns", "continuity_fixed_timeline": "cumulative continuity"}
 """Names of metrics in sentences where another word than the metric's own is the field's."""
 _TARGET = re.compile(
-    r"([A-Za-z0-9_.-]+)\s*(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)(?:\s*(ms|s|%)(?![\w%])|([A-Za-z%µ]+))?"
+    r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]++)\s*(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)(?:\s*(ms|s|%)(?![\w%])|([A-Za-z%µ]+))?"
 )
 _IN_SECONDS = ("session_time", "makespan", "steady_begin", "steady_end", "wall_s", "saturation_", "touch_s")
 """First parts of the names of times that tables show in s: lengths of sessions and runs, not latencies."""
@@ -102,8 +102,9 @@ def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
     left = _TARGET.sub("", text).replace(",", " ").strip()
     found = [_Written(option, *(part or "" for part in parts)) for parts in _TARGET.findall(text)]
     if left or not found:
+        odd = f" ({printable(left, 80)!r} is none)" if left and found else ""
         raise UserError(
-            f"{option} {text!r} is not a list of targets{f' ({left!r} is none)' if left and found else ''}; write for "
+            f"{option} {printable(text, 160)!r} is not a list of targets{odd}; write for "
             f'example {option} "{EXAMPLE}".'
         )
     return tuple(_target(each) for each in found)

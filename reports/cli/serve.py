@@ -12,6 +12,7 @@ import typer
 
 from reports.cli.listing import named
 from reports.cli.settings import HOST, INSECURE, SETTINGS, TOKEN_ENV, number, one_each, option
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, validate
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def serve(
         30, "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"
     ),
     frame: float = option(2.0, "Length of a frame, for engines that serve frames.", "SECONDS"),
-    seed: int = number(0, "Seed of the reply lengths.", least=0, metavar=None),
-    replicas: int = number(1, "Server processes; several are behind a proxy."),
+    seed: int = number(0, "Seed of the reply lengths.", least=0, most=MOST_SEED, metavar=None),
+    replicas: int = number(1, "Server processes; several are behind a proxy.", most=256),
     router: str | None = option(
         None, "Routing rule of several replicas; see `rehearse proxy --help`.", "RULE"
     ),

@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from workloads.atomic_file import check_output
-from workloads.errors import UserError
+from workloads.bounds import MOST_INTEGER, MOST_SEED
+from workloads.errors import UserError, printable
 
 
 def _without_type(params: Sequence[Any]) -> Sequence[Any]:
@@ -43,8 +44,15 @@ def flag(name: str, help: str, **more: Any) -> Any:
     return typer.Option(False, name, help=help, **more)
 
 
-def number(default: int | None, help: str, metavar: str | None = "N", least: int = 1, **more: Any) -> Any:
-    """Return an option for a whole number from `least` on; its error names the value and the allowed range."""
+def number(
+    default: int | None,
+    help: str,
+    metavar: str | None = "N",
+    least: int = 1,
+    most: int = MOST_INTEGER,
+    **more: Any,
+) -> Any:
+    """Return an option for a whole number from `least` to `most`; its error names the value and the allowed range."""
 
     def parse(text: str | int) -> int:
         try:
@@ -52,9 +60,10 @@ def number(default: int | None, help: str, metavar: str | None = "N", least: int
                 raise ValueError
             value = int(text)
         except ValueError:
-            raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None
-        if value < least:
-            raise typer.BadParameter(f"it must be at least {least}, got {value}")
+            raise typer.BadParameter(f"it must be a whole number, got {printable(str(text), 40)!r}") from None
+        if not least <= value <= most:
+            limit = f"at least {least}" if value < least else f"at most {most}"
+            raise typer.BadParameter(f"it must be {limit}, got {printable(str(value), 40)}")
         return value
 
     return option(default, help, metavar, parser=parse, **more)
@@ -96,8 +105,8 @@ def order_seed(text: str | None, default: int | None) -> int | None:
         return default
     if text == "none":
         return None
-    if not text.isdecimal():
-        raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 on, or none.")
+    if not text.isdecimal() or len(text) > len(str(MOST_SEED)) or int(text) > MOST_SEED:
+        raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 to {MOST_SEED}, or none.")
     return int(text)
 
 

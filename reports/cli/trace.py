@@ -15,6 +15,7 @@ from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
 from reports.cli.settings import SETTINGS, Command, Group, PointFolder, number, one_each, option, written_as
 from reports.tables.plain_tables import grid, print_tables
 from workloads.atomic_file import STDOUT, check_output, output
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def edit(
     thin: float | None = option(None, "Keep each session with this probability.", "SHARE"),
     scale: float | None = option(None, "Multiply arrival times; 0.5 doubles the rate.", "FACTOR"),
     loop: int = number(1, "Play the trace N times in a row."),
-    seed: int = number(0, "Seed of --thin.", least=0),
+    seed: int = number(0, "Seed of --thin.", least=0, most=MOST_SEED),
     request_class: str | None = option(
         None, "The class of each file's requests, or one for all.", "NAME,...", name="--class"
     ),
@@ -275,7 +276,7 @@ def make(
         typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads")),
     ],
     out: Out,
-    seed: int = number(0, "The same seed gives the same trace.", least=0),
+    seed: int = number(0, "The same seed gives the same trace.", least=0, most=MOST_SEED),
     settings: list[str] = SETTINGS,
 ) -> None:
     """Generate a trace and write it to a file.

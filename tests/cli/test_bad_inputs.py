@@ -147,6 +147,15 @@ FILES: dict[str, str | bytes] = {
     "utf16.yaml": EXPERIMENT.encode("utf-16"),
     "words.yaml": "run the bench please\n",
     "extra.yaml": EXPERIMENT + "gird: {c: [1]}\n",
+    "digits.yaml": EXPERIMENT + f"set: {{c: {'9' * 5000}}}\n",
+    "seedbig.yaml": EXPERIMENT + "seeds: [4294967296]\n",
+    "timeinf.yaml": EXPERIMENT + "timeout_s: .inf\n",
+    "month.yaml": EXPERIMENT + "title: 2026-13-45\n",
+    "deep.yaml": EXPERIMENT + f"set: {'[' * 50_000}\n",
+    "laugh.yaml": "x0: &x0 [a]\n"
+    + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)),
+    "many.yaml": EXPERIMENT
+    + f"grid: {{p: {[i / 100 for i in range(100)]}, c: {[*range(1, 101)]}}}\nseeds: 1000\n",
     "unit.yaml": EXPERIMENT + "timeout_s: 5 min\n",
 }
 
@@ -164,6 +173,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     table = pq.read_table(place / "good.parquet")
     newer = {**json.loads(table.schema.metadata[b"rehearsal"]), "schema_version": 99}
     pq.write_table(table.replace_schema_metadata({b"rehearsal": json.dumps(newer)}), place / "newer.parquet")
+    latin = (place / "good.parquet").read_bytes().replace(b"arrival_s", b"arrival_\xe9")
+    (place / "latin.parquet").write_bytes(latin)
     served.serve(place / "runs", small(grid={"c": [8]}, seeds=list(range(LEAST_SEEDS))))
     os.mkfifo(place / "pipe")
     yield place

@@ -43,7 +43,7 @@ class JobParams(UserParams):
     """Parameters of a replay of recorded jobs: selection and arrivals."""
 
     path: Path = Field(description="the file to replay")
-    limit: int | None = Field(None, ge=1, description="replay only the first N jobs")
+    limit: int | None = Field(None, ge=1, le=1_000_000_000, description="replay only the first N jobs")
     skip_bad: bool = Field(False, description="leave out jobs with a fault, and note how many")
     rate: float | None = Field(
         None,
@@ -55,7 +55,10 @@ class JobParams(UserParams):
         None, ge=0, le=1e7, description="gaps are cut to so much, people's too, s; default: as recorded"
     )
     max_context: int | None = Field(
-        None, ge=2, description="leave out jobs with a prompt and reply of more tokens; default: none"
+        None,
+        ge=2,
+        le=10_000_000,
+        description="leave out jobs with a prompt and reply of more tokens; default: none",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -22,14 +22,16 @@ class ReplayParams(ReplyParams):
     """Parameters of a replay: the part of the file and the speed."""
 
     path: Path = Field(description="the file to replay")
-    limit: int | None = Field(None, ge=1, description="replay only the first N rows of the file")
+    limit: int | None = Field(
+        None, ge=1, le=1_000_000_000, description="replay only the first N rows of the file"
+    )
     skip_bad: bool = Field(False, description="skip bad rows, and note their number by kind")
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
         exclude_if=lambda value: value is None,
         description="unit of the file's times; default: that of its format, unless the times look wrong",
     )
-    start_s: float | Literal["busiest"] = Field(
+    start_s: Annotated[float, Field(ge=-1e10, le=1e10)] | Literal["busiest"] = Field(
         0.0,
         description="begin so long after the first request, s; busiest: where `duration_s` holds the most",
     )

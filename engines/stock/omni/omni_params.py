@@ -11,6 +11,7 @@ from engines.core.stage import ENTRY
 from engines.deployments import Deployment
 from engines.server import DeploymentName, ServerParams, resolve
 from engines.stock.arguments import StockParams, policy_of
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
 RUNTIME = "vllm-omni"
@@ -35,10 +36,13 @@ class OmniParams(BaseModel):
     active_stream_window: int = Field(
         0,
         ge=0,
+        le=1_000_000,
         description="vLLM-Omni's own: replies that the talker speaks at once, first come first; 0: all",
     )
-    slower: float = Field(1.0, gt=0, description="factor on all step times")
-    seed: int = Field(0, ge=0, description="seed for the lengths of replies to requests without a length")
+    slower: float = Field(1.0, gt=0, le=1e6, description="factor on all step times")
+    seed: int = Field(
+        0, ge=0, le=MOST_SEED, description="seed for the lengths of replies to requests without a length"
+    )
     gpu: bool = Field(
         False,
         description="this machine's GPU runs all stages, with dummy weights and a thinker of fewer layers; else they "

@@ -33,10 +33,13 @@ class OrderParams(ClassParams):
         description="without online requests, steps of the size that is most efficient; off: as with them",
     )
     tbt_slo_s: float | None = Field(
-        None, gt=0, description="t_TBT, s; default: the tightest of the online requests that are there"
+        None,
+        gt=0,
+        le=86_400,
+        description="t_TBT, s; default: the tightest of the online requests that are there",
     )
     ttft_slo_s: float | None = Field(
-        None, gt=0, description="t_TTFT of Algorithm 2, s; default: as the arriving request says"
+        None, gt=0, le=86_400, description="t_TTFT of Algorithm 2, s; default: as the arriving request says"
     )
     guard: float | None = Field(
         None,

@@ -11,6 +11,7 @@ class OrderParams(ClassParams):
     latency_budget_s: float | None = Field(
         None,
         gt=0,
+        le=86_400,
         description="predicted time of a step up to which offline requests are added, s; HyGen's profiler searches it "
         "by test runs; default: the tightest t_TBT of the online requests that are there",
     )

@@ -20,6 +20,7 @@ class LoadParams(BaseModel):
     expert_drift_s: float | None = Field(
         None,
         gt=0,
+        le=1e7,
         description="time within which a part of the experts change their ranks, s; default: never",
     )
     expert_drift_share: float = Field(0.25, gt=0, le=1, description="that part: [chosen]")
@@ -28,7 +29,10 @@ class LoadParams(BaseModel):
         description="file of recorded routing, instead of a sampled one: Parquet of step, layer, expert, tokens",
     )
     load_every: int = Field(
-        4, ge=1, description="steps for which one draw of the loads holds; 1: a draw for each: [chosen]"
+        4,
+        ge=1,
+        le=1_000_000,
+        description="steps for which one draw of the loads holds; 1: a draw for each: [chosen]",
     )
 
 
@@ -38,11 +42,15 @@ class ReplicaParams(LoadParams):
     redundant_slots: int | None = Field(
         None,
         ge=0,
+        le=100_000,
         description="slots of a die beyond its experts, over all layers; default: one in each layer",
     )
     rebalance: bool = Field(True, description="follow the load in service; off: the first layout stays")
     rebalance_every_s: float = Field(
-        60.0, gt=0, description="between two readings of the counters, s: as OmniInfer's open-source code"
+        60.0,
+        gt=0,
+        le=1e7,
+        description="between two readings of the counters, s: as OmniInfer's open-source code",
     )
     copy_share: float = Field(
         0.05, gt=0, lt=1, description="of the links that copies of experts take while steps go on: [chosen]"
@@ -55,12 +63,14 @@ class PlacementParams(ReplicaParams):
     placement_mode: Literal["paper", "oss"] = Field(
         "paper", description="where the paper and its open-source code differ: budget, forecast, moves"
     )
-    rebalance_window: int = Field(20, ge=1, description="readings that are remembered: as the code")
+    rebalance_window: int = Field(
+        20, ge=1, le=1_000_000, description="readings that are remembered: as the code"
+    )
     rebalance_keep: float = Field(
         0.6, ge=0, lt=1, description="of the average load when a new reading comes: as the code"
     )
     rebalance_trigger: float = Field(
-        1.1, ge=1, description="imbalance of a layer from which it is looked at: as the code"
+        1.1, ge=1, le=1e6, description="imbalance of a layer from which it is looked at: as the code"
     )
     rebalance_margin: float = Field(
         0.05, ge=0, lt=1, description="share by which a new layout must be better: [chosen]"
@@ -87,6 +97,8 @@ class AttentionParams(BaseModel):
         "DeepSeek-R1's 61 as in the open-source code, which of them is not known",
     )
     attention_sinks: int = Field(
-        SINKS, ge=0, description="first tokens that a compressed layer keeps: as the code"
+        SINKS, ge=0, le=10_000_000, description="first tokens that a compressed layer keeps: as the code"
     )
-    attention_recent: int = Field(RECENT, ge=2, description="last tokens that it keeps: as the code")
+    attention_recent: int = Field(
+        RECENT, ge=2, le=10_000_000, description="last tokens that it keeps: as the code"
+    )

@@ -1,0 +1,273 @@
+"""Whatever a user sets, also what nobody would mean, is accepted, or refused in one sentence, and always soon.
+
+Nothing here asserts a time. A generator that made more turns than `MOST_TURNS`, which is small here, before it looked
+at their number would take all memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from engines import composition
+from engines.deployments import deployment_facts, load_deployment
+from engines.devices.names import DEVICES
+from engines.endpoint.limits import Limits
+from engines.models import load_model, yaml_files
+from engines.registry import ENDPOINT, ENGINES
+from engines.stock.arguments import StockParams
+from engines.stock.omni.omni_params import OmniParams
+from engines.turns.signals import Signal
+from harness import kinds
+from harness.client.client_params import ClientParams
+from harness.endpoints.target import TargetParams
+from harness.experiments import expand as expanding
+from harness.experiments.experiment import Experiment, load_experiment
+from harness.serving.serve_config import ServeConfig
+from harness.slo.targets import parse_targets
+from workloads import trace
+from workloads.bounds import MOST_SEED
+from workloads.errors import UserError, printable, validate
+from workloads.files.yaml_file import shipped_yaml
+from workloads.generators import servegen
+from workloads.registry import WORKLOADS
+
+SENTENCE = 2000
+"""Characters of the longest sentence."""
+
+TURNS = 30_000
+"""Turns of a trace here; the defaults of workload metronome make 19,200."""
+
+NUMBERS: list[Any] = [
+    0, 1, -1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**70), 10**5000, -0.0, 5e-324, 1e-300, 0.5,
+    1e300, float("inf"), float("-inf"), float("nan"), True, False,
+]  # fmt: skip
+TEXTS = [
+    "",
+    " ",
+    "\0",
+    "\n",
+    "\x1b[31m",
+    "é",
+    "\ud800",
+    "x" * 300,
+    "x" * 100_000,
+    "../" * 2000,
+    "/",
+    "1",
+    "nan",
+    ",",
+]
+ODD: list[Any] = [None, [], {}, [[]], [None], {"": None}, [10**5000], {"a": float("inf")}, ["x" * 100_000]]
+extreme = st.sampled_from(NUMBERS) | st.sampled_from(TEXTS) | st.sampled_from(ODD)
+
+fuzz = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+
+
+def models() -> Iterator[type[BaseModel]]:
+    """Yield every model whose fields users set by `--set`, by an option, or in YAML."""
+    yield from (Experiment, ClientParams, TargetParams, Limits, ServeConfig, StockParams, OmniParams, Signal)
+    yield from (workload.Params for workload in WORKLOADS.values())
+    yield from (engine.Params for engine in ENGINES.values())
+    yield from (kinds.server_model(workload.serves) for workload in WORKLOADS.values())
+    yield from (each.Params for known in composition.COMPONENTS.values() for each in known.values())
+
+
+MODELS = sorted(set(models()), key=lambda model: (model.__module__, model.__name__))
+
+
+def unlimited(schema: Any, place: str = "") -> list[str]:
+    """Return the places of numbers in a JSON schema that lack a least or a most."""
+    if isinstance(schema, list):
+        return [each for i, inner in enumerate(schema) for each in unlimited(inner, f"{place}.{i}")]
+    if not isinstance(schema, dict):
+        return []
+    ends = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})
+    if schema.get("type") in ("integer", "number") and not (
+        "const" in schema or all(schema.keys() & end for end in ends)
+    ):
+        return [place]
+    return [each for name, inner in schema.items() for each in unlimited(inner, f"{place}.{name}")]
+
+
+def limit(field: FieldInfo, *names: str) -> Any:
+    return next(
+        (getattr(rule, name) for rule in field.metadata for name in names if hasattr(rule, name)), None
+    )
+
+
+def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
+    """Values of a field, among them the ends of its own range, and its own names."""
+    own = [limit(field, "ge", "gt"), limit(field, "le", "lt"), field.get_default(call_default_factory=True)]
+    if get_origin(field.annotation) is Literal:
+        own += get_args(field.annotation)
+    return st.sampled_from(own) | extreme
+
+
+def given_to(fields: Mapping[str, FieldInfo], most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Values of a few of these fields."""
+    pair = st.sampled_from(sorted(fields)).flatmap(
+        lambda name: st.tuples(st.just(name), values_of(fields[name]))
+    )
+    return st.lists(pair, min_size=1, max_size=most).map(dict) if fields else st.just({})
+
+
+def answered(call: Callable[[], Any]) -> Any:
+    """Return what `call` returns; None where it refuses in a sentence."""
+    try:
+        return call()
+    except UserError as error:
+        said = printable(str(error), 2 * SENTENCE)
+        assert len(said) < SENTENCE and said.isprintable() and said.endswith((".", "?")), said
+        return None
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.__module__}.{model.__name__}")
+def test_every_number_has_a_least_and_a_most(model: type[BaseModel]) -> None:
+    assert unlimited(model.model_json_schema(mode="validation")) == []
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.__module__}.{model.__name__}")
+@given(data=st.data())
+@fuzz
+def test_a_model_takes_a_value_or_says_why_not(model: type[BaseModel], data: st.DataObject) -> None:
+    needed = {name: values_of(field) for name, field in model.model_fields.items() if field.is_required()}
+    values = data.draw(st.fixed_dictionaries(needed)) | data.draw(given_to(model.model_fields, 4))
+    made = answered(lambda: validate(model, values, "here"))
+    assert made is None or isinstance(made, model)
+
+
+@pytest.fixture
+def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MOST_TURNS", TURNS)
+    monkeypatch.setattr(servegen, "MOST_WINDOWS", TURNS)
+    monkeypatch.setattr(expanding, "code_hash", lambda device, roots: "")
+
+
+def points(engine: str, workload: str, chosen: Mapping[str, Any], **more: Any) -> Any:
+    experiment = {"name": "x", "engines": [engine], "workload": workload, "set": dict(chosen)} | more
+    return answered(lambda: expanding.expand(validate(Experiment, experiment, "here")))
+
+
+def fields_of(engine: str, workload: str) -> dict[str, FieldInfo]:
+    server = kinds.server_model(WORKLOADS[workload].serves)
+    own = WORKLOADS[workload].Params, ClientParams, server
+    return {n: f for model in own for n, f in model.model_fields.items()} | dict(ENGINES[engine].fields({}))
+
+
+FIRST = {
+    kind: next(name for name, each in ENGINES.items() if each.kind == kind) for kind in ("turns", "frames")
+}
+FIRST["duplex"] = FIRST["turns"]
+"""Kind of workload -> an engine that serves it."""
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@given(data=st.data())
+@fuzz
+def test_a_workload_makes_a_trace_or_says_why_not(
+    few_turns: None, workload: str, data: st.DataObject
+) -> None:
+    params = WORKLOADS[workload].Params
+    needed = {name: values_of(field) for name, field in params.model_fields.items() if field.is_required()}
+    chosen = data.draw(st.fixed_dictionaries(needed)) | data.draw(given_to(params.model_fields, 3))
+    points(
+        FIRST[WORKLOADS[workload].serves],
+        workload,
+        chosen,
+        seeds=[data.draw(st.sampled_from([0, MOST_SEED]))],
+    )
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != ENDPOINT])
+@given(data=st.data())
+@fuzz
+def test_an_engine_is_set_up_or_says_why_not(few_turns: None, engine: str, data: st.DataObject) -> None:
+    workload = {"turns": "voice", "frames": "metronome"}[ENGINES[engine].kind]
+    chosen = data.draw(given_to(fields_of(engine, workload), 3)) | {"sessions": 4}
+    points(engine, workload, chosen, device=data.draw(st.sampled_from(sorted(DEVICES))))
+
+
+@given(st.dictionaries(st.sampled_from(sorted(Experiment.model_fields)), extreme, max_size=3))
+@fuzz
+def test_an_experiment_is_expanded_or_says_why_not(few_turns: None, changes: dict[str, Any]) -> None:
+    asked = {"name": "x", "engines": ["vllm_omni"], "workload": "voice", "set": {"sessions": 4}}
+    answered(lambda: expanding.expand(validate(Experiment, asked | changes, "here")))
+
+
+@given(
+    st.lists(st.sampled_from(["ttfp_p90", "continuity", "x", ""]) | st.text(max_size=5), max_size=3), extreme
+)
+@fuzz
+def test_targets_are_read_or_refused(names: list[str], value: Any) -> None:
+    shown = value if isinstance(value, str) else "9" * 5000
+    answered(lambda: parse_targets(" ".join(f"{name}<={shown}" for name in names), "--slo"))
+
+
+@pytest.mark.parametrize(
+    "text", [*TEXTS, "9" * 5000, "0x" + "f" * 5000, "1:" * 3000 + "1", "[" * 50_000, "2026-13-45"]
+)
+def test_a_file_is_read_or_refused(tmp_path, text: str) -> None:
+    for field in ("name", "seeds", "timeout_s", "set", "engines"):
+        path = tmp_path / "x.yaml"
+        path.write_bytes(
+            f"engines: [vllm_omni]\nworkload: voice\n{field}: {text}\n".encode(
+                errors="surrogateescape" if "\ud800" not in text else "surrogatepass"
+            )
+        )
+        answered(partial(load_experiment, path))
+
+
+def leaves(facts: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every value in facts, also of those that hold others."""
+    if place:
+        yield place
+    pairs = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
+    for name, each in pairs:
+        yield from leaves(each, (*place, name))
+
+
+def changed(facts: Any, place: tuple[Any, ...], value: Any) -> Any:
+    name, *rest = place
+    inner = changed(facts[name], tuple(rest), value) if rest else value
+    if isinstance(facts, dict):
+        return facts | {name: inner}
+    return [inner if i == name else each for i, each in enumerate(facts)]
+
+
+DIGITS = "a number of 5,000 digits"
+WRITTEN = [
+    *NUMBERS,
+    *TEXTS,
+    None,
+    [],
+    {},
+    [[]],
+    {"value": DIGITS, "source": "x"},
+    {"value": float("inf"), "source": "x"},
+]
+WRITTEN = [value for value in WRITTEN if value not in (10**5000, "\ud800")] + [DIGITS]
+"""Values as a file may hold them."""
+
+FACTS = {
+    "deployment": (deployment_facts("qwen3_omni_2gpu"), lambda path: load_deployment.__wrapped__(path)),
+    "model": (shipped_yaml(yaml_files("models")["qwen3_omni_30b_a3b"]), load_model),
+}
+
+
+@pytest.mark.parametrize("kind", FACTS)
+@given(data=st.data())
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+def test_a_file_of_facts_is_read_or_refused(tmp_path, kind: str, data: st.DataObject) -> None:
+    facts, load = FACTS[kind]
+    place = data.draw(st.sampled_from(list(leaves(facts))))
+    value = data.draw(st.sampled_from(WRITTEN))
+    path = tmp_path / f"{kind}.yaml"
+    path.write_text(yaml.safe_dump(changed(facts, place, value)).replace(DIGITS, "9" * 5000))
+    answered(lambda: load(str(path)))
