@@ -259,9 +259,9 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     tried = [each for one in searches.searched for each in sorted(one.tried)]
     summary = write_summary(folder, [each.repeat.point for each in tried])
     rows = [row(searches, one, folder) for one in searches.searched]
-    console = wide(120, stderr=form != "table")
+    console = wide(_WIDE, stderr=form != "table")
     if form == "table":
-        console.print(_table(searches, list(space.experiment.grid), rows))
+        console.print(_table(searches, list(space.experiment.grid), rows, console.width >= _WIDE))
         tell(console, (sentence for each in rows for sentence in each["sentences"]))
     else:
         emit(form, rows, {**found, "found": rows})
@@ -275,7 +275,13 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     return held
 
 
-def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]]) -> Any:
+_WIDE = 120
+"""Characters from which on the table has every cost."""
+_NARROW = ("goodput_rps", "gpus")
+"""Columns in a narrower terminal, and the price of a minute where the user gave prices: the answer must fit."""
+
+
+def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]], whole: bool) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -291,11 +297,13 @@ def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]]) -> A
     for heading in ("engine", *axes, "hardware"):
         table.add_column(heading, no_wrap=True)
     several = ["over seeds"] if len(seeds) > 1 else []
-    for heading in (over, *several, *(f"{c.heading}\n{c.unit}" for c in COLUMNS)):
+    narrow = (*_NARROW, "price_per_minute") if searches.prices else _NARROW
+    columns = [column for column in COLUMNS if whole or column.name in narrow]
+    for heading in (over, *several, *(f"{c.heading}\n{c.unit}" for c in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cell = [short(row["settings"][name]) if name in row["settings"] else MISSING for name in axes]
-        numbers = [figure(row, column) for column in COLUMNS]
+        numbers = [figure(row, column) for column in columns]
         over_seeds = [spread(row)] if several else []
         table.add_row(row["engine"], *cell, row["hardware"], held(row, over), *over_seeds, *numbers)
     return table

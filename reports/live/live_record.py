@@ -191,6 +191,9 @@ def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
         for name, count in ((INVALID, late), ("failed", lost - late))
         if count
     ]
+    floor_s, limit_s = floor_over(points, SEND_DELAY_P99), send_delay_limit_s(points)
+    if not said and floor_s is not None and limit_s is not None and floor_s > limit_s:
+        return {"verdict": "valid, with a late floor", "bad": True}
     return {"verdict": ", ".join(said) or "valid", "bad": bool(said)}
 
 

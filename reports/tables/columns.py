@@ -20,6 +20,8 @@ from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
 from workloads.errors import UserError
 
 MISSING = "–"
+FLOOR_LATE_S = 0.020
+"""P99 of the send delay against the null server from which on a reader is told. [chosen] As `send_delay_limit_ms`."""
 INFINITE = "∞"
 """The latency of a turn that failed."""
 FEW = "*"
@@ -207,6 +209,16 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         notes.append(
             f"The time to the first output equals the time to the last one{where}: something between us and the server "
             "collects the stream, or the server does not stream."
+        )
+    late = [
+        f"{load}{1e3 * max(each):.0f} ms"
+        for load, each in known("floor_send_delay_p99").items()
+        if max(each) > FLOOR_LATE_S
+    ]
+    if late:
+        notes.append(
+            f"The load generator was late against the null server already (P99 of its send delay: {', '.join(late)}): "
+            "this machine was busy before the run began."
         )
     repeated = "Requests that were sent again, because the server had just closed the kept connection: {}."
     early = (

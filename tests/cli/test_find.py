@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
@@ -76,6 +77,22 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [80, 130])
+def test_the_answer_fits_the_terminal(
+    rehearse: Rehearse, fake: Callable, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    fake()
+    monkeypatch.setattr("reports.cli.output.wide", lambda *_, **__: Console(width=width))
+    monkeypatch.setattr(command, "wide", lambda *_, **__: Console(width=width))
+    _, out, _ = rehearse(*SMALL)
+    table = out.partition("The largest c")[2].partition("search.json")[0]
+    assert (
+        "…" not in table
+        and "goodput" in table
+        and ("Mtok" in table.partition("over seeds:")[0]) == (width > 120)
+    )
+
+
 def test_the_report_tells_the_search(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     _, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--set", "engine=vllm_omni", "--price", "h100=2")
