@@ -76,14 +76,12 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
     assert status == 0 and json.loads(again) == json.loads(out)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 130])
 def test_the_answer_fits_the_terminal(
     rehearse: Rehearse, fake: Callable, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     fake()
     monkeypatch.setattr("reports.cli.output.wide", lambda *_, **__: Console(width=width))
-    monkeypatch.setattr(command, "wide", lambda *_, **__: Console(width=width))
     _, out, _ = rehearse(*SMALL)
     table = out.partition("The largest c")[2].partition("search.json")[0]
     assert (
@@ -93,6 +91,7 @@ def test_the_answer_fits_the_terminal(
     )
 
 
+@pytest.mark.slow
 def test_the_report_tells_the_search(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     _, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--set", "engine=vllm_omni", "--price", "h100=2")
