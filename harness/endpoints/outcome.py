@@ -21,7 +21,7 @@ NORMAL = (1000, 1001, 1005)
 
 
 class Facts:
-    """What is known of one reply.
+    """The known facts of one reply.
 
     `status`: of its HTTP answer; 0: none has come, or none comes in this protocol. `unread`: why its data cannot be
     read. `error`: the error that the server states. `finish`: its finish reason, or "response" with its status and

@@ -1,4 +1,4 @@
-"""How long complete replies were, next to what was asked, and whether they came in one write.
+"""The lengths of complete replies next to the lengths that were asked for, and replies that came in one write.
 
 A short reply is no failure: a model may stop. But replies that are shorter than planned are another load, and a time to
 the first token that is the time to the last says nothing of the server.

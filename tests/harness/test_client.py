@@ -284,8 +284,8 @@ class LosingServer(ScriptedServer):
     [
         (0.75, [(0, "turn_start", 1.0), (0, "turn_end", 2.0), (0, "turn_failed", 2.0)]),  # while speaking
         (2.0, [(0, "turn_start", 1.0), (0, "turn_end", 3.0), (0, "turn_failed", 3.25)]),  # while waiting
-        (3.0, [(0, "turn_start", 1.0), (0, "turn_end", 3.0), (0, "turn_failed", 4.25)]),  # while listening
-        # between turns the next one fails as it begins
+        # while a complete reply plays, or between turns, the next one fails as it begins
+        (3.0, [(1, "turn_start", 8.5), (1, "turn_end", 8.5), (1, "turn_failed", 8.5)]),
         (6.0, [(1, "turn_start", 8.5), (1, "turn_end", 8.5), (1, "turn_failed", 8.5)]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The answer of a speech server: sound, or the text of an error, whatever its status and its type say that it is."""
+"""The answer of a speech server: sound or the text of an error, whatever status and type it has."""
 
 import re
 
@@ -19,11 +19,11 @@ _NOT_AUDIO = re.compile(
     r".*(jsonl|ndjson|json-seq)\b",
     re.IGNORECASE,
 )
-"""Media types of which no body is sound."""
+"""Media types whose bodies are never sound."""
 
 
 def not_audio(content_type: str) -> str:
-    """Return the media type if no body of it is sound; empty: it may be sound."""
+    """Return the media type if its bodies are never sound; empty: they may be."""
     name = content_type.partition(";")[0].strip().lower()
     return name if _NOT_AUDIO.match(name) else ""
 
@@ -52,7 +52,7 @@ def text_reason(text: bytes, type: str = "") -> str:
 
 
 class SpeechBody:
-    """The body of one answer, in pieces that are cut anywhere."""
+    """The body of one answer, which comes in any pieces."""
 
     def __init__(self, content_type: str) -> None:
         self._type = not_audio(content_type)
@@ -77,7 +77,7 @@ class SpeechBody:
 
     @property
     def error(self) -> str:
-        """Why the body is not sound alone, up to its end; empty: it is."""
+        """Reason why the body, which has ended, is not sound alone; empty: it is."""
         if self._text is not None:
             return text_reason(self._text, self._type) if self._text else ""
         last = self._last.rstrip()

@@ -43,7 +43,7 @@ class Decoder:
 
     @property
     def cut(self) -> str:
-        """Why the body is not whole where it ends here; empty: it is."""
+        """Reason why the body is not whole if it ends here; empty: it is."""
         cut = [stage.name for stage in self._stages if not stage.whole]
         return f"{cut[0]} cut short" if cut and self._fed else ""
 

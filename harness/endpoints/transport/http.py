@@ -50,12 +50,12 @@ class Exchange:
         self.headers: dict[str, str] = {}
         """Headers of the answer, by names in lower case."""
         self.decoder: Decoder | None = None
-        """Of a body that is compressed."""
+        """The decoder of a compressed body."""
         self._connection: _Connection | None = None
 
     @property
     def cut(self) -> str:
-        """Why the body that has ended is not whole; empty: it is."""
+        """Reason why the body that has ended is not whole; empty: it is."""
         return "" if self.decoder is None else self.decoder.cut
 
     def abort(self) -> None:
