@@ -290,8 +290,9 @@ class DuplexConnection(Connection):
         if not cut and (why := outcome(facts)):
             self.fail(why, at_s)
             return
-        if not reply.cut:
-            self._note_silence(reply, at_s)
+        level = None if cut or reply.cut else reply.loudness.silent_dbfs()
+        if level is not None:
+            self.context.log.event(at_s, SILENT, self.session, self.turn, str(reply.number), level)
         produced = event.text_tokens, event.audio_tokens
         for stage, tokens in zip(AR_STAGES, produced, strict=True):
             if tokens is not None:
@@ -307,19 +308,11 @@ class DuplexConnection(Connection):
         if reply.over:
             return
         reply.over = reply.cut = True
-        if not reply.done:
-            self._note_silence(reply, at_s)
         played_s = self.listener.played_s(reply.number, at_s)
         self.listener.stopped(reply.number, at_s)
         messages = self.context.dialect.interrupt(reply.at(played_s))
         if isinstance(messages, list):
             self.say(UNDO, messages, at_s)
-
-    def _note_silence(self, reply: _Reply, at_s: float) -> None:
-        """Log that nobody could hear the reply, if so."""
-        level = reply.loudness.silent_dbfs
-        if level is not None:
-            self.context.log.event(at_s, SILENT, self.session, self.turn, str(reply.number), level)
 
     def _ack(self, reply: _Reply, played_s: float, playing: bool, due_s: float, done: bool = False) -> None:
         self.say("ack", self.context.dialect.ack(reply.at(played_s, done), playing), due_s)

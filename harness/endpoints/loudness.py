@@ -12,6 +12,8 @@ SILENT_DBFS = -60.0
 """A reply whose RMS is below this against full scale is silent. [chosen] The noise floor of a recorded room."""
 LEAST_DBFS = -120.0
 """Level of zeros, whose logarithm is infinite. [chosen] Below one bit of 16."""
+_PAUSE_S = 1.0
+"""Longest pause, s, with which speech may begin: a reply that is cut within it is not silent. [chosen]"""
 _SURE_S = 60.0
 """Length of a reply, s, that energy must suffice for before packets are not looked at any more. [chosen]"""
 _SILENT = 10 ** (SILENT_DBFS / 10)
@@ -44,10 +46,10 @@ class Loudness:
             self._seconds += seconds
             self.audible = self._energy_s > _SILENT * _SURE_S
 
-    @property
-    def silent_dbfs(self) -> float | None:
-        """The reply's RMS against full scale, dBFS, if it is silent; None: it is not, or has no sound."""
-        if self.audible or not self._seconds:
+    def silent_dbfs(self, whole: bool = True) -> float | None:
+        """Return the reply's RMS against full scale, dBFS, if it is silent; None: it is not, or has no sound. `whole`:
+        it has not been cut."""
+        if self.audible or not self._seconds or not (whole or self._seconds > _PAUSE_S):
             return None
         power = self._energy_s / self._seconds
         level = 10 * math.log10(power) if power else -math.inf

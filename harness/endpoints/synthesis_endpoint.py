@@ -82,12 +82,12 @@ class Speaker(Requests):
         return "end of the audio" if self._facts.output else "audio"
 
     def _end(self, exchange: Exchange, at_s: float) -> None:
-        self._note_silence(at_s)
+        self._note_silence(at_s, whole=True)
         super()._end(exchange, at_s)
 
     def cut(self, at_s: float) -> None:
         if self._exchange is not None:
-            self._note_silence(at_s)
+            self._note_silence(at_s, whole=False)
         super().cut(at_s)
 
     def timed_out(self) -> None:
@@ -95,9 +95,9 @@ class Speaker(Requests):
             self._facts.error = self._content.error
         super().timed_out()
 
-    def _note_silence(self, at_s: float) -> None:
+    def _note_silence(self, at_s: float, whole: bool) -> None:
         """Log that nobody could hear the reply, if so."""
-        level = self._loudness.silent_dbfs
+        level = self._loudness.silent_dbfs(whole)
         if level is not None:
             turn = self._turn
             self._endpoint.log.event(at_s, SILENT, turn.session, turn.turn, value=level)

@@ -132,7 +132,7 @@ class TurnConnection(Connection):
             return None
         reply.played_s, reply.cut = played_s, True
         if not reply.done:
-            self._note_silence(reply, self._loop.time())
+            self._note_silence(reply, self._loop.time(), whole=False)
         messages = self._dialect.interrupt(reply.at(played_s))
         if isinstance(messages, str):
             return messages
@@ -271,7 +271,6 @@ class TurnConnection(Connection):
 
     def _end_reply(self, reply: _Reply, at_s: float) -> None:
         reply.done, reply.transcribed = True, False
-        self._note_silence(reply, at_s)
         self._log(at_s, "finish", reply, reply.produced)
         if reply.produced[0]:
             self._log(at_s, "usage", reply, (reply.produced[0], None))
@@ -280,6 +279,7 @@ class TurnConnection(Connection):
         if self._speaking is not None:
             self._ask_again()
             return
+        self._note_silence(reply, at_s, whole=True)
         if not reply.received_s:
             self.turn = reply.turn + 1  # there is nothing to listen to
         self.listener.reply_done(reply.turn, at_s)
@@ -291,9 +291,9 @@ class TurnConnection(Connection):
         else:
             self._reply, self._awaited = _Reply(self.turn), True
 
-    def _note_silence(self, reply: _Reply, at_s: float) -> None:
+    def _note_silence(self, reply: _Reply, at_s: float, whole: bool) -> None:
         """Log that nobody could hear the reply, if so."""
-        level = reply.loudness.silent_dbfs
+        level = reply.loudness.silent_dbfs(whole)
         if level is not None:
             self.context.log.event(at_s, SILENT, self.session, reply.turn, value=level)
 

@@ -7,13 +7,13 @@ for one that was not); first_text and text (text tokens at the client; value = c
 states none); audio (a packet; value = seconds of audio); reply_done; barge_in (value = seconds heard); barge_in_missed
 (the reply ended before the drawn cut); late_audio (live; a packet of a reply that the user has already cut; value =
 seconds of audio); early_reply (live; the reply to a turn began before the user had finished; value = seconds of audio
-before the end); silent_reply (live; all of a reply's sound, at its end or its cut, was below -60 dBFS; value = its RMS
-in dBFS, -120 for zeros; on open microphones stage = the number of the reply); unconfirmed (live; the session began
+before the end); silent_reply (live; all of a reply's sound, of a cut one more than 1 s, was below -60 dBFS; value = its
+RMS in dBFS, -120 for zeros; on open microphones stage = the number of the reply); unconfirmed (live; the session began
 without the event that confirms the client's settings; value = seconds waited for it after the server's greeting);
-end_heard (live; the server reports that it heard the end of the user's turn);
-playback_done (value = seconds played); shed (the server rejected the session); turn_done; turn_failed; turn_aborted (by
-the backlog it is of, when the last user has gone); backlog_dry (of its last session: a slot of the backlog stays empty,
-as the trace holds no more; value = sessions under way); session_end.
+end_heard (live; the server reports that it heard the end of the user's turn); playback_done (value = seconds played);
+shed (the server rejected the session); turn_done; turn_failed; turn_aborted (by the backlog it is of, when the last
+user has gone); backlog_dry (of its last session: a slot of the backlog stays empty, as the trace holds no more; value =
+sessions under way); session_end.
 
 Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at
 the *scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step

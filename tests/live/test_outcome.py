@@ -277,6 +277,7 @@ ERRORS_AS_TEXT = [
     (SOUND, "Content-Type: text/html; charset=utf-8", "text/html and not audio"),
     (b"\n\n\n   " + json.dumps(ERROR).encode(), "Content-Type: audio/wav", "error: 500"),
     (SOUND + json.dumps(ERROR).encode() + b"\n", "Content-Type: audio/pcm", "error: 500"),
+    (SOUND + b"<html>502</html>\n", "Content-Type: audio/pcm", "text/html after the audio"),
 ]
 
 
@@ -426,19 +427,44 @@ def test_a_reply_is_as_loud_as_all_of_it():
 def test_a_silent_reply_is_complete_and_named_also_where_it_is_cut():
     async def zeros(peer: Peer) -> None:
         await greet(peer)
-        for k in range(2):
+        for k in range(3):
             await peer.expect("response.create")
             await peer.say("response.created", response={"id": f"r{k}"})
-            await peer.audio(f"r{k}", 0.5, delta=base64.b64encode(bytes(24_000)).decode())
-            if k == 0:
+            sound_s = (1.5, 0.5, 0.1)[k]
+            await peer.audio(f"r{k}", delta=base64.b64encode(bytes(round(48_000 * sound_s))).decode())
+            if k < 2:
                 await peer.expect("response.cancel")
-            await peer.done(f"r{k}", "completed" if k else "cancelled")
+            await peer.done(f"r{k}", "cancelled" if k < 2 else "completed")
         await peer.drain()
 
-    out = play(spoken(turns=2, barge_in_after_s=[0.1, np.nan]), zeros, dialect="openai")
-    assert out.failures.empty and table(out)["status"].tolist() == ["barged_in", "completed"]
+    out = play(spoken(turns=3, barge_in_after_s=[0.1, 0.1, np.nan]), zeros, dialect="openai")
+    assert out.failures.empty and table(out)["status"].tolist() == ["barged_in", "barged_in", "completed"]
     silent = out.events.loc[out.events["kind"] == "silent_reply", ["session", "turn", "stage", "value"]]
-    assert silent.to_numpy().tolist() == [[0, 0, "", -120.0], [0, 1, "", -120.0]]
+    assert silent.to_numpy().tolist() == [[0, 0, "", -120.0], [0, 2, "", -120.0]], (
+        "speech may begin with a pause"
+    )
+
+
+@calling
+def test_an_answer_with_speech_that_is_cut_is_silent_after_a_second_of_zeros():
+    for seconds in (0.9, 1.1):
+        request = speech()
+        request.answers(http(bytes(round(48_000 * seconds)), "audio/pcm", "none", whole=False))
+        request.requests.cut(0.0)
+        assert [row["value"] for row in request.events("silent_reply")] == [-120.0] * (seconds > 1)
+
+
+def test_an_open_microphone_s_silent_reply_is_logged_with_its_number(monkeypatch: pytest.MonkeyPatch):
+    from tests.live.open_microphone import Agent, open_call
+    from tests.live.open_microphone import play as call
+
+    async def script(agent: Agent) -> None:
+        await agent.reply("r", 1.6, 0.0, quiet_s=0.4)
+        await agent.peer.done("r")
+
+    events = call(monkeypatch, open_call({}), script).events
+    silent = events.loc[events["kind"] == "silent_reply", ["session", "turn", "stage", "value"]]
+    assert silent.to_numpy().tolist() == [[0, 0, "0", -120.0]]
 
 
 def test_our_null_server_can_be_heard():

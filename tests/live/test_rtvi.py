@@ -155,5 +155,6 @@ def test_a_call_with_a_bot() -> None:
     out = play(spoken(turns=2), bot, path="/ws", dialect="rtvi")
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert out.values("audio") == [0.1] * 6
+    assert out.values("silent_reply") == [-120.0] * 2, "of zeros"
     [call] = out.calls
     assert call.path == "/ws" and len(call.of("audio")) > 2 * PIECES

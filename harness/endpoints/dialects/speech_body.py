@@ -81,6 +81,8 @@ class SpeechBody:
         if self._text is not None:
             return text_reason(self._text, self._type) if self._text else ""
         last = self._last.rstrip()
+        if last[-7:].lower() == b"</html>":
+            return "text/html after the audio"
         if last.endswith(b"}"):
             for begin in (match.start() for match in re.finditer(rb"\{", last)):
                 if why := reason_of(any_json(last[begin:])):

@@ -103,9 +103,8 @@ class _Inflate:
     def _inflated(self, data: bytes) -> Iterator[bytes]:
         while True:
             if self._stream.eof:
-                data = data.lstrip(b"\0")  # which may fill up a block
-                if not data or self.name != "gzip":
-                    return
+                if self.name != "gzip" or not data.startswith(b"\x1f"):
+                    return  # what follows is no other member
                 self._stream = zlib.decompressobj(31)
             piece = self._stream.decompress(data, PIECE)
             if piece:
