@@ -121,6 +121,8 @@ class Load:
         of = [each for each in judged if self.verdict in (PASS, each.verdict)]
         if self.verdict == INCONCLUSIVE:
             of = self.found.undecided
+            if spoilt := [each for each in of if each.invalid and each.why]:  # more turns would not help
+                return ", ".join(map(self._said, [*spoilt, *failed]))
             few = [(n, each.n) for each in of if (n := needed(each.target)) is not None and each.n < n]
             if few:
                 least, n = max(few)
@@ -397,7 +399,7 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
 def _shown(load: Load, judgement: Judgement) -> str:
     """Return the word of a target's row. PASS and FAIL are words of a load: a target that is met under another verdict
     is only met."""
-    if judgement.invalid or (load.found.invalid and judgement.verdict == INCONCLUSIVE):
+    if judgement.invalid:
         return INVALID
     return MET if judgement.verdict == PASS and load.verdict != PASS else judgement.verdict
 
