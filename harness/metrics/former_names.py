@@ -19,9 +19,10 @@ SETTINGS = {
 }
 OF_WORKLOADS = {
     "co_serving": {"pool": "backlog", "pool_tps": "backlog_tps"},
+    "interactive": {"rounds": "turns", "rounds_shape": "turns_shape"},
     "voice_batch": {"pool": "backlog"},
 }
-"""Settings of single workloads. `servegen` has another `pool`, which keeps its name."""
+"""Settings of single workloads. `servegen` has another `pool` and `revisit` other `rounds`, which keep their names."""
 METRICS = {
     "send_lag_p99": "turn_send_delay_p99",
     "send_slip_p50": "send_delay_p50",

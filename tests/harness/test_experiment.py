@@ -162,6 +162,10 @@ def test_a_former_name_of_one_workload_is_none_of_another() -> None:
     assert override(make(workload="servegen", set={}, grid={}), {"pool": "mm-image"}).set == {
         "pool": "mm-image"
     }
+    many = {"rounds": 3.0, "rounds_shape": 1.0}
+    users = make(workload="interactive", engines=["vllm_omni_wo"], set=many, grid={}, seeds=1)
+    assert users.set == {"turns": 3.0, "turns_shape": 1.0}
+    assert make(workload="revisit", set={"rounds": 2}, grid={}).set == {"rounds": 2}
 
 
 def test_several_values_of_a_plain_parameter_make_an_axis() -> None:

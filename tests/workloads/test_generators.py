@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import starts
@@ -31,6 +32,31 @@ def without_barge_in(trace: Trace) -> list:
 def test_golden_trace(name: str) -> None:
     """The same on every machine; a change here makes old and new results incomparable and needs a reason."""
     check_trace(f"trace_{name}", make_trace(name, {"p": 0.3}, 0))
+
+
+CALLS = ["voice", "speech", "duplex"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+@given(think_s=st.floats(0, 5), seed=st.integers(0, 3))
+@settings(max_examples=8)
+def test_one_name_sets_the_pause_in_every_workload_of_calls(name: str, think_s: float, seed: int) -> None:
+    columns = make_trace(name, {"sessions": 400, "think_s": think_s}, seed).columns()
+    later = columns["turn"] > 0
+    assert np.median(columns["think_s"][later]) == pytest.approx(think_s, rel=0.1)
+    assert np.isnan(columns["think_s"][~later]).all()
+
+
+def test_a_pause_changes_neither_the_turns_nor_the_overlaps() -> None:
+    people, asked = (
+        make_trace("speech", {"sessions": 400, "p": 0.3, "overlap": 0.4, **more}, 0).columns()
+        for more in ({}, {"think_s": 2.0})
+    )
+    pauses = people.pop("think_s"), asked.pop("think_s")
+    assert pd.DataFrame(people).equals(pd.DataFrame(asked))
+    early = [np.isnan(each) | (each == 0) for each in pauses]
+    assert np.array_equal(*early) and early[0].mean() > 0.3
+    assert np.median(pauses[1][~early[1]]) == pytest.approx(2.0, rel=0.1)
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)

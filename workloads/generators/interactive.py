@@ -18,10 +18,10 @@ from workloads.generators.exchanges import ExchangeParams, exchange_columns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-ROUNDS = 22.4  # Bidaw, mean rounds per user
+TURNS = 22.4  # Bidaw, mean rounds per user
 # Turns after the first have mean m and variance m + m^2/r: r is 0.44 in RAGPulse and 0.38 in BurstGPT_3.
-ROUNDS_SHAPE = 0.4
-MAX_ROUNDS = 1000  # choice: the longest of BurstGPT_3's 135 sessions has 24
+TURNS_SHAPE = 0.4
+MAX_TURNS = 1000  # choice: the longest of BurstGPT_3's 135 sessions has 24
 # RAGPulse, 2,996 gaps up to 1,800 s, which begin with the answering: least absolute deviation of their
 # logarithms from that of 12.5 s and 0.113 s for each token of the answer before, and quantiles of what is
 # left as a factor. Some users leave and come back, so the factor is no lognormal (KS 0.09 against 0.04).
@@ -37,7 +37,7 @@ HEARD_BASE_S = 1.0
 
 
 class InteractiveParams(ExchangeParams):
-    """Parameters of users of a chat or voice assistant who stay for many rounds."""
+    """Parameters of users of a chat or voice assistant who stay for many turns."""
 
     modality: Literal["audio", "text"] = Field(
         "text", description="whether the user speaks or types the prompt"
@@ -45,9 +45,9 @@ class InteractiveParams(ExchangeParams):
     reply: Literal["speech", "text"] = Field("text", description="whether replies are spoken or text only")
     sessions: int = Field(64, ge=1, le=1_000_000, description="number of users")
     rate: float = Field(0.5, ge=1e-6, le=1e6, description="arriving users per second, Poisson")
-    rounds: float = Field(ROUNDS, ge=1, le=MAX_ROUNDS, description="mean turns per user, negative binomial")
-    rounds_shape: float = Field(
-        ROUNDS_SHAPE,
+    turns: float = Field(TURNS, ge=1, le=MAX_TURNS, description="mean turns per user, negative binomial")
+    turns_shape: float = Field(
+        TURNS_SHAPE,
         ge=0.01,
         le=1000,
         description="1 is geometric; smaller: a few users stay for most of the turns",
@@ -109,10 +109,10 @@ class InteractiveParams(ExchangeParams):
         )
 
 
-def rounds(rng: np.random.Generator, mean: float, shape: float, n: int) -> np.ndarray:
+def numbers_of_turns(rng: np.random.Generator, mean: float, shape: float, n: int) -> np.ndarray:
     """Turns of n users, int64: 1 + negative binomial of this shape, `mean` in all, at most 1,000."""
     more = mean - 1
-    return np.minimum(1 + rng.negative_binomial(shape, shape / (shape + more), n), MAX_ROUNDS)
+    return np.minimum(1 + rng.negative_binomial(shape, shape / (shape + more), n), MAX_TURNS)
 
 
 def interactive(params: InteractiveParams, seed: int) -> Trace:
@@ -120,7 +120,7 @@ def interactive(params: InteractiveParams, seed: int) -> Trace:
     once.
     """
     streams = Streams(seed)
-    counts = rounds(streams("turns"), params.rounds, params.rounds_shape, params.sessions)
+    counts = numbers_of_turns(streams("turns"), params.turns, params.turns_shape, params.sessions)
     session, turn = number_turns(counts)
     content = params.drawn(streams, len(session))
     columns: dict[str, Any] = exchange_columns(params, streams, session, content) | {"turn": turn}

@@ -31,6 +31,12 @@ class RecordedParams(DialogueParams):
     """Parameters of calls with recorded speech. They arrive as a Poisson process; the client bounds the concurrent
     calls."""
 
+    think_s: float | None = Field(
+        None,
+        ge=0,
+        le=30,
+        description="median pause between a reply and the user's next turn, s; default: 0.2, as between people",
+    )
     path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
     reverb_s: float | None = Field(
@@ -43,6 +49,12 @@ class RecordedParams(DialogueParams):
         None, ge=-20, le=60, description="heard over noise, which is this much below the speech, dB"
     )
     codec: Codec | None = Field(None, description="heard through a telephone: its band, and mu-law (g711)")
+
+    def pauses(self, streams: Streams, as_people: np.ndarray) -> np.ndarray:
+        """Return the pauses that `think_s` asks for, else `as_people`; s, shape (n,)."""
+        if self.think_s is None:
+            return as_people
+        return speech.think_times(streams("think"), self.think_s, len(as_people))
 
 
 class SpeechParams(RecordedParams):
@@ -78,6 +90,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     sample_s = model.sample(rng, REPLY_SAMPLE) * speech.speech_rate(rng, REPLY_SAMPLE)
     cuts = turntaking.cuts(rng, params.p, replies_s, sample_s, params.cut)
     offsets = turntaking.offsets(streams("offsets"), n, params.overlap)
+    offsets = np.where(offsets < 0, offsets, params.pauses(streams, offsets))
     early = np.isnan(cuts) & (offsets < 0) & (-offsets < replies_s)
 
     if degradation:

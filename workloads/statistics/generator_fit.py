@@ -122,7 +122,7 @@ def _rounds(rows: Rows, source: str, seed: int) -> Iterator[Comparison]:
     """Turns per session, at the mean of the source; only the spread was fitted."""
     named = rows.session != ""
     turns = np.bincount(sessions_of(rows.session[named])[0])
-    ours = _made("interactive", seed, sessions=5000, rounds=float(turns.mean()))
+    ours = _made("interactive", seed, sessions=5000, turns=float(turns.mean()))
     note = f"mean set to the source's {turns.mean():.2f}; Bidaw's users stay for 22.4, without public data"
     yield _pair("interactive", source, "turns per session", "", turns, np.bincount(ours["session"]), note)
 
