@@ -33,7 +33,7 @@ class SynthesisEndpoint(HttpEndpoint["Speaker"]):
     """An endpoint that speaks the text of the replies."""
 
     def _pool_of(self, target: TargetParams) -> HttpPool:
-        return HttpPool(target.url, target.bearer("text"))
+        return HttpPool(target.url, target.bearer())
 
     def _make(self, session: Session) -> Speaker:
         return Speaker(self, session)

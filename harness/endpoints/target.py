@@ -28,10 +28,11 @@ Dialect = Literal[
     "synthesis",
 ]
 
-TOKEN_ENVS = ("REHEARSAL_TOKEN",)
-"""Looked at where `token_env` is not given. [chosen]"""
-OPENAI_TOKEN_ENVS = ("REHEARSAL_TOKEN", "OPENAI_API_KEY")
-"""The same for the dialects that OpenAI's own clients speak. [config]"""
+TOKEN_ENV = "REHEARSAL_TOKEN"
+"""Variable of the token where `token_env` is not given. [chosen]"""
+OPENAI_TOKEN_ENV = "OPENAI_API_KEY"
+"""The same for OpenAI's own hosts alone: many developers have it exported, and no other server may get it unasked.
+[config: OpenAI's clients]"""
 
 
 _SECRET = re.compile(
@@ -147,7 +148,8 @@ class TargetParams(BaseModel):
     token_env: str | None = Field(
         None,
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="environment variable that holds the token or key; default: REHEARSAL_TOKEN, or OPENAI_API_KEY",
+        description="environment variable that holds the token or key of url's host; default: REHEARSAL_TOKEN, or "
+        "OPENAI_API_KEY for hosts of OpenAI",
     )
     scrape: str | None = Field(
         None, description="Prometheus address to poll during the run, http(s)://.../metrics"
@@ -252,9 +254,14 @@ class TargetParams(BaseModel):
         """True for speech from text: /v1/audio/speech, or its /stream over a WebSocket."""
         return urlsplit(self.url).path.rstrip("/").endswith(("/audio/speech", "/audio/speech/stream"))
 
-    def token(self, dialect: str) -> str | None:
-        """Return the token or key to send in `dialect`, from the environment; None: there is none. UserError when
-        `token_env` names a variable that is not set. It is never kept, logged or printed."""
+    @property
+    def addresses(self) -> list[str]:
+        """All addresses that a run calls."""
+        return [url for url in (self.url, self.batch_url, self.text_url, self.scrape) if url is not None]
+
+    def token(self) -> str | None:
+        """Return the token or key to send, from the environment; None: there is none. UserError when `token_env` names
+        a variable that is not set. It is never kept, logged or printed."""
         if self.token_env is not None:
             value = os.environ.get(self.token_env)
             if not value:
@@ -263,27 +270,50 @@ class TargetParams(BaseModel):
                     f"token_env={self.token_env}: this environment variable is {lacks}; set it, or leave token_env out."
                 )
             return _sendable(self.token_env, value)
-        name = self.token_name(dialect)
+        name = self.token_name()
         return None if name is None else _sendable(name, os.environ[name])
 
-    def bearer(self, dialect: str) -> dict[str, str]:
+    def bearer(self) -> dict[str, str]:
         """Return the header that sends `token`; none without one."""
-        token = self.token(dialect)
+        token = self.token()
         return {} if token is None else {"Authorization": f"Bearer {token}"}
 
-    def token_name(self, dialect: str) -> str | None:
-        """Return the environment variable whose token is sent in `dialect`; None: none is."""
+    def token_name(self) -> str | None:
+        """Return the environment variable whose token is sent; None: none is."""
         if self.token_env is not None:
             return self.token_env
-        names = OPENAI_TOKEN_ENVS if dialect in ("openai", "text") else TOKEN_ENVS
+        names = (TOKEN_ENV, OPENAI_TOKEN_ENV) if is_openai(self.url) else (TOKEN_ENV,)
         return next((name for name in names if os.environ.get(name)), None)
 
+    def token_env_at(self, address: str) -> str | None:
+        """Return `token_env` for another target of the run; None where that is on another host, or without TLS while
+        the url is with it. The target there then has only the tokens that are its own by default."""
+        mine, other = urlsplit(self.url), urlsplit(address)
+        same = mine.hostname == other.hostname and (is_encrypted(address) or not is_encrypted(self.url))
+        return self.token_env if same else None
+
     def scrape_token(self) -> str | None:
-        """Return the token for the target's metrics; None where another host serves them: only the target gets the
-        token."""
-        if self.scrape is None or urlsplit(self.scrape).netloc != urlsplit(self.url).netloc:
+        """Return the token for the target's metrics; None where another server has them, by its host, its port or its
+        encryption: only the target gets the token."""
+        if self.scrape is None or _server(self.scrape) != _server(self.url):
             return None
-        return self.token(self.dialect)
+        return self.token()
+
+
+def is_encrypted(url: str) -> bool:
+    """Return whether it is a url with TLS."""
+    return urlsplit(url).scheme in ("https", "wss")
+
+
+def is_openai(url: str) -> bool:
+    """Return whether OpenAI itself answers there: a host below openai.com, with TLS. Azure and others have hosts of
+    their own."""
+    return is_encrypted(url) and (urlsplit(url).hostname or "").endswith(".openai.com")
+
+
+def _server(url: str) -> tuple[str | None, int, bool]:
+    parts, encrypted = urlsplit(url), is_encrypted(url)
+    return parts.hostname, parts.port or (443 if encrypted else 80), encrypted
 
 
 def _sendable(name: str, value: str) -> str:

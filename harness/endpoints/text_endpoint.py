@@ -209,7 +209,7 @@ _encode = msgspec.json.Encoder().encode
 
 def pool_of(target: TargetParams) -> HttpPool:
     """Return connections to its chat completions."""
-    return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.bearer("text")})
+    return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.bearer()})
 
 
 def message(role: str, content: str) -> bytes:

@@ -77,7 +77,8 @@ class Frames:
         return requests, summarise_frames(requests, steps, events, end_s, timing)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
-        check_secrets(target.url)
+        for url in target.addresses:
+            check_secrets(url)
         if target.is_http or target.synthesizes or target.dialect not in ("auto", "rehearsal"):
             raise UserError(
                 f"workload {trace.header.generator!r} is made of frames, which only dialect rehearsal carries; set "

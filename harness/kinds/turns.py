@@ -47,7 +47,7 @@ class LiveTurns:
     """The live kind of a workload whose users wait for replies."""
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
-        for url in filter(None, (target.url, target.batch_url)):
+        for url in target.addresses:
             check_secrets(url)
         check_shards(trace, target.shards)
         if target.is_text and "audio" in set(trace.columns()["modality"]):

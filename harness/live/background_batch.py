@@ -27,8 +27,10 @@ LONGEST_DRAIN_S = 300.0
 
 def batch_target(target: TargetParams) -> TargetParams:
     """Return the target of documents: chat completions, with one process."""
-    changes = {"url": target.batch_url or target.url, "dialect": "text", "shards": 1, "scrape": None}
-    return TargetParams.model_validate({**target.model_dump(), **changes, "batch_url": None})
+    url = target.batch_url or target.url
+    changes = {"url": url, "dialect": "text", "shards": 1, "token_env": target.token_env_at(url)}
+    others = {"batch_url": None, "text_url": None, "scrape": None}
+    return TargetParams.model_validate({**target.model_dump(), **changes, **others})
 
 
 def batch_client(target: TargetParams) -> ClientParams:

@@ -57,10 +57,10 @@ def live_experiment(
     users. `label`: the server's build. UserError for settings that cannot be combined. The users of a load depend on it
     and on its duration alone.
     """
-    for name in ("url", "batch_url"):
-        check_secrets(str(target.get(name, "")))
+    for name in ("url", "batch_url", "text_url", "scrape"):
+        check_secrets(str(target.get(name) or settings.get(name, "")))
     params = validate(TargetParams, {**target, **({"batch": batch[0]} if batch else {})}, "live")
-    params.token("openai")  # said now where token_env names nothing
+    params.token()  # said now where token_env names nothing
     workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
     if workload not in WORKLOADS:
         raise unknown("workload", workload, WORKLOADS)

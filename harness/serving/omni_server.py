@@ -9,7 +9,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from websockets.sync.client import connect
 from engines.stock.omni.omni_params import OmniParams, python
 from engines.stock.omni.shared_gpu import FOLDER
 from engines.stock.omni.step_file import FIELDS, SUFFIX
+from harness.endpoints.transport.get import get
 
 READY_S = 300
 """[chosen] in which its stages must be ready; on two quiet cores they take 40 to 80 s."""
@@ -122,9 +122,8 @@ class OmniServer:
 
     def _healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.address}/health", timeout=2) as answer:
-                return answer.status == 200
-        except (OSError, urllib.error.URLError):
+            return get(f"{self.address}/health", timeout_s=2, most_bytes=2**10).status == 200
+        except (OSError, ValueError):
             return False
 
     def _end(self) -> None:

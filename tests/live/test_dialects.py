@@ -418,7 +418,7 @@ def test_a_named_dialect_is_taken_at_its_word():
         (
             None,
             401,
-            "wants a token or key, and none is set .HTTP status 401.; put it into an environment variable",
+            "wants a token or key, and none is sent .HTTP status 401.; put it into an environment variable",
         ),
         (
             None,

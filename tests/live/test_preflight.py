@@ -77,7 +77,7 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
         (
             401,
             f'{{"error":{{"message":"no key {TOKEN}"}}}}',
-            ("wants a token or key, and none is set (HTTP status 401)", "--token-env"),
+            ("wants a token or key, and none is sent (HTTP status 401)", "--token-env"),
         ),
     ],
 )
@@ -220,7 +220,7 @@ def fastapi(models: int | None, wants: str | None = None) -> Iterator[str]:
         ),
         (200, None, TOKEN, ("/v1/models answers with the token in MINE; correct the path",)),
         (None, None, None, ("no WebSocket at the path /nope", "or wants a token;", "--token-env")),
-        (200, TOKEN, None, ("wants a token or key, and none is set (HTTP status 403)",)),
+        (200, TOKEN, None, ("wants a token or key, and none is sent (HTTP status 403)",)),
         (
             200,
             "another",
@@ -287,7 +287,7 @@ def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None
 def test_a_key_that_is_empty_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "")
     with refused("token_env=MINE: this environment variable is empty; set it"):
-        TargetParams(url="wss://host/v1/realtime", token_env="MINE").token("openai")
+        TargetParams(url="wss://host/v1/realtime", token_env="MINE").token()
 
 
 FRAMES = {**OURS, "rehearsal": {**OURS["rehearsal"], "serves": "frames"}}

@@ -141,7 +141,7 @@ def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -
 
 @pytest.mark.parametrize(
     ("piece", "pause_s", "reasons"),
-    [(b"#\n", 0.02, {"timeout"}), (b"# a comment\n" * 100_000, 0.0, {"answer too long", "timeout"})],
+    [(b"#\n", 0.02, {"timeout"}), (b"# a comment\n" * 100_000, 0.0, {"an answer above 4 MiB", "timeout"})],
 )
 def test_an_answer_without_end_is_cut(piece: bytes, pause_s: float, reasons: set[str]) -> None:
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:

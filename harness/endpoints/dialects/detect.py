@@ -2,18 +2,19 @@
 session."""
 
 import asyncio
-import json
+import os
 import re
 from urllib.parse import urlsplit
 
 import msgspec
 
 from harness.endpoints.dialects import DIALECTS, dialect_of
+from harness.endpoints.dialects.chat import any_json
 from harness.endpoints.dialects.dialect import Dialect
 from harness.endpoints.dialects.events import Failure, Ready
 from harness.endpoints.dialects.parsing import Reader
 from harness.endpoints.dialects.vllm import VLLM
-from harness.endpoints.target import TargetParams
+from harness.endpoints.target import OPENAI_TOKEN_ENV, TOKEN_ENV, TargetParams, is_openai
 from harness.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
 from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
 from workloads.errors import UserError
@@ -83,13 +84,13 @@ async def resolve(target: TargetParams) -> TargetParams:
         return target.model_copy(update={"dialect": "text"})
     if target.synthesizes:
         return target.model_copy(update={"dialect": "synthesis"})
-    if target.dialect == "auto" and (urlsplit(target.url).hostname or "").endswith("openai.com"):
+    if target.dialect == "auto" and is_openai(target.url):
         target = target.model_copy(update={"dialect": "openai"})
     if target.dialect in DIALECTS:
         dialect = dialect_of(target)
         url, headers = dialect.url(), dialect.headers()
     else:
-        url, headers = target.url, target.bearer("auto")
+        url, headers = target.url, target.bearer()
     receiver = _Messages()
     try:
         socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
@@ -278,20 +279,18 @@ def _spoken(target: TargetParams, first: bytes | int) -> str:
 
 def refused_token(target: TargetParams, status: int) -> str:
     """Return the end of the sentence about a url that answers with HTTP status 401 or 403."""
-    sent = _sent_in(target)
-    what = "wants a token or key, and none is set" if sent is None else f"refuses the token in {sent}"
+    sent = target.token_name()
+    what = "wants a token or key, and none is sent" if sent is None else f"refuses the token in {sent}"
     return f"{what} (HTTP status {status}); {_key(target)}"
 
 
 def _key(target: TargetParams) -> str:
-    name = _sent_in(target)
-    if name is None:
-        return "put it into an environment variable and name that with --token-env."
-    return f"put the right one into {name}, or name another environment variable with --token-env."
-
-
-def _sent_in(target: TargetParams) -> str | None:
-    return target.token_name("text" if target.is_http else target.dialect)
+    name = target.token_name()
+    if name is not None:
+        return f"put the right one into {name}, or name another environment variable with --token-env."
+    if os.environ.get(OPENAI_TOKEN_ENV):
+        return f"if {OPENAI_TOKEN_ENV} is meant for it, say so with --token-env {OPENAI_TOKEN_ENV}."
+    return f"put it into an environment variable and name that with --token-env, or export it as {TOKEN_ENV}."
 
 
 def models_path(target: TargetParams) -> str:
@@ -303,17 +302,17 @@ def models_path(target: TargetParams) -> str:
 
 def _listed(target: TargetParams) -> Answer | None:
     """Return the answer at `models_path`; None without one. A token goes only to a certified host."""
-    token = target.bearer("text" if target.is_http else target.dialect)
+    token = target.bearer()
     return asked(target.url, urlsplit(target.url).scheme in PLAIN, models_path(target), token)
 
 
 def models(target: TargetParams) -> list[str]:
     """Return the models that the server lists; empty where it lists none."""
     answer = _listed(target)
-    try:
-        return [model["id"] for model in json.loads(answer.body)["data"]] if answer is not None else []
-    except (ValueError, KeyError, TypeError):
-        return []
+    listed = any_json(answer.body) if answer is not None else None
+    found = listed.get("data") if isinstance(listed, dict) else None
+    models = [each.get("id") for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [name for name in models if isinstance(name, str)]
 
 
 def model_remedy(target: TargetParams) -> str:
@@ -328,7 +327,7 @@ async def _forbidden(target: TargetParams) -> str:
     """Return the error of a WebSocket rejected with HTTP status 403: for the wrong token, or a wrong path, as FastAPI
     does."""
     path = urlsplit(target.url).path or "/"
-    sent, elsewhere = _sent_in(target), await asyncio.to_thread(_listed, target)
+    sent, elsewhere = target.token_name(), await asyncio.to_thread(_listed, target)
     route = f"has no WebSocket at the path {path} (HTTP status 403, as FastAPI's servers answer to every wrong path)"
     if elsewhere is not None and elsewhere.status == 200:
         opens = "without a token" if sent is None else f"with the token in {sent}"

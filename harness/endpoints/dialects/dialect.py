@@ -81,7 +81,7 @@ class Dialect:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the handshake, with the token from the environment, if there is one."""
-        return self.target.bearer(self.name)
+        return self.target.bearer()
 
     @property
     def server_vad(self) -> bool:

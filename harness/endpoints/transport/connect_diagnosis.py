@@ -4,28 +4,18 @@ The address is asked once, with one HTTP request in plain and one within TLS. A 
 of a library's message.
 """
 
-import contextlib
-import http.client
 import socket
-import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
+
+from harness.endpoints.transport.get import Answer, get
 
 MOST_BYTES = 2**20
 """[chosen] Most bytes read of an answer."""
-PATIENCE_S = 1.0
-"""With each request: who has it answers at once. [chosen]"""
+PATIENCE_S = 2.0
+"""With each request: who has it answers at once, which takes five times the way there and back. [chosen]"""
 SECURE = {"ws": "wss", "http": "https"}
 PLAIN = {secure: plain for plain, secure in SECURE.items()}
-
-
-class Answer(NamedTuple):
-    """The answer of a web server. `software`: its name for itself."""
-
-    status: int
-    software: str
-    body: bytes
 
 
 def asked(
@@ -34,22 +24,14 @@ def asked(
     """Return the answer to a GET of `path` (default: the url's) at the address; None: no HTTP answer. `headers`: only
     for a host whose certificate holds, where there is TLS."""
     parts = urlsplit(url)
-    assert parts.hostname is not None
-    port = parts.port or (443 if parts.scheme in PLAIN else 80)
-    if tls:
-        context = ssl.create_default_context() if headers else ssl._create_unverified_context()
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            parts.hostname, port, timeout=PATIENCE_S, context=context
+    netloc = parts.netloc if parts.port else f"{parts.netloc.rstrip(':')}:{_port(url)}"
+    address = urlunsplit(("https" if tls else "http", netloc, path or parts.path, "", ""))
+    try:
+        return get(
+            address, timeout_s=PATIENCE_S, most_bytes=MOST_BYTES, headers=headers, verified=bool(headers)
         )
-    else:
-        connection = http.client.HTTPConnection(parts.hostname, port, timeout=PATIENCE_S)
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", path or parts.path or "/", headers=headers or {})
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.getheader("Server", ""), answer.read(MOST_BYTES))
-        except (OSError, http.client.HTTPException):
-            return None
+    except (OSError, ValueError):
+        return None
 
 
 def described(url: str) -> str | None:
@@ -77,6 +59,9 @@ def described(url: str) -> str | None:
 
 def reach(url: str, timeout_s: float = PATIENCE_S) -> None:
     """Connect to the address, and hang up. OSError where nothing takes a connection."""
+    socket.create_connection((urlsplit(url).hostname or "", _port(url)), timeout=timeout_s).close()
+
+
+def _port(url: str) -> int:
     parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme in PLAIN else 80)
-    socket.create_connection((parts.hostname or "", port), timeout=timeout_s).close()
+    return parts.port or (443 if parts.scheme in PLAIN else 80)

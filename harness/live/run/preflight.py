@@ -238,7 +238,7 @@ def said_words(body: bytes) -> str:
 async def ask_one_word(target: TargetParams) -> None:
     """Raise UserError when `target` makes no speech at any load. A busy, slow or broken target is accepted."""
     body = synthesis_endpoint.request_body("word", target)
-    answer, reason = await ask(HttpPool(target.url, target.bearer("text")), body, target)
+    answer, reason = await ask(HttpPool(target.url, target.bearer()), body, target)
     why = None if reason is None else await asyncio.to_thread(_why_no_speech, target, answer, reason)
     if why is not None:
         raise UserError(f"url {target.url} {why}")

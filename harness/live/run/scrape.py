@@ -7,13 +7,10 @@ label, 0, and `scrape_duration_seconds`; an endpoint that is slow or gone theref
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
 import threading
 import time
-import urllib.error
-import urllib.request
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -23,14 +20,18 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.get import get
+from harness.endpoints.transport.limits import size
 from workloads.errors import UserError
 
 PERIOD_S = 1.0
 """Between two polls. [config]"""
 TIMEOUT_S = 2.0
 """After which an endpoint counts as silent; polls that fall into the wait are skipped. [chosen]"""
-MAX_BYTES = 16 * 2**20
-"""Most bytes of one answer; vLLM's has about 100 KB. [chosen]"""
+MOST_ANSWER = 4 * 2**20
+"""Bytes of one answer; vLLM's has about 100 KB. [chosen]"""
+MOST_ANSWERS = 512 * 2**20
+"""Bytes of all answers of a run: of vLLM's 1.5 hours. [chosen]"""
 
 Sample = tuple[str, str, float]
 """name, labels as JSON with sorted keys, value."""
@@ -41,7 +42,7 @@ class _Poll:
     t_s: float
     took_s: float
     body: bytes
-    """Compressed; empty where there was no answer."""
+    """Compressed."""
     reason: str
 
 
@@ -62,6 +63,7 @@ class Scraper:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._polls: list[_Poll] = []
+        self._kept = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
 
@@ -71,7 +73,7 @@ class Scraper:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(2 * TIMEOUT_S)  # an endpoint that sends its headers byte by byte is not waited for
+        self._thread.join(2 * TIMEOUT_S)  # a look-up of the host's name may take any time
 
     def table(self) -> pa.Table:
         """Return columns t_s (s since `origin`, when the poll was sent), name, labels (JSON), value; in order of
@@ -104,11 +106,27 @@ class Scraper:
             last = self._ended.wait(PERIOD_S * (math.floor(passed / PERIOD_S) + 1) - passed)
 
     def _poll(self, begin: float) -> _Poll:
+        body, reason = b"", ""
         try:
-            body, reason = zlib.compress(_get(self._url, self._headers, begin + TIMEOUT_S), 1), ""
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            body, reason = b"", _reason(error)
-        return _Poll(begin - self._origin, time.monotonic() - begin, body, reason)
+            body = self._answer()
+        except OSError as error:
+            reason = _reason(error)
+        except ValueError as error:
+            reason = str(error)
+        return _Poll(begin - self._origin, time.monotonic() - begin, zlib.compress(body, 1), reason)
+
+    def _answer(self) -> bytes:
+        """Return the metrics. OSError or ValueError without them."""
+        answer = get(self._url, timeout_s=TIMEOUT_S, most_bytes=MOST_ANSWER, headers=self._headers)
+        if answer.status != 200:
+            redirects = " (a redirect, which is not followed)" if 300 <= answer.status < 400 else ""
+            raise ValueError(f"status {answer.status}{redirects}")
+        if answer.cut:
+            raise ValueError(answer.cut)
+        self._kept += len(answer.body)
+        if self._kept > MOST_ANSWERS:
+            raise ValueError(f"answers above {size(MOST_ANSWERS)} in all")
+        return answer.body
 
 
 def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
@@ -116,30 +134,12 @@ def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
     return Scraper(target.scrape, origin, target.scrape_token()) if target.scrape else None
 
 
-def _get(url: str, headers: dict[str, str], deadline: float) -> bytes:
-    """Return the body, or an error. A server that trickles gets no longer than a silent one."""
-    request = urllib.request.Request(url, headers=headers)
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # as the sessions connect
-    body = bytearray()
-    with direct.open(request, timeout=deadline - time.monotonic()) as answer:
-        while part := answer.read1(65536):
-            body += part
-            if time.monotonic() > deadline:
-                raise TimeoutError
-            if len(body) > MAX_BYTES:
-                raise ValueError("answer too long")
-    return bytes(body)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"status {error.code}"
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, TimeoutError):
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(cause, ConnectionError):
+    if isinstance(error, ConnectionError):
         return "no connection"
-    return str(cause) or type(cause).__name__
+    return error.strerror or str(error) or type(error).__name__
 
 
 def _samples(poll: _Poll) -> Iterator[Sample]:

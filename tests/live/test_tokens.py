@@ -1,0 +1,181 @@
+"""A token or key goes to the server that it is for, and to no other place."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from harness.endpoints.mixed_endpoint import text_target
+from harness.endpoints.target import TargetParams
+from harness.endpoints.transport.connect_diagnosis import asked
+from harness.live.background_batch import batch_target
+from tests.builders import refused, say, web_server
+from tests.live.test_preflight import STREAM, look
+
+KEY, TOKEN, MINE = "key-of-openai", "token-of-rehearsal", "token-of-mine"
+
+
+@pytest.fixture(autouse=True)
+def exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's shell."""
+    monkeypatch.delenv("REHEARSAL_TOKEN", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("MINE", MINE)
+
+
+@contextmanager
+def thief() -> Iterator[tuple[str, list[str | None], list[str | None]]]:
+    """HOST:PORT of a server of chat completions that answers every GET with a redirect to another server; the tokens
+    that the two have seen."""
+    first: list[str | None] = []
+    second: list[str | None] = []
+
+    def steal(request: BaseHTTPRequestHandler) -> None:
+        second.append(request.headers["Authorization"])
+        say(request, "up 1\n")
+
+    def send_away(request: BaseHTTPRequestHandler) -> None:
+        first.append(request.headers["Authorization"])
+        request.send_response(302)
+        request.send_header("Location", f"http://{elsewhere}/steal")
+        request.end_headers()
+
+    def reply(request: BaseHTTPRequestHandler) -> None:
+        first.append(request.headers["Authorization"])
+        request.rfile.read(int(request.headers["Content-Length"]))
+        say(request, STREAM)
+
+    with web_server(steal) as elsewhere, web_server(send_away, reply) as address:
+        yield address, first, second
+
+
+def test_the_key_of_openai_goes_to_no_other_server() -> None:
+    with thief() as (address, first, second):
+        look(f"http://{address}/v1", dialect="text")
+    assert set(first) == {None} and second == []
+
+
+def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
+    with thief() as (address, first, second):
+        look(f"http://{address}/v1", dialect="text")
+        found = asked(f"http://{address}/v1", False, "/v1/models", {"Authorization": "Bearer x"})
+    assert set(first) == {f"Bearer {TOKEN}", "Bearer x"} and second == []
+    assert found is not None and found.status == 302
+
+
+OWN = ("wss://api.openai.com/v1/realtime", "https://api.openai.com/v1", "https://EU.api.OpenAI.com/v1")
+OTHERS = (
+    "ws://api.openai.com/v1/realtime",
+    "http://api.openai.com/v1",
+    "https://openai.com/v1",
+    "https://notopenai.com/v1",
+    "https://api.openai.com.example.org/v1",
+    "https://example.org/api.openai.com/v1",
+    "https://example.org?.openai.com",
+    "https://mine.openai.azure.com/openai/v1",
+    "https://127.0.0.1:8000/v1",
+    "http://localhost:8000/v1",
+)
+
+
+@pytest.mark.parametrize("url", OWN)
+def test_openai_itself_gets_its_key_unasked(url: str) -> None:
+    assert TargetParams(url=url).bearer() == {"Authorization": f"Bearer {KEY}"}
+
+
+@given(
+    st.from_regex(r"(wss?|https?)://[a-z0-9.-]{1,20}(:[1-9][0-9]{0,3})?(/[a-z.]{0,12})?", fullmatch=True)
+    | st.from_regex(
+        r"(wss|https)://[a-z.-]{0,6}openai\.?com(\.[a-z]{2,9})?(:443)?(/\.openai\.com)?", fullmatch=True
+    )
+)
+@example(OTHERS[0]).via("no TLS")
+def test_nobody_else_gets_it_unless_its_variable_is_named(url: str) -> None:
+    host = url.partition("//")[2].partition("/")[0].partition(":")[0]
+    own = host.endswith(".openai.com") and url.startswith(("https", "wss"))
+    for target in (TargetParams.model_construct(url=url), TargetParams.model_construct(url=url, scrape=url)):
+        assert (target.token() == KEY) is own and target.token_name() in ("OPENAI_API_KEY", None)
+        named = target.model_copy(update={"token_env": "OPENAI_API_KEY"})
+        assert named.bearer() == {"Authorization": f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize("url", OTHERS)
+def test_a_host_that_only_looks_like_openais_gets_none(url: str) -> None:
+    assert TargetParams(url=url).bearer() == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "scrape", "shown"),
+    [
+        ("ws://h:8000/v1/realtime", "http://h:8000/metrics", True),
+        ("wss://h/v1/realtime", "https://h:443/metrics", True),
+        ("https://h/v1", "https://H/metrics", True),
+        ("https://h/v1", "http://h/metrics", False),
+        ("https://h:8000/v1", "http://h:8000/metrics", False),
+        ("wss://h:8000/v1/realtime", "http://h:8000/metrics", False),
+        ("http://h:8000/v1", "http://h:9090/metrics", False),
+        ("http://h:8000/v1", "http://other:8000/metrics", False),
+    ],
+)
+def test_metrics_are_asked_with_the_token_at_the_targets_own_server_alone(
+    url: str, scrape: str, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MINE", MINE), ("REHEARSAL_TOKEN", TOKEN)):
+        monkeypatch.setenv(name, value)
+        token_env = None if name == "REHEARSAL_TOKEN" else name
+        target = TargetParams.model_validate({"url": url, "scrape": scrape, "token_env": token_env})
+        assert target.scrape_token() == (value if shown else None)
+
+
+@pytest.mark.parametrize(
+    ("url", "other", "shown"),
+    [
+        ("ws://h:8091/v1/realtime", "http://h:8000/v1", MINE),
+        ("wss://h/v1/realtime", "https://h:8443/v1", MINE),
+        ("wss://h/v1/realtime", "http://h:8000/v1", TOKEN),
+        ("wss://h/v1/realtime", "https://other/v1", TOKEN),
+        ("ws://h/v1/realtime", "https://api.openai.com/v1", TOKEN),
+    ],
+)
+def test_a_named_token_is_of_the_urls_host(
+    url: str, other: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = TargetParams.model_validate(
+        {"url": url, "token_env": "MINE", "text_url": other, "batch": 1, "batch_url": other}
+    )
+    for second in (text_target(target), batch_target(target)):
+        monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
+        assert (target.token(), second.token()) == (MINE, shown)
+        monkeypatch.delenv("REHEARSAL_TOKEN")
+        openai = KEY if "openai" in other else None
+        assert second.token() == (MINE if shown == MINE else openai)
+
+
+def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:
+    def want(request: BaseHTTPRequestHandler) -> None:
+        request.rfile.read(int(request.headers["Content-Length"]))
+        ok = request.headers["Authorization"] == f"Bearer {KEY}"
+        say(request, STREAM if ok else "no", 200 if ok else 401)
+
+    with web_server(want, want) as address:
+        with refused(
+            "wants a token or key, and none is sent (HTTP status 401)", "--token-env OPENAI_API_KEY"
+        ):
+            look(f"http://{address}/v1", dialect="text")
+        look(f"http://{address}/v1", dialect="text", token_env="OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize("name", ["batch_url", "text_url", "scrape"])
+def test_every_address_of_a_run_is_searched_for_secrets(name: str) -> None:
+    from harness.live.live_experiment import live_experiment
+
+    target = {"url": "ws://h/v1/realtime", name: "http://user:S3CRET@h/v1"}
+    if name == "batch_url":
+        target["batch"] = "1"
+    with refused("the url holds a secret (user or password)") as found:
+        live_experiment(target, {}, sessions=(1,), rates=None, duration_s=1, repeats=1)
+    assert "S3CRET" not in str(found.value)
