@@ -15,7 +15,8 @@ from harness.endpoints.logs import REASON, FailureLog, SendLog
 from harness.endpoints.microphone import SpeechMessages
 from harness.endpoints.outcome import NORMAL
 from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
+from harness.endpoints.transport.limits import Violation
+from harness.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket, connect
 from harness.events.log import EventLog
 from workloads.errors import printable
 from workloads.trace import Trace, Turn
@@ -173,17 +174,21 @@ class Connection:
             self._early.append((data, at_s))
             return
         event = self._classify(data)
-        if type(event) in _COMMON:
-            self._common(event, at_s)
-        else:
-            self.on_event(event, at_s)
+        try:
+            if type(event) in _COMMON:
+                self._common(event, at_s)
+            else:
+                self.on_event(event, at_s)
+        except Violation as error:
+            self.fail(str(error), at_s)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
         """Note the end. Implements `harness.endpoints.transport.websocket.Receiver`."""
         if code in NORMAL and not self.over and self.is_idle():
             self.finished = True
             self._end()
-        self.fail(f"closed {code}", at_s, refused=code == OVERLOADED and not self.ready)
+        why = reason if code == ABNORMAL and reason else f"closed {code}"
+        self.fail(why, at_s, refused=code == OVERLOADED and not self.ready)
         self._set_closed()
 
     def on_event(self, event: Event, at_s: float) -> None:

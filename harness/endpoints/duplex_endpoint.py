@@ -37,6 +37,7 @@ from harness.endpoints.logs import SendLog
 from harness.endpoints.loudness import SILENT
 from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.replies import Replies, Reply
+from harness.endpoints.transport.limits import MOST_REPLIES, Violation
 from harness.metrics.stages import AR_STAGES
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.generators.content import event_pcm, pcm_for
@@ -255,6 +256,8 @@ class DuplexConnection(Connection):
         self._fall_silent(turn, True, left)
 
     def _begin_reply(self) -> _Reply:
+        if len(self._replies) == MOST_REPLIES:
+            raise Violation(f"more than {MOST_REPLIES:,} replies in a session")
         self._undone = 0  # what was said before it has been answered
         reply = _Reply(len(self._replies))
         self._replies.append(reply)

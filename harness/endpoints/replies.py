@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from harness.endpoints.dialects.dialect import Cut
 from harness.endpoints.dialects.events import Audio
 from harness.endpoints.loudness import Loudness
+from harness.endpoints.transport.limits import MOST_REPLIES, Violation
 
 
 class Reply:
@@ -30,13 +31,15 @@ class Reply:
         self._sound: list[tuple[str | None, float]] = []
 
     def add(self, event: Audio) -> None:
-        """Add sound. ValueError where it is looked at and is not base64."""
+        """Add sound. ValueError where it is looked at and is not base64; Violation where its items change too often."""
         item, seconds = event.item, event.seconds
         if not self.loudness.audible:
             self.loudness.add(event.bytes(), event.format)
         self.received_s += seconds
         if self._sound and self._sound[-1][0] == item:
             seconds += self._sound.pop()[1]
+        if len(self._sound) == MOST_REPLIES:
+            raise Violation(f"more than {MOST_REPLIES:,} changes of items in a reply")
         self._sound.append((item, seconds))
 
     def at(self, played_s: float, done: bool | None = None) -> Cut:
@@ -56,7 +59,10 @@ R = TypeVar("R", bound=Reply)
 
 
 class Replies(Generic[R]):
-    """The replies of one session. `begin` makes the next one, or returns None where none was asked for."""
+    """The replies of one session. `begin` makes the next one, or returns None where none was asked for.
+
+    Violation where the session has too many replies or items.
+    """
 
     def __init__(self, begin: Callable[[], R | None]) -> None:
         self._begin = begin
@@ -99,7 +105,7 @@ class Replies(Generic[R]):
         else:
             return None if response is not None else current
         if item is not None:
-            self._by_item[item] = reply
+            self._note(self._by_item, item, reply)
         return reply
 
     def _next(self, response: str | None, created: bool) -> R | None:
@@ -107,7 +113,7 @@ class Replies(Generic[R]):
         if reply is not None:
             self._current, self._created, self._announces = reply, created, created
         if response is not None:
-            self._by_response[response] = reply
+            self._note(self._by_response, response, reply)
             if reply is not None:
                 reply.response = response
         return reply
@@ -115,4 +121,9 @@ class Replies(Generic[R]):
     def _name(self, reply: R, response: str | None) -> None:
         if response is not None:
             reply.response = response
-            self._by_response[response] = reply
+            self._note(self._by_response, response, reply)
+
+    def _note(self, replies: dict[str, R | None], id: str, reply: R | None) -> None:
+        replies[id] = reply
+        if len(replies) > MOST_REPLIES:
+            raise Violation(f"more than {MOST_REPLIES:,} replies or items in a session")

@@ -4,19 +4,21 @@ session."""
 import asyncio
 import os
 import re
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from harness.endpoints.dialects import DIALECTS, dialect_of
-from harness.endpoints.dialects.chat import any_json
+from harness.endpoints.dialects.chat import LENIENT, any_json
 from harness.endpoints.dialects.dialect import Dialect
 from harness.endpoints.dialects.events import Failure, Ready
 from harness.endpoints.dialects.parsing import Reader
 from harness.endpoints.dialects.vllm import VLLM
 from harness.endpoints.target import OPENAI_TOKEN_ENV, TOKEN_ENV, TargetParams, is_openai
 from harness.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
-from harness.endpoints.transport.websocket import ConnectFailed, WebSocket, connect
+from harness.endpoints.transport.limits import MOST_MESSAGE
+from harness.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket, connect
 from workloads.errors import UserError
 
 HELLO_S = 1.5
@@ -59,22 +61,41 @@ FULL = re.compile(r"overload|capacity|too_many|limit|max_sessions|busy", re.IGNO
 """Codes of errors with which servers refuse a session before it begins. [chosen]"""
 
 
+_COST = 128
+"""Bytes that a message takes besides its own. [chosen]"""
+
+
 class _Hello(msgspec.Struct):
     type: str = ""
     session: dict | None = None
 
 
+class _End(NamedTuple):
+    """The end of a connection: its close code, and the fault for which the client has ended it; "" for none."""
+
+    code: int
+    fault: str
+
+    def words(self, what: str) -> str:
+        """Return what the server does, as the rest of a sentence. `what`: what it closes."""
+        done = f"sends {self.fault}" if self.fault else f"closes {what} with code {self.code}"
+        return f"{done}; see the server's log."
+
+
 class _Messages:
-    """Keeps a connection's messages, and the close code that ended it."""
+    """Keeps a connection's messages, and its end. What comes above `MOST_MESSAGE` in all is not kept."""
 
     def __init__(self) -> None:
-        self.next: asyncio.Queue[bytes | int] = asyncio.Queue()
+        self.next: asyncio.Queue[bytes | _End] = asyncio.Queue()
+        self._kept = 0
 
     def message(self, data: bytes, at_s: float) -> None:
-        self.next.put_nowait(data)
+        self._kept += len(data) + _COST
+        if self._kept <= MOST_MESSAGE:
+            self.next.put_nowait(data)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        self.next.put_nowait(code)
+        self.next.put_nowait(_End(code, reason if code == ABNORMAL else ""))
 
 
 async def resolve(target: TargetParams) -> TargetParams:
@@ -132,12 +153,12 @@ async def _tried(target: TargetParams) -> str:
         read_next = dialect.reader()
         try:
             async with asyncio.timeout(BEGIN_S):
-                while not isinstance(said := await receiver.next.get(), int):
+                while not isinstance(said := await receiver.next.get(), _End):
                     event = read_next(said)
                     if isinstance(event, Ready):
                         return name
                     heard = _words(event) if isinstance(event, Failure) else heard
-                heard = f"close code {said}"
+                heard = said.fault or f"close code {said.code}"
         except TimeoutError:
             pass
         finally:
@@ -180,12 +201,10 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
         async with asyncio.timeout(BEGIN_S) as limit:
             while not ready or not dialect.answers_hello:
                 said = await receiver.next.get()
-                if isinstance(said, int):
-                    if said != OVERLOADED:
-                        raise UserError(
-                            f"url {target.url} closes a session of dialect {dialect.name} with code {said}; see the "
-                            "server's log."
-                        )
+                if isinstance(said, _End):
+                    if said.code != OVERLOADED:
+                        what = f"a session of dialect {dialect.name}"
+                        raise UserError(f"url {target.url} {said.words(what)}")
                     return
                 if first is None:
                     first = said
@@ -258,14 +277,14 @@ def _known(first: bytes) -> str | None:
 
 def _hello(message: bytes) -> _Hello | None:
     try:
-        return msgspec.json.decode(message, type=_Hello)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(message, type=_Hello) if len(message) <= LENIENT else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _spoken(target: TargetParams, first: bytes | int) -> str:
-    if isinstance(first, int):
-        raise UserError(f"url {target.url} closes new connections with code {first}; see the server's log.")
+def _spoken(target: TargetParams, first: bytes | _End) -> str:
+    if isinstance(first, _End):
+        raise UserError(f"url {target.url} {first.words('new connections')}")
     spoken = _known(first)
     if spoken is None:
         hello = _hello(first)

@@ -15,6 +15,8 @@ import httptools
 
 from harness.endpoints.transport.limits import MOST_HEAD, size
 
+UNREAD = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+"""Errors about an answer that is none."""
 _PIECE = 2**16
 
 
@@ -70,10 +72,10 @@ def _request(url: str, headers: Mapping[str, str]) -> bytes:
 
 
 def _connected(host: str, port: int | None, tls: bool, verified: bool, until_s: float) -> socket.socket:
-    failed: OSError = OSError(f"no address of {host}")
-    for *_, address in socket.getaddrinfo(host, port or (443 if tls else 80), type=socket.SOCK_STREAM):
+    failed, port = OSError(f"no address of {host}"), port or (443 if tls else 80)
+    for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            peer = socket.create_connection(address[:2], timeout=_left_s(until_s))
+            peer = socket.create_connection((str(address[0]), port), timeout=_left_s(until_s))
         except OSError as error:
             failed = error
             continue
@@ -93,6 +95,12 @@ def _left_s(until_s: float) -> float:
     if left_s <= 0:
         raise TimeoutError
     return left_s
+
+
+def garbage(error: Exception) -> str:
+    """Return the reason of a failure for one of the errors in `UNREAD`."""
+    switches = isinstance(error, httptools.HttpParserUpgrade)
+    return f"garbage: {'a switch to another protocol' if switches else error}"
 
 
 class _Receiver:
@@ -115,8 +123,8 @@ class _Receiver:
         self._read += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise ValueError(f"garbage: {error}") from None
+        except UNREAD as error:
+            raise ValueError(garbage(error)) from None
         if not self.status and self._read > MOST_HEAD:
             raise ValueError(f"a head above {size(MOST_HEAD)}")
         if len(self.body) > self._most or (not self.whole and self._read > self._most + MOST_HEAD):

@@ -14,6 +14,8 @@ import aiofastnet
 import httptools
 
 from harness.endpoints.transport.content_encoding import Decoder, NotDecoded
+from harness.endpoints.transport.get import UNREAD, garbage
+from harness.endpoints.transport.limits import MOST_HEAD, size
 
 CONNECT_AT_ONCE = 64  # below what servers let wait for accept(), often 128 [chosen]
 REPEAT_S = 0.1
@@ -159,11 +161,14 @@ class _Connection(asyncio.Protocol):
         self._was_idle = False
         self._parser = httptools.HttpResponseParser(self)
         self._answered = self._bounded = False
+        self._framing = 0
+        """Bytes of the answer besides its body, less as many as its body has."""
         self._at_s = 0.0
 
     def send(self, exchange: Exchange, was_idle: bool) -> None:
         self._exchange, exchange._connection, self._was_idle = exchange, self, was_idle
         self._answered = self._bounded = False
+        self._framing = 0
         self._transport.write(exchange.request)
         if exchange.sent_s is None:
             exchange.sent_s = self._now()
@@ -182,12 +187,16 @@ class _Connection(asyncio.Protocol):
             self.drop()  # nobody asked for anything
             return
         self._was_idle = False  # as far as this request goes: the server has it
+        self._framing = (self._framing if self._framing > 0 else 0) + len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError:
             raise  # the receiver's own
-        except httptools.HttpParserError as error:
-            self._fail(f"garbage: {error}")
+        except UNREAD as error:
+            self._fail(garbage(error))
+            self.drop()
+        if self._framing > MOST_HEAD:
+            self._fail(f"headers or framing above {size(MOST_HEAD)}")
             self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -229,6 +238,7 @@ class _Connection(asyncio.Protocol):
                     self.drop()
 
     def on_body(self, body: bytes) -> None:
+        self._framing -= 2 * len(body)
         exchange = self._exchange
         if exchange is None or exchange.over:
             return

@@ -5,16 +5,31 @@ speech every 20 ms and received a packet for each. It offers no compression: aud
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Protocol
 
 import picows
-from picows import WSMsgType
+from picows import WSCloseCode, WSMsgType
+
+from harness.endpoints.transport.limits import (
+    LONG_READ_S,
+    MOST_MESSAGE,
+    MOST_PARTS,
+    READ_AT_ONCE,
+    Violation,
+    size,
+)
 
 CLOSE_GRACE_S = 2.0  # for the peer's half of the closing handshake [chosen]
-MAX_MESSAGE_BYTES = 64 * 2**20  # an answer of minutes of audio in one event [chosen]
+ABNORMAL = 1006  # end without a close frame [config: RFC 6455]
+_TOO_LONG = f"a message above {size(MOST_MESSAGE)}"
+_CONTINUATION, _PING, _CLOSE = WSMsgType.CONTINUATION, WSMsgType.PING, WSMsgType.CLOSE
+_DATA = (WSMsgType.TEXT, WSMsgType.BINARY, _CONTINUATION)
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # the receiver gets the reason of each end
 
 
 class Receiver(Protocol):
@@ -28,7 +43,8 @@ class Receiver(Protocol):
         ...
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        """Note the end of the connection; called once. `code`: of the peer's close frame, 1006 when there was none."""
+        """Note the end of the connection; called once. `code`: of the peer's close frame, with its reason; 1006 when
+        there was none, with the rule or limit that the peer broke, or ""."""
         ...
 
 
@@ -87,14 +103,25 @@ async def connect(
     """
     listener = _Listener(receiver)
     try:
+        return await _opened(url, listener, headers, timeout_s, binary)
+    except BaseException:
+        listener.wanted = False
+        raise
+
+
+async def _opened(
+    url: str, listener: "_Listener", headers: Mapping[str, str] | None, timeout_s: float, binary: bool
+) -> WebSocket:
+    try:
         async with asyncio.timeout(timeout_s):
             transport, _ = await picows.ws_connect(
                 lambda: listener,
                 url,
                 ssl_context=_tls() if url.startswith("wss") else None,
-                websocket_handshake_timeout=None,
+                websocket_handshake_timeout=timeout_s,  # else the socket of an attempt that is given up stays
+                logger_name=_log,
                 enable_auto_pong=False,  # frames that picows answers by itself would hide the end of a read
-                max_frame_size=MAX_MESSAGE_BYTES,
+                max_frame_size=MOST_MESSAGE,
                 extra_headers=dict(headers or {}),
                 max_redirects=0,
             )
@@ -102,7 +129,8 @@ async def connect(
         raise ConnectFailed(f"no connection within {timeout_s:g} s") from None
     except picows.WSHandshakeError as error:
         status = None if error.response is None else int(error.response.status)
-        raise ConnectFailed("no WebSocket" if status is None else f"HTTP status {status}", status) from error
+        reason = f"no WebSocket: {error}" if status is None else f"HTTP status {status}"
+        raise ConnectFailed(reason, status) from error
     except (OSError, picows.WSError) as error:
         raise ConnectFailed(str(error) or type(error).__name__) from error
     if not listener.connected:  # hung up on before the handshake's end, which picows does not tell
@@ -113,13 +141,26 @@ async def connect(
 class _Listener(picows.WSListener):
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
         self._read_s: float | None = None
-        self._parts: list[bytes] = []
+        self._message: bytearray | None = None
+        """The begin of a message whose last fragment has not come."""
+        self._fragments = 0
+        self._ping: bytes | None = None
+        """The newest that has not been answered."""
+        self._fault = ""
+        """The rule or limit that the peer broke."""
         self.connected = False
+        self.wanted = True
+        """False once nobody waits for the connection any more."""
 
     def on_ws_connected(self, transport: picows.WSTransport) -> None:
+        if not self.wanted:
+            transport.disconnect(graceful=False)
+            return
         self.connected = True
+        transport.underlying_transport.set_protocol(_ShortReads(transport.underlying_transport))
 
     def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
         at_s = self._read_s
@@ -127,36 +168,109 @@ class _Listener(picows.WSListener):
             at_s = self._now()
         # Frames that came with one read came at one time, however long those before them take to handle.
         self._read_s = None if frame.last_in_buffer else at_s
+        if self._fault:
+            return
         kind = frame.msg_type
-        if kind == WSMsgType.TEXT or kind == WSMsgType.BINARY or kind == WSMsgType.CONTINUATION:
-            data = frame.get_payload_as_bytes()
-            if not frame.fin:
-                self._parts.append(data)
+        try:
+            if frame.rsv1 or frame.rsv2 or frame.rsv3:
+                raise Violation("garbage: a compressed frame or a reserved bit, which was not agreed on")
+            if kind in _DATA:
+                if frame.fin and self._message is None and kind != _CONTINUATION:
+                    self._receiver.message(frame.get_payload_as_bytes(), at_s)
+                elif (message := self._joined(frame)) is not None:
+                    self._receiver.message(message, at_s)
+            elif kind == _PING:
+                self._ping = frame.get_payload_as_bytes()
+            elif kind == _CLOSE:
+                if not transport.is_close_frame_sent:
+                    transport.send_close(frame.get_close_code())
+                transport.disconnect()
                 return
-            if self._parts:
-                data = b"".join((*self._parts, data))
-                self._parts.clear()
-            self._receiver.message(data, at_s)
-        elif kind == WSMsgType.PING:
-            transport.send_pong(frame.get_payload_as_bytes())
-        elif kind == WSMsgType.CLOSE:
-            if not transport.is_close_frame_sent:
-                transport.send_close(frame.get_close_code())
-            transport.disconnect()
+            if self._ping is not None and frame.last_in_buffer:
+                transport.send_pong(self._ping)  # the newest of a read is enough (RFC 6455, section 5.5.3)
+                self._ping = None
+        except Violation as error:
+            self._fault, self._message = str(error), None
+            transport.send_close(WSCloseCode.POLICY_VIOLATION, self._fault.encode())
+            transport.disconnect(graceful=False)
+
+    def _joined(self, frame: picows.WSFrame) -> bytes | None:
+        """Return the message that a fragment completes."""
+        if (self._message is None) is (frame.msg_type == _CONTINUATION):
+            raise Violation("garbage: a fragment out of order")
+        if self._message is None:
+            self._message, self._fragments = bytearray(), 0
+        self._fragments += 1
+        if self._fragments > MOST_PARTS:
+            raise Violation(f"a message of more than {MOST_PARTS:,} fragments")
+        if len(self._message) + frame.payload_size > MOST_MESSAGE:
+            raise Violation(_TOO_LONG)
+        self._message += frame.get_payload_as_memoryview()
+        if not frame.fin:
+            return None
+        whole, self._message = bytes(self._message), None
+        return whole
 
     def on_ws_disconnected(self, transport: picows.WSTransport) -> None:
         handshake: Any = transport.close_handshake
         goodbye = handshake.recv if handshake is not None else None
-        if goodbye is None:
-            self._receiver.closed(1006, "", self._now())
-        else:
+        if goodbye is not None and not self._fault:
             self._receiver.closed(int(goodbye.code) or 1005, goodbye.reason or "", self._now())
+        else:
+            fault = self._fault or _broken(handshake.sent if handshake is not None else None)
+            self._receiver.closed(ABNORMAL, fault, self._now())
+        self._over = self._loop.create_task(self._ended(transport))
+
+    async def _ended(self, transport: picows.WSTransport) -> None:
+        """Take the error with which picows ended the connection. An error of ours is reported."""
+        try:
+            await transport.wait_disconnected()
+        except picows.WSError:
+            pass
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "a receiver has failed", "exception": error})
 
     def pause_writing(self) -> None:
         """Do nothing: what the kernel does not take is buffered."""
 
     def resume_writing(self) -> None:
         pass
+
+
+def _broken(sent: Any) -> str:
+    """Return the reason for which picows itself closed the connection; "" if it did not. `sent`: its close frame."""
+    if sent is None or sent.code not in _REFUSALS:
+        return ""
+    return _TOO_LONG if sent.code == WSCloseCode.MESSAGE_TOO_BIG else f"garbage: {sent.reason}"
+
+
+_REFUSALS = (WSCloseCode.PROTOCOL_ERROR, WSCloseCode.INVALID_TEXT, WSCloseCode.MESSAGE_TOO_BIG)
+
+
+class _ShortReads(asyncio.BufferedProtocol):
+    """Hands what came to a protocol of picows in short reads. It handles all frames of a read before anything else, and
+    a read of its own may be as long as the kernel's buffer, with millions of frames."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        protocol = transport.get_protocol()
+        self._buffer, self._updated = protocol.get_buffer, protocol.buffer_updated
+        for name in ("eof_received", "connection_lost", "pause_writing", "resume_writing"):
+            setattr(self, name, getattr(protocol, name))
+        self._loop = asyncio.get_running_loop()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer(sizehint)[:READ_AT_ONCE]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if nbytes < READ_AT_ONCE:
+            self._updated(nbytes)
+            return
+        begun_s = self._loop.time()
+        self._updated(nbytes)
+        if self._loop.time() - begun_s > LONG_READ_S:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._transport.resume_reading)
 
 
 @cache
