@@ -22,6 +22,7 @@ from harness.endpoints.http_endpoint import HttpEndpoint, Requests
 from harness.endpoints.prompts import words
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.http import Exchange, HttpPool
+from harness.endpoints.transport.limits import MOST_HEAD
 from harness.metrics.stages import ENTRY
 from workloads.columns.jobs import OWN, links
 from workloads.trace import Session, Turn
@@ -146,7 +147,7 @@ class Tail:
     def __init__(
         self, endpoint: TextEndpoint, turn: Turn, reply: ChatReply, exchange: Exchange, ended_s: float
     ) -> None:
-        self.ended_s, self.noted = ended_s, False
+        self.ended_s, self.noted, self._ignored = ended_s, False, 0
         self._endpoint, self._turn, self._reply, self._exchange = endpoint, turn, reply, exchange
         while (first := next(iter(endpoint.tails), None)) is not None and first.ended_s < ended_s - TAIL_S:
             first.stop()
@@ -165,6 +166,9 @@ class Tail:
 
     def data(self, chunk: bytes, at_s: float) -> None:
         if self.noted:
+            self._ignored += len(chunk)
+            if self._ignored > MOST_HEAD:  # the end of such a stream is not waited for
+                self.stop()
             return
         self._reply.read(chunk)
         if self._reply.over:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from harness.endpoints.outcome import Facts, outcome
+from harness.endpoints.transport.limits import MOST_MESSAGE, MOST_PARTS, MOST_REPLY, Violation, size
 
 BOM = b"\xef\xbb\xbf"
 LF, CR = b"\n\r"
@@ -24,10 +25,12 @@ class EventStream:
     and `retry` are for browsers that connect again."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: bytes | bytearray = b""
         """The begin of a line whose end has not come."""
         self._name = b""
         self._data: list[bytes] = []
+        self._held = 0
+        """Bytes read since the last end of an event."""
         self._begun = self._after_cr = self._between = False
 
     def single(self, chunk: bytes) -> bytes | None:
@@ -39,13 +42,23 @@ class EventStream:
         return line[6:]
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that end in `chunk`."""
+        """Return the events that end in `chunk`. Violation where one is too long."""
         if self._after_cr and chunk:
             chunk, self._after_cr = chunk.removeprefix(b"\n"), False
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            if self._rest:
+                lines[0] = bytes(self._rest) + lines[0]
+            self._rest = rest
+        elif self._rest:
+            if isinstance(self._rest, bytes):
+                self._rest = bytearray(self._rest)
+            self._rest += rest  # of a long line, each byte once
+        else:
+            self._rest = rest
         if lines and not self._begun:
             self._begun, lines[0] = True, lines[0].removeprefix(BOM)
         events = []
@@ -63,7 +76,25 @@ class EventStream:
                 elif field == b"event":
                     self._name = value.removeprefix(b" ")
         self._between = self._begun and not (self._rest or self._data or self._name or self._after_cr)
+        self._held += len(chunk)
+        if self._held > LENIENT:
+            self._check(events)
+        if events or self._between:
+            self._held = 0
         return events
+
+    def _check(self, events: list[Event]) -> None:
+        """Raise Violation where one of the events that have ended, or the next one, is too long."""
+        limit = ""
+        if not events and not self._between and self._held > MOST_MESSAGE:
+            limit = size(MOST_MESSAGE)
+        elif len(self._data) > MOST_PARTS:
+            limit = f"{MOST_PARTS:,} lines"
+        elif any(len(data) > LENIENT and sum(map(data.count, _VALUES)) > MOST_PARTS for _, data in events):
+            limit = f"{MOST_PARTS:,} values"
+        if limit:
+            self._rest, self._data, self._name, self._held = b"", [], b"", 0
+            raise Violation(f"an event above {limit}")
 
     def end(self) -> list[Event]:
         """Return the event that the end of the stream cuts off. The standard drops it, but servers end with it."""
@@ -72,6 +103,10 @@ class EventStream:
 
 GOES_ON = {"", "null", "none"}
 """Finish reasons that some servers write instead of null before the end."""
+LENIENT = 2**20
+"""[chosen] Bytes of JSON that the lenient reader takes; a value in Python has up to 25 times its memory."""
+_VALUES = b"[", b"{", b","
+"""Before each value in JSON but the first of an object or list."""
 MOST_BYTES = 4096
 """[chosen] Most bytes kept of a body without events, for the error that it may state."""
 
@@ -125,6 +160,7 @@ class ChatReply:
         self._hidden = self._counted = 0
         self._reasoned = False
         self._events = EventStream()
+        self._read = 0
         self._body: bytes | None = b""
         """Bytes of the answer so far, as long as no event has come."""
 
@@ -142,14 +178,26 @@ class ChatReply:
 
     def read(self, chunk: bytes) -> list[int]:
         """Return the tokens of each message with output that ends in `chunk`, 1 where the server states none."""
-        if self._body is not None:
+        if self._body is not None and len(self._body) < MOST_BYTES:
             self._body = (self._body + chunk)[:MOST_BYTES]
+        self._read += len(chunk)
+        if self._read > MOST_REPLY:
+            self._end(f"a reply above {size(MOST_REPLY)}")
+            return []
         data = self._events.single(chunk)
-        return self._take(self._events.feed(chunk)) if data is None else self._event(b"", data, False)
+        try:
+            return self._take(self._events.feed(chunk)) if data is None else self._event(b"", data, False)
+        except (Violation, RecursionError) as error:
+            self._end(_fault(error))
+            return []
 
     def end(self) -> list[int]:
         """End the body, and with it an event that lacks its own end. Return its tokens as `read` does."""
-        found = self._take(self._events.end(), last=True)
+        found = []
+        try:
+            found = self._take(self._events.end(), last=True)
+        except (Violation, RecursionError) as error:
+            self._end(_fault(error))
         if self._body is not None:
             self._end(reason_of(any_json(self._body)) or ("no stream of events" if self._body else ""))
         elif self.over is None:
@@ -275,6 +323,11 @@ class ChatReply:
             self.over = outcome(self.facts)
 
 
+def _fault(error: Violation | RecursionError) -> str:
+    """Return why an event cannot be read: too much of it, or values too deep within each other."""
+    return str(error) if isinstance(error, Violation) else "garbage"
+
+
 _NOT_OUTPUT = {"id", "call_id", "tool_call_id", "type", "object", "index", "role", "format", "signature"}
 
 
@@ -300,9 +353,9 @@ def _count(value: Any) -> int:
 
 def any_json(data: bytes) -> Any:
     """Return the value of JSON as most clients read it: NaN and halves of surrogate pairs are accepted. None for data
-    that is not JSON."""
+    that is not JSON, or longer than `LENIENT`."""
     try:
-        return json.loads(data.decode(errors="replace"))
+        return json.loads(data.decode(errors="replace")) if len(data) <= LENIENT else None
     except (ValueError, RecursionError):
         return None
 
@@ -315,8 +368,15 @@ _FAILED = {"error", "failed", "failure"}
 
 
 def stated_error(value: Any, sure: bool = False) -> tuple[str, str] | None:
-    """Return the code and the words of an error, as far as a JSON value has them; None where it states no error.
-    `sure`: it is in the place of errors."""
+    """Return the code and the words of an error, as far as a JSON value has them; None where it states no error, or is
+    nested too deep. `sure`: it is in the place of errors."""
+    try:
+        return _stated(value, sure)
+    except RecursionError:
+        return None
+
+
+def _stated(value: Any, sure: bool = False) -> tuple[str, str] | None:
     if isinstance(value, list):
         value = next(iter(value), None)
     if isinstance(value, str):
@@ -324,12 +384,12 @@ def stated_error(value: Any, sure: bool = False) -> tuple[str, str] | None:
     if not isinstance(value, dict) or (sure and not any(value.values())):
         return ("", "") if sure and value else None
     for name in ("error", "errors"):
-        inner = stated_error(value.get(name), True)
+        inner = _stated(value.get(name), True)
         if inner is not None:
             sure = True
             if any(inner):
                 return inner
-    words = next((found[1] for name in _WORDS if (found := stated_error(value.get(name))) is not None), "")
+    words = next((found[1] for name in _WORDS if (found := _stated(value.get(name))) is not None), "")
     code = next((text for name in _CODES if (text := _scalar(value.get(name))).lower() not in _FINE), "")
     status, kind = _scalar(value.get("status")), _scalar(value.get("type"))
     if status.lower() in _FAILED or (status.isdigit() and int(status) >= 400):
