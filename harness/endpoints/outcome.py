@@ -14,7 +14,7 @@ COMPLETE = {
     *("response completed", "response transcribed"),  # realtime sessions
 }
 """Finish reasons of a complete reply. With any other, such as content_filter, abort and error, the turn has failed."""
-_LONGEST = re.compile(r"response incomplete: .*(max\w*_tokens|length)", re.IGNORECASE)
+_LONGEST = re.compile(r"response incomplete: .*(max\w{0,32}_tokens|length)", re.IGNORECASE)
 """A response that ended at its longest, as a load test asks for. [config: OpenAI Realtime API]"""
 NORMAL = (1000, 1001, 1005)
 """Close codes of a server that has finished: normal, going away, no code. [config: RFC 6455]"""

@@ -12,7 +12,10 @@ LONGEST_S = 3600.0
 """Longest plausible duration, s; a header with more means unknown. [chosen]"""
 _MOST_HEADER = 2**20
 """Bytes before the samples. [chosen]"""
-_RIFF = 12
+_MOST_CHUNKS = 4096
+"""Chunks in one piece of a stream. [chosen]"""
+_RIFF, _CHUNK = 12, 8
+"""Bytes before the first chunk, and of a chunk before its own. [config: RIFF]"""
 _EXTENSIBLE = 0xFFFE
 _TAG = b"TAG", 128
 """Tag that some programs append to MP3s and also to WAVs, with its length in bytes. [config: ID3v1]"""
@@ -46,9 +49,7 @@ def header(data: bytes) -> Header | None:
         name, size = data[at : at + 4], _number(data, at + 4, 4)
         at += 8
         if name == b"data" and len(form) >= 16:
-            tag = _number(form, 24 if _number(form, 0, 2) == _EXTENSIBLE and len(form) >= 26 else 0, 2)
-            rate, bits = _number(form, 4, 4), _number(form, 14, 2)
-            return Header(tag, _number(form, 2, 2), rate, bits, at, size, _number(data, 4, 4))
+            return _header(form, at, size, _number(data, 4, 4))
         if name == b"fmt ":
             form = data[at : at + size]
         at += size + size % 2
@@ -91,42 +92,85 @@ def corrected(content: bytes) -> bytes | None:
 
 
 class Stream:
-    """Samples of a WAV that comes in pieces, or of several one after the other. `header`: of the newest."""
+    """Samples of a WAV that comes in pieces, or of several one after the other. `header`: of the newest. Each byte is
+    looked at once."""
 
     def __init__(self) -> None:
         self.header: Header | None = None
-        self._held = b""
         self._left: int | None = 0
         """Bytes of samples to come, by the header; None: unknown or not plausible."""
+        self._held, self._wanted = bytearray(), _CHUNK
+        """The begin of a chunk, and its length when it is complete."""
+        self._skipped = 0
+        """Bytes of a chunk that are still to be passed over."""
+        self._at, self._riff, self._form, self._in_form = 0, 0, b"", False
+        """Place in a header; 0: in none. The length and the format that it states."""
 
     def feed(self, data: bytes) -> bytes:
-        """The samples in the next piece. ValueError where a header is longer than any that is known."""
-        samples = b""
-        while data:
+        """The samples in the next piece. ValueError where a header is longer than any that is known, or a piece has
+        more chunks than any."""
+        if self._left is None:
+            return data
+        samples: list[bytes] = []
+        at = chunks = 0
+        while at < len(data):
             if self._left is None:
-                return samples + data
+                samples.append(data[at:])
+                break
             if self._left:
-                samples, data, self._left = (
-                    samples + data[: self._left],
-                    data[self._left :],
-                    max(0, self._left - len(data)),
-                )
-                continue
-            self._held, data = self._held + data, b""
-            if begins(self._held):
-                found = header(self._held)
-                if found is None and len(self._held) > _MOST_HEADER:
-                    raise ValueError("the header of its WAV does not end")
-                if found is not None:
-                    self.header, data, self._held = found, self._held[found.at :], b""
-                    self._left = found.size if found.known else None
-            elif len(self._held) >= 8:
-                size = _number(self._held, 4, 4)
-                if not _printable(self._held[:4]) or size > _MOST_HEADER:
-                    data, self._held, self._left = self._held, b"", None
-                elif len(self._held) >= 8 + size + size % 2:
-                    data, self._held = self._held[8 + size + size % 2 :], b""
-        return samples
+                samples.append(data[at : at + self._left])
+                at, self._left = at + self._left, max(0, self._left - len(samples[-1]))
+            elif self._skipped and not self._in_form:
+                at, self._skipped = at + self._skipped, max(0, self._skipped - (len(data) - at))
+            else:
+                piece = data[at : at + self._wanted - len(self._held)]
+                self._held += piece
+                at += len(piece)
+                if len(self._held) == self._wanted:
+                    samples.append(self._chunk())
+                    chunks += 1
+                if chunks > _MOST_CHUNKS:
+                    raise ValueError(f"a piece of its WAV has more than {_MOST_CHUNKS:,} chunks")
+        return samples[0] if len(samples) == 1 else b"".join(samples)
+
+    def _chunk(self) -> bytes:
+        """Take what is held. Return it where it turns out to be samples."""
+        held = bytes(self._held)
+        if held == b"RIFF" + held[4:_CHUNK] and not self._at:
+            self._wanted = _RIFF
+            return b""
+        self._held.clear()
+        self._wanted = _CHUNK
+        if self._in_form:
+            self._form, self._in_form = held, False
+            return b""
+        name, size = held[:4], _number(held, 4, 4)
+        whole = size + size % 2
+        if held[_CHUNK:] == b"WAVE":
+            self._at, self._riff, self._form = _RIFF, size, b""
+        elif self._at:
+            self._at += _CHUNK
+            if name == b"data" and len(self._form) >= 16:
+                self.header = _header(self._form, self._at, size, self._riff)
+                self._left, self._at = size if self.header.known else None, 0
+                return b""
+            self._at += whole
+            if self._at > _MOST_HEADER:
+                raise ValueError("the header of its WAV does not end")
+            self._in_form = name == b"fmt "
+            self._wanted, self._skipped = (size, size % 2) if self._in_form else (_CHUNK, whole)
+        elif not _printable(name) or size > _MOST_HEADER:
+            self._left = None
+            return held
+        else:
+            self._held += held[_CHUNK + whole :]
+            self._skipped = max(0, whole - (len(held) - _CHUNK))
+        return b""
+
+
+def _header(form: bytes, at: int, size: int, riff: int) -> Header:
+    tag = _number(form, 24 if _number(form, 0, 2) == _EXTENSIBLE and len(form) >= 26 else 0, 2)
+    return Header(tag, _number(form, 2, 2), _number(form, 4, 4), _number(form, 14, 2), at, size, riff)
 
 
 def _number(data: bytes, at: int, size: int) -> int:

@@ -17,7 +17,8 @@ RATE = 24_000
 """Samples/s of PCM where a server says nothing. [config: OpenAI Realtime API]"""
 TELEPHONE_RATE = 8000
 """Samples/s of G.711 where a server says nothing. [config: G.711]"""
-_RATES = range(4000, 384_001)
+RATES = range(4000, 384_001)
+"""Plausible samples/s. [chosen]"""
 _PCM, _ULAW, _ALAW = "pcm", "u-law", "A-law"
 _TELEPHONE = (_ULAW, _ALAW)
 _NAMES = {
@@ -33,6 +34,10 @@ _NAMES = {
 _SAYS_NOTHING = ("", "audio", "application", "octetstream", "binary")
 _WITH_RATE = re.compile(r"(.+?)[-_ ]?(\d{4,6})(?:hz)?")
 _RATE_FIELD = re.compile(r"(output|out|audio|tts)*(sample|sampling)?rate(hz|hertz)?")
+LONGEST_NAME = 200
+"""Characters of a format's name that are read. [chosen]"""
+_DEEPEST = 8
+"""Objects within each other that may state a format. [chosen] OpenAI's sessions have four."""
 _BITS = ("bits", "bitdepth", "bitspersample", "samplewidth")
 
 
@@ -89,12 +94,12 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
 NOTHING = AudioFormat()
 
 
-def stated(about: Any, format: bool = False) -> AudioFormat:
+def stated(about: Any, format: bool = False, depth: int = 0) -> AudioFormat:
     """Return the format that a name, or an object as JSON has them, states of the audio from a server: a session, a
     response, a `format`, or the fields of an event. Statements about the other direction are ignored."""
     if isinstance(about, str):
         return named(about)
-    if not isinstance(about, dict):
+    if not isinstance(about, dict) or depth > _DEEPEST:
         return NOTHING
     found = NOTHING
     fields = {re.sub(r"[^a-z0-9]", "", str(name).lower()): value for name, value in about.items()}
@@ -109,7 +114,7 @@ def stated(about: Any, format: bool = False) -> AudioFormat:
     ):
         inner = fields.get(name)
         if not isinstance(inner, str) or name.endswith("format"):
-            found = found.over(stated(inner, name.endswith("format")))
+            found = found.over(stated(inner, name.endswith("format"), depth + 1))
     names = ("encoding", "codec", "mimetype", "contenttype") + (("type", "name") if format else ())
     for name in names:
         if isinstance(value := fields.get(name), str):
@@ -123,9 +128,13 @@ def stated(about: Any, format: bool = False) -> AudioFormat:
     return _deep(found, 8 * bits if bits < 8 else bits)
 
 
-@lru_cache(256)
 def named(text: str) -> AudioFormat:
     """Return the format that a name states, with its parameters where it is a MIME type."""
+    return _named(text[:LONGEST_NAME])
+
+
+@lru_cache(256)
+def _named(text: str) -> AudioFormat:
     name, *params = (part.strip().lower() for part in text.split(";"))
     about = dict(part.split("=", 1) for part in params if "=" in part)
     codec = about.get("codecs", about.get("codec", "")).strip("\"'")
@@ -187,7 +196,7 @@ def _rate(value: Any) -> int | None:
         rate = round(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
-    return rate if rate in _RATES else None
+    return rate if rate in RATES else None
 
 
 def _shown(name: str) -> str:

@@ -106,9 +106,9 @@ class Rehearsal(OpenAI):
         if played.response is None:
             return []
         return [
-            b'{"type":"rehearsal.playback","response_id":"%s","played_ms":%.3f,"playing":%s,"done":%s}'
+            b'{"type":"rehearsal.playback","response_id":%s,"played_ms":%.3f,"playing":%s,"done":%s}'
             % (
-                played.response.encode(),
+                json.dumps(played.response).encode(),
                 1e3 * played.played_s,
                 b"true" if playing else b"false",
                 b"true" if played.done else b"false",

@@ -5,12 +5,21 @@ tells its seconds, and who needs its samples decodes them. A field that is not a
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Meta
 
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded, length, stated
-from harness.endpoints.dialects.chat import any_json, stated_error
+from harness.endpoints.dialects.audio_format import (
+    LONGEST_NAME,
+    NOTHING,
+    RATES,
+    AudioFormat,
+    decoded,
+    length,
+    stated,
+)
+from harness.endpoints.dialects.chat import LENIENT, any_json, stated_error
 from harness.endpoints.dialects.events import (
     Audio,
     AudioDone,
@@ -40,6 +49,14 @@ _AUDIO = frozenset({"response.output_audio.delta", "response.audio.delta"})
 _NULL = msgspec.Raw(b"null")
 _RIFF = "UklGR"
 """A WAV's first bytes in base64."""
+_MOST_KEPT = 256
+"""Replies whose own format is kept. [chosen]"""
+_LONGEST_FORMAT = 4096
+"""Bytes of an event's `format`. [chosen]"""
+_Name = Annotated[str, Meta(max_length=256)]
+"""An id. [chosen] Servers' have 20 to 60 characters."""
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""A number of tokens or events, which a float can hold."""
 
 
 class Reader:
@@ -53,13 +70,13 @@ class Reader:
 
     def __call__(self, data: bytes) -> Event:
         """Return the meaning of `data`; never raises."""
-        message = _decoded(data, _Message)
-        if message is None:
-            return Garbage()
-        kind = message.type
-        if kind in _AUDIO:
-            return self._audio(message)
         try:
+            message = _decoded(data, _Message)
+            if message is None:
+                return Garbage()
+            kind = message.type
+            if kind in _AUDIO:
+                return self._audio(message)
             reader = _READ.get(kind)
             if kind == "response.created":
                 self._state(message)
@@ -71,17 +88,23 @@ class Reader:
                     return Greeted()
             if reader is not None:
                 return reader(message)
-        except ValueError:
+            if kind.startswith("response.") and kind.endswith(".delta"):
+                return _text(message)  # of a channel of tomorrow, such as a call of a tool
+            return Other() if kind else _untyped(data)
+        except (ValueError, OverflowError, RecursionError):
             return Garbage()
-        if kind.startswith("response.") and kind.endswith(".delta"):
-            return _text(message)  # of a channel of tomorrow, such as a call of a tool
-        return Other() if kind else _untyped(data)
 
     def _state(self, message: "_Message") -> None:
         response = bytes(message.response)
         about = _stated(response) if b"format" in response or b"rate" in response else NOTHING
         if about != NOTHING or self._replies:
-            self._replies[_started(message).response] = self._replies[None] = about
+            self._replies[None] = about
+            self._keep(_started(message).response, about)
+
+    def _keep(self, id: str | None, format: AudioFormat) -> None:
+        self._replies[id] = format
+        if len(self._replies) > _MOST_KEPT:
+            del self._replies[next(name for name in self._replies if name is not None)]
 
     def _audio(self, message: "_Message") -> Event:
         base64 = message.delta if message.delta is not None else message.audio
@@ -93,16 +116,13 @@ class Reader:
             format = self._replies.get(id, self._replies[None] if id is None else NOTHING).over(format)
         if message.states:
             format = message.stated().over(format)
-        try:
-            if base64.startswith(_RIFF) and (found := samples_of_wav(decoded(base64))) is not None:
-                data, format = found
-                self._replies[id] = format
-                self._replies.setdefault(None, NOTHING)
-                size = len(data)
-            else:
-                size = length(base64)
-        except ValueError:
-            return Garbage()
+        if base64.startswith(_RIFF) and (found := samples_of_wav(decoded(base64))) is not None:
+            data, format = found
+            self._replies.setdefault(None, NOTHING)
+            self._keep(id, format)
+            size = len(data)
+        else:
+            size = length(base64)
         return UnreadAudio(id, format) if format.unread else Audio(id, message.item_id, size, format, data)
 
 
@@ -113,9 +133,12 @@ def _untyped(data: bytes) -> Event:
 
 
 def samples_of_wav(content: bytes) -> tuple[bytes, AudioFormat] | None:
-    """Return the samples of a WAV that begins with its header, and what that states of them; None where it does not."""
+    """Return the samples of a WAV that begins with its header, and what that states of them; None where it does not.
+    ValueError as of `wav.Stream`."""
+    if content[:4] != b"RIFF":
+        return None
     stream = wav.Stream()
-    raw = stream.feed(content) if wav.header(content) is not None else b""
+    raw = stream.feed(content) if wav.begins(content) else b""
     return None if stream.header is None else (raw, format_of_wav(stream.header))
 
 
@@ -124,6 +147,8 @@ def format_of_wav(header: wav.Header) -> AudioFormat:
     known = {(1, 16): "pcm", (7, 8): "u-law", (6, 8): "A-law"}
     kind = "floats" if header.tag == 3 else "PCM" if header.tag == 1 else f"format {header.tag}"
     encoding = known.get((header.tag, header.bits)) or f"WAV of {header.bits}-bit {kind}"
+    if header.rate and header.rate not in RATES:
+        encoding = f"WAV of {header.rate} Hz"
     return AudioFormat(encoding, header.rate, header.channels)
 
 
@@ -133,8 +158,8 @@ class _Message(msgspec.Struct, gc=False):
     type: str = ""
     delta: str | None = None
     audio: str | None = None
-    response_id: str | None = None
-    item_id: str | None = None
+    response_id: _Name | None = None
+    item_id: _Name | None = None
     sample_rate_hz: float | None = None
     sample_rate: float | None = None
     rate: float | None = None
@@ -142,10 +167,10 @@ class _Message(msgspec.Struct, gc=False):
     encoding: str | None = None
     mime_type: str | None = None
     channels: int | None = None
-    server_event_seq: int | None = None
-    tokens: int | None = None
-    frame: int = 0
-    waited_ms: int = 0
+    server_event_seq: _Count | None = None
+    tokens: _Count | None = None
+    frame: _Count = 0
+    waited_ms: _Count = 0
     reason: str | None = None
     code: str | None = None
     response: msgspec.Raw = _NULL
@@ -170,27 +195,29 @@ class _Message(msgspec.Struct, gc=False):
 
     def stated(self) -> AudioFormat:
         rate = self.sample_rate_hz or self.sample_rate or self.rate
-        return _own(rate, self.encoding, self.mime_type, self.channels, bytes(self.format))
+        names = [None if name is None else name[:LONGEST_NAME] for name in (self.encoding, self.mime_type)]
+        format = bytes(self.format)
+        return _own(rate, *names, self.channels, format if len(format) <= _LONGEST_FORMAT else b"null")
 
 
 @lru_cache(256)
 def _own(*about: Any) -> AudioFormat:
     rate, encoding, mime_type, channels, format = about
     fields = {"sample_rate": rate, "encoding": encoding, "mime_type": mime_type, "channels": channels}
-    return stated({**fields, "format": json.loads(format)})
+    return stated({**fields, "format": _lenient(format)})
 
 
 class _Id(msgspec.Struct):
-    id: str | None = None
+    id: _Name | None = None
 
 
 class _Split(msgspec.Struct):
-    text_tokens: int | None = None
-    audio_tokens: int | None = None
+    text_tokens: _Count | None = None
+    audio_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    completion_tokens: int | None = None
+    completion_tokens: _Count | None = None
     output_token_details: _Split | None = None
 
     def produced(self) -> tuple[int | None, int | None]:
@@ -200,8 +227,8 @@ class _Usage(msgspec.Struct):
 
 
 class _Stages(msgspec.Struct):
-    thinker: int = 0
-    talker: int = 0
+    thinker: _Count = 0
+    talker: _Count = 0
 
 
 class _Told(msgspec.Struct):
@@ -227,7 +254,7 @@ class _Details(msgspec.Struct):
 
 
 class _Response(msgspec.Struct):
-    id: str | None = None
+    id: _Name | None = None
     status: str | None = None
     status_details: _Details | None = None
     usage: _Usage | None = None
@@ -253,11 +280,17 @@ def _decoded(data: bytes | msgspec.Raw, cls: type[S]) -> S | None:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
+    fields = _lenient(data)
+    return _kept(fields, cls) if isinstance(fields, dict) else None
+
+
+def _lenient(data: bytes | msgspec.Raw) -> Any:
+    """Return the value of JSON, also with half of an emoji in it; None for what is none, or too long."""
+    data = bytes(data)
     try:
-        fields = json.loads(bytes(data))  # which also takes half of an emoji
+        return json.loads(data) if len(data) <= LENIENT else None
     except (ValueError, RecursionError):
         return None
-    return _kept(fields, cls) if isinstance(fields, dict) else None
 
 
 def _kept(fields: dict[str, Any], cls: type[S]) -> S:
@@ -270,7 +303,8 @@ def _kept(fields: dict[str, Any], cls: type[S]) -> S:
         try:
             found[field.name] = msgspec.convert(value, field.type, strict=False)
         except (msgspec.ValidationError, ValueError):
-            inner = next((each for each in get_args(field.type) if issubclass(each, msgspec.Struct)), None)
+            types = (each for each in get_args(field.type) if isinstance(each, type))
+            inner = next((each for each in types if issubclass(each, msgspec.Struct)), None)
             if inner is not None and isinstance(value, dict):
                 found[field.name] = _kept(value, inner)
     return cls(**found)
@@ -286,10 +320,7 @@ def _of(raw: msgspec.Raw, cls: type[S]) -> S:
 
 def _stated(data: bytes | msgspec.Raw, name: str | None = None) -> AudioFormat:
     """Return the audio format that an object states. Its field `name` goes before the object itself."""
-    try:
-        about = json.loads(bytes(data))
-    except (ValueError, RecursionError):
-        return NOTHING
+    about = _lenient(data)
     inner = about.pop(name, None) if name is not None and isinstance(about, dict) else None
     return stated(inner).over(stated(about))
 
@@ -339,10 +370,7 @@ def _failure(message: _Message) -> Event:
     error = _decoded(message.error, _Error)
     if error is not None:
         return Failure(error.name or "unknown", error.message or "", error.event_id, error.param)
-    try:
-        said = json.loads(bytes(message.error))
-    except ValueError:
-        said = None
+    said = _lenient(message.error)
     return Failure(message.code or "unknown", said if isinstance(said, str) else "")
 
 

@@ -8,11 +8,14 @@ replies; a reply is from the first word of its model, or from when the bot begin
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from typing import Any, ClassVar
 
 import msgspec
 
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, stated
+from harness.endpoints.dialects.audio_format import NOTHING, RATES, AudioFormat, stated
+from harness.endpoints.dialects.chat import any_json
 from harness.endpoints.dialects.dialect import Dialect
 from harness.endpoints.dialects.events import (
     Audio,
@@ -37,6 +40,8 @@ _AUDIO, _MESSAGE, _INTERRUPTION = 2, 4, 5
 """Fields of Frame."""
 _SOUND, _RATE, _CHANNELS, _DATA = 3, 4, 5, 1
 """Field numbers: the first three of AudioRawFrame, the last of MessageFrame."""
+_MOST_FIELDS = 64
+"""Fields that are read of one message. [chosen] Frames have up to eight."""
 
 
 class _Data(msgspec.Struct):
@@ -119,16 +124,18 @@ class _Reader:
         try:
             [(field, body)] = _fields(data)
             if field == _AUDIO:
-                return self._audio(dict(_fields(body)))
+                return self._audio(_read(body))
             if field == _INTERRUPTION:
                 return self._end("cancelled")
-            return self._message(dict(_fields(body))[_DATA]) if field == _MESSAGE else Other()
+            return self._message(_read(body)[_DATA]) if field == _MESSAGE else Other()
         except (
             ValueError,
             KeyError,
             IndexError,
             TypeError,
             AttributeError,
+            OverflowError,
+            RecursionError,
             msgspec.DecodeError,
             UnicodeDecodeError,
         ):
@@ -140,7 +147,7 @@ class _Reader:
 
     def _audio(self, frame: dict[int, Any]) -> Event:
         pcm = frame.get(_SOUND, b"")
-        own = AudioFormat("pcm", frame.get(_RATE) or None, frame.get(_CHANNELS) or None)
+        own = _format(frame.get(_RATE), frame.get(_CHANNELS))
         if (found := samples_of_wav(pcm)) is not None:  # with add_wav_header each frame is one
             pcm, own = found
         format = own.over(self._format)
@@ -185,10 +192,20 @@ class _Reader:
         return Done(ended, status)
 
 
+@lru_cache(16)
+def _format(rate: Any, channels: Any) -> AudioFormat:
+    """Return the format of a frame. ValueError where a field of it is no number."""
+    if isinstance(rate, bytes) or isinstance(channels, bytes):
+        raise ValueError("neither a rate nor a number of channels")
+    return AudioFormat(
+        f"PCM of {rate} Hz" if rate and rate not in RATES else "pcm", rate or None, channels or None
+    )
+
+
 def _configured(data: bytes) -> AudioFormat:
     """Return the audio format that a bot states: in its data, or in the options of its services, as RTVI 0.x has
     them."""
-    about = json.loads(data).get("data") or {}
+    about = any_json(data).get("data") or {}
     services = about.get("config") or []
     options = [option for service in services for option in service.get("options") or []]
     return stated({option["name"]: option.get("value") for option in options} | about)
@@ -223,6 +240,11 @@ def _number(field: int, value: int) -> bytes:
 
 def _field(field: int, body: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(body)) + body
+
+
+def _read(data: bytes) -> dict[int, Any]:
+    """Return the fields of a protobuf message by their numbers."""
+    return dict(islice(_fields(data), _MOST_FIELDS))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:

@@ -5,7 +5,6 @@ The session is configured once and each flush is an utterance. vLLM-Omni does no
 does; both answer an utterance with the audio of its sentences and `session.done`.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from harness.endpoints.dialects.audio_format import AudioFormat, stated
+from harness.endpoints.dialects.chat import any_json
 from harness.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode
 from harness.endpoints.dialects.events import Audio, Done, Event, Failure, Garbage, Other, UnreadAudio
 from harness.endpoints.dialects.parsing import format_of_wav
@@ -97,7 +97,7 @@ class Synthesis(Dialect):
                     return UnreadAudio(None, format)
                 return Audio(None, None, len(samples), format, samples)
             if message.type in ("audio.start", "session.configured"):
-                sound, stated_format = Sound(), stated(json.loads(data)).over(stated_format)
+                sound, stated_format = Sound(), stated(any_json(data)).over(stated_format)
             if message.type == "session.done":
                 return Done(None, "completed")
             if message.type == "error":

@@ -109,10 +109,11 @@ class VLLMOmni(Dialect):
     def ack(self, played: Cut, playing: bool) -> list[bytes]:
         if played.response is None:
             return []
-        response, item = played.response.encode(), (played.item or f"item_{played.response}").encode()
+        names = played.response, played.item or f"item_{played.response}"
+        response, item = (json.dumps(name).encode() for name in names)
         ms = round(1e3 * played.played_s)  # one short of the whole, and it would be playing for ever
         return [
-            b'{"type":"playback.ack","response_id":"%s","item_id":"%s","played_ms":%d,"committed_ms":%d}'
+            b'{"type":"playback.ack","response_id":%s,"item_id":%s,"played_ms":%d,"committed_ms":%d}'
             % (response, item, ms, ms)
         ]
 
