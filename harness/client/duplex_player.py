@@ -48,6 +48,8 @@ class Player:
         self._reply_end_s: dict[int, float] = {}
         self._sounds: list[Stretch] = []
         self._heard: set[int] = set()
+        self._open_s = -inf
+        """Time before which the first stretch cannot be over."""
 
     def arrive(self, reply: int, at_s: float, audio_s: float, pcm: bytes | None = None) -> float | None:
         """Take a packet of `audio_s` seconds, read at `at_s`; `pcm`: its samples, 16 bits each. Return when the reply
@@ -76,6 +78,7 @@ class Player:
             self.end_s = at_s
         self._reply_end_s[reply] = at_s
         self._received_s[reply] = max(0.0, self._received_s[reply] - left_s)
+        self._open_s = -inf
         for sound in self._sounds:
             if sound.reply == reply:
                 sound.end_s = min(sound.end_s, at_s)
@@ -93,13 +96,14 @@ class Player:
 
     def ended(self, by_s: float) -> Iterator[Stretch]:
         """Yield the stretches that nothing can prolong after `by_s`, each once."""
-        while self._sounds:
+        while self._sounds and by_s >= self._open_s:
             whole, count = replace(self._sounds[0]), 1
             for sound in self._sounds[1:]:
                 if sound.reply != whole.reply or sound.begin_s - whole.end_s >= JOINED_S:
                     break
                 whole.end_s, count = sound.end_s, count + 1
             if whole.end_s + JOINED_S > by_s:
+                self._open_s = whole.end_s + JOINED_S
                 return
             del self._sounds[:count]
             yield whole

@@ -30,6 +30,8 @@ TIMEOUT_S = 2.0
 """After which an endpoint counts as silent; polls that fall into the wait are skipped. [chosen]"""
 MOST_ANSWER = 4 * 2**20
 """Bytes of one answer; vLLM's has about 100 KB. [chosen]"""
+MOST_LINE = 16 * 2**10
+"""Characters of one line; vLLM's have up to 2,000. [chosen] The parser's time grows with their square."""
 MOST_ANSWERS = 512 * 2**20
 """Bytes of all answers of a run: of vLLM's 1.5 hours. [chosen]"""
 
@@ -156,7 +158,10 @@ def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
     if poll.reason:
         return [], poll.reason
     try:
-        families = text_string_to_metric_families(zlib.decompress(poll.body).decode())
+        text = zlib.decompress(poll.body).decode()
+        if max(map(len, text.split("\n"))) > MOST_LINE:
+            return [], f"a line above {size(MOST_LINE)}"
+        families = text_string_to_metric_families(text)
         # When a counter was made is no series.
         found = [
             (one.name, _label(one.labels), float(one.value))
