@@ -1,0 +1,595 @@
+"""Servers that send without end, or what nobody can read, over real sockets: the turn fails with a reason that names
+the limit or the rule, the other calls go on, and nothing is left behind."""
+
+import asyncio
+import base64
+import gc
+import hashlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.endpoints.dialects.chat import ChatReply
+from harness.endpoints.transport import limits
+from harness.endpoints.transport.connect_diagnosis import asked
+from harness.endpoints.transport.get import Answer, get
+from harness.endpoints.transport.http import HttpPool
+from harness.endpoints.transport.limits import MOST_HEAD
+from harness.endpoints.transport.websocket import ConnectFailed, connect
+from tests.builders import refused
+from tests.live.receivers import Receiver, Stream
+from tests.live.scripted import over_http, played, spoken, table, typed
+from tests.live.test_preflight import look
+from tests.waiting import in_a_loop, run, until
+
+KERNEL = 32 * 2**20
+"""Bytes that sockets hold at most, of both sides."""
+Write = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Answers each connection as `write` does, until the client breaks it. `sent`: bytes, all connections together."""
+
+    def __init__(self, write: Write, websocket: bool = False) -> None:
+        self.sent, self.ends = 0, 0
+        self._write, self._websocket = write, websocket
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            if self._websocket:
+                writer.write(handshake(head))
+            counted = writer.write
+
+            def write(data: bytes) -> None:
+                self.sent += len(data)
+                counted(data)
+
+            writer.write = write  # type: ignore[method-assign]
+            await self._write(writer)
+            await reader.read()
+        self.ends += 1
+        writer.close()
+
+    @asynccontextmanager
+    async def at(self) -> AsyncIterator[str]:
+        """Its HOST:PORT. Afterwards nothing that failed was left unseen."""
+        loop, mistakes = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: mistakes.append(context))
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        try:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+            await asyncio.sleep(0.02)  # for closes that picows puts off
+            gc.collect()
+            assert mistakes == []
+
+
+def handshake(head: bytes) -> bytes:
+    key = head.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
+    accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+    fields = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept
+    return b"HTTP/1.1 101 Switching Protocols\r\n" + fields + b"\r\n\r\n"
+
+
+def ws_frame(kind: int, payload: bytes = b"", last: bool = True, reserved: int = 0) -> bytes:
+    size = len(payload)
+    extended = (
+        bytes([size])
+        if size < 126
+        else b"\x7e" + struct.pack(">H", size)
+        if size < 2**16
+        else b"\x7f" + struct.pack(">Q", size)
+    )
+    return bytes([last << 7 | reserved << 4 | kind]) + extended + payload
+
+
+def forever(begin: bytes, more: Callable[[int], bytes]) -> Write:
+    """Sends `begin`, and then `more` of 0, 1, ..."""
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
+        for k in range(10**9):
+            writer.write(more(k))
+            await writer.drain()
+
+    return write
+
+
+def once(*pieces: bytes) -> Write:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    return write
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+HEADERS = "headers or framing above 64 KiB"
+ANSWERS = {
+    "headers": forever(OK, lambda k: b"".join(b"X-%d-%d: %s\r\n" % (k, i, b"v" * 50) for i in range(100))),
+    "one header": forever(OK + b"X: ", lambda k: b"v" * 10_000),
+    "the name of a header": forever(OK, lambda k: b"v" * 10_000),
+    "the words of a status": forever(b"HTTP/1.1 200 ", lambda k: b"v" * 10_000),
+    "100 Continue": forever(b"", lambda k: b"HTTP/1.1 100 Continue\r\n\r\n" * 400),
+    "trailers": forever(CHUNKED + b"1\r\na\r\n0\r\n", lambda k: b"X-%d: y\r\n" % k * 400),
+    "chunks of a byte": forever(CHUNKED, lambda k: b"1\r\na\r\n" * 2000),
+    "an extension of a chunk": forever(CHUNKED + b"1;", lambda k: b"x" * 10_000),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@in_a_loop
+async def test_an_answer_without_end_fails_and_the_other_calls_go_on(kind: str) -> None:
+    hostile, kind_one = Server(ANSWERS[kind]), Server(once(OK + b"Content-Length: 4\r\n\r\nfine"))
+    async with hostile.at() as bad, kind_one.at() as good:
+        streams, pools = (
+            [Stream(), Stream()],
+            [HttpPool(f"http://{address}/v1") for address in (bad, good)],
+        )
+        exchanges = [pool.post(b"{}", stream) for pool, stream in zip(pools, streams, strict=True)]
+        for stream in streams:
+            async with asyncio.timeout(60):
+                await stream.ended.wait()
+        assert [stream.ends for stream in streams] == [[HEADERS], ["done"]]
+        assert sum(map(len, (*exchanges[0].headers, *exchanges[0].headers.values()))) < 4 * MOST_HEAD
+        await until(lambda: hostile.ends == 1)
+        for pool in pools:
+            await pool.aclose()
+    assert hostile.sent < KERNEL
+
+
+@in_a_loop
+async def test_heads_trailers_and_chunks_of_common_servers_are_far_below_the_limits() -> None:
+    pieces = [b"%x\r\n%s\r\n" % (len(word), word) for word in (b"data: x\n\n" * 5,) * 5000]
+    head = CHUNKED[:-2] + b"".join(b"X-%d: %s\r\n" % (k, b"v" * 400) for k in range(60)) + b"\r\n"
+    async with Server(once(head, *pieces, b"0\r\nX-Trailer: y\r\n\r\n")).at() as address:
+        pool, stream = HttpPool(f"http://{address}/v1"), Stream()
+        pool.post(b"{}", stream)
+        await stream.ended.wait()
+        await pool.aclose()
+    assert stream.ends == ["done"] and stream.body == b"data: x\n\n" * 25_000
+
+
+BEGIN = ws_frame(1, b'{"type":', last=False)
+FRAMES = {
+    "a message above 16 MiB": forever(BEGIN, lambda k: ws_frame(0, b"x" * 60_000, last=False)),
+    "a message of more than 65,536 fragments": forever(BEGIN, lambda k: ws_frame(0, last=False) * 1000),
+    "garbage: a compressed frame or a reserved bit, which was not agreed on": once(
+        ws_frame(1, b'{"type":"session.created"}', reserved=4)
+    ),
+    "garbage: a fragment out of order": once(ws_frame(0, b"x")),
+    "garbage: Received frame with invalid opcode=0x3": once(ws_frame(3)),
+    "garbage: Received masked frame from server, RFC 6455 section 5.1 forbids this": once(b"\x81\x81abcdx"),
+}
+
+
+@pytest.mark.parametrize("reason", FRAMES)
+@in_a_loop
+async def test_messages_without_end_and_frames_of_no_meaning_end_the_connection(reason: str) -> None:
+    hostile, kind_one = Server(FRAMES[reason], True), Server(once(ws_frame(1, b"hello")), True)
+    async with hostile.at() as bad, kind_one.at() as good:
+        receivers = Receiver(), Receiver()
+        first = await connect(f"ws://{bad}/", receivers[0], timeout_s=5)
+        second = await connect(f"ws://{good}/", receivers[1], timeout_s=5)
+        async with asyncio.timeout(60):
+            await receivers[0].ended.wait()
+            assert await receivers[1].has(1) == [b"hello"]
+        assert receivers[0].ends == [(1006, reason)] and receivers[0].messages == []
+        await until(lambda: hostile.ends == 1)
+        assert receivers[1].ends == []
+        first.abort()
+        second.close()
+        await receivers[1].ended.wait()
+    assert hostile.sent < KERNEL
+
+
+@in_a_loop
+async def test_a_frame_may_be_as_long_as_the_limit_and_not_longer() -> None:
+    for size, expected in ((limits.MOST_MESSAGE, None), (limits.MOST_MESSAGE + 1, "a message above 16 MiB")):
+        async with Server(once(ws_frame(2, bytes(size))), True).at() as address:
+            receiver = Receiver()
+            socket = await connect(f"ws://{address}/", receiver, timeout_s=5)
+            if expected is None:
+                assert [len(message) for message in await receiver.has(1)] == [size]
+                socket.abort()
+            await receiver.ended.wait()
+        assert receiver.ends == [(1006, expected or "")]
+
+
+@in_a_loop
+async def test_of_many_pings_the_newest_is_answered() -> None:
+    """Also by a client whose answers are not read."""
+    answers: list[bytes] = []
+
+    async def ask(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(ws_frame(9, b"%d" % k) for k in range(500)) + ws_frame(1, b"now"))
+        await writer.drain()
+
+    server = Server(ask, True)
+    serve = server.serve
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        feed = reader.feed_data
+        reader.feed_data = lambda data: answers.append(data) or feed(data)  # type: ignore[method-assign]
+        await serve(reader, writer)
+
+    server.serve = listen  # type: ignore[method-assign]
+    async with server.at() as address:
+        receiver = Receiver()
+        socket = await connect(f"ws://{address}/", receiver, timeout_s=5)
+        await receiver.has(1)
+        await until(lambda: len(b"".join(answers[1:])) >= 9)
+        socket.abort()
+        await receiver.ended.wait()
+    head, mask = b"".join(answers[1:])[:2], b"".join(answers[1:])[2:6]
+    pong = bytes(a ^ b for a, b in zip(b"".join(answers[1:])[6:9], mask[:3], strict=True))
+    assert head[0] == 0x8A and pong == b"499"
+
+
+@in_a_loop
+async def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
+    """Its handshake may still come."""
+    late = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await given_up.wait()
+        with suppress(ConnectionError):
+            writer.write(handshake(head))
+            await reader.read()
+        writer.close()
+        late.set()
+
+    given_up = asyncio.Event()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    receiver = Receiver()
+    with pytest.raises(ConnectFailed, match="no connection within"):
+        await connect(url, receiver, timeout_s=0.05)
+    given_up.set()
+    async with asyncio.timeout(20):
+        await late.wait()
+    server.close()
+    assert receiver.messages == []
+
+
+@in_a_loop
+async def test_a_handshake_without_end_is_no_websocket() -> None:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        await forever(b"HTTP/1.1 101 x\r\nX: ", lambda k: b"v" * 1000)(writer)
+
+    async with Server(write).at() as address:
+        with pytest.raises(ConnectFailed, match="no WebSocket: upgrade response headers exceed"):
+            await connect(f"ws://{address}/", Receiver(), timeout_s=20)
+
+
+@in_a_loop
+async def test_a_receiver_that_fails_is_reported_and_not_swallowed() -> None:
+    class Broken(Receiver):
+        def message(self, data: bytes, at_s: float) -> None:
+            raise ZeroDivisionError("a mistake of ours")
+
+    mistakes: list[BaseException] = []
+    async with Server(once(ws_frame(1, b"hello")), True).at() as address:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: mistakes.append(context["exception"])
+        )
+        receiver = Broken()
+        await connect(f"ws://{address}/", receiver, timeout_s=5)
+        await receiver.ended.wait()
+        await until(lambda: mistakes)
+    assert [type(error) for error in mistakes] == [ZeroDivisionError]
+
+
+PART = st.sampled_from(
+    [
+        *(OK, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 500 no\r\n", b"Content-Length: 5\r\n"),
+        *(
+            b"Transfer-Encoding: chunked\r\n",
+            b"X: y\r\n",
+            b"\r\n",
+            b"5\r\nhello\r\n",
+            b"0\r\n\r\n",
+            b"data: x\n\n",
+        ),
+        *(
+            b"HTTP/1.1 204 none\r\n\r\n",
+            b"HTTP/1.1 101 x\r\n\r\n",
+            b"Connection: close\r\n",
+            b"-1\r\n",
+            b"f" * 17,
+        ),
+    ]
+)
+PIECES = st.lists(st.lists(PART | st.binary(max_size=9), max_size=5).map(b"".join), max_size=5)
+FRAME = st.builds(
+    ws_frame,
+    st.sampled_from([0, 1, 2, 8, 9, 10, 3, 15]),
+    st.binary(max_size=6) | st.just(b"x" * 200) | st.just(struct.pack(">H", 1001)),
+    st.booleans() | st.just(True),
+    st.sampled_from([0, 0, 0, 4, 1]),
+)
+
+
+@settings(max_examples=60)
+@given(PIECES)
+def test_any_bytes_are_an_answer_or_a_named_failure(pieces: list[bytes]) -> None:
+    @in_a_loop
+    async def post() -> None:
+        async def write(writer: asyncio.StreamWriter) -> None:
+            await once(*pieces)(writer)
+            writer.close()
+
+        async with Server(write).at() as address:
+            pool, stream, reply = HttpPool(f"http://{address}/v1"), Stream(), ChatReply()
+            pool.post(b"{}", stream)
+            async with asyncio.timeout(30):
+                await stream.ended.wait()
+            await pool.aclose()
+            (end,) = stream.ends
+            assert end in ("done", "closed") or end.startswith("garbage: ")
+            reply.read(stream.body)
+            reply.end()
+            assert reply.over is not None
+
+    post()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(FRAME | st.binary(max_size=5), max_size=6).map(b"".join), max_size=4))
+def test_any_frames_are_messages_or_a_named_failure(pieces: list[bytes]) -> None:
+    @in_a_loop
+    async def listen() -> None:
+        async def write(writer: asyncio.StreamWriter) -> None:
+            await once(*pieces)(writer)
+            writer.close()
+
+        async with Server(write, True).at() as address:
+            receiver = Receiver()
+            with suppress(ConnectFailed):
+                await connect(f"ws://{address}/", receiver, timeout_s=5)
+                async with asyncio.timeout(30):
+                    await receiver.ended.wait()
+                ((code, reason),) = receiver.ends
+                assert reason == "" or code != 1006 or reason.startswith(("garbage: ", "a message"))
+
+    listen()
+
+
+@contextmanager
+def answering(say: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
+    """HOST:PORT of a server that handles each connection, and what it reads first there, as `say` does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=handle, args=(peer,), daemon=True).start()
+
+        def handle(peer: socket.socket) -> None:
+            with peer, suppress(OSError):
+                say(peer, peer.recv(2**16))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def fetched(*pieces: bytes, most_bytes: int = 1000) -> Answer | str:
+    """The answer to a GET, or the name of its failure."""
+
+    def say(peer: socket.socket, request: bytes) -> None:
+        for piece in pieces:
+            peer.sendall(piece)
+
+    with answering(say) as address:
+        try:
+            return get(f"http://{address}/metrics?x=1", timeout_s=10, most_bytes=most_bytes)
+        except (OSError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
+
+
+BODY = b"x" * 50
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ((OK + b"Server: me\r\nContent-Length: 50\r\n\r\n", BODY), (200, "me", BODY, "")),
+        ((OK + b"\r\n" + BODY,), (200, "", BODY, "")),
+        (
+            (b"HTTP/1.1 100 Continue\r\n\r\n", CHUNKED + b"32\r\n" + BODY + b"\r\n0\r\n\r\n"),
+            (200, "", BODY, ""),
+        ),
+        ((b"HTTP/1.1 204 none\r\n\r\n",), (204, "", b"", "")),
+        ((b"HTTP/1.1 302 x\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n",), (302, "", b"", "")),
+        ((OK + b"Content-Length: 99\r\n\r\n" + BODY,), (200, "", BODY, "closed")),
+        ((CHUNKED + b"32\r\n" + BODY,), (200, "", BODY, "closed")),
+        ((OK + b"\r\n" + BODY * 100,), (200, "", BODY * 20, "an answer above 0 KiB")),
+        ((OK + b"\r\n" + BODY * 20,), (200, "", BODY * 20, "")),
+        ((b"SSH-2.0 x\r\n\r\n",), "ValueError: garbage: Expected HTTP/, RTSP/ or ICE/"),
+        ((b"",), "ConnectionError: closed"),
+        ((OK + b"X: y\r\n",), "ConnectionError: closed"),
+        ((OK, b"X: " + b"y" * 70_000), "ValueError: a head above 64 KiB"),
+        ((b"HTTP/1.1 100 Continue\r\n\r\n" * 3000,), "ValueError: a head above 64 KiB"),
+    ],
+)
+def test_a_get_is_answered_in_whole_in_part_or_not_at_all(
+    pieces: tuple[bytes, ...], expected: object
+) -> None:
+    assert fetched(*pieces) == expected
+
+
+@contextmanager
+def trickling(before: bytes) -> Iterator[str]:
+    """HOST:PORT of a server that answers a GET with `before` and then a byte after the other, and else with garbage."""
+
+    def trickle(peer: socket.socket, request: bytes) -> None:
+        if not request.startswith(b"GET"):
+            peer.sendall(b"SSH-2.0 hello\r\n\r\n")
+            return
+        peer.sendall(before)
+        while not over.wait(0.01):
+            peer.sendall(b"a")
+
+    over = threading.Event()
+    with answering(trickle) as address:
+        yield address
+        over.set()
+
+
+TRICKLES = [OK + b"X: ", OK + b"\r\n", CHUNKED + b"1;", b"HTTP/1.1 200 "]
+
+
+@pytest.mark.parametrize("before", TRICKLES)
+def test_a_get_that_trickles_ends_at_its_deadline(before: bytes) -> None:
+    """Each byte comes in time, and so the last one never would."""
+    with trickling(before) as address:
+        try:
+            found = get(f"http://{address}/", timeout_s=0.2, most_bytes=1000).cut
+        except TimeoutError:
+            found = "timeout"
+    assert found == "timeout"
+
+
+@pytest.mark.parametrize("before", TRICKLES)
+def test_a_probe_of_a_server_that_trickles_ends(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.endpoints.transport.connect_diagnosis.PATIENCE_S", 0.2)
+    with trickling(before) as address:
+        answer = asked(f"ws://{address}/v1", False)
+        assert answer is None or answer.cut == "timeout"
+        with refused("has no chat completions there (no HTTP answer: garbage"):
+            look(f"http://{address}/v1")
+
+
+@settings(max_examples=60)
+@given(PIECES)
+def test_any_bytes_are_an_answer_to_a_get_or_a_named_failure(pieces: list[bytes]) -> None:
+    found = fetched(*pieces)
+    assert isinstance(found, Answer) or found.split(":")[0] in (
+        "ConnectionError",
+        "ConnectionResetError",
+        "ValueError",
+    )
+    if isinstance(found, Answer):
+        assert found.status >= 200 and len(found.body) <= 1000 and found.cut in ("", "closed")
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("http://h/a b", {}),
+        ("http://h/é", {}),
+        ("http://h/", {"A": "b\r\nInjected: c"}),
+        ("http://h/?\x7f", {}),
+    ],
+)
+def test_a_get_that_would_not_be_one_request_is_not_sent(url: str, headers: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="has characters that a request cannot have"):
+        get(url, timeout_s=1, most_bytes=10, headers=headers)
+
+
+def test_a_turn_of_speech_fails_with_the_limit_as_its_reason() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(handshake(head))
+            for kind in ("session.created", "session.updated"):
+                writer.write(
+                    ws_frame(1, json.dumps({"type": kind, "session": {"type": "realtime"}}).encode())
+                )
+            await asyncio.sleep(0.2)
+            await FRAMES["a message above 16 MiB"](writer)
+        writer.close()
+
+    async def use(call: Callable[[str], Awaitable[None]]) -> list:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            await call(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/realtime")
+        return []
+
+    out = played(spoken(), use, {"turn_timeout_s": 20.0}, dialect="openai")
+    assert out.failures["reason"].tolist() == ["a message above 16 MiB"]
+    assert table(out)["status"].tolist() == ["failed"]
+
+
+def test_a_turn_of_text_fails_with_the_limit_as_its_reason_and_the_next_user_is_served() -> None:
+    good = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
+        asked_for.append(body)
+        if len(asked_for) == 1:
+            await forever(OK + b"\r\ndata: ", lambda k: b"x" * 60_000)(writer)
+        writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(good) + good)
+
+    asked_for: list[dict] = []
+    out = played(typed(2), lambda use: over_http(answer, use), {"turn_timeout_s": 20.0})
+    assert out.failures["reason"].tolist() == ["an event above 16 MiB"]
+    assert sorted(table(out)["status"]) == ["completed", "failed"]
+
+
+def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
+    said = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
+        if len(body["messages"]) == 1:
+            with suppress(ConnectionError):
+                await forever(OK + b"\r\n" + said, lambda k: b": more\n\n" * 1000)(writer)
+            cut.set()
+        else:  # the next turn, whose reply waits for that
+            async with asyncio.timeout(10):
+                await cut.wait()
+            writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(said) + said)
+
+    async def use(call: Callable[[str], Awaitable[None]]) -> list:
+        nonlocal cut
+        cut = asyncio.Event()
+        return await over_http(answer, call)
+
+    cut: asyncio.Event
+    out = played(typed(turns=2), use, {"turn_timeout_s": 20.0})
+    assert table(out)["status"].tolist() == ["completed"] * 2 and out.failures.empty
+
+
+def test_a_probe_of_a_target_names_what_its_server_breaks() -> None:
+    @contextmanager
+    def serving() -> Iterator[str]:
+        ready, stop = threading.Event(), threading.Event()
+        found: list[str] = []
+
+        async def main() -> None:
+            async with Server(FRAMES["garbage: a fragment out of order"], True).at() as address:
+                found.append(address)
+                ready.set()
+                while not stop.is_set():
+                    await asyncio.sleep(0.01)
+
+        thread = threading.Thread(target=run, args=(main(),))
+        thread.start()
+        ready.wait(20)
+        try:
+            yield found[0]
+        finally:
+            stop.set()
+            thread.join()
+
+    with serving() as address:
+        for dialect in ("auto", "openai"):
+            with refused(
+                f"url ws://{address}/v1/realtime sends garbage: a fragment out of order; see the server's log."
+            ):
+                look(f"ws://{address}/v1/realtime", dialect=dialect)
