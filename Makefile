@@ -28,7 +28,7 @@ bench: $(VENV)/.ready  ## run the default bench, with table and report (DEVICE=c
 quick: $(VENV)/.ready  ## a small part of the bench, in about a minute
 	$(BIN)/rehearse run bench --quick --device $(DEVICE) --out results/bench-quick$(filter-out -virtual,-$(DEVICE)) $(ARGS)
 
-nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last night that passed; the exit status is the verdict
+nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last night that passed; fails if the night does
 	$(BIN)/rehearse nightly --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/.ready  ## run the tests in under eight minutes, each behaviour once (ARGS="-k name" are passed on)
