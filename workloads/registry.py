@@ -121,7 +121,7 @@ WORKLOADS: dict[str, Workload] = {
         ),
         Workload(
             "speech",
-            "as voice, with what is recorded in a folder (path=DIR) or synthetic speech, as it is or degraded",
+            "as voice, with what is recorded in a folder (path=DIR) or a synthesizer's sentences, as it is or degraded",
             Deferred("workloads.generators.speech:SpeechParams"),
             Deferred("workloads.generators.speech:speech_sessions"),
         ),

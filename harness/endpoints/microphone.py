@@ -2,7 +2,7 @@
 
 A piece of audio is due when it has been captured: piece k of a turn at its begin + (k + 1) pieces, the last, which may
 be shorter, at the exact end of the speech. Pieces that sound alike are one message for all sessions. Users of workloads
-that say how long they speak, but not what, speak synthetic speech of that length, all the same.
+that say how long they speak, but not what, say the end of a sentence of that length.
 """
 
 import asyncio
@@ -10,11 +10,10 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 from harness.endpoints.dialects.dialect import Dialect
 from harness.endpoints.logs import SendLog
-from workloads.audio.synth import synthetic_clips
+from workloads.audio.voice import spoken
 from workloads.generators.content import pcm_for, tells_what_is_said
 from workloads.trace import Trace, Turn
 
@@ -60,8 +59,7 @@ class SpeechMessages:
         if self._told:
             pcm = b"".join(pcm_for(self._trace, turn, rate))[:wanted]
         else:
-            speech = _any_speech(rate)
-            pcm = (speech * (wanted // len(speech) + 1))[:wanted]
+            pcm = spoken(turn.audio_s, rate).astype("<i2", copy=False).tobytes()
         return [self._message(pcm[at : at + size], keep) for at in range(0, len(pcm), size)]
 
     def _message(self, pcm: bytes, keep: bool) -> bytes:
@@ -73,12 +71,6 @@ class SpeechMessages:
                 self._messages[key] = message
                 self._kept += len(message)
         return message
-
-
-@cache
-def _any_speech(rate: int) -> bytes:
-    """Return about half a minute of synthetic speech, 16 bit."""
-    return b"".join(clip.pcm(rate).astype("<i2").tobytes() for clip in synthetic_clips()[:8])
 
 
 @dataclass(eq=False, slots=True)

@@ -11,9 +11,9 @@ from itertools import accumulate
 import numpy as np
 
 from workloads.audio.library import Clip, Recording
-from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import utterances
 from workloads.audio.vad import SHORTEST_S, segments
+from workloads.audio.voice import Sentence
 
 EDGE_S = 0.3  # no hesitation this close to begin or end, about a word [chosen]
 FRAME_S = 0.01
@@ -37,15 +37,14 @@ class Phrases:
         return np.concatenate([sound[round(begin * rate) : round(end * rate)] for begin, end in self.spans])
 
     def places(self) -> list[float]:
-        """Return the places in s where the speaker may hesitate: between two stretches, else between two syllables of
-        synthetic speech, else at the quietest place of the recording; none in a word or two."""
+        """Return the places in s where the speaker may hesitate: between two stretches, else those of the voice's
+        sentence, else the quietest place of the recording; none in a word or two."""
         ends = list(accumulate(end - begin for begin, end in self.spans))
         inner = self._kept(ends[:-1])
         if inner:
             return inner
-        if isinstance(self.clip, SyntheticClip):
-            begin_s = self.spans[0][0]
-            return self._kept([end_s - begin_s for end_s in self.clip.syllable_ends_s])
+        if isinstance(self.clip, Sentence):
+            return self._kept(list(self.clip.places_s))
         first, last = round(EDGE_S / FRAME_S), round((self.seconds - EDGE_S) / FRAME_S)
         if last <= first:
             return []
@@ -73,9 +72,9 @@ def spoken_phrases(recording: Recording) -> list[Phrases]:
     return turns
 
 
-def synthetic_phrases(clip: SyntheticClip) -> list[Phrases]:
-    """Return the clip without its breaths, whose times are known."""
-    return [Phrases(clip, tuple(clip.breath_groups()))]
+def voice_phrases(sentence: Sentence) -> list[Phrases]:
+    """Return the sentence, which has no silences."""
+    return [Phrases(sentence, ((0.0, sentence.seconds),))]
 
 
 def speech_of(recording: Recording) -> list[tuple[float, float]]:

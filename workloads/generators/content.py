@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from workloads.audio import excerpts, library
+from workloads.audio import excerpts, library, voice
 from workloads.audio.degrade import Degradation
 from workloads.audio.duplex import Stream
 from workloads.audio.excerpts import DIGITS, Excerpt
 from workloads.audio.library import Clip
 from workloads.audio.phrases import Phrases
-from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.errors import UserError
@@ -141,6 +141,24 @@ def tells_what_is_said(trace: Trace) -> bool:
     )
 
 
+def speech_source(trace: Trace) -> str | None:
+    """Return which speech the users' turns are, as their trace's header says; None without spoken turns.
+
+    recordings   of people
+    voice NAME   sentences that a synthesizer spoke; also where the trace says how long users speak, but not what
+    synthetic    sounds of `workloads.audio.synth`, without words, whose end a detector of turns may not recognise
+    """
+    header = trace.header
+    if np.all(trace.columns()["modality"] != "audio"):
+        return None
+    named = [match[1] for match in map(_NOTE.fullmatch, header.notes) if match]
+    recorded = header.params.get("path") is not None and (named or header.generator in STREAMED)
+    if recorded or excerpts.named(header.notes):
+        return "recordings"
+    made_in_code = {clip.name for clip in synthetic_clips()}
+    return "synthetic" if header.generator in STREAMED or made_in_code & set(named) else f"voice {voice.NAME}"
+
+
 def recordings(trace: Trace) -> dict[str, Path]:
     """The files that `pcm_for` reads, by their names below the trace's folder; none where speech is synthesised."""
     folder = trace.header.params.get("path")
@@ -250,8 +268,9 @@ def _streams(generator: str, params: str, seed: int, rate: int) -> list[Stream]:
 def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[AnyUtterance, ...]:
     found = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
     if folder is None:
-        synthetic: dict[str, Clip] = {clip.name: clip for clip in synthetic_clips()}
-        clips = {name: synthetic.get(name, SyntheticClip(-1)) for name, *_ in found}
+        made: list[Clip] = [*voice.sentences(), *synthetic_clips()]
+        by_name = {clip.name: clip for clip in made}
+        clips = {name: by_name.get(name, made[0]) for name, *_ in found}
     else:
         clips = {name: library.open_recording(Path(folder), name) for name in {name for name, *_ in found}}
     for name, digits, _ in found:

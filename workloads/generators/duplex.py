@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from workloads.audio import turntaking
+from workloads.audio import pauses, turntaking, voice
 from workloads.audio.degrade import Degradation
-from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
+from workloads.audio.phrases import Phrases, spoken_phrases, voice_phrases
 from workloads.audio.turntaking import Published
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR, Event
 from workloads.distributions import arrivals, speech
@@ -21,13 +21,6 @@ from workloads.generators.speech import RecordedParams, material
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-PAUSES = "Campione and Véronis 2002, Speech Prosody: silent pauses in five languages"
-# Its abstract: medium pauses have 200 to 1000 ms; longer ones are a kind of their own, in free speech only.
-MEDIUM_PAUSE_S = Published(0.426, f"median of the medium ones: {PAUSES}", False)
-LONG_PAUSE_S = Published(1.585, f"median of the long ones: {PAUSES}", False)
-LONG_SHARE = Published(0.3, "choice: of hesitations, those of the long kind", False)
-PAUSE_SIGMA = Published(0.4, "choice: of each kind, lognormal as all studies of pauses find", False)
-PAUSE_CLIP_S = (0.3, 2.0)  # choice: below, it is a stop between words; above, people expect an answer
 REPAIRS = Published(
     0.1, "share of utterances with a self-repair: Nakatani and Hirschberg 1994, JASA 95:1603", True
 )
@@ -89,15 +82,16 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     session, turn = number_turns(counts)
     n = len(session)
 
-    found, notes = material(params, spoken_phrases, synthetic_phrases)
+    found, notes = material(params, spoken_phrases, voice_phrases)
     degradation = Degradation.of(params.model_dump())
     degradation.check()
     chosen = [found[i] for i in streams("utterance order").permutation(len(found))[:n]]
     which = (content.places(streams(content.STREAM), params.sessions, len(chosen))[session] + turn) % len(
         chosen
     )
+    able = voice.pausing() if params.path is None else 1.0
     pause_after_s, pause_s = _hesitations(
-        streams("hesitations"), params.hesitations, [chosen[i] for i in which]
+        streams("hesitations"), params.hesitations / able, [chosen[i] for i in which]
     )
     audio_s = np.round(np.array([each.seconds for each in chosen])[which] + np.nan_to_num(pause_s), 2)
 
@@ -164,35 +158,19 @@ def _hesitations(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw hesitations. Returns for each turn where it is held up and for how long, in s; NaN for a turn that is said
     in one breath."""
-    n = len(utterances)
-    u, where, long = rng.random((3, n))
-    lengths_s = pauses(rng, long)
-    after_s, pause_s = np.full((2, n), np.nan)
-    for row in np.flatnonzero(u < share).tolist():
-        places_s = utterances[row].places()
-        if places_s:
-            after_s[row] = places_s[int(where[row] * len(places_s))]
-            pause_s[row] = lengths_s[row]
-    return after_s, pause_s
-
-
-def pauses(rng: np.random.Generator, long: np.ndarray) -> np.ndarray:
-    """Silences in s within a turn, on whole hundredths: a mixture of medium and long ones, cut to 0.3 to 2 s.
-
-    `long`: uniform draws, which say of each which of the two it is.
-    """
-    from scipy.special import ndtr, ndtri
-
-    median_s = np.where(long < LONG_SHARE.value, LONG_PAUSE_S.value, MEDIUM_PAUSE_S.value)
-    low, high = (ndtr(np.log(bound_s / median_s) / PAUSE_SIGMA.value) for bound_s in PAUSE_CLIP_S)
-    quantile = low + (high - low) * rng.random(len(long))
-    return np.round(median_s * np.exp(PAUSE_SIGMA.value * ndtri(quantile)), 2)
+    u, where, long = rng.random((3, len(utterances)))
+    lengths_s = pauses.hesitations(rng, long)
+    places_s = [
+        utterance.places() if held_up else []
+        for utterance, held_up in zip(utterances, u < share, strict=True)
+    ]
+    return pauses.placed(u < share, where, lengths_s, places_s)
 
 
 def _draw(rng: np.random.Generator, kind: Event, share: float, n: int) -> _Drawn:
     u, place = rng.random((2, n))
     if kind == "correction":  # as long as a hesitation is what the speaker took for the end of the turn
-        return _Drawn(u < share, pauses(rng, rng.random(n)), np.full(n, np.nan))
+        return _Drawn(u < share, pauses.hesitations(rng, rng.random(n)), np.full(n, np.nan))
     if kind == "interruption":  # its words are the next turn
         return _Drawn(u < share, place, np.full(n, np.nan))
     median_s, sigma, shortest_s, longest_s = LENGTHS[kind]

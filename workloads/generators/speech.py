@@ -1,4 +1,4 @@
-"""Spoken dialogues whose turns are real recordings: workload `speech`."""
+"""Spoken dialogues whose turns are recordings, or sentences of the voice: workload `speech`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +7,14 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from workloads.audio import synth, turntaking
+from workloads.audio import turntaking, voice
 from workloads.audio.decode import BadRecording
 from workloads.audio.degrade import Codec, Degradation
-from workloads.audio.library import Library, Recording
+from workloads.audio.library import Clip, Library, Recording
+from workloads.audio.pauses import BREATH_CLIP_S, BREATH_S, BREATHS, breaths, placed
 from workloads.audio.phrases import Phrases
-from workloads.audio.synth import SyntheticClip
 from workloads.audio.utterances import Utterance, utterances
+from workloads.audio.voice import Sentence
 from workloads.distributions import arrivals, speech
 from workloads.generators import content
 from workloads.generators.dialogues import DialogueParams, number_turns
@@ -37,7 +38,7 @@ class RecordedParams(DialogueParams):
         le=30,
         description="median pause between a reply and the user's next turn, s; default: 0.2, as between people",
     )
-    path: Path | None = Field(None, description="folder of recordings; without one, synthetic speech")
+    path: Path | None = Field(None, description="folder of recordings; without one, a synthesized voice")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
     reverb_s: float | None = Field(
         None,
@@ -62,6 +63,15 @@ class SpeechParams(RecordedParams):
         "natural",
         description="a barge-in drawn beyond the reply's end misses (natural), or is drawn within it (truncate)",
     )
+    pauses: float = Field(
+        BREATHS.value,
+        ge=0,
+        le=1,
+        description="share of turns with a silence of 0.2 to 1 s inside, if the voice speaks; it can pause in two thirds",
+    )
+    pause_s: float = Field(
+        BREATH_S.value, ge=BREATH_CLIP_S[0], le=BREATH_CLIP_S[1], description="median of these silences, s"
+    )
     overlap: float = Field(
         0.0, ge=0, le=1, description="share of turns begun just before the reply ends; between people 0.4"
     )
@@ -80,7 +90,9 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     order = streams("utterance order").permutation(len(found))[:n]
     chosen = [found[i] for i in order]
     place = content.places(streams(content.STREAM), params.sessions, len(chosen))
-    audio_s = np.array([utterance.seconds for utterance in chosen])[(place[session] + turn) % len(chosen)]
+    which = (place[session] + turn) % len(chosen)
+    pause_after_s, pause_s = _pauses(streams("pauses"), params, [chosen[i].clip for i in which])
+    audio_s = np.round(np.array([each.seconds for each in chosen])[which] + np.nan_to_num(pause_s), 2)
 
     model = params.replies
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
@@ -93,6 +105,8 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     offsets = np.where(offsets < 0, offsets, params.pauses(streams, offsets))
     early = np.isnan(cuts) & (offsets < 0) & (-offsets < replies_s)
 
+    if params.path is None:
+        notes.append(f"pause: {np.sum(pause_s > 0)} of {n} turns")
     if degradation:
         notes.append(f"heard {degradation}")
     notes.append(f"replies: {model}")
@@ -119,19 +133,32 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
             "think_s": np.where(turn > 0, np.maximum(0, np.roll(offsets, 1)), np.nan),
             "barge_in_after_s": np.where(early, replies_s + offsets, cuts),
             "network_s": delays[session],
+            "pause_after_s": pause_after_s,
+            "pause_s": pause_s,
         },
         notes + [content.note(utterance) for utterance in chosen],
     )
 
 
+def _pauses(
+    rng: np.random.Generator, params: SpeechParams, clips: list[Clip]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw silences within turns of the voice. Returns for each turn where it pauses and for how long, in s; NaN for a
+    turn that is said in one breath."""
+    u, where = rng.random((2, len(clips)))
+    lengths_s = breaths(rng, params.pause_s, len(clips))
+    places_s = [list(clip.places_s) if isinstance(clip, Sentence) else [] for clip in clips]
+    return placed(u * voice.pausing() < params.pauses, where, lengths_s, places_s)
+
+
 def material(
     params: RecordedParams,
     cut: Callable[[Recording], list[SpeechUnit]],
-    made: Callable[[SyntheticClip], list[SpeechUnit]],
+    said: Callable[[Sentence], list[SpeechUnit]],
 ) -> tuple[list[SpeechUnit], list[str]]:
-    """Return all utterances and a note about them: `cut` out of recordings, or `made` in code."""
+    """Return all utterances and a note about them: `cut` out of recordings, or `said` by the voice."""
     if params.path is None:
-        return [utterance for clip in synth.synthetic_clips() for utterance in made(clip)], [synth.NOTE]
+        return [each for sentence in voice.sentences() for each in said(sentence)], [voice.note()]
     library = Library.scan(params.path, params.skip_bad)
     found: list[SpeechUnit] = []
     for clip in library.clips:

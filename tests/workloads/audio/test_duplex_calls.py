@@ -10,11 +10,11 @@ import pytest
 
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
-from workloads.audio import phrases
+from workloads.audio import pauses, phrases, synth
 from workloads.audio.library import Library
-from workloads.audio.phrases import Phrases, spoken_phrases, synthetic_phrases
-from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.audio.phrases import Phrases, spoken_phrases, voice_phrases
 from workloads.audio.vad import segments_of
+from workloads.audio.voice import sentences
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 from workloads.errors import UserError
 from workloads.generators import duplex
@@ -133,7 +133,7 @@ def test_hesitations_are_as_long_as_pauses_in_speech() -> None:
     pause_s = made(sessions=1500, hesitations=1.0).columns()["pause_s"]
     pause_s = pause_s[~np.isnan(pause_s)]
     assert pause_s.min() >= 0.3 and pause_s.max() <= 2.0
-    assert np.mean(pause_s > 1) == pytest.approx(duplex.LONG_SHARE.value, abs=0.06)
+    assert np.mean(pause_s > 1) == pytest.approx(pauses.LONG_SHARE.value, abs=0.06)
     assert np.median(pause_s[pause_s < 1]) == pytest.approx(0.48, abs=0.06)  # of those above 0.3 s
 
 
@@ -167,7 +167,7 @@ def test_the_only_silence_that_a_detector_finds_is_the_hesitation() -> None:
         if turn.microphone.pause_s is not None:
             end_s = turn.microphone.pause_after_s + turn.microphone.pause_s
             expected = [(0.0, turn.microphone.pause_after_s), (end_s, turn.audio_s)]
-        assert np.allclose([(one.start_s, one.end_s) for one in found], expected, atol=0.031)
+        assert np.allclose([(one.start_s, one.end_s) for one in found], expected, atol=0.11)
 
 
 def test_speech_of_a_recording_begins_and_ends_with_its_sound(record: Record) -> None:
@@ -182,21 +182,22 @@ def test_speech_of_a_recording_begins_and_ends_with_its_sound(record: Record) ->
     (said,) = spoken_phrases(recording)
     assert said.spans[0][0] == pytest.approx(0.5, abs=0.011)
     assert said.spans[-1][1] == pytest.approx(0.5 + len(own) / RATE, abs=0.021)
-    groups = SyntheticClip(LONG).breath_groups()
+    plan = synth._plan(LONG)
+    groups = [
+        (group[0, 0], group[-1, 1]) for group in np.split(plan, range(synth.PHRASE, len(plan), synth.PHRASE))
+    ]
     assert len(said.spans) == len(groups) > 1
     inner = np.array(said.spans) - 0.5 - np.array(groups)
     assert np.abs(inner).max() < 0.04
 
 
-def test_places_to_hesitate_lie_between_words() -> None:
-    for clip in synthetic_clips()[:40]:
-        (said,) = synthetic_phrases(clip)
-        ends = np.cumsum([end - begin for begin, end in said.spans])
-        for at_s in said.places():
-            assert phrases.EDGE_S <= at_s <= said.seconds - phrases.EDGE_S
-            between = np.isclose(ends, at_s).any() if len(said.spans) > 1 else True
-            assert between or min(abs(at_s - end_s) for end_s in clip.syllable_ends_s) < 0.006
-    assert Phrases(SyntheticClip(0), ((0.0, 0.5),)).places() == []
+def test_the_voice_hesitates_where_its_sentences_are_unfinished() -> None:
+    for sentence in sentences():
+        (said,) = voice_phrases(sentence)
+        assert said.seconds == pytest.approx(sentence.seconds)
+        assert set(said.places()) <= set(sentence.places_s)
+        assert all(phrases.EDGE_S <= at_s <= said.seconds - phrases.EDGE_S for at_s in said.places())
+    assert Phrases(sentences()[0], ((0.0, 0.5),)).places() == []
 
 
 def test_the_quietest_place_of_a_recording_in_one_breath(record: Record) -> None:
@@ -225,9 +226,8 @@ def test_sounds_beside_turns_have_their_length_and_level(kind: str, param: dict,
     for turn in turns(trace):
         heard, samples = event_sound(trace, turn), round(turn.microphone.event_s * RATE)
         assert len(heard) - samples in range(320) and not heard[samples:].any()
-        assert (
-            np.flatnonzero(heard)[0] <= 0.005 * RATE and np.flatnonzero(heard)[-1] >= samples - 0.005 * RATE
-        )
+        there, edge = np.flatnonzero(heard), (0.005 if kind == "noise" else 0.03) * RATE  # words begin softly
+        assert there[0] <= edge and there[-1] >= samples - edge
         own = sound(trace, turn)[: round(turn.audio_s * RATE)]
         if np.abs(heard).max() < 32_767:
             assert level_db(own) - level_db(heard[:samples]) == pytest.approx(below_db, abs=0.1)
@@ -287,18 +287,15 @@ def test_sounds_that_cannot_be_had() -> None:
         event_pcm(trace, last)
 
 
-def test_synthetic_calls_need_no_optional_package() -> None:
+def test_calls_need_optional_packages_for_their_sound_alone() -> None:
     code = (
         "import sys\n"
         "for name in ('soundfile', 'soxr', 'webrtcvad', 'av', 'librosa'): sys.modules[name] = None\n"
         "from workloads.registry import make_trace\n"
-        "from workloads.generators.content import pcm_for, event_pcm\n"
-        "trace = make_trace('duplex', {'sessions': 10}, 0)\n"
-        "turns = [turn for session in trace.sessions for turn in session.turns]\n"
-        "print(sum(len(next(event_pcm(trace, turn))) for turn in turns if turn.microphone.event) > 0)\n"
+        "print(len(make_trace('duplex', {'sessions': 10}, 0).sessions))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    assert done.stdout == "10\n"
 
 
 def test_every_kind_is_drawn() -> None:

@@ -1,0 +1,1 @@
+"""The voice of simulated callers: made by `speak`, chosen by `compare` (`docs/speech.md`)."""
