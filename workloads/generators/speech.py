@@ -67,7 +67,7 @@ class SpeechParams(RecordedParams):
         BREATHS.value,
         ge=0,
         le=1,
-        description="share of turns with a silence of 0.2 to 1 s inside, if the voice speaks; it can pause in two thirds",
+        description="share of turns with a silence of 0.2 to 1 s inside, if a voice speaks; it can pause in two thirds",
     )
     pause_s: float = Field(
         BREATH_S.value, ge=BREATH_CLIP_S[0], le=BREATH_CLIP_S[1], description="median of these silences, s"
