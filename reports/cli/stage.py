@@ -31,14 +31,14 @@ class Stage:
         """Begin a stage; an empty text ends the last one."""
         with self._lock:
             self._text = text
-            if text and self._printing:
+            if self._printing:
                 self._print()
 
     def _late(self) -> None:
         with self._lock:
-            if self._text:
-                self._printing = True
-                self._print()
+            self._printing = True
+            self._print()
 
     def _print(self) -> None:
-        print(f"{self._text} …", file=sys.stderr, flush=True)
+        if self._text:
+            print(f"{self._text} …", file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""What a command ends with: one table for all of them, and status 1 for nothing but FAIL."""
+
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import exit_status
+from harness.exit_status import BAD_INPUT, FAIL, FAULT, OK, SIGNALLED, UNDECIDED
+from harness.live.run import live_executor
+from harness.live.run.launch import GeneratorFailed
+from harness.null_server.null_server import NullServer
+from harness.records.record import status_of
+from reports.cli.app import COMMANDS
+from tests.builders import REHEARSE
+from tests.conftest import Rehearse
+from tests.harness import fakes
+
+PAGE = (Path(__file__).parents[2] / "docs" / "exit-status.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table that begins with this heading."""
+    table = PAGE[PAGE.index(f"| {heading} |") :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def test_the_page_has_every_status() -> None:
+    told = {int(number) for status, _ in rows("status") for number in re.findall(r"\d+", status)}
+    known = {value for name, value in vars(exit_status).items() if name.isupper() and name != "SIGNALLED"}
+    assert told == known | {SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM}
+
+
+def test_the_page_has_every_command() -> None:
+    told = {name.split()[0] for command, *_ in rows("command") for name in re.findall("`(.+?)`", command)}
+    assert told == {name for commands in COMMANDS.values() for name in commands}
+
+
+def test_no_command_has_a_status_of_its_own() -> None:
+    """Each is a name of `harness.exit_status`."""
+    sources = [*(Path(__file__).parents[2] / "reports" / "cli").glob("*.py")]
+    numbers = re.compile(r"(?:typer\.Exit|sys\.exit|os\._exit)\([^)]*\d")
+    assert len(sources) > 20 and not [path.name for path in sources if numbers.search(path.read_text())]
+
+
+@pytest.mark.parametrize(
+    ("failures", "status"),
+    [
+        ([], OK),
+        (["the engine is lost"], FAIL),
+        (["INVALID: the generator was late"], UNDECIDED),
+        (["INVALID: the generator was late", "the engine is lost"], FAIL),
+    ],
+)
+def test_points_that_are_all_invalid_decide_nothing(failures: list[str], status: int) -> None:
+    assert status_of(failures) == status
+
+
+@pytest.mark.parametrize(("stand_in", "status"), [(fakes.late, UNDECIDED), (fakes.fail, FAIL)])
+def test_a_run_whose_points_are_invalid_has_not_failed(
+    rehearse: Rehearse, work: Callable, fake_experiment: Path, stand_in: Callable, status: int
+) -> None:
+    work(stand_in)
+    assert rehearse("run", str(fake_experiment), "--jobs", "2")[0] == status
+
+
+@pytest.mark.usefixtures("unrendered")
+@pytest.mark.parametrize("error", [GeneratorFailed("not ready after 180 s"), ZeroDivisionError("ours")])
+def test_an_error_of_ours_is_no_fail_of_the_server(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def breaks(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(live_executor, "measure_live", breaks)
+    asked = ("--sessions", "1", "--duration", "2", "--out", "out")
+    status, out, err = rehearse("live", "ws://127.0.0.1:9/v1", *asked)
+    assert status == UNDECIDED and "INVALID: " in out.splitlines()[0] and str(error) in err + out
+
+
+@pytest.mark.parametrize("arguments", ["--version", "list engines", "trace make voice --out -"])
+def test_a_closed_pipe_changes_no_status(arguments: str) -> None:
+    command = " ".join(f"'{word}'" for word in [*REHEARSE, *arguments.split()])
+    script = f"{command} | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == OK and "Traceback" not in done.stderr and "Broken" not in done.stderr
+
+
+MISSED = ["--rate", "40", "--duration", "2", "--slo", "ttft_p90<=1ms", "--out", "out"]
+MISSED += ["--set", "send_delay_limit_ms=5000"]
+
+
+@pytest.mark.slow
+def test_who_reads_the_first_line_alone_gets_the_verdict_s_status_and_the_report(tmp_path: Path) -> None:
+    """The pipe closes after the verdict and before the table and the report."""
+    with NullServer("text", tmp_path) as server:
+        url = server.url.replace("ws://", "http://")
+        command = " ".join(f"'{word}'" for word in [*REHEARSE, "live", url, *MISSED])
+        script = f"{command} | head -1; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == FAIL and done.stdout.startswith("FAIL: "), done.stderr
+    assert (tmp_path / "out" / "report.html").is_file() and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_no_status(closed: str, tmp_path: Path) -> None:
+    command = " ".join(f"'{word}'" for word in REHEARSE)
+    for arguments, status in (("list", OK), ("list engins", BAD_INPUT)):
+        script = f"{command} {arguments} {closed}"
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status and "Traceback" not in done.stderr, (script, done.stderr)
+        if "2>" not in closed and status:
+            (line,) = done.stderr.splitlines()
+            assert line == "rehearse: unknown kind 'engins'. Did you mean 'engines'?"
+
+
+def test_an_exit_of_a_library_is_no_verdict(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves(*_: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr("workloads.registry.make_trace", leaves)
+    status, _, err = rehearse("trace", "make", "voice", "--out", "x.parquet")
+    assert status == FAULT and "this is a fault of rehearse itself, and no verdict" in err

@@ -1,0 +1,46 @@
+"""The commands that README names: each works as the first one on a fresh machine, and CI runs one of them."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def commands(text: str) -> list[str]:
+    """The make commands of a page's or a script's lines, without their comments."""
+    return re.findall(r"^(?:[> ]*\$ )?(make [a-z-]+)(?= *(?:#.*)?$)", text, re.MULTILINE)
+
+
+def test_readme_names_the_tests_next_to_the_bench() -> None:
+    named = commands(README)
+    at = named.index("make bench")
+    assert named[at : at + 3] == ["make bench", "make test", "make test-all"]
+
+
+def test_ci_runs_the_command_that_readme_says_it_runs() -> None:
+    (told,) = re.findall(r"\$ (make [a-z-]+) +# .*as CI runs them", README)
+    assert commands((ROOT / ".ci" / "run").read_text()) == [told]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert told in [step.get("run") for step in jobs["test"]["steps"]]
+
+
+@pytest.mark.parametrize("command", ["make live", "make bench", "make test", "make test-all"])
+def test_each_installs_what_it_needs_first(command: str, tmp_path: Path) -> None:
+    """What make would do in a checkout in which nothing was done before."""
+    assert command in commands(README)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    done = subprocess.run([*command.split(), "--dry-run"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    steps = done.stdout.splitlines()
+    made = next(at for at, step in enumerate(steps) if " -m venv .venv" in step)
+    installed = [at for at, step in enumerate(steps) if "pip install" in step]
+    used = [at for at, step in enumerate(steps) if re.search(r"/bin/(rehearse|python -m pytest)\b", step)]
+    assert used and made < min(installed) <= max(installed) < min(used)
