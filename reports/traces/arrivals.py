@@ -96,11 +96,13 @@ def gaps(traces: Sequence[Shown]) -> Picture | LeftOut:
     times = [scheduled(one.trace) for one in traces]
     if any(rate(t) is None or len(t) < 3 for t in times):
         return LeftOut("gaps", GAPS, "fewer than three arrivals at different instants")
+    spread = [_dispersions(t) for t in times]
+    if not any(np.isfinite(index).any() for _, index in spread):
+        return LeftOut("gaps", GAPS, "too few arrivals for an index of dispersion")
     figure, (tail, quantiles, windows) = sheet(3, GAPS, 3.2, 3)
     label, law = _law(traces[0].trace, times[0])
-    for one, t in zip(traces, times, strict=True):
+    for one, t, (lengths, index) in zip(traces, times, spread, strict=True):
         tail.step(*survival(np.diff(t)), where="pre", color=one.colour, label=one.label)
-        lengths, index = _dispersions(t)
         windows.plot(lengths, index, color=one.colour)
     between = np.diff(times[0])
     x = np.linspace(0, between.max(), 300)

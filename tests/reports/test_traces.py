@@ -93,6 +93,15 @@ def test_arrivals_at_one_instant_leave_no_picture_of_an_earlier_page(tmp_path: P
     assert "Arrivals over time: all its arrivals are at one instant." in page.read_text()
 
 
+@pytest.mark.usefixtures("unrendered")
+@pytest.mark.parametrize("sessions", [2, 3, 9, 10, 11, 14])
+def test_few_arrivals_are_drawn_or_left_out(sessions: int, tmp_path: Path) -> None:
+    trace = make_trace("voice", {"sessions": sessions}, 0)
+    page = write_trace_page(trace, "few", tmp_path).read_text()
+    assert ("gaps" in names(tmp_path)) == ("too few arrivals" not in page and "fewer than three" not in page)
+    assert sessions > 9 or "gaps" not in names(tmp_path)
+
+
 def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
     picture = draw(arrivals.gaps, make_trace("gamma", {"cv": 2, "rate": 4, "requests": 20_000}, 0))
     assert "from the Gamma law with a rate of 4/s, CV 2." in picture.caption
