@@ -83,6 +83,16 @@ def test_it_lists_reports_and_says_what_it_lacks(light: Path, tmp_path: Path):
     assert "measures" in run(rehearse, "claims", "nova", cwd=tmp_path, status=2)
 
 
+def test_callers_have_their_voice_without_a_network(light: Path, tmp_path: Path):
+    code = (
+        "import socket; socket.socket.connect = None\n"
+        "from workloads.audio.voice import sentences\n"
+        "print(sum(len(sentence.pcm(16_000)) > 0 for sentence in sentences()), len(sentences()))\n"
+    )
+    there, all_of_them = run(light / "bin" / "python", "-c", code, cwd=tmp_path).split()
+    assert there == all_of_them and int(there) > 100
+
+
 def test_it_calls_a_server(light: Path, tmp_path: Path):
     """And writes the report of it, and sets it beside a copy."""
     rehearse = light / "bin" / "rehearse"

@@ -62,7 +62,7 @@ def note() -> str:
 
 
 def pausing() -> float:
-    """Return the share of sentences that can pause: sentences with a place for it."""
+    """Return the share of sentences that have a place for a pause."""
     return sum(bool(sentence.places_s) for sentence in sentences()) / len(sentences())
 
 
