@@ -29,6 +29,11 @@ class SessionContext:
     seed: int
     loop: AbstractEventLoop
 
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of a prompt at most: the model's context, less a token of the reply."""
+        return self.deployment.stages[self.deployment.entry].max_model_len - 1
+
 
 class BaseSession:
     """One client's session, from the server's side; a kind of session fills `handlers` and defines begin and end. All

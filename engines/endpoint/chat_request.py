@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engines.endpoint.lengths import MOST_INPUT, typed_tokens
+from engines.endpoint.lengths import MOST_INPUT, check_context, typed_tokens
 from engines.endpoint.protocol import Refusal
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
@@ -69,8 +69,9 @@ def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
         raise Refusal(f"the body is no JSON: {error}", "invalid_json") from None
 
 
-def chat_request(body: bytes) -> ChatRequest:
-    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field."""
+def chat_request(body: bytes, most_tokens: int) -> ChatRequest:
+    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field. `most_tokens`: of the
+    messages together."""
     request = read_body(body, ChatRequest, "chat completion")
     if not request.messages:
         raise Refusal("messages is empty; say something.", param="messages")
@@ -80,4 +81,5 @@ def chat_request(body: bytes) -> ChatRequest:
         tokens = getattr(request, name)
         if tokens is not None and not 1 <= tokens <= MOST_INPUT:
             raise Refusal(f"{name} is {tokens}; set 1 to {MOST_INPUT}.", param=name)
+    check_context(request.prompt_tokens, most_tokens, "messages")
     return request

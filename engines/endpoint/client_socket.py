@@ -72,8 +72,8 @@ class Allowance:
 class ClientSocket(Socket):
     """Implements `Outbox`. Closing begins with `close` and ends at `lost`, `close_timeout_s` later at most."""
 
-    def __init__(self, server: Entrance) -> None:
-        super().__init__(server)
+    def __init__(self, server: Entrance, host: str) -> None:
+        super().__init__(server, host)
         self._ws = _Protocol(max_size=self._limits.message_bytes, logger=_quiet)
         self._session: BaseSession | None = None
         self._messages = Allowance(self._limits.messages_per_s, self._limits.burst_messages)
@@ -95,6 +95,10 @@ class ClientSocket(Socket):
     @property
     def idle(self) -> bool:
         return self._session is not None and not self.busy
+
+    @property
+    def served(self) -> bool:
+        return self._session is not None
 
     @property
     def _connecting(self) -> bool:
@@ -120,8 +124,7 @@ class ClientSocket(Socket):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        if not self._server.connected(self):
-            self._transport.abort()
+        self._server.connected(self)
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(memoryview(self._server.buffer)[:nbytes])
@@ -140,7 +143,7 @@ class ClientSocket(Socket):
                 why = f"A request has {REQUEST_BYTES} bytes at most"
                 self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
             elif not waiting:
-                self._server.schedule(self._read_on)
+                self._server.schedule(self._read_on, self.host)
         elif not waiting:
             self._read_on()
 
@@ -179,7 +182,7 @@ class ClientSocket(Socket):
 
     def _hand_over(self, data: bytes) -> None:
         """Hand the connection over: POST and the other methods with bodies are no WebSocket's."""
-        client = HttpSocket(self._server, self._transport)
+        client = HttpSocket(self._server, self._transport, self.host)
         self._server.disconnected(self)
         self._server.connected(client)
         self._transport.set_protocol(client)

@@ -1,12 +1,13 @@
 """A server's sockets share this: its limits and counts, the answers to plain requests, and the rejection of sessions.
 
-Requests are answered a few at a time, while timers run in between, because the engines share this loop.
+Requests are answered a few at a time, while timers run in between, because the engines share this loop. The hosts that
+they come from take turns, so a host with many requests holds up no other.
 """
 
 import asyncio
 import hmac
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from math import inf
 from time import monotonic
@@ -29,10 +30,10 @@ READING = "GET", "HEAD"
 POST = "POST"
 JSON = "application/json"
 
-BATCH, PAUSE_S = 4, 0.008
-"""Connections accepted, and requests answered, before the engines go on, and for how long: [chosen] 4 from beginning to
-end take 1.5 ms [measured], so a burst costs a fifth of the loop's time while it lasts, and one of 2,000 is answered in
-5 s. The pause is real time: model time that is behind would have none."""
+WORK_S, PAUSE_S = 0.0015, 0.008
+"""Time for new clients and their requests before the engines go on, and for how long, s: [chosen] a burst costs a
+fifth of the loop's time while it lasts, and one of 2,000 is answered in 5 s. The pause is real time: model time that is
+behind would have none."""
 
 EARLY_S = 0.0005
 """Added to the rest of a pause: [chosen] so that the next look comes after its end, and looks do not repeat for
@@ -42,7 +43,8 @@ READ_BYTES = 65_536
 """Read of a socket at once: [chosen] a second of speech in base64."""
 
 MOST_SOCKETS = 4096
-"""Sockets beyond sessions, such as rejected clients that have yet to hang up; further ones are reset: [chosen]."""
+"""Sockets beyond sessions, such as rejected clients that have yet to hang up; for further ones the oldest of these are
+reset: [chosen]."""
 
 
 class Answer(Protocol):
@@ -56,22 +58,25 @@ class Answer(Protocol):
 class Posted(NamedTuple):
     """The handling of requests with bodies. `read(body)`: parses the request, which has a field `stream`; raises
     Refusal. `begin(client, asked)`: begins the answer through an `HttpSocket`, which counts as a session.
-    `content_type`: of a streamed answer. `only`: True if nothing else is served."""
+    `content_type`: of a streamed answer. `most_bytes`: of a body whose text fits the model's context. `only`: True if
+    nothing else is served."""
 
     path: str
     content_type: str
     read: Callable[[bytes], Any]
     begin: Callable[[Any, Any], Answer]
+    most_bytes: int
     only: bool = False
 
 
 class Socket(asyncio.BufferedProtocol):
-    """One client's connection. `busy`: a reply is under way, or has yet to be taken; `idle`: nothing is asked or under
-    way."""
+    """One client's connection. `host`: the address that it comes from. `busy`: a reply is under way, or has yet to be
+    taken; `idle`: nothing is asked or under way; `served`: it has a session, or a whole request."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, server: "Entrance") -> None:
+    def __init__(self, server: "Entrance", host: str) -> None:
+        self.host = host
         self._server = server
         self._limits = server.limits
         self._loop = asyncio.get_running_loop()
@@ -86,6 +91,10 @@ class Socket(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     @property
+    def served(self) -> bool:
+        raise NotImplementedError
+
+    @property
     def queued_bytes(self) -> int:
         """Bytes that the kernel has not taken."""
         return self._transport.get_write_buffer_size()
@@ -93,6 +102,10 @@ class Socket(asyncio.BufferedProtocol):
     def close(self, code: int, reason: str) -> None:
         """Close the connection; a reply under way is cut."""
         raise NotImplementedError
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
 
     def check(self, now: float) -> None:
         """Close the connection if it has been silent or open for too long; called regularly."""
@@ -134,12 +147,11 @@ class Entrance:
         self._token = token
         self._render_metrics = render_metrics
         self._models = [model] if model is not None else []
-        self._sockets: set[Socket] = set()
+        self._sockets: dict[Socket, None] = {}
         self._only_local = False
-        self._pending: deque[Callable[[], None]] = deque()
-        self._batch_left = BATCH
-        self._pausing = False
-        self._batch_at = -inf
+        self._lines: dict[Hashable, deque[Callable[[], None]]] = {}
+        self._worked_s, self._paused_s = 0.0, -inf
+        self._working = self._pausing = False
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -174,7 +186,7 @@ class Entrance:
             return self._refuse("method", HTTPStatus.METHOD_NOT_ALLOWED, f"{path} can only be read.")
         if path == HEALTH_PATH:
             status = HTTPStatus.SERVICE_UNAVAILABLE if self.draining else HTTPStatus.OK
-            return _response(status, b"draining\n" if self.draining else b"ok\n")
+            return plain_response(status, b"draining\n" if self.draining else b"ok\n")
         if not self._authorized(request.headers):
             why = "Authorization: Bearer TOKEN is missing or wrong."
             return self._refuse("token", HTTPStatus.UNAUTHORIZED, why)
@@ -183,9 +195,9 @@ class Entrance:
             return self._refuse("host", HTTPStatus.FORBIDDEN, why)
         if path == METRICS_PATH:
             body, kind = self._render_metrics(self)
-            return _response(HTTPStatus.OK, body, kind)
+            return plain_response(HTTPStatus.OK, body, kind)
         if path == MODELS_PATH:
-            return _response(HTTPStatus.OK, encode({"object": "list", "data": self._models}), JSON)
+            return plain_response(HTTPStatus.OK, encode({"object": "list", "data": self._models}), JSON)
         posted = self.posted
         entrances = ([] if posted and posted.only else [REALTIME_PATH]) + ([posted.path] if posted else [])
         if path not in entrances:
@@ -211,38 +223,50 @@ class Entrance:
         self.sessions -= 1
         self.closed[code] += 1
 
-    def connected(self, client: Socket) -> bool:
-        """Add a connection; False if there is no room for it."""
-        self._sockets.add(client)
-        return len(self._sockets) <= self.limits.max_sessions + MOST_SOCKETS
+    def connected(self, client: Socket) -> None:
+        """Add a connection. If there are too many, the oldest without a request loses its place."""
+        self._sockets[client] = None
+        if len(self._sockets) > self.limits.max_sessions + MOST_SOCKETS:
+            oldest = next(each for each in self._sockets if not each.served)
+            self.disconnected(oldest)  # it is not to be chosen again before it has gone
+            oldest.drop()
 
     def disconnected(self, client: Socket) -> None:
-        self._sockets.discard(client)
+        self._sockets.pop(client, None)
 
-    def schedule(self, work: Callable[[], None]) -> None:
-        """Do `work` now, or after all earlier clients have been served."""
-        self._pending.append(work)
-        if not self._pausing:
-            self._work()
+    def schedule(self, work: Callable[[], None], line: Hashable) -> None:
+        """Do `work` now, or after earlier work of its line, such as all of one host's; lines take turns."""
+        self._lines.setdefault(line, deque()).append(work)
+        self._work()
 
     def _work(self) -> None:
-        """Do a batch of the waiting work; the next one follows after a pause."""
-        while self._pending and self._batch_left:
-            self._batch_left -= 1
-            self._pending.popleft()()
-        if not self._pausing:
-            self._pausing = True
-            self._batch_at = monotonic()
-            self._loop.call_later(PAUSE_S, self._resume)
+        """Do the waiting work as long as the loop's share for it lasts; the rest follows after a pause."""
+        if self._working:
+            return  # it was scheduled by work, and follows
+        self._working, begun = True, monotonic()
+        try:
+            while self._lines and self._worked_s < WORK_S:
+                line = next(iter(self._lines))
+                waiting = self._lines.pop(line)
+                work = waiting.popleft()
+                if waiting:
+                    self._lines[line] = waiting
+                work()
+                begun, last = monotonic(), begun
+                self._worked_s += begun - last
+        finally:
+            self._working = False
+            if not self._pausing:
+                self._pausing, self._paused_s = True, monotonic()
+                self._loop.call_later(PAUSE_S, self._resume)
 
     def _resume(self) -> None:
-        early_s = self._batch_at + PAUSE_S - monotonic()
+        early_s = self._paused_s + PAUSE_S - monotonic()
         if early_s > 0:
             self._loop.call_later(early_s + EARLY_S, self._resume)
             return
-        self._pausing = False
-        self._batch_left = BATCH
-        if self._pending:
+        self._pausing, self._worked_s = False, 0.0
+        if self._lines:
             self._work()
 
     def _authorized(self, headers: Headers) -> bool:
@@ -254,10 +278,10 @@ class Entrance:
 
     def _refuse(self, reason: str, status: HTTPStatus, why: str, allow: str = ", ".join(READING)) -> Response:
         self.refused[reason] += 1
-        return _response(status, error_body(status, why, reason), JSON, allow)
+        return plain_response(status, error_body(status, why, reason), JSON, allow)
 
 
-def _response(
+def plain_response(
     status: HTTPStatus,
     content: bytes,
     kind: str = "text/plain; charset=utf-8",

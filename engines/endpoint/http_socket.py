@@ -28,16 +28,17 @@ class HttpSocket(Socket):
     """Also the way of an answer to its client: events or pieces and their end, or the whole answer. httptools calls the
     `on_` methods."""
 
-    def __init__(self, server: Entrance, transport: asyncio.Transport) -> None:
-        super().__init__(server)
+    def __init__(self, server: Entrance, transport: asyncio.Transport, host: str) -> None:
+        super().__init__(server, host)
         self._transport = transport
         self._parser = httptools.HttpRequestParser(self)
         self._path, self._headers, self._body = b"", Headers(), bytearray()
         self._head_bytes = self._bare_bytes = 0
         self._begun_s: float | None = None
         """The beginning of the request that is being received, s; None without one."""
-        self._waits = self._parsed_head = self._eof = False
-        """A whole request waits for its turn; a request's head has come; the client has sent its last bytes."""
+        self._waits = self._parsed_head = self._eof = self._keeps = False
+        """A whole request waits for its turn; a request's head has come; the client has sent its last bytes; it wants
+        the connection to stay open."""
         self._reply: Answer | None = None
         self._streams = False
         """True if the reply under way is sent piece by piece."""
@@ -50,6 +51,10 @@ class HttpSocket(Socket):
     @property
     def idle(self) -> bool:
         return not self.busy and self._begun_s is None and not self._waits
+
+    @property
+    def served(self) -> bool:
+        return self.busy or self._waits
 
     def event(self, data: bytes) -> None:
         self.piece(b"data: %s\n\n" % data)
@@ -106,7 +111,7 @@ class HttpSocket(Socket):
         self._bare_bytes = self._bare_bytes + len(data) if len(self._body) == body_bytes else 0
         if self._begun_s is not None and self._parsed_head:
             self._check_head(self._bare_bytes)
-        self._check_body()
+        self._check_body(len(self._body))
 
     def eof_received(self) -> bool:
         """Take the client's last bytes. A client that hangs up after a whole request does not want the reply; one that
@@ -151,25 +156,33 @@ class HttpSocket(Socket):
         if response is not None:
             self._say(HTTPStatus(response.status_code), bytes(response.body or b""), response.headers)
             self._leave()
+            return
+        stated = self._headers.get_all("Content-Length")
+        if stated:
+            self._check_body(int(stated[0]))  # before it is sent
 
     def on_body(self, body: bytes) -> None:
         self._body += body
 
     def on_message_complete(self) -> None:
-        self._check_body()
+        self._check_body(len(self._body))
+        self._keeps = self._parser.should_keep_alive()  # the parser forgets it
         if self._closed_s is not None or self._transport.is_closing():
             return
         self._begun_s, self._head_bytes, self._waits = None, 0, True
-        self._server.schedule(self._answer)
+        self._server.schedule(self._answer, self.host)
 
     def _check_head(self, length: int) -> None:
         if length > REQUEST_BYTES:
             why = f"A request's head has {REQUEST_BYTES} bytes at most."
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, "request")
 
-    def _check_body(self) -> None:
-        if len(self._body) > self._limits.message_bytes:
-            why = f"A request's body has {self._limits.message_bytes} bytes at most."
+    def _check_body(self, length: int) -> None:
+        posted, most = self._server.posted, self._limits.message_bytes
+        if posted is not None:
+            most = min(most, posted.most_bytes)
+        if length > most:
+            why = f"A request's body has {most} bytes at most."
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, "request")
 
     def _answer(self) -> None:
@@ -196,6 +209,8 @@ class HttpSocket(Socket):
             server.refused["request"] += 1
             status = HTTPStatus.BAD_REQUEST
             self._say(status, error_body(status, str(refusal), refusal.code, refusal.param))
+            if not self._keeps:
+                self._leave()
         except Exception as error:  # a mistake of ours costs this client its answer, and nobody else
             self._loop.call_exception_handler({"message": "a request has failed", "exception": error})
             self._over(1011)
@@ -227,7 +242,7 @@ class HttpSocket(Socket):
         """Note that the whole reply has been sent."""
         self._over(_DONE)
         self._used_s = self._loop.time()
-        if self._server.draining or not self._parser.should_keep_alive():
+        if self._server.draining or not self._keeps:
             self._leave()
 
     def _over(self, code: int) -> None:

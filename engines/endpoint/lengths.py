@@ -17,6 +17,10 @@ from workloads.trace import CONTENTS
 CHARACTERS_PER_TOKEN = 4
 """Characters per token of typed text, as the workloads count them."""
 
+CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
+"""Bytes of a character in JSON at most, which is a pair of escapes; and of the rest of a request, such as tools:
+[chosen]."""
+
 MOST_INPUT = 2**20
 """[chosen] most tokens that a client may state for a turn; the prompt is cut to the model's limit."""
 
@@ -104,6 +108,21 @@ class FrameLengths:
     def next(self) -> int:
         """Return the text tokens of the next answer."""
         return max(1, int(np.rint(self._mean * lognormal(self._rng, 1.0, FRAME_CV, 1)[0])))
+
+
+def most_bytes(tokens: int) -> int:
+    """Return the bytes of a request at most whose text has this number of tokens."""
+    return OTHER_BYTES + tokens * CHARACTERS_PER_TOKEN * CHARACTER_BYTES
+
+
+def check_context(tokens: int, most: int, param: str) -> None:
+    """Raise Refusal for typed text that leaves no room for a reply in the model's context. `most`: tokens that fit."""
+    if tokens > most:
+        raise Refusal(
+            f"{param} has {tokens} tokens, and the model's context holds {most} and a reply; send fewer.",
+            "context_length_exceeded",
+            param,
+        )
 
 
 def typed_tokens(text: str) -> int:

@@ -25,7 +25,7 @@ class RealtimeSession(BaseSession):
         super().__init__(context, number, outbox, settings)
         self._gateway = gateway
         self._lengths = ReplyLengths(context.seed, number, context.deployment)
-        self._items = Items()
+        self._items = Items(context.most_tokens)
         self._last_item: str | None = None
         self._items_made = self._turns = 0
         self._response: Response | None = None

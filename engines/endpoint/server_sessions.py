@@ -18,6 +18,7 @@ from engines.endpoint.detokenizer import Detokenizer, detokenizer_of
 from engines.endpoint.entrance import Posted
 from engines.endpoint.frame_session import FrameSession
 from engines.endpoint.http_socket import COMPLETIONS_PATH, SPEECH_PATH, HttpSocket
+from engines.endpoint.lengths import most_bytes
 from engines.endpoint.protocol import Outbox
 from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.speech import CONTENT_TYPE, Speech, speech_request
@@ -100,10 +101,13 @@ class Sessions:
             number, self._opened = self._opened, self._opened + 1
             return kind(self.context, number, stream, gateway, request)
 
+        tokens = self.context.most_tokens
+        longest = most_bytes(tokens)
         if deployment.speech_only:
             read = partial(speech_request, deployment=deployment)
-            return Posted(SPEECH_PATH, CONTENT_TYPE, read, partial(begin, Speech), only=True)
-        return Posted(COMPLETIONS_PATH, "text/event-stream", chat_request, partial(begin, ChatCompletion))
+            return Posted(SPEECH_PATH, CONTENT_TYPE, read, partial(begin, Speech), longest, only=True)
+        read = partial(chat_request, most_tokens=tokens)
+        return Posted(COMPLETIONS_PATH, "text/event-stream", read, partial(begin, ChatCompletion), longest)
 
     @property
     def model(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any, NamedTuple
 
-from engines.endpoint.lengths import typed_tokens
+from engines.endpoint.lengths import check_context, typed_tokens
 from engines.endpoint.protocol import Refusal
 
 MOST_S = 120.0
@@ -62,10 +62,11 @@ class Buffer:
 
 
 class Items:
-    """A user's items since the last reply began, by id, in their order."""
+    """A user's items since the last reply began, by id, in their order. `most_tokens`: of their typed text together."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_tokens: int) -> None:
         self._items: dict[str, UserItem] = {}
+        self._most_tokens = most_tokens
 
     def __contains__(self, id: str) -> bool:
         return id in self._items
@@ -80,6 +81,8 @@ class Items:
             raise Refusal(
                 f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item"
             )
+        tokens = item.tokens + sum(each.tokens for each in self._items.values())
+        check_context(tokens, self._most_tokens, "item.content")
         self._items[id] = item
 
     def remove(self, id: str) -> None:

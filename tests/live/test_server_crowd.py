@@ -1,0 +1,188 @@
+"""A crowd costs the server little and nobody else his place: silent connections, half requests, prompts without end."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+
+from engines.endpoint import entrance, silent
+from engines.endpoint.lengths import OTHER_BYTES, most_bytes
+from tests.live.calls import Caller, play
+from tests.live.served import served
+from tests.live.sockets import LOOPS, Running, fetch, opened
+from tests.waiting import in_a_loop, run
+
+
+def silents(running: Running, count: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", running.port)) for _ in range(count)]
+
+
+async def told(client: socket.socket) -> bytes:
+    """Return all that the server sends, until it hangs up."""
+    client.setblocking(False)
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := await asyncio.get_running_loop().sock_recv(client, 65536):
+            said += more
+    client.close()
+    return said
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_oldest_silent_connection_makes_room_for_a_new_one(
+    loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silent, "MOST_SILENT", 8)
+
+    async def main() -> None:
+        async with opened() as running:
+            crowd = silents(running, 20)
+            for client in crowd[:12]:
+                assert (await told(client)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert running.server.refused == {"no request": 12} and running.server.sockets == 0
+            async with connect(running.url) as caller:
+                assert await caller.recv() == "hello"
+            crowd[-1].send(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert (await told(crowd[-1])).endswith(b"ok\n")
+            for client in crowd[12:-1]:
+                client.close()
+
+    run(main(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_whoever_says_nothing_is_dropped_in_time_and_whoever_leaves_costs_nothing(loop: Any) -> None:
+    async def main() -> None:
+        async with opened(handshake_timeout_s=0.3) as running:
+            left, kept = silents(running, 5), silents(running, 200)
+            for client in left:
+                client.close()
+            for client in kept:
+                assert b"No request was complete after 0.3 s." in await told(client)
+            assert running.server.refused == {"no request": 200}
+            assert (await fetch(running, "/health"))[0] == 200
+
+    run(main(), loop)
+
+
+@in_a_loop
+async def test_a_server_without_descriptors_drops_the_silent_and_serves_the_next() -> None:
+    async with opened() as running:
+        clients = [socket.socket() for _ in range(12)]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 3, hard))
+        try:
+            for client in clients:
+                client.connect(("127.0.0.1", running.port))
+            clients[-1].send(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert (await told(clients[-1])).endswith(b"ok\n")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for client in clients[:-1]:
+            client.close()
+
+
+@in_a_loop
+async def test_half_requests_lose_their_place_to_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrance, "MOST_SOCKETS", 6)
+    async with opened(max_sessions=2) as running, connect(running.url) as inside:
+        assert await inside.recv() == "hello"
+        halves = silents(running, 10)
+        for i, client in enumerate(halves):
+            client.send(
+                b"GET /v1/realtime HTTP/1.1\r\n" if i % 2 else b"POST /v1/chat/completions HTTP/1.1\r\n"
+            )
+            await running.until(lambda i=i: running.server.sockets == min(i + 2, 8))
+        async with connect(running.url) as caller:
+            assert await caller.recv() == "hello"
+        for client in halves[:3]:
+            assert await told(client) == b""
+        await inside.send("still here")
+        assert await inside.recv() == "10"
+        for client in halves[3:]:
+            client.close()
+
+
+@in_a_loop
+async def test_hosts_take_turns() -> None:
+    async with opened() as running:
+        order: list[str] = []
+
+        def crowd() -> None:
+            for _ in range(50):
+                running.server.schedule(lambda: order.append("crowd"), "127.0.0.1")
+            running.server.schedule(lambda: order.append("caller"), "127.0.0.2")
+
+        running.server.schedule(crowd, "127.0.0.1")
+        await running.until(lambda: len(order) == 51)
+        assert order.index("caller") <= 1
+
+
+@in_a_loop
+async def test_work_that_fails_holds_up_nobody() -> None:
+    async with opened() as running:
+        with pytest.raises(ZeroDivisionError):
+            running.server.schedule(lambda: 1 // 0, "127.0.0.1")
+        assert (await fetch(running, "/health"))[0] == 200
+
+
+@in_a_loop
+async def test_a_prompt_beyond_the_context_is_refused_and_the_connection_goes_on() -> None:
+    async with served() as server:
+        assert server.sessions.posted is not None and server.sessions.model["max_model_len"] == 32_768
+        for words, status in ((32_767 * 4, 200), (32_767 * 4 + 1, 400), (800_000, 400)):
+            body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": "%s"}]}' % (b"x" * words)
+            found, said = await server.post(body)
+            assert found == status
+            if status == 400:
+                error = said["error"]
+                assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+                assert "32767 and a reply" in error["message"]
+        assert len(server.turns) == 1 and server.turns[0].input_tokens == 32_767
+
+
+@in_a_loop
+async def test_a_body_that_fits_no_context_is_refused_by_its_head() -> None:
+    async with served(deployment="qwen3_tts_2gpu") as server:
+        most = most_bytes(server.sessions.context.most_tokens)
+        assert OTHER_BYTES < most < server.sockets.limits.message_bytes
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: here\r\nContent-Length: {most + 1}\r\n\r\n"
+        writer.write(head.encode())  # and no body
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 413 ") and f"{most} bytes at most".encode() in answer
+        writer.close()
+
+
+@pytest.mark.parametrize("version", ["1.1\r\nConnection: close", "1.0"])
+@pytest.mark.parametrize("body", ['{"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}', "{}"])
+@in_a_loop
+async def test_a_connection_that_is_not_to_stay_open_is_closed(version: str, body: str) -> None:
+    async with served() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = (
+            f"POST /v1/chat/completions HTTP/{version}\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write((head + body).encode())
+        assert (await reader.read()).count(b"HTTP/1.1 ") == 1  # and ends
+        writer.close()
+
+
+def test_typed_text_of_a_session_fits_the_context_or_is_refused() -> None:
+    async def script(sessions: Any) -> None:
+        caller = Caller(sessions)
+        most = sessions.context.most_tokens
+        for tokens in (most + 1, most // 2, most // 2, 2):
+            text = {"type": "input_text", "text": "x" * 4 * tokens}
+            item = {"type": "message", "role": "user", "content": [text]}
+            caller.say("conversation.item.create", item=item)
+        assert caller.errors() == ["context_length_exceeded", "context_length_exceeded"]
+        caller.connection.end()
+
+    play("liveserve", script)
