@@ -21,7 +21,7 @@ from workloads.errors import UserError
 
 MISSING = "–"
 FLOOR_LATE_S = 0.020
-"""P99 of the send delay against the null server from which on a reader gets a note. [chosen] As `send_delay_limit_ms`."""
+"""P99 of the send delay against the null server above which a note is shown. [chosen] As `send_delay_limit_ms`."""
 INFINITE = "∞"
 """The latency of a turn that failed."""
 FEW = "*"
