@@ -38,6 +38,7 @@ from reports.tables.columns import MISSING
 from reports.tables.labels import counted, setting
 from reports.tables.labels import short as short_name
 from workloads.errors import UserError
+from workloads.generators.content import speech_source
 
 VERDICT = "verdict.json"
 EXIT = {PASS: exit_status.OK, FAIL: exit_status.FAIL, INCONCLUSIVE: exit_status.UNDECIDED}
@@ -175,6 +176,8 @@ class LiveVerdict:
     """Kind of service whose default targets apply; None if targets were given."""
     loads: tuple[Load, ...]
     search: Search | None
+    speech: str | None = None
+    """The callers' speech (`workloads.generators.content.speech_source`); None where nobody speaks."""
     measured: str = ""
     """Time of the measurement and build of the server: `2026-11-26 21:40 UTC, server build abc`."""
 
@@ -242,6 +245,11 @@ class LiveVerdict:
                 "One run of each load: the interval covers chance between its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} shows that."
             )
+        if self.speech is not None:
+            other = "" if self.speech == "recordings" else ", and no recordings; --audio DIR plays yours"
+            notes.append(
+                f"Callers spoke {'' if self.speech == 'recordings' else 'with '}{self.speech}{other}."
+            )
         close = [
             load.name
             for load in self.loads
@@ -292,7 +300,9 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
         return None
     loads = sorted((_load(run, cell, what, given) for cell in run.cells), key=lambda load: load.amount)
     url = str(run.experiment.set.get("url", "the endpoint"))
-    return LiveVerdict(url, given, None if given.given else what, tuple(loads), search, _measured(run))
+    speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
+    default_for = None if given.given else what
+    return LiveVerdict(url, given, default_for, tuple(loads), search, speech, _measured(run))
 
 
 def _measured(run: Run) -> str:
