@@ -142,6 +142,7 @@ def samples_of_wav(content: bytes) -> tuple[bytes, AudioFormat] | None:
     return None if stream.header is None else (raw, format_of_wav(stream.header))
 
 
+@lru_cache(64)
 def format_of_wav(header: wav.Header) -> AudioFormat:
     """Return the format of its samples."""
     known = {(1, 16): "pcm", (7, 8): "u-law", (6, 8): "A-law"}

@@ -187,7 +187,8 @@ class _Connection(asyncio.Protocol):
             self.drop()  # nobody asked for anything
             return
         self._was_idle = False  # as far as this request goes: the server has it
-        self._framing = (self._framing if self._framing > 0 else 0) + len(data)
+        framing = self._framing
+        self._framing = len(data) if framing < 0 else framing + len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError:

@@ -255,20 +255,21 @@ class _ShortReads(asyncio.BufferedProtocol):
         self._transport = transport
         protocol = transport.get_protocol()
         self._buffer, self._updated = protocol.get_buffer, protocol.buffer_updated
-        for name in ("eof_received", "connection_lost", "pause_writing", "resume_writing"):
+        for name in ("buffer_updated", "eof_received", "connection_lost", "pause_writing", "resume_writing"):
             setattr(self, name, getattr(protocol, name))
         self._loop = asyncio.get_running_loop()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer(sizehint)[:READ_AT_ONCE]
+        buffer = self._buffer(sizehint)
+        if len(buffer) <= READ_AT_ONCE:
+            return buffer
+        self.buffer_updated = self._handle
+        return buffer[:READ_AT_ONCE]
 
-    def buffer_updated(self, nbytes: int) -> None:
-        if nbytes < READ_AT_ONCE:
-            self._updated(nbytes)
-            return
+    def _handle(self, nbytes: int) -> None:
         begun_s = self._loop.time()
         self._updated(nbytes)
-        if self._loop.time() - begun_s > LONG_READ_S:
+        if nbytes == READ_AT_ONCE and self._loop.time() - begun_s > LONG_READ_S:
             self._transport.pause_reading()
             self._loop.call_soon(self._transport.resume_reading)
 
