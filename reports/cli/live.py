@@ -47,7 +47,7 @@ def live(
         "auto",
         "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
     ),
-    audio: Path | None = option(None, "What users say; default: synthetic speech.", "DIR"),
+    audio: Path | None = option(None, "What users say; default: sentences of a synthesized voice.", "DIR"),
     workload: str | None = option(
         None, "What users do; default: speech, or sharegpt where URL is http.", "NAME"
     ),
