@@ -4,7 +4,7 @@ import os
 
 OK = 0
 FAIL = 1
-"""What was measured is not good enough: a missed target, a worse metric, a failed point. Nothing else ends so."""
+"""The result is not good enough: a missed target, a worse metric, a failed point. Nothing else ends so."""
 BAD_INPUT = 2
 UNDECIDED = 3
 """No verdict: INCONCLUSIVE, INVALID, or nothing could be measured."""

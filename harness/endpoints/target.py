@@ -141,6 +141,7 @@ class TargetParams(BaseModel):
     stop_after_turns: int | None = _own(
         None,
         ge=1,
+        le=1_000_000,
         description="judge the first N turns begun at full load, and end the run when each of them has ended; default: "
         "those of the whole run",
     )

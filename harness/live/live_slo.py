@@ -28,7 +28,7 @@ from workloads.errors import UserError
 from workloads.registry import WORKLOADS
 
 FAILURES = "failed<=1%"
-"""Of every verdict whose targets say nothing of failures."""
+"""The target of every verdict whose targets say nothing of failures."""
 DEFAULTS = {
     "voice": "ttfp_p90<=800ms continuity>=95% continuity_fixed_timeline>=95% talked_over<=5%",
     "text": "ttft_p90<=2s",

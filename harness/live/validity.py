@@ -1,4 +1,4 @@
-"""Whether a live run counts.
+"""Validity of a live run.
 
 INVALID: what was measured is the doing of a machine. More than 5 % of the sends were late, the load generator died, or
 the load was never the planned one. Failed: the server's own doing. Most of its turns failed, so the median user waited

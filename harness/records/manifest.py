@@ -17,7 +17,7 @@ class _Stated(BaseModel):
 
 
 class Sums(_Stated):
-    """Of one file: its size and its SHA-256."""
+    """Size and SHA-256 of one file."""
 
     bytes: int
     sha256: str
@@ -108,7 +108,7 @@ class Metric(_Stated):
 
 
 class Summary(_Stated):
-    """What a measured point has."""
+    """The results of a measured point."""
 
     metrics: dict[str, Metric]
     counters: dict[str, float]

@@ -1,4 +1,4 @@
-"""What a command does before it has anything to show."""
+"""Stages of a command before it has anything to show."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Why turns failed."""
+"""The main reason of failed turns."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -95,7 +95,7 @@ class Load:
     duration_s: float | None = None
     """Length of each run as it was asked for, s."""
     reason: str = ""
-    """Why most of the failed turns failed."""
+    """The main reason of its failed turns; empty where none failed."""
     parts: str = ""
     """The parts of the wait, as medians: `end of turn 2,500 + answer 310 ms`; empty where the server reports none."""
 

@@ -70,7 +70,7 @@ def test_the_picture_says_what_was_chosen_and_what_costs_the_same() -> None:
 
 def test_the_sweep_varies_one_stage_at_a_time_on_seeds_of_its_own() -> None:
     names = [f"{stage}_{weight}" for stage in STAGES for weight in ("alpha", "beta")]
-    small = [each.model_copy(update={"set": {**each.set, "sessions": 2, "rounds": 1, "c": 1}})
+    small = [each.model_copy(update={"set": {**each.set, "sessions": 2, "turns": 1, "c": 1}})
              for each in tuning.EXPERIMENTS.values()]  # fmt: skip
     points = [point for each in small for point in expand(each)]
     weights = {tuple(point.engine_params[name] for name in names) for point in points}

@@ -19,7 +19,7 @@ Write = Callable[..., Path]
 
 
 def test_seed() -> None:
-    with pytest.raises(UserError, match="seed must be 0 or more, got -1"):
+    with pytest.raises(UserError, match="seed should be 0 to 4294967295, got -1"):
         make_trace("voice", {}, -1)
 
 

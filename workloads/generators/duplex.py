@@ -98,7 +98,7 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
     reply_tokens = params.replies.sample(streams("replies"), n)
     replies_s = np.round(reply_tokens * rates[session], 6)
-    gaps_s = params.pauses(streams, turntaking.gaps(streams("gaps"), n))
+    gaps_s = params.gaps_s(streams, turntaking.gaps(streams("gaps"), n))
 
     followed = np.append(session[1:] == session[:-1], False)
     shares: dict[Event, float] = {

@@ -51,7 +51,7 @@ class RecordedParams(DialogueParams):
     )
     codec: Codec | None = Field(None, description="heard through a telephone: its band, and mu-law (g711)")
 
-    def pauses(self, streams: Streams, as_people: np.ndarray) -> np.ndarray:
+    def gaps_s(self, streams: Streams, as_people: np.ndarray) -> np.ndarray:
         """Return the pauses that `think_s` asks for, else `as_people`; s, shape (n,)."""
         if self.think_s is None:
             return as_people
@@ -102,7 +102,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     sample_s = model.sample(rng, REPLY_SAMPLE) * speech.speech_rate(rng, REPLY_SAMPLE)
     cuts = turntaking.cuts(rng, params.p, replies_s, sample_s, params.cut)
     offsets = turntaking.offsets(streams("offsets"), n, params.overlap)
-    offsets = np.where(offsets < 0, offsets, params.pauses(streams, offsets))
+    offsets = np.where(offsets < 0, offsets, params.gaps_s(streams, offsets))
     early = np.isnan(cuts) & (offsets < 0) & (-offsets < replies_s)
 
     if params.path is None:

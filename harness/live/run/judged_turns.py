@@ -25,7 +25,7 @@ class JudgedTurns:
     _begun: list[float] = field(default_factory=list)
     """Begins of turns, ascending."""
     _open: list[float] = field(default_factory=list)
-    """Those among them that have not ended, ascending."""
+    """Begins of the turns that have not ended, ascending."""
     _lasted_s: list[float] = field(default_factory=list)
     _came: dict[int, int] = field(default_factory=dict)
     _known_s: dict[int, float] = field(default_factory=dict)

@@ -103,7 +103,8 @@ def test_without_room_at_home_nothing_is_left_of_a_record(tmp_path: Path) -> Non
 
 def test_a_point_that_was_lost_is_a_failure(tmp_path: Path) -> None:
     (point,) = fakes.points(1)
-    outcome = give_up(point, "its node is gone", {"order": 1}, datetime.now(UTC), tmp_path)
+    order = {"order": 1, "order_seed": None, "load_average": [0.0, 0.0, 0.0]}
+    outcome = give_up(point, "its node is gone", order, datetime.now(UTC), tmp_path)
     record = load_record(outcome.folder)
     assert (record.manifest["error"], record.manifest["order"]) == ("its node is gone", 1)
     assert [path.name for path in tmp_path.iterdir()] == [f"{point.id}.failed"]
