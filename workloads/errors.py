@@ -118,6 +118,9 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
             raise UserError(f"{where}: parameter {name!r} should be a number, got {value}.")
     try:
         return model.model_validate(values)
+    except UnicodeEncodeError as error:
+        text = printable(repr(error.object), 160)
+        raise UserError(f"{where}: {text} holds half of a character; write it without.") from None
     except ValidationError as error:
         # A name that is unknown explains one that is missing.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")

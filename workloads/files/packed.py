@@ -16,7 +16,7 @@ FREE_BYTES, MOST_TIMES = 64 * 2**20, 100
 
 
 NO_PARQUET = (OSError, pa.ArrowException, UnicodeDecodeError)
-"""Errors that pyarrow raises for a file that is no whole Parquet file: the last for names and metadata that are no UTF-8."""
+"""Errors that pyarrow raises for a file that is no whole Parquet file: the last for names that are no UTF-8."""
 
 
 def open_packed(path: Path) -> BinaryIO:

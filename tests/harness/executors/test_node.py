@@ -12,6 +12,7 @@ from harness.executors.node import SLOT, Ended, Slot, Task, give_up, receive
 from harness.experiments.expand import code_of, expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
+from harness.experiments.provenance import environment
 from harness.experiments.run_order import Order
 from harness.records.record import Work, load_record
 from reports.cards.card import Card, chosen
@@ -104,7 +105,8 @@ def test_without_room_at_home_nothing_is_left_of_a_record(tmp_path: Path) -> Non
 def test_a_point_that_was_lost_is_a_failure(tmp_path: Path) -> None:
     (point,) = fakes.points(1)
     order = {"order": 1, "order_seed": None, "load_average": [0.0, 0.0, 0.0]}
-    outcome = give_up(point, "its node is gone", order, datetime.now(UTC), tmp_path)
+    facts = {**environment(), **order}
+    outcome = give_up(point, "its node is gone", facts, datetime.now(UTC), tmp_path)
     record = load_record(outcome.folder)
     assert (record.manifest["error"], record.manifest["order"]) == ("its node is gone", 1)
     assert [path.name for path in tmp_path.iterdir()] == [f"{point.id}.failed"]
