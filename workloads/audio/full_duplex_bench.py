@@ -44,7 +44,10 @@ def full_duplex_bench(params: AnnotatedParams, seed: int) -> Trace:
         raise UserError(
             f"path is {params.path}, which is no folder; give a folder of Full-Duplex-Bench's samples."
         )
-    folders = sorted({sound.parent for sound in params.path.rglob(SOUND)}, key=_natural)
+    try:
+        folders = sorted({sound.parent for sound in params.path.rglob(SOUND)}, key=_natural)
+    except OSError as error:
+        raise UserError(f"{params.path} cannot be read: {error.strerror}; give a readable folder.") from None
     if not folders:
         raise UserError(
             f"{params.path} has no folder with an {SOUND}; give a folder of Full-Duplex-Bench's samples."
