@@ -67,7 +67,7 @@ TEXTS = [
 ODD: list[Any] = [None, [], {}, [[]], [None], {"": None}, [10**5000], {"a": float("inf")}, ["x" * 100_000]]
 extreme = st.sampled_from(NUMBERS) | st.sampled_from(TEXTS) | st.sampled_from(ODD)
 
-fuzz = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+fuzz = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 
 def models() -> Iterator[type[BaseModel]]:
