@@ -110,7 +110,7 @@ def test_sends_are_kept_with_their_delay():
     assert SendLog().table().num_rows == 0 and SendLog().table()["send_delay_s"].type == "double"
 
 
-REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session"])
+REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session.updated"])
 
 
 @given(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.endpoints.dialects import DIALECTS
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.kinds.frames import FRAMES
@@ -19,6 +20,7 @@ from tests.live.scripted import typed
 from workloads.registry import make_trace
 
 TARGET = TargetParams(url="http://h/v1")
+READY = {dialect.ready_on for dialect in DIALECTS.values() if dialect.ready_on}
 
 
 def run(
@@ -78,7 +80,8 @@ def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, faile
         ("http 422", "HTTP status 422", "set model"),
         ("http 500", "HTTP status 500", "the server's log"),
         ("closed", "closed", "--dialect"),
-        ("timeout: no session", "timeout: no session", "--dialect"),
+        *((f"timeout: no {event}", f"timeout: no {event}", "--dialect") for event in sorted(READY)),
+        ("timeout: no response.created", "timeout: no response.created", "the server's log"),
         ("connect: Connection refused", "connect: Connection refused", "still runs"),
         ("error: server_error", "error: server_error", "the server's log"),
         (None, "no answer in time", "the server's log"),
