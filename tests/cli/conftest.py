@@ -13,6 +13,17 @@ from harness.worker import fork_server, isolation, measure
 from reports.pages import group_page, html
 from tests.reports import served, written
 
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "vocab_size": 32000,
+}
+"""The config.json of a model."""
+
 
 def small(**changes) -> Experiment:
     return served.bench(**{"engines": ["vllm_omni"], "grid": {"c": [8, 16]}, **changes})

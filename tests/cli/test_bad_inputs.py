@@ -16,21 +16,12 @@ import pytest
 import rehearsal
 from harness.exit_status import BAD_INPUT
 from reports.comparison.gate import LEAST_SEEDS
-from tests.cli.conftest import small
+from tests.cli.conftest import LLAMA, small
 from tests.conftest import Rehearse
 from tests.reports import served
 
 CASES = (Path(__file__).parent / "bad_inputs.txt").read_text().splitlines()
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "vocab_size": 32000,
-}
 SPAN = {
     "name": "llm_request",
     "startTimeUnixNano": "1",
@@ -89,12 +80,12 @@ FILES: dict[str, str | bytes] = {
     "typo.yaml": EXPERIMENT + "set: {session: 2}\n",
     "twice.yaml": EXPERIMENT + "grid: {c: [4, 4]}\n",
     "e.yaml": EXPERIMENT + "set: {sessions: 2}\n",
-    "config.json": json.dumps(CONFIG),
+    "config.json": json.dumps(LLAMA),
     "list.json": "[1]",
     "nofields.json": '{"model_type": "new"}',
-    "negative.json": json.dumps(CONFIG | {"hidden_size": -1}),
-    "strange.json": json.dumps(CONFIG | {"model_type": "mamba", "mamba_d_state": 16}),
-    "int4.json": json.dumps(CONFIG | {"quantization_config": {"quant_method": "awq"}}),
+    "negative.json": json.dumps(LLAMA | {"hidden_size": -1}),
+    "strange.json": json.dumps(LLAMA | {"model_type": "mamba", "mamba_d_state": 16}),
+    "int4.json": json.dumps(LLAMA | {"quantization_config": {"quant_method": "awq"}}),
     "typed.yaml": EXPERIMENT.replace("voice", "poisson").replace("liveserve", "vllm_omni")
     + "set: {modality: text, reply: text, requests: 2}\n",
     "calls.yaml": "name: x\nworkload: metronome\nengines: [metronome]\n"

@@ -11,7 +11,7 @@ import pytest
 
 import rehearsal
 from harness.exit_status import BAD_INPUT
-from tests.cli.conftest import small
+from tests.cli.conftest import LLAMA, small
 from tests.conftest import Rehearse
 from tests.reports import served
 
@@ -129,7 +129,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (place / "inner" / name).chmod(0)
     (place / "loop").symlink_to("loop")
     (place / "e.yaml").write_text("name: x\nworkload: voice\nengines: [liveserve]\nset: {sessions: 2}\n")
-    (place / "config.json").write_text(json.dumps(CONFIG))
+    (place / "config.json").write_text(json.dumps(LLAMA))
     rehearsal.trace("voice", {"sessions": 3}, out=place / "good.parquet")
     served.serve(place / "runs", small(grid={"c": [8]}, seeds=[0]))
     for name, mode in (("locked", 0), ("closed", 0), ("fixed", 0o555)):
@@ -137,17 +137,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield place
     for name in ("closed", "fixed"):
         (place / name).chmod(0o755)
-
-
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "vocab_size": 32000,
-}
 
 
 @pytest.mark.parametrize(
