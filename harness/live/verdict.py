@@ -178,9 +178,8 @@ def judge(target: Target, observed: Sequence[Observed]) -> Judgement:
                 "more --shards or a quieter machine",
             )
     lag_s = max((each.lag_s for each in observed), default=0.0)
-    if (
-        not lag_s or found.verdict == PASS or target.metric == FAILED_SHARE
-    ):  # a lag makes no server look faster
+    # A lag makes no server look faster.
+    if not lag_s or found.verdict == PASS or target.metric == FAILED_SHARE:
         return found
     sooner = [each.without_lag() for each in observed]
     known = is_sampled(target.metric) or target.metric in _UNBROKEN
