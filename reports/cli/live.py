@@ -15,7 +15,7 @@ from harness.clocks.ctrl_c import stopped
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, form_of
 from reports.cli.settings import SETTINGS, flag, number, option
 from reports.cli.stage import Stage
-from reports.tables.labels import counted
+from reports.tables.labels import counted, listed
 from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def _said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:
     never = [each for each in found.lacking if needed(each) is None]
     lacking = [each for each in found.lacking if needed(each) is not None]
     lines = [f"{name}: no number of turns can show {each}; give a target that leaves room." for each in never]
-    names = " and ".join(map(str, lacking))
+    names = listed([str(each) for each in lacking]) if lacking else ""
     enough = found.seconds < found.wanted_s < math.inf
     longer = f"--duration {found.wanted_s:g} is long enough" if enough else "the workload has too few of them"
     turns = counted(found.turns, "turn")

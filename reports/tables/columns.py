@@ -17,6 +17,7 @@ from harness.metrics.stages import renamed
 from harness.metrics.stats import Spread, across_seeds, share
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
+from reports.tables.labels import listed
 from workloads.errors import UserError
 
 MISSING = "–"
@@ -455,4 +456,4 @@ def _listed(statistics: list[str]) -> str:
     """`P50, P90 and mean`; the word of the first stays as it is."""
     first, *others = statistics
     others = [word if word[0] == "P" else word.lower() for word in others]
-    return " and ".join(filter(None, [", ".join([first, *others[:-1]]), *others[-1:]]))
+    return listed([first, *others])

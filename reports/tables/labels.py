@@ -1,6 +1,6 @@
 """Words of tables, figures and sentences: parameters, numbers with their noun, seeds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -12,6 +12,12 @@ def seed_list(seeds: Iterable[int]) -> str:
 
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def setting(params: Mapping[str, Any]) -> str:

@@ -111,7 +111,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found = measured(point)
         value = (0.5 if c <= 5 else 2.0) + point.seed / 100
         found.metrics["audio_ttfp_p90"] = {"value": value, "unit": "s", "n": 9, "missing": 0}
-        found = replace(found, requests=found.requests.assign(audio_ttfp_s=value, spoken=True))
+        answered = {"audio_ttfp_s": value, "spoken": True, "status": "completed", "packets": 1}
+        found = replace(found, requests=found.requests.assign(**answered))
         if c > 12:
             raise InvalidPoint("the generator was late", found)
         return found
@@ -121,7 +122,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answering: list[int]) -> None:
-    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=1000", "--to", "32", "--duration", "30")
+    ask = ("live", URL, *SMALL, "--find", "ttfp_p90<=1.0 failed<=100%", "--to", "32", "--duration", "30")
     status, out, err = rehearse(*ask)
     assert status == 0 and answering == [8] * 3 + [4] * 3 + [6] * 3 + [5] * 3
     said = out.splitlines()[0]
@@ -149,7 +150,7 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
 def test_a_search_ends_at_its_bound_also_by_the_former_name(
     rehearse: Rehearse, answering: list[int], option: str
 ) -> None:
-    ask = ("live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "2", option, "4", "--duration", "30")
+    ask = ("live", URL, *SMALL, "--find", "failed<=100%", "--sessions", "2", option, "4", "--duration", "30")
     status, out, _ = rehearse(*ask)
     assert status == 0 and answering == [2] * 3 + [4] * 3
     assert f"PASS: {URL} can handle at least 4 calls" in out
@@ -160,7 +161,7 @@ def test_a_search_ends_at_its_bound_also_by_the_former_name(
 def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
     rehearse: Rehearse, answering: list[int]
 ) -> None:
-    status, out, _ = rehearse("live", URL, *SMALL, "--find", "failed<=1000", "--sessions", "12", "--to", "16")
+    status, out, _ = rehearse("live", URL, *SMALL, "--find", "failed<=100%", "--sessions", "12", "--to", "16")
     assert status == 3 and answering == [12] * 3 + [16] * 9
     said = out.splitlines()[0]
     assert said.startswith(f"INCONCLUSIVE: {URL} can handle at least 12 calls, the most that passed: failed ")
@@ -173,7 +174,7 @@ def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(
 def test_a_sweep_keeps_what_a_late_generator_measured_out_of_the_table(
     rehearse: Rehearse, answering: list[int]
 ) -> None:
-    status, out, err = rehearse("live", URL, *SMALL, "--sessions", "4,16", "--slo", "failed<=1000")
+    status, out, err = rehearse("live", URL, *SMALL, "--sessions", "4,16", "--slo", "failed<=100%")
     assert out.startswith("INCONCLUSIVE at 16 calls: INVALID: the generator was late; 4: PASS.")
     assert status == 3 and answering == [4, 16]
     assert "0 of 1 INVALID" in out and "INVALID: the generator was late" in out
@@ -189,12 +190,12 @@ def test_a_sweep_keeps_what_a_late_generator_measured_out_of_the_table(
     ("slo", "status", "words"),
     [
         (
-            "ttfp_p50<=20s failed<=1000",
+            "ttfp_p50<=20s failed<=100%",
             0,
             ": {URL} can handle at least 8 calls, the most that were tried: P50 TTFP ",
         ),
         ("ttfp_p50<=1ms", 1, ": {URL} cannot handle 4 calls: P50 TTFP "),
-        ("ttfp_p90<=20s", 3, " at 4 calls: 18 turns, 36 needed; "),
+        ("ttfp_p90<=20s failed<=100%", 3, " at 4 calls: 18 turns, 36 needed, failed "),
     ],
 )
 def test_the_verdict_comes_first_and_is_the_exit_status(
@@ -227,7 +228,14 @@ def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
 ) -> None:
     _, out, _ = rehearse("live", URL, *SMALL, "--sessions", "4", "--json")
     told = json.loads(out)
-    assert told["targets"] == ["P90 TTFP ≤ 800 ms", "continuity ≥ 95 %"] and not told["targets_given"]
+    assert told["targets"] == [
+        "P90 TTFP ≤ 800 ms",
+        "continuity ≥ 95 %",
+        "cumulative continuity ≥ 95 %",
+        "talked over ≤ 5 %",
+        "failed turns ≤ 1 %",
+    ]
+    assert not told["targets_given"]
     assert "is the default for voice" in " ".join(told["notes"])
     assert "--repeats 3 shows that" in " ".join(told["notes"])  # one run cannot say how far runs differ
 
@@ -251,7 +259,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     status, out, err = rehearse("live", broken, "--sessions", "2", "--duration", "2", *LOOSE)
     assert status == 1
     (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("endpoint")]
-    assert row == ["endpoint", "2", *["–"] * 6, "0", "of", "1"]
+    assert row == ["endpoint", "2", "0.0", "∞", "∞*", row[5], row[6], "0", row[5], "0", "of", "1"]
     for heading in ("TTFT P50", "TTFT P90", "send delay", "rejected", "failed"):
         assert heading in out
     found = re.search(
@@ -268,7 +276,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
 
     ask = ("live", broken, "--find", "ttft_p90<=1", "--sessions", "2", "--duration", "1", "--repeats", "1")
     status, out, _ = rehearse(*ask, *LOOSE, "--out", "find")
-    assert status == 1 and "cannot handle even 1 user: P90 TTFT ∞." in out.splitlines()[0], out
+    assert status == 1 and "cannot handle even 1 user: P90 TTFT ∞, failed turns 100 %." in out.splitlines()[0], out
 
 
 BOARD = {
@@ -315,7 +323,7 @@ def test_an_open_loop_tells_what_is_in_flight_and_sent() -> None:
 def test_a_run_leads_the_link_to_itself_and_none_that_could_not_begin_does(
     rehearse: Rehearse, answering: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = ("live", URL, *SMALL, "--sessions", "4", "--slo", "failed<=1000")
+    ask = ("live", URL, *SMALL, "--sessions", "4", "--slo", "failed<=100%")
     for times in (1, 2):  # a finished run is measured again
         assert rehearse(*ask)[0] == 0 and answering == [4] * times
     folders = sorted(path.name for path in LATEST.parent.iterdir() if not path.is_symlink())
@@ -330,7 +338,7 @@ def test_a_run_leads_the_link_to_itself_and_none_that_could_not_begin_does(
 
 
 def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, answering: list[int]) -> None:
-    ask = ("live", URL, *SMALL, "--slo", "failed<=1000")
+    ask = ("live", URL, *SMALL, "--slo", "failed<=100%")
     assert (
         "there is no run of ws://localhost:8765/v1/realtime in results/live" in rehearse(*ask, "--resume")[2]
     )
@@ -354,20 +362,21 @@ def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--sessions", "8"), "8 calls: about 21 turns per minute, 73 needed: 3 min 40 s"),
+        (("--sessions", "8"), "8 calls: about 23 turns per minute, 111 judged: at most 5 min 5 s"),
         (
             ("--sessions", "8", "--repeats", "4"),
-            "8 calls: about 24 turns per minute, 73 needed: 4 runs of 50 s",
+            "8 calls: about 24 turns per minute, 28 judged: 4 runs of at most 1 min 15 s",
         ),
         (
             ("--sessions", "1"),
-            "1 call: about 2 turns per minute, 73 needed: 8 min, which is the limit and leaves P90 TTFP ≤ 800 ms and "
-            "continuity ≥ 95 % undecided; --duration 1920 is long enough",
+            "1 call: about 2 turns per minute, 111 judged: at most 8 min, which is the limit and leaves "
+            "P90 TTFP ≤ 800 ms, continuity ≥ 95 %, cumulative continuity ≥ 95 % and talked over ≤ 5 % undecided; "
+            "--duration 2510 is long enough",
         ),
         (
             ("--sessions", "8", "--duration", "60"),
-            "--duration 60 is too short for 8 calls: about 21 turns, 73 needed to decide P90 TTFP ≤ 800 ms and "
-            "continuity ≥ 95 %; --duration 220 is long enough.",
+            "--duration 60 is too short for 8 calls: about 24 turns, 73 needed to decide P90 TTFP ≤ 800 ms, "
+            "continuity ≥ 95 %, cumulative continuity ≥ 95 % and talked over ≤ 5 %; --duration 200 is long enough.",
         ),
         (
             ("--sessions", "64", "--slo", "continuity>=100%"),
@@ -379,7 +388,7 @@ def test_how_long_it_takes_is_said_before_anybody_calls(
     rehearse: Rehearse, arguments: tuple[str, ...], said: str
 ) -> None:
     status, _, err = rehearse("live", URL, *arguments, "--dry-run")
-    assert status == 0 and err.splitlines()[0] == said
+    assert status == 0 and said in err.splitlines()
 
 
 def test_a_shard_counts_what_its_log_says() -> None:
