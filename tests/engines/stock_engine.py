@@ -33,7 +33,7 @@ def parameters(deployment: str, **engine_params: Any) -> StockParams:
         "deployment": deployment,
         "speech_s_per_text_token": 0.3,
         "engine_params": {
-            "telemetry_timeout_s": 1e6,
+            "telemetry_timeout_s": 86_400.0,
             "thinker_alpha": 1.0,
             "pacing": "always",
             **engine_params,

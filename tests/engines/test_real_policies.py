@@ -14,7 +14,7 @@ HOLDING = {
     "pacing": "always",
     "talker_safe_s": 0.1,
     "delivered_safe_s": 0.0,
-    "telemetry_timeout_s": 1e9,
+    "telemetry_timeout_s": 86_400.0,
 }
 """With which LiveServe holds talker requests: a first packet of 0.96 s is a longer lead than it allows, and plays until
 the next one, of 25 frames, has come, where a step takes less than 38 ms."""
