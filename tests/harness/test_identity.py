@@ -235,4 +235,6 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
         "engines.stock.plugin",
         "harness.endpoints",  # parameters of device live
         "harness.endpoints.target",
+        "engines.endpoint",  # which host a target names
+        "engines.endpoint.host_names",
     }
