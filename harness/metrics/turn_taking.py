@@ -113,12 +113,12 @@ STATISTICS = ("p50", "p95", "mean")
 FALSE_ALARMS = tuple(event for event in EVENTS if event not in TAKES_FLOOR)
 """Events at which the agent should go on."""
 _ANSWERED = (
-    "over turns said to their end, without turns that the user takes up again; missing are turns after which no reply "
-    "began to sound before the user's next turn, or one sounded already"
+    "over turns said to their end, without turns that the user takes up again; infinite where no reply began to sound "
+    "before the user's next turn, missing where one sounds at the turn's end"
 )
 _REPORTED = "over answered turns whose end the server reported"
 _SERVER = "over turns with the server's own log"
-_STOPPED = "over interruptions at which the reply under way was cut; missing are the others"
+_STOPPED = "over interruptions of a reply under way; infinite where it was not cut"
 _WITHIN = f"cut, its sound over within {REACTION_S:g} s of the event's begin"
 
 # By name: the column of the table, the meaning, the origin.
@@ -140,7 +140,8 @@ DELAYS: dict[str, tuple[str, str, str]] = {
     ),
     "stop_server": ("stop_server_s", "time from the begin of an interruption to the arrival of that sound", _STOPPED),
     "respond": (
-        "end_of_turn_delay_s", "end-of-turn delay of interrupting words", "over interruptions; missing as there",
+        "end_of_turn_delay_s", "end-of-turn delay of interrupting words",
+        "over interruptions; infinite and missing as there",
     ),
     "talk_over": ("talk_over_s", "time in which the agent sounds while the user speaks to it", "over turns"),
 }  # fmt: skip
@@ -162,7 +163,9 @@ takeover         1 if a reply began to sound in the turn's pause or in the rest 
 cut_in           1 if one began to sound during the turn; of turns without
 interrupted      1 if the agent's reply was cut and its sound over within 2 s of the event's begin
 gave_way         of corrections: 1 if none began to sound during it, and one that did before was interrupted
-stop_s           begin of the event to the end of the cut reply's sound, at the listener; stop_server_s: as it arrived
+end_of_turn_delay_s  infinite where no reply began before the user's next turn, NaN where one sounds at the turn's end
+stop_s           begin of the event to the end of the cut reply's sound, at the listener; stop_server_s: as it arrived;
+                 infinite where the reply was not cut
 resumed          of false interruptions: 1 if the agent sounded again within 2 s, before the user's next turn
 talk_over_s      both sounded, while the user spoke to the agent for `user_speech_s`
 """
@@ -219,6 +222,8 @@ def _row(
         if answer is not None:
             row["end_of_turn_delay_s"] = answer.begin_s - end_s
             row |= _parts(call, answer, begin_s, end_s, network_s)
+        elif not any(one.begin_s < end_s < one.end_s for one in replies.values()):
+            row["end_of_turn_delay_s"] = inf
     if event in EVENTS:
         row |= _reaction(call, replies, answer, turn, event, next_s)
     return row
@@ -259,6 +264,7 @@ def _reaction(
         cut = told or (reply == answer and turn not in call.done)
         stop_s = reply.end_s - at_s
         reaction["interrupted"] = float(cut and stop_s <= REACTION_S)
+        reaction |= {"stop_s": inf, "stop_server_s": inf}
         if cut:
             reaction["stop_s"] = stop_s
             reaction["stop_server_s"] = max(call.sent_s.get(reply.label, nan) - at_s, 0.0)
@@ -285,7 +291,8 @@ def _statistics(turns: _Columns) -> dict[str, Measured]:
 
 
 def delays(table: pd.DataFrame, name: str) -> np.ndarray:
-    """Return such a delay of every turn that should have one, s; NaN where it has none."""
+    """Return such a delay of every turn that should have one, s: infinite where the agent never answered or stopped,
+    NaN where the turn has none for another reason."""
     return _delays(_columns(table), name)
 
 
@@ -308,7 +315,7 @@ def _concerned(turns: _Columns, name: str) -> np.ndarray:
         return ended & (turns["said"] == "interruption")
     if name == "end_of_turn_delay":
         return ended
-    return ended & ~np.isnan(turns["end_of_turn_delay_s"])
+    return ended & np.isfinite(turns["end_of_turn_delay_s"])
 
 
 def _rates(turns: _Columns) -> dict[str, Measured]:

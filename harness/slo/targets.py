@@ -222,8 +222,8 @@ def _seconds(written: _Written, number: float) -> float:
 
 
 def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: pd.DataFrame) -> float | None:
-    """Return a metric as a target judges it, None where it is missing. It is the value of every table, but for delays
-    on an open microphone: there a turn without an answer counts as infinitely late."""
+    """Return a metric as a target judges it, None where it is missing: the value of every table, made of the turns anew
+    where some lack it, as an older record may have left failed turns out."""
     found = metrics.get(metric)
     if found is None:
         return None
@@ -250,7 +250,7 @@ def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
         if family not in DELAYS or which not in STATISTICS or DELAYS[family][0] not in requests:
             return None
         values = delays(requests, family)
-        return np.where(np.isnan(values), math.inf, values)
+        return values[~np.isnan(values)]
     if distribution.column not in requests:
         return None
     values = distribution.sample(columns_of(requests))

@@ -10,14 +10,15 @@ ITU-T G.114 (05/2003) can be read. G.114 holds that most uses are not affected b
 should not be planned for more than 400 ms.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from harness.metrics.request_table import FAILED
+from harness.metrics.metric import percentile
+from harness.slo.targets import turn_values
 from reports.runs.measured import Measured, Run, by_seed
 from reports.tables.columns import MISSING, Column
 from reports.tables.labels import short
@@ -32,8 +33,8 @@ G114_S = (0.150, 0.400)
 
 @dataclass(frozen=True)
 class Gaps:
-    """Gaps from the ends of turns to the first sounds of answers. Shares are over `n` turns, where a failed turn
-    counts as a long gap; percentiles are over answered turns, s."""
+    """Gaps from the ends of turns to the first sounds of answers, s, over `n` turns; infinite for a turn that failed or
+    got no answer."""
 
     n: int
     p50_s: float | None
@@ -56,24 +57,18 @@ def one_way_delay(gap_s: float) -> float:
 
 def gaps(requests: pd.DataFrame) -> Gaps:
     """Returns the gaps in a request table of turns, or of calls on open microphones."""
-    if "end_of_turn_delay_s" in requests:
-        found = requests["end_of_turn_delay_s"].to_numpy(float)
-        lost = np.zeros(found.size, bool)
-    else:
-        spoken = requests.loc[requests["spoken"].to_numpy(bool)]
-        found = spoken["audio_ttfp_s"].to_numpy(float)
-        lost = np.isnan(found) & (spoken["status"] == FAILED).to_numpy()
-    known = found[~np.isnan(found)]
-    whole = np.concatenate([known, np.full(int(lost.sum()), np.inf)])
-    p50_s, p90_s, p95_s = (float(np.percentile(known, p)) if known.size else None for p in (50, 90, 95))
+    name = "end_of_turn_delay_p50" if "end_of_turn_delay_s" in requests else "audio_ttfp_p50"
+    found = turn_values(name, requests)
+    assert found is not None, "a percentile over turns"
+    p50_s, p90_s, p95_s = (percentile(found, p) if found.size else None for p in (50, 90, 95))
 
     def share(upto_s: float) -> float | None:
-        return float((whole <= upto_s + 1e-9).mean()) if whole.size else None
+        return float((found <= upto_s + 1e-9).mean()) if found.size else None
 
     within = [share(HUMAN_GAP_S + 2 * delay_s) for delay_s in G114_S]
     short = share(LONG_GAP_S)
     long = None if short is None else 1 - short
-    return Gaps(whole.size, p50_s, p90_s, p95_s, long, (within[0], within[1]))
+    return Gaps(found.size, p50_s, p90_s, p95_s, long, (within[0], within[1]))
 
 
 LISTENING = (
@@ -110,7 +105,7 @@ NOTES = {
         f"{1e3 * HUMAN_GAP_S:.0f} ms, as people do (Stivers et al., PNAS 106, 2009), over a line that "
         "delays by half of the rest each way; below 0: the agent is faster than people. ITU-T G.114 "
         "(05/2003) finds most uses unaffected up to 150 ms, and wants no network planned for more "
-        "than 400 ms. A turn that failed counts as beyond both. This is the only mapping; there is no "
+        "than 400 ms. A turn that failed or got no answer counts as beyond both. This is the only mapping; there is no "
         "score."
     ),
 }
@@ -181,11 +176,15 @@ def texts(found: Gaps) -> list[str]:
     said = [MISSING if share is None else f"{100 * share:.1f}" for share in shares]
     delay = MISSING
     if found.delay_p50_s is not None:
-        delay = "below 0" if found.delay_p50_s < 0 else f"{1e3 * found.delay_p50_s:,.0f}"
+        delay = "below 0" if found.delay_p50_s < 0 else _ms(found.delay_p50_s)
     return [
-        *(MISSING if t is None else f"{1e3 * t:,.0f}" for t in times),
+        *(MISSING if t is None else _ms(t) for t in times),
         said[0],
         delay,
         *said[1:],
         f"{found.n:,}",
     ]
+
+
+def _ms(time_s: float) -> str:
+    return f"{1e3 * time_s:,.0f}" if math.isfinite(time_s) else "∞"

@@ -60,7 +60,7 @@ def test_errors_of_hearing_have_the_seed_of_the_point():
 def test_an_interruption_that_was_missed_is_an_infinitely_late_stop():
     row = dict.fromkeys(COLUMNS, np.nan) | {"said": "turn", "event": "interruption", "happened": 1.0}
     table = pd.DataFrame(
-        [row | {"session": 0, "turn": i, "stop_s": s} for i, s in enumerate((0.1, 0.2, np.nan))]
+        [row | {"session": 0, "turn": i, "stop_s": s} for i, s in enumerate((0.1, 0.2, np.inf))]
     )
     metrics = {name: {"value": 0.15, "missing": 1} for name in ("stop_p50", "stop_p95")}
     assert judged_value("stop_p50", metrics, table) == pytest.approx(0.2)

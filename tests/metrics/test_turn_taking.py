@@ -62,9 +62,10 @@ def test_the_servers_own_log_divides_its_part() -> None:
     assert sum(parts.values()) == pytest.approx(measured(call, "end_of_turn_delay_mean")[0])
 
 
-def test_a_turn_that_nobody_answers_is_missing() -> None:
+def test_a_turn_that_nobody_answers_is_infinitely_late() -> None:
     call = answered().agent(3.1, 9).turn(1, (10, 12)).turn(2, (20, 21)).agent(21.5, 25, 1, 2)
-    assert measured(call, "end_of_turn_delay_p50") == near(0.8, 2, 1)
+    assert measured(call, "end_of_turn_delay_p50") == near(1.1, 3)
+    assert call.table()["end_of_turn_delay_s"].tolist() == [pytest.approx(1.1), np.inf, pytest.approx(0.5)]
     assert measured(call, "endpointing_p50") == near(0.5, 1, 1)
     call.told("first_packet", 21.4, 1)
     # What was told of the turn before is of no use
@@ -157,8 +158,8 @@ def test_talking_on_over_an_interruption_is_a_miss() -> None:
     call = OpenCalls().turn(0, (0, 2), event="interruption").agent(3, 12).turn(1, (5, 7), says="interruption")
     assert measured(call, "interruption_recall") == near(0, 1)
     assert measured(call, "interruption_misses") == near(1, 1)
-    assert measured(call, "stop_p50") == (None, 0, 1)
-    assert measured(call, "respond_p50") == (None, 0, 1)
+    assert measured(call, "stop_p50") == measured(call, "stop_server_p50") == (np.inf, 1, 0)
+    assert measured(call, "respond_p50") == (None, 0, 1)  # it sounds when the words end
     late = interrupted(7.5, words_s=4)
     assert measured(late, "interruption_recall") == near(0, 1)
     assert measured(late, "stop_p50") == near(2.5, 1)
@@ -183,7 +184,10 @@ def test_a_correction_is_waited_for(agent, gave_way) -> None:
             call.told("stopped", end_s, reply)
     assert measured(call, "correction_recall") == near(gave_way, 1)
     assert measured(call, "cut_in") == near(0, 1)  # of the first turn
-    assert measured(call, "end_of_turn_delay_p50")[1:] == ((1, 0) if agent == [(4.6, 9.0, False)] else (0, 1))
+    answered = agent == [(4.6, 9.0, False)]
+    sounds = agent == [(2.3, 4.9, False)]  # at the end of the correction
+    late = (None, 0, 1) if sounds else near(0.1, 1) if answered else (np.inf, 1, 0)
+    assert measured(call, "end_of_turn_delay_p50") == late
 
 
 def test_definitions_are_what_is_measured() -> None:

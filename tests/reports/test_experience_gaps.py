@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.metrics.turn_taking import COLUMNS
 from reports.live.experience import HUMAN_GAP_S, SPEAKING, gaps, one_way_delay, texts
 
 
 def turns(ttfp_s: list[float], status: str | list[str] = "completed", spoken: bool = True) -> pd.DataFrame:
-    return pd.DataFrame({"audio_ttfp_s": ttfp_s, "status": status, "spoken": [spoken] * len(ttfp_s)})
+    return pd.DataFrame(
+        {"audio_ttfp_s": ttfp_s, "status": status, "spoken": [spoken] * len(ttfp_s), "packets": 1}
+    )
 
 
 def test_a_gap_as_people_make_it_is_no_delay() -> None:
@@ -25,12 +28,13 @@ def test_shares_by_their_bounds() -> None:
     assert found.delay_p50_s == pytest.approx((0.95 - 0.2) / 2)
 
 
-def test_a_failed_turn_is_a_long_gap_and_no_percentile() -> None:
+def test_a_failed_turn_is_an_infinite_gap_also_after_its_first_sound() -> None:
     nan = float("nan")
-    found = gaps(turns([0.3, nan, nan], ["completed", "failed", "barged_in"]))
-    assert (found.n, found.long, found.p50_s) == (2, 0.5, 0.3)
-    silent = gaps(turns([nan], "failed"))
-    assert (silent.n, silent.long, silent.p50_s, silent.within) == (1, 1.0, None, (0.0, 0.0))
+    found = gaps(turns([0.3, nan, 0.1, nan], ["completed", "failed", "failed", "barged_in"]))
+    assert (found.n, found.long, found.p50_s) == (3, pytest.approx(2 / 3), np.inf)
+    failed = gaps(turns([nan], "failed"))
+    assert (failed.n, failed.long, failed.p50_s, failed.within) == (1, 1.0, np.inf, (0.0, 0.0))
+    assert texts(failed) == ["∞", "∞", "∞", "100.0", "∞", "0.0", "0.0", "1"]
 
 
 def test_of_what_is_read_there_are_none() -> None:
@@ -39,8 +43,10 @@ def test_of_what_is_read_there_are_none() -> None:
 
 
 def test_open_microphones_have_their_own_delays() -> None:
-    found = gaps(pd.DataFrame({"end_of_turn_delay_s": [0.4, 1.2, np.nan]}))
-    assert (found.n, found.long, found.p50_s) == (2, 0.5, pytest.approx(0.8))
+    row = dict.fromkeys(COLUMNS, np.nan) | {"said": "turn", "event": "", "session": 0, "user_end_s": 1.0}
+    delays_s = (0.4, 1.2, np.nan, np.inf)
+    found = gaps(pd.DataFrame([row | {"turn": i, "end_of_turn_delay_s": s} for i, s in enumerate(delays_s)]))
+    assert (found.n, found.long, found.p50_s) == (3, pytest.approx(2 / 3), pytest.approx(1.2))
 
 
 @pytest.mark.parametrize(("gap_s", "delay"), [(0.1, "below 0"), (0.2, "0"), (0.5, "150"), (4.0, "1,900")])
