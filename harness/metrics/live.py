@@ -139,6 +139,7 @@ def _benchmark(requests: pd.DataFrame) -> dict[str, Measured]:
     done = requests.loc[requests["spoken"] & (requests["status"] == COMPLETED)]
     columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_delay_s", "audio_s")
     ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
+    audio_s = np.where(audio_s > 0, audio_s, np.nan)  # a reply without sound has no real-time factor
     values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
     return {
         f"vllm_omni_{name}_{each}": statistic(found, each)

@@ -5,6 +5,7 @@ and hangs up on every tenth of the others. From `BROKEN_AT` calls on the generat
 in advance.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,10 @@ LIMIT_MS, BROKEN_AT = 20.0, 32
 ERROR = f"INVALID: the P99 of the send delay is {1000 * LATE_DELAY_S:g} ms, above send_delay_limit_ms={LIMIT_MS:g}"
 URL, METRICS_URL = "ws://localhost:8765/v1/realtime", "http://localhost:8765/metrics"
 
+Play = Callable[[Trace, int, EventLog, list], float]
+"""Writes what the callers of a trace, c at once, went through into the log, and the failures of turns as tuples
+(t, session, turn, reason); returns the end of the run, s."""
+
 
 def live(**changes) -> Experiment:
     """Calls to an endpoint, c at once."""
@@ -52,8 +57,11 @@ def live(**changes) -> Experiment:
     return Experiment(**{**fields, **changes})
 
 
-def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = True) -> Path:
-    """Write every point; those with `BROKEN_AT` calls and more are INVALID. Without `more`, no scrape and no floor."""
+def serve_live(
+    folder: Path, experiment: Experiment | None = None, more: bool = True, play: Play | None = None
+) -> Path:
+    """Write every point; those with `BROKEN_AT` calls and more are INVALID. Without `more`, no scrape and no floor.
+    `play`: another endpoint than this one."""
     experiment = experiment or live()
     points, started = expand(experiment), datetime(2025, 1, 1, tzinfo=UTC)
     with claim(folder, experiment) as points_dir:
@@ -61,7 +69,7 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
             bad = point.params["c"] >= BROKEN_AT
             target = points_dir / (f"{point.id}.failed" if bad else point.id)
             target.mkdir()
-            measurement = measured(point, more)
+            measurement = measured(point, more, play)
             if bad:
                 write_failure(target, point, ERROR, here(), started, measurement)
             else:
@@ -70,10 +78,10 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
     return folder
 
 
-def measured(point: Point, more: bool = True) -> Measurement:
+def measured(point: Point, more: bool = True, play: Play | None = None) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
     log, failures = EventLog(), []
-    end_s = _play(trace, point.params["c"], log, failures)
+    end_s = (play or _play)(trace, point.params["c"], log, failures)
     log.event(end_s, "run_end", -1, -1)
     frame = log.events().to_pandas()
     client = ClientParams.model_validate({"c": point.params["c"]})
@@ -81,7 +89,7 @@ def measured(point: Point, more: bool = True) -> Measurement:
     turns = pd.DataFrame(trace.columns())
     requests, ordinary = TURNS.measure(trace, turns, frame, no_steps(), end_s, window)
     sends = _sends(requests, point)
-    lost = pa.table(dict(zip(FAILURES.names, zip(*failures, strict=True), strict=True)), schema=FAILURES)
+    lost = pa.Table.from_pylist([dict(zip(FAILURES.names, each, strict=True)) for each in failures], FAILURES)
     floor = {
         "send_delay_p50_s": FLOOR_S / 2,
         "send_delay_p99_s": FLOOR_S,
