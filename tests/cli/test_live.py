@@ -276,7 +276,9 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
 
     ask = ("live", broken, "--find", "ttft_p90<=1", "--sessions", "2", "--duration", "1", "--repeats", "1")
     status, out, _ = rehearse(*ask, *LOOSE, "--out", "find")
-    assert status == 1 and "cannot handle even 1 user: P90 TTFT ∞, failed turns 100 %." in out.splitlines()[0], out
+    assert (
+        status == 1 and "cannot handle even 1 user: P90 TTFT ∞, failed turns 100 %." in out.splitlines()[0]
+    ), out
 
 
 BOARD = {
