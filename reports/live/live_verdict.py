@@ -240,7 +240,10 @@ class LiveVerdict:
         if self.default_for is not None:
             targets = ", ".join(map(str, self.asked.targets))
             notes.append(f"No --slo was given: {targets} is the default for {self.default_for}.")
-        if max((len(load.found.measured) for load in self.loads), default=0) == 1:
+        runs = max((len(load.found.measured) for load in self.loads), default=0)
+        if runs > 1:
+            notes.append("Values are over the turns of all runs together; other tables have medians of runs.")
+        if runs == 1:
             notes.append(
                 "One run of each load: the interval covers chance between its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} shows that."
