@@ -8,7 +8,7 @@ from harness.metrics.definitions import Definition
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, share, statistic
 from harness.metrics.reply_length import audio_at_once, audio_lengths, text_at_once, text_lengths
-from harness.metrics.request_table import FAILED, UNFINISHED, turn_keys
+from harness.metrics.request_table import COMPLETED, FAILED, UNFINISHED, turn_keys
 from harness.metrics.wait_parts import ANSWER, END_OF_TURN
 
 FAILED_SHARE = "failed_share"
@@ -28,6 +28,8 @@ def reply_metrics(
 
 def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     silent = np.isin(turn_keys(requests), turn_keys(events.loc[events["kind"].to_numpy() == "silent_reply"]))
+    complete = (requests["status"] == COMPLETED).to_numpy()
+    silent |= requests["spoken"].to_numpy(bool) & complete & (requests["packets"] == 0).to_numpy()
     failed = np.isin(requests["status"], [FAILED, UNFINISHED])
     return {
         FAILED_SHARE: share(failed | silent),
@@ -85,7 +87,7 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
     ),
     "silent_replies": Definition(
         "1",
-        "replies whose sound is below -60 dBFS from begin to end; they count as failed turns",
+        "spoken replies without sound, or with sound below -60 dBFS from begin to end; they count as failed turns",
         "over the turns that metrics are over",
         "lower",
     ),

@@ -24,6 +24,7 @@ from harness.endpoints.outcome import COMPLETE, Facts, outcome
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.content_encoding import PIECE, Decoder
 from harness.live.run.preflight import ask_one_token, ask_one_word
+from harness.metrics.replies import reply_metrics
 from harness.null_server.null_voice import packet_of
 from tests.live.in_process import Call, Request, Side, Utterances, calling, chat, speech
 from tests.live.scripted import (
@@ -443,6 +444,26 @@ def test_a_silent_reply_is_complete_and_named_also_where_it_is_cut():
     assert silent.to_numpy().tolist() == [[0, 0, "", -120.0], [0, 2, "", -120.0]], (
         "speech may begin with a pause"
     )
+
+
+def test_a_spoken_reply_of_text_alone_fails_in_the_metrics():
+    async def write(peer: Peer) -> None:
+        await greet(peer)
+        for k in range(2):
+            await peer.expect("response.create")
+            await peer.say("response.created", response={"id": f"r{k}"})
+            if k == 0:
+                await peer.say("response.output_text.delta", response_id="r0", delta="nobody hears this")
+            else:
+                await peer.audio("r1", delta=base64.b64encode(b"\x00\x40" * 24_000).decode())
+            await peer.done(f"r{k}", "completed")
+        await peer.drain()
+
+    out = play(spoken(turns=2), write, dialect="openai")
+    requests = table(out)
+    assert requests["status"].tolist() == ["completed", "completed"] and requests["packets"].tolist()[0] == 0
+    found = reply_metrics(out.events, requests, None)
+    assert found["silent_replies"] == (1.0, 2, 0) and found["failed_share"][0] == 0.5
 
 
 @calling
