@@ -28,8 +28,8 @@ def reply_metrics(
 
 def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     silent = np.isin(turn_keys(requests), turn_keys(events.loc[events["kind"].to_numpy() == "silent_reply"]))
-    complete = (requests["status"] == COMPLETED).to_numpy()
-    silent |= requests["spoken"].to_numpy(bool) & complete & (requests["packets"] == 0).to_numpy()
+    spoken = requests["spoken"].to_numpy(bool) & (requests["status"] == COMPLETED).to_numpy(bool)
+    silent = silent | (spoken & (requests["packets"].to_numpy(float, na_value=np.nan) == 0))
     failed = np.isin(requests["status"], [FAILED, UNFINISHED])
     return {
         FAILED_SHARE: share(failed | silent),
