@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.request_table import FAILED
-from reports.figures.drawing import legend, plain_log, sheet, totals, whole_numbers
+from harness.slo.targets import name_of
+from reports.figures.drawing import legend, note, plain_log, sheet, totals, whole_numbers
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED, looks
 from reports.live.live_record import all_of, busiest, invalid, on_line, one
+from reports.live.live_verdict import targets
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
 
@@ -33,10 +35,15 @@ def draw(run: Run) -> Picture | LeftOut:
     title = f"{title}, {where}" if where else title
     figure, axes = sheet(2 * len(shown), title, 2.6, len(shown), sharex=True, sharey="row")
     above, below = axes[: len(shown)], axes[len(shown) :]
-    look = looks(run.variants)
+    look, family = looks(run.variants), "audio_ttfp_" if run.spoken else "ttft_p"
+    wanted = [target for target in targets(run) if target.metric.startswith(family)]
     for (load, point), upper, lower in zip(shown.items(), above, below, strict=True):
         own = look[load.variant]
         _waits(upper, point, "audio_ttfp_s" if run.spoken else "ttft_s", own.colour)
+        for target in wanted:
+            level_ms = 1000 * target.bound
+            upper.axhline(level_ms, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=1)
+            note(upper, f"target {name_of(target.metric)} {target.asked}", level_ms, 3, colour=BROKEN)
         _sessions(lower, point, own.colour)
         for panel in (upper, lower):
             _left_out(panel, point)
@@ -48,9 +55,10 @@ def draw(run: Run) -> Picture | LeftOut:
     above[0].set_ylabel(f"{wait}, ms (log scale)")
     below[0].set_ylabel("sessions")
     legend(figure)
+    aim = ", dashed red is the target" if wanted else ""
     caption = (
         "Above: a dot for each answered turn, at the end of its user's speech; lines are P50 and P90 "
-        f"over {BUCKET_S:g} s. Crosses at the upper edge are turns that failed or were never answered. "
+        f"over {BUCKET_S:g} s{aim}. Crosses at the upper edge are turns that failed or were never answered. "
         "Below: concurrent sessions, and the total of rejected sessions and failed turns. Turns in "
         f"the shaded ramp and drain are in no metric. {all_of(list(shown.values()))}"
     )

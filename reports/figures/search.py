@@ -86,7 +86,7 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
         (own, one, [(t.value, v) for t in one.tried if (v := t.repeat.values[index]) is not None])
         for own, one in pairs
     ]
-    arrow = _targeted(panel, target, [v for _, _, found in known for _, v in found])
+    arrow = targeted(panel, target, [v for _, _, found in known for _, v in found])
     for own, one, found in known:
         outcomes = {step.value: step.verdict for step in one.steps}
         for value, v in found:
@@ -111,21 +111,25 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
     panel.set_xlabel(f"concurrent {question.counts}s" if question.counts else question.over)
 
 
-def _targeted(panel: Axes, target: Target, values: Iterable[float]) -> float:
-    """Draw what belongs to the target around values in the metric's own unit; returns the height, in the panel's unit,
-    at which an infinite one can be marked."""
+def targeted(panel: Axes, target: Target, values: Iterable[float]) -> float:
+    """Draw a target and the areas that meet and miss it, around values in the metric's own unit; returns the height, in
+    the panel's unit, at which an infinite one can be marked."""
     factor, unit = scale(target.metric)
     bound = factor * target.bound
     finite = [bound, *(factor * value for value in values if math.isfinite(value))]
     low, high = min(finite), max(finite)
-    margin = 0.08 * (high - low or abs(bound) or 1)
-    bottom, top = max(0.0, low - margin) if low >= 0 else low - margin, high + margin
-    if target.op == "<=":
-        top += margin  # room for the target's label, and for infinite values
-    missed = (bound, top) if target.op == "<=" else (bottom, bound)
-    panel.axhspan(*missed, color=BROKEN, alpha=0.06, lw=0)
+    margin = 0.1 * (high - low or abs(bound) or 1)
+    upper = target.op == "<="
+    bottom = 0.0 if upper and low >= 0 else max(0.0, low - margin) if low >= 0 else low - margin
+    top = high + (2 * margin if upper else margin)  # room for infinite values
+    if unit == "%" and bound <= 100:
+        top = min(top, 103.0)
+    above, below = ((BROKEN, "FAIL"), (HEALTHY, "PASS")) if upper else ((HEALTHY, "PASS"), (BROKEN, "FAIL"))
+    for (colour, word), ends, up in ((above, (bound, top), 3), (below, (bottom, bound), -10)):
+        panel.axhspan(*ends, color=colour, alpha=0.07, lw=0)
+        note(panel, word, bound, up, x=0.01, colour=colour)
     panel.axhline(bound, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=2)
-    note(panel, f"target {target.asked}", bound, 3 if target.op == "<=" else -10, colour=BROKEN)
+    note(panel, f"target {target.asked}", bound, 3 if upper else -10, colour=BROKEN)
     panel.set(ylim=(bottom, top), ylabel=f"{name_of(target.metric)}{f', {unit}' if unit else ''}")
     return top - margin / 2
 

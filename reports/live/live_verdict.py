@@ -290,6 +290,23 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     """
     if run.experiment.device != "live" or not run.points:
         return None
+    given, search, what = _asked(run, asked)
+    if not given.targets:
+        return None
+    loads = sorted((_load(run, cell, what, given) for cell in run.cells), key=lambda load: load.amount)
+    url = str(run.experiment.set.get("url", "the endpoint"))
+    speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
+    default_for = None if given.given else what
+    return LiveVerdict(url, given, default_for, tuple(loads), search, speech, _measured(run))
+
+
+def targets(run: Run) -> tuple[Target, ...]:
+    """Return the targets that a live run is judged by; none of other runs."""
+    return _asked(run)[0].targets if run.experiment.device == "live" and run.points else ()
+
+
+def _asked(run: Run, asked: Asked | None = None) -> tuple[Asked, Search | None, str | None]:
+    """Return the targets, the search if they are its own, and the kind of service."""
     found, given = load_search(run), asked or Asked.read(run.folder)
     search = None if found is None else found.searched[0]
     if search is not None and (given is None or given.targets == search.question.targets):
@@ -299,13 +316,7 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     what = _served(run)
     if given is None or not given.given:
         given = Asked(default_targets(what), False, given.price if given else None)
-    if not given.targets:
-        return None
-    loads = sorted((_load(run, cell, what, given) for cell in run.cells), key=lambda load: load.amount)
-    url = str(run.experiment.set.get("url", "the endpoint"))
-    speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
-    default_for = None if given.given else what
-    return LiveVerdict(url, given, default_for, tuple(loads), search, speech, _measured(run))
+    return given, search, what
 
 
 def _measured(run: Run) -> str:

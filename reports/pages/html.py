@@ -27,6 +27,7 @@ from reports.figures import (
     generation,
     gpu,
     headline,
+    judged,
     latency,
     live_batch,
     live_scrape,
@@ -130,9 +131,14 @@ def _paper(run: Run) -> Sequence[Published]:
 def drawn(run: Run) -> Iterator[Picture | LeftOut]:
     """Draw the pictures of a run one by one, the one that shows the answer first."""
     searched, paper = find.load_search(run) is not None, _paper(run)
-    answer = None if searched else _answer(run)  # a search has its own sentence and picture
-    first = None if answer is None else headline.draw(run, answer)
-    yield first or LeftOut(headline.NAME, "", "these results have no single answer")
+    verdict = None if searched else live_verdict(run)
+    if verdict is not None:
+        yield judged.draw(verdict)
+        yield judged.others(verdict)
+    else:
+        answer = None if searched else _answer(run)  # a search has its own sentence and picture
+        first = None if answer is None else headline.draw(run, answer)
+        yield first or LeftOut(headline.NAME, "", "these results have no single answer")
     kinds = [
         (search.draw,) if searched and not run.live else (),
         (live_batch.draw,) if any(run.values(BATCH)) else (),

@@ -18,7 +18,7 @@ from harness.slo import search as searches
 from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets
 from reports.comparison.compare import compare
-from reports.figures import live_scrape, live_send_delay, live_time
+from reports.figures import judged, live_scrape, live_send_delay, live_time
 from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
 from reports.live import live_record as live
@@ -36,7 +36,7 @@ from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
 
-PICTURES = ["live_over_time", "send_delay", "server_metrics"]
+PICTURES = ["answer", "targets", "live_over_time", "send_delay", "server_metrics"]
 
 
 @pytest.fixture(scope="module")
@@ -374,9 +374,39 @@ def test_the_capacity_picture_marks_every_repeat_the_targets_and_the_answer(sear
     arrows = [line for line in late.get_lines() if line.get_marker() == "^"]
     assert {line.get_xdata()[0] for line in arrows} == {64} and len(arrows) == 3  # type: ignore[index]
     assert [text.get_text() for axes in (late, continuity) for text in axes.texts] == [
-        "target ≤ 1,000 ms",
-        "target ≥ 95 %",
+        *("FAIL", "PASS", "target ≤ 1,000 ms"),
+        *("PASS", "FAIL", "target ≥ 95 %"),
     ]
+
+
+def test_the_first_picture_is_the_target_that_decided_over_the_loads(run: Run) -> None:
+    verdict = verdict_of(run.folder)
+    target = judged.decisive(verdict)
+    assert str(target) == "continuity ≥ 95 %" and target.metric in verdict.sentence
+    picture = judged.draw(verdict)
+    (axes,) = picture.figure.axes
+    assert picture.title == "continuity ≥ 95 %: FAIL" and axes.get_ylabel() == "continuity, %"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8", "32"]
+    loads = [next(each for each in load.found.judgements if each.target == target) for load in verdict.loads]
+    markers = [line for line in axes.get_lines() if line.get_marker() in ("X", "D")]
+    assert [line.get_marker() for line in markers] == ["X", "X", "D"]  # 32 calls are INVALID
+    for place, (judgement, line) in enumerate(zip(loads, markers, strict=True)):
+        assert judgement.value is not None and judgement.interval is not None
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (place, 100 * judgement.value)  # type: ignore[index]
+        spans = [line for line in axes.get_lines() if list(line.get_xdata()) == [place, place]]  # type: ignore[arg-type]
+        ends = [100 * end for end in judgement.interval]
+        assert len(spans) == 1 and list(spans[0].get_ydata()) == ends  # type: ignore[arg-type]
+    joined = [list(line.get_xdata()) for line in axes.get_lines() if line.get_linestyle() == "-"]  # type: ignore[arg-type]
+    assert [0, 1] in joined  # what is INVALID is not joined
+    assert {"PASS", "FAIL", "target ≥ 95 %"} <= {text.get_text() for text in axes.texts}
+    others = judged.others(verdict)
+    assert isinstance(others, Picture) and len(others.figure.axes) == len(verdict.asked.targets) - 1
+
+
+def test_the_waits_over_time_have_the_line_of_their_target(run: Run) -> None:
+    upper, _ = live_time.draw(run).figure.axes
+    assert "target P90 TTFP ≤ 800 ms" in [text.get_text() for text in upper.texts]
+    assert [800.0, 800.0] in [list(line.get_ydata()) for line in upper.get_lines()]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000s", "256 or more")])
