@@ -190,7 +190,7 @@ def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: C
     data["searched"][0]["tried"][0]["point"] = "0" * 16
     file.write_text(json.dumps(data))
     assert rehearse("report", "results/bench-find")[0] == 0  # as of a run: the search is of other points
-    assert 'id="search"' not in Path("results/bench-find/report.html").read_text()
+    assert 'id="largest"' not in Path("results/bench-find/report.html").read_text()
     file.write_text("{}")
     status, _, err = rehearse("report", "results/bench-find")
     assert status == 2 and "search.json is damaged; delete it" in err
