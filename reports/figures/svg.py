@@ -14,17 +14,84 @@ from reports.figures.picture import Picture
 from workloads.atomic_file import replacing
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _NO_PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
 _REFERENCES = re.compile(r'(\bid="|url\(#|href="#)')
+_COLOURS = re.compile("(fill|stroke): #([0-9a-f]{6})")
 _OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 
 
 def embedded(picture: Picture, folder: Path) -> Markup:
-    """Write the picture into `folder`, see `save`, and return its `<svg>` element for a page."""
-    return Markup(inline(save(picture, folder), picture.name, picture.title))
+    """Write the picture into `folder`, see `save`, and return its `<svg>` element for a page: a point shows its values
+    under the pointer, and the label says the values of each series."""
+    lines = {
+        f"line-{place}": line
+        for place, line in enumerate(line for axes in picture.figure.axes for line in axes.get_lines())
+    }
+    for gid, line in lines.items():
+        line.set_gid(gid)
+    svg = save(picture, folder)
+    said = []
+    for gid, line in lines.items():
+        name, points = _points(line)
+        svg = _titled(svg, gid, name, points)
+        if name and 0 < len(points) <= _MOST_SAID:
+            said.append(f"{name}: {', '.join(f'{y} at {x}' for x, y in points)}")
+    label = ". ".join([picture.title, *(["; ".join(said)] if said else [])])
+    return Markup(inline(svg, picture.name, label))
+
+
+_MOST_SAID, _MOST_TITLED = 12, 400
+"""Points of a line up to which the label says its values, and up to which each shows its own."""
+
+
+def _points(line: Line2D) -> tuple[str, list[tuple[str, str]]]:
+    """Return the name of a line, and x and y of its markers as the axes write them; empty without markers."""
+    import numpy as np
+
+    name = str(line.get_label())
+    x, y = (np.ma.filled(np.ma.asarray(each, float), np.nan) for each in line.get_data())
+    axes = line.axes
+    if line.get_marker() in ("", "None", None) or axes is None or x.size > _MOST_TITLED:
+        points = []
+    else:
+        known = np.isfinite(x) & np.isfinite(y)
+        points = [
+            (_written(axes.xaxis, at), _written(axes.yaxis, value))
+            for at, value in zip(x[known], y[known], strict=True)
+        ]
+    return "" if name.startswith("_") else name, points
+
+
+def _written(axis: Axis, value: float) -> str:
+    from matplotlib.ticker import FixedFormatter
+
+    formatter = axis.get_major_formatter()
+    if isinstance(formatter, FixedFormatter):
+        ticks = dict(zip(map(float, axis.get_majorticklocs()), formatter.seq, strict=False))
+        return str(ticks.get(value, f"{value:g}"))
+    return formatter.format_data_short(value).strip()
+
+
+def _titled(svg: str, gid: str, name: str, points: list[tuple[str, str]]) -> str:
+    """Give the group of a line its name, and each of its markers its values, as `<title>`."""
+    head, found, rest = svg.partition(f'<g id="{gid}">')
+    end = rest.find('<g id="')
+    own, rest = rest[:end], rest[end:]
+    markers = re.findall(r"<use [^>]*/>", own)
+    if not found or end < 0:
+        return svg
+    if points and len(markers) == len(points):
+        lines = iter(f"{name}\n{y} at {x}".strip() for x, y in points)
+        own = re.sub(
+            r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{escape(next(lines))}</title></use>", own
+        )
+    title = f"<title>{escape(name)}</title>" if name else ""
+    return head + found + title + own + rest
 
 
 def save(picture: Picture, folder: Path) -> str:
@@ -57,8 +124,9 @@ def _no_mathematics(figure: Figure) -> None:
             text.set_parse_math(False)
 
 
-def inline(svg: str, name: str, title: str) -> str:
-    """The `<svg>` element for a page: it names nothing outside the page and scales to its place.
+def inline(svg: str, name: str, label: str) -> str:
+    """The `<svg>` element for a page: it names nothing outside the page, scales to its place, and has the colours of
+    the page's scheme, `--c-RRGGBB` for each of its own.
 
     Matplotlib's ids (glyphs, clip paths) repeat in other pictures; the picture's name makes them unique.
     """
@@ -67,5 +135,6 @@ def inline(svg: str, name: str, title: str) -> str:
     view = re.search(r'viewBox="[^"]*"', head)
     assert view is not None
     rest = re.sub(r"\s*<metadata>.*?</metadata>", "", rest, count=1, flags=re.DOTALL)
-    label = escape(title, quote=True)
-    return f'<svg {view.group()} role="img" aria-label="{label}">' + _REFERENCES.sub(rf"\g<1>{name}-", rest)
+    rest = re.sub(r"\n\s+", "\n", _COLOURS.sub(r"\1: var(--c-\2)", rest))
+    start = f'<svg {view.group()} role="img" aria-label="{escape(label, quote=True)}">'
+    return start + _REFERENCES.sub(rf"\g<1>{name}-", rest)
