@@ -409,6 +409,7 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
         for each in load.found.judgements:
             own = {
                 "target": str(each.target),
+                "metric": each.target.metric,
                 "value": MISSING if each.value is None else number(each.target.metric, each.value),
                 "interval": MISSING if each.interval is None else span(each.target.metric, each.interval),
                 "n": f"{each.n:,}",

@@ -5,7 +5,7 @@ files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,7 +14,7 @@ from harness.metrics.classes import CLASS_DEFINITIONS
 from harness.metrics.definitions import Definition
 from harness.metrics.vocabulary import definition
 from harness.slo.search import Searches, Step
-from harness.slo.targets import Target, number
+from harness.slo.targets import Target, name_of, number
 from reports.cards.card import cards
 from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH
@@ -44,7 +44,7 @@ from reports.figures.svg import embedded
 from reports.live import find, server_side
 from reports.live.experience import experience
 from reports.live.live_record import live_section
-from reports.live.live_verdict import live_verdict, rows
+from reports.live.live_verdict import live_verdict, rows, targets
 from reports.pages import sections
 from reports.pages.facts import FITTED, facts
 from reports.pages.provenance import deployment_titles, deployments, provenance
@@ -220,6 +220,7 @@ def _write(
         served=deployment_titles(run),
         published=sections.published(run, paper, read_off, columns),
         definitions=_meanings(columns, known),
+        terms=_terms([*main, *columns], targets(run), known),
         further=families({name: each for name, each in known.items() if name not in names}),
         experience=experience(run),
         server_side=server_side.section(run) if run.live else None,
@@ -295,3 +296,12 @@ def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> lis
     headings = {column.metric: column.heading for column in columns}
     found = families({name: known.get(name) or definition(name) for name in headings})
     return [(", ".join(headings[name] for name in names), each) for names, each in found]
+
+
+def _terms(
+    columns: Iterable[Column], asked: Iterable[Target], known: Mapping[str, Definition]
+) -> list[tuple[str, str, Definition]]:
+    """Return metric, name and meaning of each column and target, for the question marks."""
+    names = {target.metric: name_of(target.metric) for target in asked}
+    names |= {column.metric: column.heading for column in columns}
+    return [(metric, name, known.get(metric) or definition(metric)) for metric, name in names.items()]
