@@ -103,7 +103,7 @@ def report(
 
         listed = index_rows(folder, runs)
         if form != "table":
-            emit(form, [run._asdict() for run in listed])
+            emit(form, [run.as_row() for run in listed])
         typer.echo(str(write_index(folder, listed)), err=form != "table")
         return
     run = load_run(folder)

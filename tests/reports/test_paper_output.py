@@ -12,6 +12,7 @@ from reports.figures.column import fit
 from reports.figures.drawing import legend, sheet
 from reports.figures.style import named, style
 from reports.pages.html import write_report
+from reports.pages.index_page import Listed, since
 from reports.pages.latex import latex_of
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
@@ -111,9 +112,24 @@ def test_the_index_lists_every_run_with_its_verdict(runs: Path, capsys: pytest.C
     assert [row["run"] for row in rows] == ["more/second", "first"]
     assert rows[1]["verdict"].startswith("At 16 callers, nobody interrupting, ")
     assert rows[0]["verdict"].endswith(". 2 points failed.")
-    page = Page((runs / "index.html").read_text())
-    assert [row[0] for row in next(iter(page.tables.values()))] == ["run", "more/second", "first"]
+    assert [row["load"].replace("\xa0", " ") for row in rows] == ["c = 8, p = 0", "c = 16, p = 0"]
+    assert [row["p90_ms"] for row in rows] == pytest.approx([300, 300])
+    assert (rows[0]["before"], rows[0]["trend"]) == ("first", "")  # of other loads
+    html = (runs / "index.html").read_text()
+    page = Page(html)
+    cells = [row[0].split(" |")[0] for row in next(iter(page.tables.values()))]
+    assert cells == ["run", "more/second", "first"]
+    assert f"rehearse compare {runs}/first {runs}/more/second" in html
     assert page.links == ["first/report.html"]
+
+
+@pytest.mark.parametrize(("now_ms", "worse"), [(249.0, None), (250.0, True), (150.0, False)])
+def test_the_trend_is_coloured_where_people_notice_it(now_ms: float, worse: bool | None) -> None:
+    earlier = Listed("a", "", "", "", "", load="c = 8", p90_ms={"endpoint": 200.0})
+    run = since(earlier._replace(run="b", p90_ms={"endpoint": now_ms}), earlier)
+    assert (run.trend, run.worse, run.before) == (f"200 → {now_ms:.0f}", worse, "a")
+    lost = since(run._replace(trend="", p90_ms={"endpoint": float("inf")}), earlier)
+    assert lost.trend == "" and lost.before == "a"
 
 
 def test_a_run_that_cannot_be_read_stays_in_the_index(tmp_path: Path) -> None:
