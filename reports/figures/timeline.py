@@ -47,7 +47,8 @@ def draw(run: Run) -> Picture | LeftOut:
     for (variant, own), panel in zip(look.items(), axes, strict=True):
         _lanes(panel, chosen, variant, own, _LIVE_LANES if run.live else _LANES)
     axes[-1].set_xlabel("time since the user began to speak, s")
-    legend(figure, *_legend(bool(cut), run.live))
+    colour = MUTED if len(look) > 1 else look[run.variants[0]].colour
+    legend(figure, *_legend(bool(cut), run.live, colour))
     hatched = "The hatched part of thinker and talker was generated and never heard. " if cut else ""
     between = "Between two bars of a stage the engine served other requests or deferred this one."
     if run.live:
@@ -133,12 +134,12 @@ def _bar(panel: Axes, lane: int, begin: float, end: float, **style: Any) -> None
     panel.barh(lane, max(end - begin, 0.02), left=begin, height=_HEIGHT, **style)
 
 
-def _legend(interrupted: bool, live: bool) -> list[Any]:
+def _legend(interrupted: bool, live: bool, colour: str) -> list[Any]:
     handles: list[Any] = [
         patch_handle(color=SPEECH, label="user speaks"),
         patch_handle(fc="white", ec=INK, label="wait for first audio"),
-        patch_handle(color=MUTED, alpha=0.55, label="received" if live else "generation"),
-        patch_handle(color=MUTED, label="playback"),
+        patch_handle(color=colour, alpha=0.55, label="received" if live else "generation"),
+        patch_handle(color=colour, label="playback"),
         patch_handle(color=BROKEN, label="pause above 100 ms"),
     ]
     if interrupted and not live:

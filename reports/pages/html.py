@@ -37,6 +37,7 @@ from reports.figures import (
     search,
     timeline,
     turn_taking,
+    wait,
 )
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
@@ -96,6 +97,7 @@ FRAME_PICTURES: tuple[Draw, ...] = (dashboard.draw, pool.draw, admission.draw, g
 LIVE_PICTURES: tuple[Draw, ...] = (
     search.draw,
     live_time.draw,
+    wait.draw,
     live_send_delay.draw,
     live_scrape.draw,
 )

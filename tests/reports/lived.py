@@ -22,6 +22,7 @@ from harness.experiments.point import Point
 from harness.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS
 from harness.metrics.live import LAG, summarise_live
+from harness.metrics.wait_parts import HEARD, with_parts
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.metrics.event_log import steps as no_steps
@@ -29,7 +30,7 @@ from tests.reports.written import here, measurement
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
-TTFP_S, SLOWER_S = 0.25, 0.01
+TTFP_S, SLOWER_S, HEARD_S = 0.25, 0.01, 0.1
 DELAY_S, LATE_DELAY_S, FLOOR_S = 0.0008, 0.05, 0.0005
 LAG_COUNTS, LAG_S = {"0.002": 90, "0.005": 100, "+Inf": 100}, 0.0047
 """The server's loop: timers a second that were as late as that, and the P99."""
@@ -88,6 +89,7 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
     window = TURNS.target_timing(trace, client, frame, end_s)
     turns = pd.DataFrame(trace.columns())
     requests, ordinary = TURNS.measure(trace, turns, frame, no_steps(), end_s, window)
+    requests = with_parts(requests, frame)
     sends = _sends(requests, point)
     lost = pa.Table.from_pylist([dict(zip(FAILURES.names, each, strict=True)) for each in failures], FAILURES)
     floor = {
@@ -114,7 +116,7 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
     )
 
 
-def _play(trace: Trace, c: int, log: EventLog, failures: list) -> float:
+def _play(trace: Trace, c: int, log: EventLog, failures: list, hears: bool = False) -> float:
     """c callers at once, one after the other; returns when the last has gone."""
     free = [0.0] * c
     for session in trace.sessions:
@@ -136,6 +138,8 @@ def _play(trace: Trace, c: int, log: EventLog, failures: list) -> float:
                 break
             log.event(begin_s, "turn_start", session.id, turn.turn)
             log.event(end_s, "turn_end", session.id, turn.turn, value=0.0)
+            if hears:
+                log.event(end_s + HEARD_S, HEARD, session.id, turn.turn)
             first_s = end_s + TTFP_S + SLOWER_S * session.id
             packets = max(1, round((turn.reply_audio_s or 1.0) / 0.5))
             log.event(first_s, "first_text", session.id, turn.turn, value=1)
@@ -152,6 +156,11 @@ def _play(trace: Trace, c: int, log: EventLog, failures: list) -> float:
         log.event(t, "session_end", session.id, -1)
         free[place] = t
     return max(free)
+
+
+def play_heard(trace: Trace, c: int, log: EventLog, failures: list) -> float:
+    """The same, of a server that reports the end of each turn `HEARD_S` after it."""
+    return _play(trace, c, log, failures, hears=True)
 
 
 def _fail(log: EventLog, failures: list, t: float, session: int, turn: int, reason: str) -> None:

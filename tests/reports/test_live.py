@@ -18,7 +18,7 @@ from harness.slo import search as searches
 from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets
 from reports.comparison.compare import compare
-from reports.figures import judged, live_scrape, live_send_delay, live_time
+from reports.figures import judged, live_scrape, live_send_delay, live_time, wait
 from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
 from reports.live import live_record as live
@@ -28,7 +28,17 @@ from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
 from reports.runs.table import results_data
 from tests.reports import framed
-from tests.reports.lived import DELAY_S, ERROR, FLOOR_S, LAG_S, LATE_DELAY_S, URL, serve_live
+from tests.reports.lived import (
+    DELAY_S,
+    ERROR,
+    FLOOR_S,
+    HEARD_S,
+    LAG_S,
+    LATE_DELAY_S,
+    URL,
+    play_heard,
+    serve_live,
+)
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page, terminal
 from tests.reports.written import resealed
@@ -407,6 +417,21 @@ def test_the_waits_over_time_have_the_line_of_their_target(run: Run) -> None:
     upper, _ = live_time.draw(run).figure.axes
     assert "target P90 TTFP ≤ 800 ms" in [text.get_text() for text in upper.texts]
     assert [800.0, 800.0] in [list(line.get_ydata()) for line in upper.get_lines()]  # type: ignore[arg-type]
+
+
+def test_the_wait_of_the_median_turn_is_drawn_in_its_parts(run: Run, tmp_path: Path) -> None:
+    assert isinstance(left_out := wait.draw(run), LeftOut) and "no ends of turns" in left_out.reason
+    heard = load_run(serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), play=play_heard))
+    picture = wait.draw(heard)
+    assert isinstance(picture, Picture)
+    (axes,) = picture.figure.axes
+    ttfp_ms = 1000 * heard.points[0].requests["audio_ttfp_s"].dropna().quantile(0.5, interpolation="lower")
+    bars = {
+        text.get_text(): (bar.get_x(), bar.get_width())  # type: ignore[attr-defined]
+        for text, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+    }
+    assert bars["end of turn"] == pytest.approx((0, 1000 * HEARD_S))
+    assert bars["answer"] == pytest.approx((1000 * HEARD_S, ttfp_ms - 1000 * HEARD_S))
 
 
 @pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000s", "256 or more")])
