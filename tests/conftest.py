@@ -114,6 +114,7 @@ def render_nothing(patch: pytest.MonkeyPatch) -> None:
         return svg
 
     patch.setattr("reports.figures.svg.save", save)
+    patch.setattr("reports.figures.svg.phone", lambda picture: '<svg viewBox="0 0 1 1"></svg>')
 
 
 @pytest.fixture

@@ -37,8 +37,9 @@ def small_text(width_in: float | None) -> AbstractContextManager[None]:
     return nullcontext() if width_in is None else rc_context(_SMALL)
 
 
-def fit(figure: Figure, width_in: float) -> None:
-    """Resize a figure; panels that would become too narrow go below each other, and the legend gets fewer columns."""
+def fit(figure: Figure, width_in: float, least_height: float = _LEAST_HEIGHT) -> None:
+    """Resize a figure; panels that would become too narrow go below each other, and the legend gets fewer columns.
+    `least_height`: share of its height that a panel keeps at least."""
     before, height = figure.get_size_inches()
     grids = {axes.get_gridspec() for axes in figure.axes}
     rows, columns = 1, 1
@@ -49,7 +50,7 @@ def fit(figure: Figure, width_in: float) -> None:
         if fitting < columns and _even(grid):
             height *= _stack(figure.axes, figure, fitting) / rows
             ratio *= columns / fitting
-    height *= max(_LEAST_HEIGHT, min(1.0, ratio))
+    height *= max(least_height, min(1.0, ratio))
     for legend in figure.legends[:]:
         handles, labels = (
             [*filter(None, legend.legend_handles)],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from reports.figures.column import fit
 from reports.figures.picture import Picture
 from workloads.atomic_file import replacing
 
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _NO_PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
-_REFERENCES = re.compile(r'(\bid="|url\(#|href="#)')
+_REFERENCES = re.compile(r'(\bid="|url\(#|href="#)(?!DejaVu)')
 _COLOURS = re.compile("(fill|stroke): #([0-9a-f]{6})")
 _OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 
 
 def embedded(picture: Picture, folder: Path) -> Markup:
-    """Write the picture into `folder`, see `save`, and return its `<svg>` element for a page: a point shows its values
-    under the pointer, and the label says the values of each series."""
+    """Write the picture into `folder`, see `save`, and return its `<svg>` elements for a page, for a desk and for a
+    phone: a point shows its values under the pointer, and the label says the values of each series."""
     lines = {
         f"line-{place}": line
         for place, line in enumerate(line for axes in picture.figure.axes for line in axes.get_lines())
@@ -42,7 +43,25 @@ def embedded(picture: Picture, folder: Path) -> Markup:
         if name and 0 < len(points) <= _MOST_SAID:
             said.append(f"{name}: {', '.join(f'{y} at {x}' for x, y in points)}")
     label = ". ".join([picture.title, *(["; ".join(said)] if said else [])])
-    return Markup(inline(svg, picture.name, label))
+    desk, small = inline(svg, picture.name, label), inline(phone(picture), f"{picture.name}-phone", label)
+    return Markup(f'<div class="desk">{desk}</div><div class="phone">{small}</div>')
+
+
+PHONE_IN = 3.7
+"""Width of a picture on a phone: 390 px, less the margins of the page."""
+
+
+def phone(picture: Picture) -> str:
+    """Return the picture as SVG at a phone's width, its panels below each other; the picture stays so."""
+    fit(picture.figure, PHONE_IN, 1.0)
+    return _svg(picture.figure)
+
+
+def _svg(figure: Figure) -> str:
+    _no_mathematics(figure)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+    return buffer.getvalue()
 
 
 _MOST_SAID, _MOST_TITLED = 12, 400
@@ -97,10 +116,7 @@ def _titled(svg: str, gid: str, name: str, points: list[tuple[str, str]]) -> str
 def save(picture: Picture, folder: Path) -> str:
     """Write NAME.svg and NAME.pdf into `folder` and return the SVG."""
     figure = picture.figure
-    _no_mathematics(figure)
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-    svg = buffer.getvalue()
+    svg = _svg(figure)
     with replacing(folder / f"{picture.name}.svg") as file:
         file.write(svg.encode())
     with replacing(folder / f"{picture.name}.pdf") as file:
@@ -128,7 +144,8 @@ def inline(svg: str, name: str, label: str) -> str:
     """The `<svg>` element for a page: it names nothing outside the page, scales to its place, and has the colours of
     the page's scheme, `--c-RRGGBB` for each of its own.
 
-    Matplotlib's ids (glyphs, clip paths) repeat in other pictures; the picture's name makes them unique.
+    Matplotlib's ids (markers, clip paths) repeat in other pictures; the picture's name makes them unique. Glyphs are
+    the same in all: the page has each once (`reports.pages.templates`).
     """
     body = _OUTSIDE_SVG.sub("", svg, count=1)
     head, rest = body.split(">", 1)

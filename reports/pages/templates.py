@@ -22,7 +22,7 @@ def render(template: str, /, **values: Any) -> str:
         loader=jinja2.PackageLoader("reports", "."),
     )
     css = Markup((files("reports.pages") / "report.css").read_text())
-    page = environment.get_template(template).render(css=css, **values)
+    page = _glyphs_once(environment.get_template(template).render(css=css, **values))
     found = sorted(set(re.findall(r"var\(--c-([0-9a-f]{6})\)", page)))
     light, dark = (" ".join(f"--c-{each}: {scheme(each)};" for each in found) for scheme in (_light, _dark))
     schemes = (
@@ -31,6 +31,17 @@ def render(template: str, /, **values: Any) -> str:
     return page.replace("</style>", f"{schemes}</style>", 1) if found else page
 
 
+def _glyphs_once(page: str) -> str:
+    """Move the glyphs of all pictures to one place."""
+    glyphs = dict.fromkeys(re.findall(_GLYPH, page))
+    rest = re.sub(r"<defs>\s*</defs>", "", re.sub(_GLYPH, "", page))
+    hidden = (
+        f'<svg class="glyphs" width="0" height="0" aria-hidden="true"><defs>{"".join(glyphs)}</defs></svg>'
+    )
+    return rest.replace("<body>", f"<body>\n{hidden}", 1) if glyphs else page
+
+
+_GLYPH = r'<path id="DejaVu[^>]*/>'
 CONTRAST = 5.0
 """Least contrast of a colour in a picture with the page's cards: WCAG's 4.5 for text, and a shade below the text."""
 _PALE, _CARD = 0.85, {"light": "ffffff", "dark": "1a2129"}
