@@ -1,7 +1,6 @@
-"""How reports are laid out: the answer first and what was run last; nothing is cut, on a desk or on a phone."""
+"""How reports are laid out: the answer first and what was run last."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from reports.runs.answer import find_answer
 from reports.runs.measured import Run, load_run, over_seeds
 from tests.conftest import render_nothing
 from tests.reports import lived
-from tests.reports.browser import CHROMIUM, CUT, Browser, browser
 from tests.reports.served import bench, serve
 
 
@@ -125,39 +123,3 @@ def test_what_is_counted_has_whole_ticks(high: int) -> None:
     whole_numbers(axes.yaxis)
     ticks = axes.get_yticks()
     assert len(ticks) > 2 and all(tick == round(tick) for tick in ticks)
-
-
-@pytest.fixture(scope="module")
-def pictured(folders: dict[str, Path]) -> dict[str, Path]:
-    return {name: write_report(folder) for name, folder in folders.items()}
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    with browser() as found:
-        yield found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("name", ["bench", "live"])
-def test_no_table_is_cut(
-    pictured: dict[str, Path], chromium: Browser, name: str, width: int, scheme: str
-) -> None:
-    """A picture may be broader than a phone, where it scrolls; the answer's is not."""
-    chromium.open(pictured[name], width, scheme)  # type: ignore[arg-type]
-    found = chromium.evaluate(CUT)
-    assert found["page"] <= 0
-    assert [each for each in found["cut"] if not each.startswith("div.picture")] == []
-    fits = "(() => { const e = document.querySelector('#answer .picture'); return e.scrollWidth <= e.clientWidth })()"
-    assert chromium.evaluate(fits)
-    assert (
-        chromium.evaluate("getComputedStyle(document.body).backgroundColor")
-        == {
-            "light": "rgb(246, 248, 250)",
-            "dark": "rgb(18, 23, 29)",
-        }[scheme]
-    )
