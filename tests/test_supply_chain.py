@@ -1,0 +1,40 @@
+"""Whatever comes from outside is named by its content: packages by hashes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.lock import normal, pins
+
+ROOT = Path(__file__).parents[1]
+LOCKS = sorted(path for path in (ROOT / "requirements").glob("*.txt") if path.stem != "torch")
+LOCK = re.compile(
+    r"(?:#.*\n)*(?:[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
+)
+
+
+def read(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return {normal(package): version for package, version in pins(text).items()}
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_every_package_of_a_lock_has_a_version_and_hashes(path: Path) -> None:
+    text = path.read_text()
+    assert LOCK.fullmatch(text)
+    assert len(pins(text)) == len({normal(name) for name in pins(text)}) > 10
+
+
+def test_locks_agree() -> None:
+    assert read("live").items() <= read("cpu").items()
+    held = pins((ROOT / "requirements" / "cuda.in").read_text())
+    assert {normal(name): version for name, version in held.items()}.items() <= read("cuda").items()
+    assert read("torch").items() <= read("cuda").items() and not read("torch").keys() & read("cpu").keys()
+
+
+def test_what_make_installs_is_locked() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    installed = re.findall(r"\$\(LOCKED\) requirements/(\w+)\.txt", makefile)
+    assert sorted(installed) == sorted(path.stem for path in LOCKS)
+    assert re.findall(r"\$\(PIP_INSTALL\) (-r \S+)", makefile) == ["-r requirements/torch.txt"] * 2
