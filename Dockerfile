@@ -1,5 +1,6 @@
 # The environment of `make`, from the same locks, for the devices virtual and cpu: docker build --tag rehearsal .
-FROM python:3.11-slim
+# To renew the digest: docker buildx imagetools inspect python:3.11-slim
+FROM python:3.11.15-slim@sha256:90744cff8f32887f075c47d747a173ff333e9e98801667af93c357fa9f5e28ff
 
 # vLLM's CPU kernels need libnuma. Debian keeps no old versions, so none is pinned.
 # hadolint ignore=DL3008

@@ -1,4 +1,4 @@
-"""Whatever comes from outside is named by its content: packages by hashes."""
+"""Whatever comes from outside is named by its content: packages by hashes, images and CI actions by digests."""
 
 import re
 from pathlib import Path
@@ -38,3 +38,15 @@ def test_what_make_installs_is_locked() -> None:
     installed = re.findall(r"\$\(LOCKED\) requirements/(\w+)\.txt", makefile)
     assert sorted(installed) == sorted(path.stem for path in LOCKS)
     assert re.findall(r"\$\(PIP_INSTALL\) (-r \S+)", makefile) == ["-r requirements/torch.txt"] * 2
+
+
+def test_images_and_actions_are_named_by_digest() -> None:
+    images = [*ROOT.glob("Dockerfile*"), ROOT / "compose.yaml"]
+    named = [
+        name for path in images for name in re.findall(r"^\s*(?:FROM|image:) (\S+)", path.read_text(), re.M)
+    ]
+    assert len(named) == 5 and named.count("rehearsal") == 1  # which compose.yaml builds
+    assert all(re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", name) for name in named if name != "rehearsal")
+    jobs = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    used = [line for text in jobs for line in re.findall(r"uses: (.*)", text)]
+    assert used and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in used)
