@@ -15,7 +15,7 @@ ITSELF := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help live omni bench quick nightly test perf conformance lint docs clean test-all test-omni
+.PHONY: help live omni bench quick nightly test perf conformance lint docs audit clean test-all test-omni
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,12 +64,23 @@ lint: $(VENV)/.ready  ## check style, types and the words of pages and messages 
 docs: .venv/.docs-ready  ## build the documentation into build/docs, with every link checked
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet
 
+# A file at a time, as their versions may differ; torch stands in requirements/cuda.txt as well, with hashes.
+audit: .venv-audit/.ready  ## say which pinned package has a published advisory; the exit status is 1 if one has
+	@failed=0; for lock in $(filter-out requirements/torch.txt,$(wildcard requirements/*.txt)); do echo "$$lock:"; \
+		.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r $$lock || failed=1; done; exit $$failed
+
 clean:  ## remove the environment and the caches; results stay
-	rm -rf .venv .venv-cuda .venv-live .venv-omni build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-cuda .venv-live .venv-omni build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.docs-ready: .venv/.ready requirements/docs.txt
 	.venv/bin/python $(LOCKED) requirements/docs.txt
+	@touch $@
+
+.venv-audit/.ready: requirements/audit.txt
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python $(LOCKED) requirements/audit.txt
 	@touch $@
 
 # The GPU is asked for first: without one there is nothing to install.

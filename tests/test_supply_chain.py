@@ -1,6 +1,7 @@
 """Whatever comes from outside is named by its content: packages by hashes, images and CI actions by digests."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def test_what_make_installs_is_locked() -> None:
     installed = re.findall(r"\$\(LOCKED\) requirements/(\w+)\.txt", makefile)
     assert sorted(installed) == sorted(path.stem for path in LOCKS)
     assert re.findall(r"\$\(PIP_INSTALL\) (-r \S+)", makefile) == ["-r requirements/torch.txt"] * 2
+
+
+def test_the_audit_reads_every_lock() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (read,) = re.findall(r"for lock in (.+?);", done.stdout)
+    assert sorted(read.split()) == [str(path.relative_to(ROOT)) for path in LOCKS]
 
 
 def test_images_and_actions_are_named_by_digest() -> None:
