@@ -2,10 +2,12 @@
 
 import re
 import subprocess
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
+from tools.licences import HEAD, PAGE, pinned, row
 from tools.lock import normal, pins
 
 ROOT = Path(__file__).parents[1]
@@ -59,3 +61,15 @@ def test_images_and_actions_are_named_by_digest() -> None:
     jobs = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]
     used = [line for text in jobs for line in re.findall(r"uses: (.*)", text)]
     assert used and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in used)
+
+
+def test_the_page_of_licences_is_current() -> None:
+    """Its packages and versions are those of the locks; what is installed of them states what the page says."""
+    text, wanted = PAGE.read_text(), pinned()
+    assert text.startswith(HEAD)
+    lines = text.removeprefix(HEAD).splitlines(keepends=True)
+    named = [tuple(line.split(" | ")[:2]) for line in lines]
+    assert named == [(f"| {name}", version) for name, version in sorted(wanted.items())]
+    here = {dist.name: dist.version.split("+")[0] for dist in distributions()}
+    here = {normal(name): version for name, version in here.items()}.items() & wanted.items()
+    assert len(here) > 20 and {row(*pin) for pin in here} <= {*lines}, "run python -m tools.licences"
