@@ -62,6 +62,9 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 """Characters that a terminal obeys or that turn the direction of text around them, and halves of characters."""
 
 
+_HALF = re.compile("[\ud800-\udfff]")
+
+
 class UserError(ValueError):
     """An error that the user can fix; the command line prints the sentence and exits with status 2. A value in the
     sentence that is too long to read is cut, so that the fix after it can be seen."""
@@ -112,7 +115,7 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
     from pydantic import ValidationError
 
     values = dict(values)
-    _check_numbers(values, where)
+    _check_values(values, where)
     for name, value in values.items():
         if isinstance(value, bool) and _is_number(model, name):  # a field would take it as 0 or 1
             raise UserError(f"{where}: parameter {name!r} should be a number, got {value}.")
@@ -143,9 +146,9 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
     raise UserError(f"{where}: parameter {field!r} {message}, got {printable(repr(first['input']), 160)}.")
 
 
-def _check_numbers(values: Mapping[Any, object], where: str) -> None:
-    """UserError for a number in `values`, at any depth, that no field takes: it is not finite, or has more than 64
-    bits."""
+def _check_values(values: Mapping[Any, object], where: str) -> None:
+    """UserError for a value, at any depth, that no field takes: a number that is not finite or has more than 64 bits,
+    and text with half of a character."""
     left: list[tuple[str, object]] = [("", values)]
     seen: set[int] = set()
     for place, value in left:  # which grows meanwhile
@@ -160,6 +163,8 @@ def _check_numbers(values: Mapping[Any, object], where: str) -> None:
         elif isinstance(value, int) and abs(value) > MOST_INTEGER:
             digits = round(value.bit_length() * log10(2))
             wanted = f"be a number of at most {MOST_INTEGER}, got one of {digits:,} digits"
+        elif isinstance(value, str) and _HALF.search(value):
+            wanted = f"be text, got {printable(value, 40)!r}, which holds half of a character"
         if wanted:
             raise UserError(f"{where}: parameter {place!r} should {wanted}.")
 

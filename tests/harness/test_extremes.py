@@ -271,3 +271,9 @@ def test_a_file_of_facts_is_read_or_refused(tmp_path, kind: str, data: st.DataOb
     path = tmp_path / f"{kind}.yaml"
     path.write_text(yaml.safe_dump(changed(facts, place, value)).replace(DIGITS, "9" * 5000))
     answered(lambda: load(str(path)))
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["a", "b\udfff"], {"x": "\udcff"}])
+def test_half_of_a_character_is_refused_by_its_field(value: Any) -> None:
+    with pytest.raises(UserError, match=r"parameter 'gpu.* half of a character"):
+        validate(kinds.server_model("duplex"), {"gpu": value}, "here")
