@@ -20,7 +20,7 @@ from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
 from harness.records.results import claim, unfinished, write_summary
 from tests.harness import fakes
-from tests.selftest.kills import measured, running
+from tests.selftest.commands import measured, running
 from tests.waiting import wait_until
 from workloads.errors import UserError
 

@@ -17,7 +17,7 @@ from harness.experiments.run_order import Order
 from harness.records.record import Work, load_record
 from reports.cards.card import Card, chosen
 from tests.harness import fakes
-from tests.selftest.kills import measured
+from tests.selftest.commands import measured
 from workloads.errors import UserError
 
 

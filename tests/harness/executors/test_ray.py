@@ -25,7 +25,7 @@ from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
-from tests.selftest.kills import measured
+from tests.selftest.commands import measured
 from tests.waiting import runs, wait_until
 from workloads.errors import UserError
 
