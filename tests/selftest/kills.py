@@ -87,6 +87,7 @@ class Whole:
 
     status: int
     result: dict[str, bytes]
+    files: dict[str, bytes]
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Table:
             status = started.end()
             if command.virtual and status != 0:
                 raise RuntimeError(f"{name} ended with status {status}: {started.said}")
-            self.whole[name] = Whole(status, command.result(started))
+            self.whole[name] = Whole(status, command.result(started), files(out))
         return self.whole[name]
 
     def row(self, case: Case) -> None:
@@ -140,9 +141,10 @@ class Table:
         lost = [name for name, data in before.items() if finished(name) and now.get(name) != data]
         same_end = again == whole.status if command.virtual else again in (0, 1, 3)
         self.good += not (left or differing or lost or halves) and same_end
-        clock = sum(of_clock(name) for name in now)
+        both = [name for name in now if of_clock(name) and name in whole.files]
+        clock = sorted({Path(name).name for name in both if now[name] != whole.files[name]})
         text = f"{len(whole.result) - len(differing)} of {len(whole.result)} the same"
-        text += f", {clock} with times" if clock else ""
+        text += f"; with times: {' '.join(clock)}" if clock else ""
         for fault, names in (("differs", differing), ("lost", lost), ("half", halves)):
             text += "".join(f"; {fault}: {name}" for name in names[:3])
         processes = f"; {len(left)} PROCESSES LEFT" if left else ""
@@ -324,10 +326,9 @@ def cases(table: Table) -> Iterable[Case]:
     )
 
     def too_small(out: Path) -> contextlib.AbstractContextManager[Disk]:
-        points = sum(
-            len(data) for name, data in table.undisturbed("sweep").result.items() if "points" in name
-        )
-        return disk(out, f"size={points * 3 // 4 // 1024}k")
+        whole = table.undisturbed("sweep").files
+        pages = sum(-(-len(data) // 4096) for name, data in whole.items() if name.startswith("points"))
+        return disk(out, f"size={pages * 3}k")  # three quarters
 
     yield Case("a full disk", ("at the second point", start[1]), "sweep", to_its_end, around=too_small)
     for command, when in (("sweep", FINISHED), ("live", FINISHED)):
