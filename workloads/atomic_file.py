@@ -1,12 +1,13 @@
 """Files that are written completely or not at all, and checks of places that a command may write to."""
 
 import errno
+import fcntl
 import os
 import re
 import secrets
 import sys
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,8 @@ TEMPORARY = ".tmp-"
 """Prefix of the names of drafts; a killed process may leave some."""
 STDOUT = Path("-")
 YAML_ENDINGS = (".yaml", ".yml")
+_DRAFT = re.compile(r"[0-9a-f]{8}")
+"""End of the name of a draft."""
 _FORMAT = re.compile(r"\.[A-Za-z]\w*")
 """Ending of a name that states a format; .7 of voice-0.7 does not."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -34,18 +37,50 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of `path` once the block has ended well; OSError."""
-    draft = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
-    file = draft.open("xb")  # never one that is there: a planted link would lead it elsewhere
+    """Yield a file that takes the place of `path` once the block has ended well; OSError. Drafts of `path` that killed
+    processes have left go."""
+    _clear(path)
+    draft, file = _draft(path)
     try:
         with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+            draft.replace(path)  # while it is locked
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _draft(path: Path) -> tuple[Path, BinaryIO]:
+    """A new file that is locked, so that no other process takes it for one that was left."""
+    while True:
+        draft = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+        file = draft.open("xb")  # never one that is there: a planted link would lead it elsewhere
+        with suppress(OSError):  # a file system without locks: there nothing is cleared either
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return draft, file
+        file.close()  # it was cleared before it was locked
+
+
+def _clear(path: Path) -> None:
+    """Remove the drafts of `path` that no process holds."""
+    start = f"{TEMPORARY}{path.name}-"
+    with suppress(OSError):
+        for name in os.listdir(path.parent):
+            if name.startswith(start) and _DRAFT.fullmatch(name, len(start)):
+                _remove_unlocked(path.with_name(name))
+
+
+def _remove_unlocked(draft: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            draft.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def own_folder(folder: Path) -> Path:
