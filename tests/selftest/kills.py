@@ -9,13 +9,14 @@ point, so that the speed of the machine does not matter, and run again. A row is
 `LEAVE_S`, if what was finished is kept as it was, and if the end has the same bytes; the exit status is 1 if a row is
 not.
 
-The full disk and the read-only folder need root, for a file system of their own. The clock needs libfaketime.
+The full disk and the read-only folder need root, for a file system of their own. The clock needs a C compiler.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random as draws
+import shutil
 import signal
 import subprocess
 import time
@@ -33,7 +34,23 @@ from tests.selftest.commands import Command, Started, commands, files, of_clock,
 LEAVE_S = 1.0
 """Within which every process is to be gone: [chosen]."""
 _POLL_S = 0.01
-_FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+_CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t id, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(id, at);
+    const char *file = getenv("SET_BACK");
+    if (!failed && id == CLOCK_REALTIME && file && !access(file, F_OK)) at->tv_sec -= 3600;
+    return failed;
+}
+"""
+"""The wall clock, an hour back once a file is there. libfaketime would also move timers on the monotonic clock."""
 _DISK = "64m"
 HEAD = ("what happens", "when", "command", "status", "left in the folder", "run again", "bytes")
 
@@ -250,21 +267,23 @@ def to_its_end(started: Started) -> int:
 
 
 def set_back(started: Started) -> None:
-    """The wall clock, by an hour; as an adjusted one, not the monotonic clock."""
-    _clock_file(started.out).write_text("-1h\n")
+    """The wall clock, by an hour; as where it is adjusted, not the monotonic clock."""
+    _clock_file(started.out).touch()
 
 
 def _clock_file(out: Path) -> Path:
-    return out.with_name("clock.txt")
+    return out.with_name("set-back")
 
 
-def faked(out: Path) -> dict[str, str]:
-    """The environment of a command whose clock can be set."""
-    if not Path(_FAKETIME).exists():
-        raise NotRun("no libfaketime: apt-get install libfaketime")
-    _clock_file(out).write_text("+0\n")
-    facts = {"TIMESTAMP_FILE": _clock_file(out), "NO_CACHE": 1, "DONT_FAKE_MONOTONIC": 1}
-    return {"LD_PRELOAD": _FAKETIME, **{f"FAKETIME_{name}": str(value) for name, value in facts.items()}}
+def adjustable(out: Path) -> dict[str, str]:
+    """The environment of a command whose clock can be set back."""
+    source, library = out.with_name("clock.c"), out.with_name("clock.so")
+    source.write_text(_CLOCK)
+    if shutil.which("cc") is None:
+        raise NotRun("no C compiler")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    _clock_file(out).unlink(missing_ok=True)
+    return {"LD_PRELOAD": str(library), "SET_BACK": str(_clock_file(out))}
 
 
 @dataclass
@@ -333,7 +352,12 @@ def cases(table: Table) -> Iterable[Case]:
     yield Case("a full disk", ("at the second point", start[1]), "sweep", to_its_end, around=too_small)
     for command, when in (("sweep", FINISHED), ("live", FINISHED)):
         yield Case(
-            "the clock goes back 1 h", when, command, at(when, set_back), environment=faked, resumed=False
+            "the clock goes back 1 h",
+            when,
+            command,
+            at(when, set_back),
+            environment=adjustable,
+            resumed=False,
         )
     yield Case("a worker is killed (memory)", RUNNING, "sweep", at(RUNNING, kill_worker))
     yield Case("a worker gets no more memory", RUNNING, "sweep", at(RUNNING, starve_worker))
