@@ -1,6 +1,6 @@
 """Commands that are disturbed: a table of what each leaves in its folder, and of its bytes once it is run again.
 
-    python -m tests.selftest.kills FOLDER                  every row, in under ten minutes on two idle cores
+    python -m tests.selftest.kills FOLDER                  every row
     python -m tests.selftest.kills FOLDER --only "kill -9"  the rows with these words
     python -m tests.selftest.kills FOLDER --random 30       a sweep that is killed at 30 random moments
 
