@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of a bench, of a live run and of a search, with their reports and an index."""
     folder = tmp_path_factory.mktemp("results")
     serve(folder / "bench", bench())
-    live = lived.serve_live(folder / "live", hears=True)
+    live = lived.serve_live(folder / "live", play=lived.play_heard)
     found = Path(shutil.copytree(live, folder / "find"))
     points = [path.name.removesuffix(".failed") for path in sorted((found / "points").iterdir())]
     write_search(found, lambda n, _: step(n, points), TARGETS)
