@@ -21,6 +21,8 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REPEAT_S = 1.0
 """A signal that comes this soon after the first one asks for nothing new: a held key sends many. [chosen]"""
+SOON_S = 0.01
+"""After which an interrupt that Python has dropped is sent again. [chosen]"""
 SHOW_CURSOR = b"\x1b[?25h"
 """Progress bars hide the cursor of a terminal."""
 
@@ -43,15 +45,16 @@ def stopped(sentence: str) -> Iterator[None]:
 class Ending:
     """The handler of the signals that end a command.
 
-    The first signal raises KeyboardInterrupt in the main thread, so that all that was measured is kept. A second one
-    ends the process at once, and the kernel ends its children. `at_once`: the first one does that too, as nothing has
-    to be kept. `number`: the first signal; None: there was none.
+    The first signal raises KeyboardInterrupt in the main thread, so that all that was measured is kept; one that Python
+    drops is sent again. A second one ends the process at once, and the kernel ends its children. `at_once`: the first
+    one does that too, as nothing has to be kept. `number`: the first signal; None: there was none.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.at_once = True
         self._since_s = 0.0
+        self._lost = False
 
     @property
     def status(self) -> int | None:
@@ -71,8 +74,9 @@ class Ending:
 
     def first(self, number: int) -> bool:
         """Count a signal. True for the first; does not return for one that ends the process at once."""
-        again = self.number is not None
-        if not again:
+        again = self.number is not None and not self._lost
+        self._lost = False
+        if self.number is None:
             self.number, self._since_s = number, time.monotonic()
         if self.at_once or (again and time.monotonic() - self._since_s > REPEAT_S):
             self.leave()
@@ -86,10 +90,14 @@ class Ending:
         os._exit(SIGNALLED + self.number)
 
     def _unraisable(self, what: Any) -> None:
-        """Python drops an interrupt that is raised in a destructor, and the command would go on."""
-        if what.exc_type is not None and issubclass(what.exc_type, KeyboardInterrupt) and self.number:
-            self.leave()
-        sys.__unraisablehook__(what)
+        """Python drops an interrupt that is raised in a destructor, and the command would go on: send it again."""
+        if what.exc_type is None or not issubclass(what.exc_type, KeyboardInterrupt) or not self.number:
+            sys.__unraisablehook__(what)
+            return
+        self._lost = True
+        again = threading.Timer(SOON_S, os.kill, (os.getpid(), self.number))
+        again.daemon = True
+        again.start()
 
 
 def _ignore() -> None:

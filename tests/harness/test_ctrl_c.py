@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -75,3 +77,29 @@ def test_without_ctrl_c_it_returns_and_raises_as_asyncio_run():
     assert run_until_ctrl_c(answer()) == 42
     with pytest.raises(ValueError, match="no"):
         run_until_ctrl_c(wrong())
+
+
+def test_an_interrupt_that_a_destructor_swallows_comes_again():
+    program = """
+import signal, time
+from harness.clocks.ctrl_c import Ending
+
+ending = Ending()
+ending.install()
+ending.at_once = False
+
+class Dropped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0)  # where it is raised
+
+try:
+    Dropped()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("came again")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert (done.returncode, done.stdout) == (0, "came again\n"), done.stderr
