@@ -19,7 +19,7 @@ WORKDIR /opt/rehearsal
 COPY requirements/cpu.txt requirements/
 RUN pip install --quiet --no-deps --require-hashes -r requirements/cpu.txt
 COPY requirements/torch.txt requirements/
-RUN pip install --quiet -r requirements/torch.txt
+RUN pip install --quiet --no-warn-conflicts -r requirements/torch.txt
 
 # Last, so that a change of the code repeats only this. Its user cannot write byte code, so it is compiled here.
 COPY . .

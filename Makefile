@@ -106,7 +106,7 @@ clean:  ## remove the environment and the caches; results stay
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-omni
 	.venv-omni/bin/python $(LOCKED) requirements/omni.txt
-	.venv-omni/bin/python $(PIP_INSTALL) -r requirements/torch.txt
+	.venv-omni/bin/python $(PIP_INSTALL) -r requirements/torch.txt --no-warn-conflicts
 	rm -f .venv-omni/lib/python3.*/site-packages/torchaudio/lib/*.so
 	.venv-omni/bin/python $(ITSELF)
 	@touch $@
@@ -116,6 +116,6 @@ clean:  ## remove the environment and the caches; results stay
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	.venv/bin/python $(LOCKED) requirements/cpu.txt
-	.venv/bin/python $(PIP_INSTALL) -r requirements/torch.txt
+	.venv/bin/python $(PIP_INSTALL) -r requirements/torch.txt --no-warn-conflicts
 	.venv/bin/python $(ITSELF)
 	@touch $@
