@@ -18,6 +18,7 @@ from harness.clocks.ctrl_c import SIGNALS
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell that runs the suite in the background has it ignore Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+HANDLERS = {number: signal.getsignal(number) for number in SIGNALS}
 # How long an example takes is the machine's affair.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -79,6 +80,14 @@ _commands = functools.cache(typer.main.get_command)
 """Typer builds them anew for each call, which takes four times as long as to refuse one."""
 
 
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """Undo what a command in this process does for good: to a later test its handler of signals would be fatal."""
+    yield
+    for number, handler in HANDLERS.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def rehearse(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -90,7 +99,6 @@ def rehearse(
     monkeypatch.setattr(typer.main, "get_command", _commands)
     monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     monkeypatch.chdir(tmp_path)
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def rehearse(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
@@ -100,8 +108,6 @@ def rehearse(
         return end.value.code, *capsys.readouterr()
 
     yield rehearse
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def render_nothing(patch: pytest.MonkeyPatch) -> None:
