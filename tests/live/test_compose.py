@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import NoReturn
@@ -161,12 +162,19 @@ def installed(text: str) -> list[str]:
     """Return the arguments of each `pip install` without its flags for less output."""
     found = re.findall(r"pip install (.+?)(?:\s*&&.*)?$", text.replace("\\\n", " "), re.MULTILINE)
     quiet = ("--quiet", "--disable-pip-version-check")
-    return [" ".join(word for word in line.split() if word not in quiet) for line in found]
+    return [" ".join(sorted(word for word in line.split() if word not in quiet)) for line in found]
 
 
-@pytest.mark.parametrize(("target", "image", "count"), [(".venv", "", 3), (".venv-live", ".live", 1)])
+@pytest.mark.parametrize(("target", "image", "count"), [(".venv", "", 3), (".venv-live", ".live", 2)])
 def test_an_image_installs_what_make_installs(target: str, image: str, count: int):
-    rule = (ROOT / "Makefile").read_text().partition(f"\n{target}/.ready:")[2].partition("\n\n")[0]
+    made = subprocess.run(
+        ["make", "--dry-run", "--always-make", f"{target}/.ready"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rule = made.stdout
     text = (ROOT / f"Dockerfile{image}").read_text()
     assert installed(text) == installed(rule) and len(installed(text)) == count
 
@@ -174,7 +182,7 @@ def test_an_image_installs_what_make_installs(target: str, image: str, count: in
 def test_images_hold_all_of_the_code_and_that_of_the_live_client_neither_vllm_nor_torch():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = project["tool"]["setuptools"]["packages"]["find"]["include"]
-    (constraint,) = re.findall(r"--constraint (\S+)", (ROOT / "Dockerfile.live").read_text())
+    (constraint,) = re.findall(r"--require-hashes -r (\S+)", (ROOT / "Dockerfile.live").read_text())
     wanted = {f"!{name.removesuffix('*')}" for name in (*folders, constraint, "pyproject.toml")}
     assert wanted <= set((ROOT / ".dockerignore").read_text().split())
     light = project["project"]["optional-dependencies"]["live"]

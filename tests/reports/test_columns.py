@@ -108,7 +108,7 @@ def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> No
 def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path, tmp_path: Path) -> None:
     html = write_report(folder, ("p99", "continuity")).read_text()
     header, *body = Page(html).section("Results")
-    assert header[3:-1] == ["TTFP P99 | ms", "continuity | %"]
+    assert header[3:-1] == ["TTFP P99 | ms?", "continuity | %?"]
     assert all("*" in row[3] and "*" not in row[4] for row in body)
     assert legend(asked_columns(("p99",), columns(spoken=True))) in html
     assert "* of fewer" in html and "P99 100" in html
