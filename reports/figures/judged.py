@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.records.record import INVALID
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, number, scale
 from reports.figures import headline
 from reports.figures.drawing import legend, sheet
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OTHERS = "targets"
-_INVALID = "INVALID"
 _MARKS: dict[str, dict[str, Any]] = {
     PASS: {"marker": "o", "color": HEALTHY},
     FAIL: {"marker": "X", "color": BROKEN},
     INCONCLUSIVE: {"marker": "s", "color": INK, "mfc": "white"},
-    _INVALID: {"marker": "D", "color": MUTED, "mfc": "white"},
+    INVALID: {"marker": "D", "color": MUTED, "mfc": "white"},
 }
 """The look of a target's verdict; the form tells it without colour."""
 
@@ -86,7 +86,7 @@ def _panel(axes: Axes, loads: Sequence[Load], target: Target) -> None:
     counting = [place for place, each in found.items() if not each.invalid]
     axes.plot(counting, [values[place] for place in counting], color=MUTED, lw=1.2, zorder=3)
     for place, judgement in found.items():
-        look = _MARKS[_INVALID if judgement.invalid else judgement.verdict]
+        look = _MARKS[INVALID if judgement.invalid else judgement.verdict]
         if judgement.interval is not None:
             low, high = judgement.interval
             axes.plot(
@@ -108,7 +108,7 @@ def _key(verdict: LiveVerdict, targets: Sequence[Target]) -> list[Any]:
     """Return the legend's entries, of the verdicts that are drawn."""
     found = [each for load in verdict.loads for each in load.found.judgements if each.target in targets]
     words = dict.fromkeys(
-        _INVALID if each.invalid else each.verdict for each in found if each.value is not None
+        INVALID if each.invalid else each.verdict for each in found if each.value is not None
     )
     return [
         *(line_handle(label=word, ls="none", **_MARKS[word]) for word in _MARKS if word in words),
