@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from reports.cli.app import app
+from reports.pages.contrast import contrast
 from reports.pages.html import write_report
-from reports.pages.templates import contrast
 from tests.reports import lived
 from tests.reports.browser import CHROMIUM, CUT, Browser, browser
 from tests.reports.served import bench, serve
