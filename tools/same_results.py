@@ -19,7 +19,7 @@ import typer
 
 from harness.experiments.point import GROUPS
 from harness.metrics.former_names import KINDS, now, settings_of
-from harness.metrics.stages import renamed
+from harness.request_tables.stages import renamed
 from workloads.trace import FORMER
 
 FORMER_COLUMNS = {former: name for name, former in FORMER.items()}

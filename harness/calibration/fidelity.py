@@ -53,8 +53,8 @@ from harness.calibration.fit import Drift, OwnCosts, fit_costs, nearest_canary, 
 from harness.experiments.expand import point_of
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
-from harness.metrics.request_table import request_table
 from harness.records.record import write_json
+from harness.request_tables.request_table import request_table
 from harness.worker.fresh_process import Show, in_fresh_process
 from workloads.atomic_file import cannot_write
 from workloads.errors import UserError, validate

@@ -20,7 +20,7 @@ from engines.devices.profile import FilePart
 from workloads.errors import UserError, validate
 
 LATENCIES = {"tpot": "tbt_mean_s", "e2e": "e2e_s", "ttft": "ttft_s"}
-"""Columns of a request table (`harness.metrics.request_table`)."""
+"""Columns of a request table (`harness.request_tables.request_table`)."""
 
 GATED = ("tpot", "e2e")
 MECHANICS_MEDIAN, MECHANICS_P90, MECHANICS_STEPS = 0.02, 0.05, 0.01

@@ -1,7 +1,7 @@
 """The loudspeaker of an open call: replies in the order in which they come, and where their sound can be heard.
 
-It starts at a reply's first packet and pauses when it runs dry, as `harness.metrics.playback` does. The energy of
-the samples decides what is audible; without samples, as in virtual time, a whole packet is.
+It starts at a reply's first packet and pauses when it runs dry, as `harness.request_tables.playback` does. The energy
+of the samples decides what is audible; without samples, as in virtual time, a whole packet is.
 """
 
 from collections.abc import Iterator

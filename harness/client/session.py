@@ -1,7 +1,7 @@
 """One user's call: speak, listen, interrupt, think, speak again.
 
 Times are absolute deadlines on the event loop's clock. A turn's latency counts from the *scheduled* end of the user's
-turn. The listener hears through `harness.metrics.playback.Playback`, reports playback every `ack_s`
+turn. The listener hears through `harness.request_tables.playback.Playback`, reports playback every `ack_s`
 and interrupts at the time drawn in the trace, counted from the first audio it received.
 """
 
@@ -17,7 +17,7 @@ from harness.client.user import User
 from harness.clocks.clock import VirtualClockLoop
 from harness.events import point_progress
 from harness.events.log import EventLog
-from harness.metrics.playback import Playback
+from harness.request_tables.playback import Playback
 from workloads.trace import Session, Turn
 
 if TYPE_CHECKING:

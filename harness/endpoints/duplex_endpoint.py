@@ -38,7 +38,7 @@ from harness.endpoints.loudness import SILENT
 from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.replies import Replies, Reply
 from harness.endpoints.transport.limits import MOST_REPLIES, Violation
-from harness.metrics.stages import AR_STAGES
+from harness.request_tables.stages import AR_STAGES
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.generators.content import event_pcm, pcm_for
 from workloads.trace import Trace, Turn

@@ -23,7 +23,7 @@ from harness.endpoints.prompts import words
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.http import Exchange, HttpPool
 from harness.endpoints.transport.limits import MOST_HEAD
-from harness.metrics.stages import ENTRY
+from harness.request_tables.stages import ENTRY
 from workloads.columns.jobs import OWN, links
 from workloads.trace import Session, Turn
 

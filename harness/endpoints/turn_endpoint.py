@@ -27,8 +27,8 @@ from harness.endpoints.microphone import Silence, Speech, SpeechMessages
 from harness.endpoints.outcome import Facts, outcome
 from harness.endpoints.prompts import words
 from harness.endpoints.replies import Replies, Reply
-from harness.metrics.stages import AR_STAGES
-from harness.metrics.wait_parts import HEARD
+from harness.request_tables.stages import AR_STAGES
+from harness.request_tables.wait_parts import HEARD
 from workloads.trace import Turn
 
 

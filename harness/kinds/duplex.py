@@ -23,9 +23,10 @@ from harness.client.turns import serve_turns
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.kinds.turns import TURNS, LiveTurns
-from harness.metrics.live_window import Window, counted
 from harness.metrics.metric import Metric
-from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
+from harness.metrics.turn_taking import summarise_turn_taking
+from harness.request_tables.live_window import Window, counted
+from harness.request_tables.turn_taking_table import turn_taking_table
 from workloads.errors import UserError
 from workloads.trace import Session, Trace
 

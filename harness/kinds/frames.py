@@ -15,9 +15,9 @@ from harness.client.client_params import ClientParams
 from harness.client.interaction import Ending, InteractionServer, serve_interactions
 from harness.endpoints.target import TargetParams, check_secrets
 from harness.events.log import EventLog
-from harness.metrics.frame_table import DELIVERED, EMPTY, Beat, frame_table
 from harness.metrics.frames import summarise_frames
 from harness.metrics.metric import Metric
+from harness.request_tables.frame_table import DELIVERED, EMPTY, Beat, frame_table
 from workloads.distributions.speech import audio_tokens
 from workloads.errors import UserError
 from workloads.trace import Trace

@@ -18,10 +18,10 @@ from harness.endpoints.target import TargetParams, check_secrets
 from harness.events.log import EventLog
 from harness.metrics.classes import of_log, passing
 from harness.metrics.jobs import of_jobs
-from harness.metrics.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.metrics.metric import Metric
-from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, request_table
 from harness.metrics.turns import summarise
+from harness.request_tables.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
+from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, request_table
 from workloads.columns.classes import class_of
 from workloads.columns.jobs import starts
 from workloads.errors import UserError

@@ -3,8 +3,8 @@
 Voice: the first sound within 800 ms of the end of the user's speech, and 95 % of replies without an audible gap. People
 answer each other in about 200 ms, and builders of voice agents hold the whole way to 800 ms, most at P95; here it is
 P90, as a minute of eight calls has too few turns for more. 95 % is what useful load asks (`reports.runs.useful`). Gaps
-are judged one by one, and by their sum (vLLM-Omni's definition, `harness.metrics.playback`): small pauses add up. At
-most one reply of twenty begins while the caller still speaks. [chosen]
+are judged one by one, and by their sum (vLLM-Omni's definition, `harness.request_tables.playback`): small pauses add
+up. At most one reply of twenty begins while the caller still speaks. [chosen]
 Text: the first token within 2 s, the limit of MLPerf Inference's Server scenario for Llama 2 70B, which holds its P99
 to it; a P99 takes 368 requests, a P90 36.
 Open microphones: half of the answers begin within 800 ms of the end of the turn, the server's own wait for silence

@@ -15,9 +15,9 @@ import numpy as np
 from harness.endpoints.target import TargetParams
 from harness.kinds.kind import LiveKind
 from harness.live.run.plan import Merged
-from harness.metrics.live_window import DRAIN, PHASE, counted
-from harness.metrics.request_table import UNFINISHED
 from harness.records.record import InvalidPoint, Measurement
+from harness.request_tables.live_window import DRAIN, PHASE, counted
+from harness.request_tables.request_table import UNFINISHED
 
 MOST_LATE = 0.05
 """Share of the sends that may be later than `send_delay_limit_ms`. [chosen]"""

@@ -19,11 +19,8 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.live import GAPS_MS
-from harness.metrics.live_window import counted
 from harness.metrics.metric import share, statistic
-from harness.metrics.playback import CONTINUITY_GAP_S
 from harness.metrics.replies import FAILED_SHARE
-from harness.metrics.request_table import FAILED
 from harness.metrics.stats import (
     least_for_quantile,
     least_for_share,
@@ -34,6 +31,9 @@ from harness.metrics.stats import (
 from harness.metrics.turns import DISTRIBUTIONS, from_turn_end
 from harness.metrics.vocabulary import definition
 from harness.records.record import INVALID, Record
+from harness.request_tables.live_window import counted
+from harness.request_tables.playback import CONTINUITY_GAP_S
+from harness.request_tables.request_table import FAILED
 from harness.slo.search import SHOWN, Step
 from harness.slo.targets import (
     FAIL,

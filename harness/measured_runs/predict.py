@@ -210,8 +210,8 @@ def serve(
     """Serve the run in virtual time in a fresh process. Return its requests, and the source of its step times.
     `profile`: the content of a file that `--profile` takes."""
     from harness.experiments.expand import point_of
-    from harness.metrics.request_table import request_table
     from harness.records.step_times import step_sources
+    from harness.request_tables.request_table import request_table
     from harness.worker.replay import replay
 
     trace = Trace.from_columns(columns, generator="measured_runs", params={}, seed=0, notes=[])

@@ -15,7 +15,7 @@ import pandas as pd
 from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, statistic
-from harness.metrics.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
+from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
 from workloads.columns.classes import class_of
 
 SEPARATOR = "."
@@ -69,7 +69,7 @@ def passing(
 def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Metric]:
     """Return the metrics of every class that the log gives, by name; empty for a trace without classes.
 
-    `events` and `trace` as for `harness.metrics.request_table`, `requests` the counting part of its table.
+    `events` and `trace` as for `harness.request_tables.request_table`, `requests` the counting part of its table.
     """
     if "request_class" not in requests or requests.empty:
         return {}

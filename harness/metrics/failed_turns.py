@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from harness.metrics.request_table import FAILED, UNFINISHED
+from harness.request_tables.request_table import FAILED, UNFINISHED
 
 
 def infinite_where_failed(status: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -12,9 +12,9 @@ import pandas as pd
 
 from harness.metrics import kv_pool
 from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, Definition
-from harness.metrics.frame_table import AT_WALL, BUCKET_S, DELIVERED, EMPTY, Beat, Kinds, time_of_wall
 from harness.metrics.kv_pool import FIT_BELOW, FIT_S, FULL, SETTLED
 from harness.metrics.metric import Measured, Metric, known, metrics_of, share, statistic
+from harness.request_tables.frame_table import AT_WALL, BUCKET_S, DELIVERED, EMPTY, Beat, Kinds, time_of_wall
 
 SILENT_FRAMES = 3
 """Frames in a row without speech from which a session is silent."""

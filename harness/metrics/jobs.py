@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.metrics.definitions import Definition
 from harness.metrics.metric import Measured, Metric, metrics_of, statistic
-from harness.metrics.request_table import COMPLETED
+from harness.request_tables.request_table import COMPLETED
 from workloads.columns.jobs import Waits, job_of
 
 

@@ -11,11 +11,20 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.definitions import Definition
-from harness.metrics.live_window import DRAIN, PHASE, RAMP, WHOLE, Window, counted, on_line_mean, sessions_rps
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, reply_metrics
-from harness.metrics.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.metrics.scraped_histogram import observed
+from harness.request_tables.live_window import (
+    DRAIN,
+    PHASE,
+    RAMP,
+    WHOLE,
+    Window,
+    counted,
+    on_line_mean,
+    sessions_rps,
+)
+from harness.request_tables.request_table import BARGED_IN, COMPLETED, turn_keys
 
 GAPS_MS = (250, 500)
 """Longer pauses than the 100 ms of `continuity`, ms: one that many listeners miss, and one that all notice. [chosen]"""

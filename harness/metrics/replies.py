@@ -8,8 +8,8 @@ from harness.metrics.definitions import Definition
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, share, statistic
 from harness.metrics.reply_length import audio_at_once, audio_lengths, text_at_once, text_lengths
-from harness.metrics.request_table import COMPLETED, FAILED, UNFINISHED, turn_keys
-from harness.metrics.wait_parts import ANSWER, END_OF_TURN
+from harness.request_tables.request_table import COMPLETED, FAILED, UNFINISHED, turn_keys
+from harness.request_tables.wait_parts import ANSWER, END_OF_TURN
 
 FAILED_SHARE = "failed_share"
 PART_STATISTICS = ("p50", "p90")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.metrics.request_table import COMPLETED, turn_keys
-from harness.metrics.stages import ENTRY
+from harness.request_tables.request_table import COMPLETED, turn_keys
+from harness.request_tables.stages import ENTRY
 
 SAME_S, SAME_SHARE = 1e-3, 0.01
 """The first and the last output came together if there is no more between them: s, or this share of the longer time.

@@ -17,8 +17,8 @@ from harness.metrics.classes import summarise_classes
 from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, TBT, TTFT, TURN_END, Definition
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
-from harness.metrics.playback import is_continuous
-from harness.metrics.request_table import (
+from harness.request_tables.playback import is_continuous
+from harness.request_tables.request_table import (
     ABORTED,
     BARGED_IN,
     CLASS_COLUMNS,
@@ -27,7 +27,7 @@ from harness.metrics.request_table import (
     FAILED,
     UNFINISHED,
 )
-from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, WORDS, by_role
+from harness.request_tables.stages import AR_STAGES, ENTRY, STAGES, WORDS, by_role
 
 TTFP_TARGET_S = 2.0
 """Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""

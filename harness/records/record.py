@@ -45,9 +45,9 @@ from harness.exit_status import FAIL, OK, UNDECIDED
 from harness.experiments.experiment import SCHEMA_VERSION, check_schema
 from harness.experiments.point import Point, id_of
 from harness.metrics.former_names import FLOOR, now
-from harness.metrics.stages import renamed
 from harness.records.manifest import Manifest, Summary, Sums
 from harness.records.step_times import step_times
+from harness.request_tables.stages import renamed
 from workloads.atomic_file import TEMPORARY, replacing
 from workloads.errors import Model, UserError, printable
 from workloads.files.packed import NO_PARQUET

@@ -20,13 +20,12 @@ import pandas as pd
 
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
-from harness.metrics.live_window import counted
 from harness.metrics.metric import statistic
 from harness.metrics.replies import FAILED_SHARE
-from harness.metrics.stages import renamed
 from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
+from harness.request_tables.live_window import counted
 from workloads.errors import UserError, nearest, printable
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -130,8 +129,7 @@ class _Written:
 
 
 def _metric(name: str) -> str:
-    """Return the metric of a name. Short names such as ttfp_p90 and former names are read too."""
-    name = renamed(name)
+    """Return the metric of a name. Short names such as ttfp_p90 are read too."""
     if name == "failed":  # a count depends on the length of the run
         return FAILED_SHARE
     family, _, statistic = name.rpartition("_")

@@ -1,10 +1,10 @@
 """The least difference of a metric that a person would notice, next to the ratio that a comparison asks for.
 
 Waits: interfaces count as instantaneous up to 100 ms (Nielsen, Usability Engineering, 1993, chapter 5); half of that is
-taken for the least difference of two waits. Pauses: a gap counts from 100 ms on (`harness.metrics.playback`); a fifth
-of that is taken. Tokens: people read no faster than 50 a second, 20 ms each; a quarter of that is taken. The fractions
-are [chosen]. Shares: one point, and more than one turn, because a single reply is chance. Counts: more than one. Rates
-and times of whole runs have no such limit: there the ratio decides.
+taken for the least difference of two waits. Pauses: a gap counts from 100 ms on (`harness.request_tables.playback`); a
+fifth of that is taken. Tokens: people read no faster than 50 a second, 20 ms each; a quarter of that is taken. The
+fractions are [chosen]. Shares: one point, and more than one turn, because a single reply is chance. Counts: more than
+one. Rates and times of whole runs have no such limit: there the ratio decides.
 """
 
 import re

@@ -16,8 +16,8 @@ import numpy as np
 
 from engines.deployments import Deployment
 from engines.models import values
-from harness.metrics.live_window import Window
 from harness.records.record import Record
+from harness.request_tables.live_window import Window
 from reports.runs.placement import gpus_of
 from reports.tables.columns import MISSING
 from workloads.files.yaml_file import shipped_yaml

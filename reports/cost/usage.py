@@ -19,12 +19,12 @@ import pandas as pd
 
 from engines.deployments import Deployment
 from harness.client.client_params import ClientParams
-from harness.metrics.live_window import STEADY, Window, on_line_mean, phases, steady_window
-from harness.metrics.playback import is_continuous
-from harness.metrics.request_table import BARGED_IN, COMPLETED
 from harness.metrics.stats import across_seeds
 from harness.metrics.turns import DISTRIBUTIONS
 from harness.records.record import Record
+from harness.request_tables.live_window import STEADY, Window, on_line_mean, phases, steady_window
+from harness.request_tables.playback import is_continuous
+from harness.request_tables.request_table import BARGED_IN, COMPLETED
 from harness.slo.targets import Target
 from reports.cost.energy import kernel_j
 from reports.runs.placement import deployment_of

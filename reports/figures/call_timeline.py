@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from harness.endpoints.call_recorder import CALL, session_of
-from harness.metrics.turn_taking import SAYS
+from harness.request_tables.turn_taking_table import SAYS
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle
 from reports.figures.style import BROKEN, INK, MUTED, SPEECH, looks

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics import kv_pool
-from harness.metrics.frame_table import BUCKET_S, DELIVERED, bucket_latencies
+from harness.request_tables.frame_table import BUCKET_S, DELIVERED, bucket_latencies
 from reports.figures.drawing import note, plain
 from reports.figures.style import HEALTHY, INK, MUTED, Look
 from reports.runs.measured import Measured
@@ -164,7 +164,7 @@ def answered(point: Measured) -> tuple[np.ndarray, np.ndarray]:
 
 def _summed(times_s: np.ndarray, flags: np.ndarray) -> tuple[pd.Series, pd.Series]:
     """Return the number of set flags and of all flags in each bucket, by the middle of non-empty buckets. A last
-    bucket shorter than half is merged into the one before, as in `harness.metrics.frame_table`."""
+    bucket shorter than half is merged into the one before, as in `harness.request_tables.frame_table`."""
     buckets = times_s // BUCKET_S
     last = buckets.max(initial=0)
     if times_s.max(initial=0) - BUCKET_S * last < BUCKET_S / 2:

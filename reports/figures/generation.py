@@ -6,7 +6,7 @@ interrupts.
 
 from typing import Any
 
-from harness.metrics.request_table import COMPLETED
+from harness.request_tables.request_table import COMPLETED
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle
 from reports.figures.shared_turns import ReplyLog, SharedTurn, shared_turns

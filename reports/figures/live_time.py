@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.metrics.request_table import FAILED
+from harness.request_tables.request_table import FAILED
 from harness.slo.targets import name_of
 from reports.figures.drawing import legend, note, plain_log, sheet, totals, whole_numbers
 from reports.figures.picture import LeftOut, Picture

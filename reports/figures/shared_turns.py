@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.metrics.playback import Playback
+from harness.request_tables.playback import Playback
 from reports.runs.measured import Measured, Run, Variant
 
 
@@ -56,7 +56,7 @@ class SharedTurn:
     turn: int
     points: Mapping[Variant, Measured]
     rows: Mapping[Variant, Mapping[str, Any]]
-    """Its row of the request table, see `harness.metrics.request_table.COLUMNS`."""
+    """Its row of the request table, see `harness.request_tables.request_table.COLUMNS`."""
 
     @property
     def name(self) -> str:

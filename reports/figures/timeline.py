@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.metrics.playback import CONTINUITY_GAP_S
-from harness.metrics.request_table import BARGED_IN, COMPLETED
+from harness.request_tables.playback import CONTINUITY_GAP_S
+from harness.request_tables.request_table import BARGED_IN, COMPLETED
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle
 from reports.figures.shared_turns import SharedTurn, TurnLog, shared_turns

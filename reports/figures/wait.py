@@ -3,8 +3,8 @@ audio."""
 
 from __future__ import annotations
 
-from harness.metrics.live_window import counted
-from harness.metrics.wait_parts import ANSWER, END_OF_TURN
+from harness.request_tables.live_window import counted
+from harness.request_tables.wait_parts import ANSWER, END_OF_TURN
 from reports.figures.drawing import sheet
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import MUTED, SPEECH, looks

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from harness.metrics.request_table import COMPLETED, FAILED
+from harness.request_tables.request_table import COMPLETED, FAILED
 from reports.runs.measured import Measured, load_run
 from workloads.atomic_file import output
 from workloads.errors import UserError, nearest

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from harness.metrics.live_window import counted
-from harness.metrics.request_table import FAILED, turn_keys
 from harness.records.record import Record
+from harness.request_tables.live_window import counted
+from harness.request_tables.request_table import FAILED, turn_keys
 
 LATE, SILENT = "no answer in time", "silent"
 

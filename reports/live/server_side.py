@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from harness.metrics.request_table import COMPLETED
 from harness.metrics.scraped_histogram import observed
+from harness.request_tables.request_table import COMPLETED
 from reports.live.live_record import loads
 from reports.runs.measured import Run
 from reports.tables.columns import MISSING

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.experiments.experiment import Experiment
-from harness.metrics.request_table import COMPLETED
 from harness.metrics.stats import Spread, across_seeds
+from harness.request_tables.request_table import COMPLETED
 from reports.claims.claim import Claim, Unit
 from reports.claims.quantities import (
     Measure,

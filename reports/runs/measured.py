@@ -15,10 +15,10 @@ import pandas as pd
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.metrics.live_window import counted
 from harness.metrics.stats import Spread, across_seeds
 from harness.records.record import Record, load_record
 from harness.records.results import read_results
+from harness.request_tables.live_window import counted
 from reports.runs.answer import Finished
 from reports.tables import labels
 from reports.tables.columns import fewest
@@ -108,7 +108,7 @@ class Measured:
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row per turn that metrics are over, see `harness.metrics.request_table.COLUMNS`."""
+        """One row per turn that metrics are over, see `harness.request_tables.request_table.COLUMNS`."""
         return counted(self.all_requests)
 
     @cached_property

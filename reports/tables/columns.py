@@ -13,10 +13,10 @@ from harness.metrics.definitions import HEADLINES, Definition
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.reply_length import NEARLY_ALL
-from harness.metrics.stages import renamed
 from harness.metrics.stats import Spread, across_seeds, share
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
+from harness.request_tables.stages import renamed
 from reports.tables.labels import listed
 from workloads.errors import UserError
 

@@ -13,7 +13,7 @@ from engines.server import ServerParams, resolve
 from engines.stock.arguments import StockParams
 from harness.client.client_params import ClientParams
 from harness.kinds import kind_of
-from harness.metrics.stages import STAGES
+from harness.request_tables.stages import STAGES
 from tests.engines import replays
 from workloads.errors import UserError
 from workloads.registry import make_trace

@@ -15,7 +15,7 @@ from engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
 from engines.systems.liveserve.urgency import U0, U1, U2, Batch
 from engines.turns.monitor import Monitor, SessionView
 from engines.turns.reply import Progress, SpeechView
-from harness.metrics.request_table import request_table
+from harness.request_tables.request_table import request_table
 from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engines.models import load_model
 from engines.server import ServerParams, resolve
 from engines.turns.reply import Progress, Reply
-from harness.metrics.request_table import request_table
+from harness.request_tables.request_table import request_table
 from tests.engines.replays import cut_short, run, voice_trace
 from tests.engines.test_replay import check_events, events_of, lead_s, turn
 from workloads.trace import Trace

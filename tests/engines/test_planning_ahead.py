@@ -11,7 +11,7 @@ from engines.deployments import load_deployment
 from engines.server import ServerParams, resolve
 from harness.measured_runs.measured_run import Request
 from harness.measured_runs.replayed import trace_of
-from harness.metrics.request_table import request_table
+from harness.request_tables.request_table import request_table
 from tests.engines.replays import replay
 from workloads.errors import UserError
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from engines.turns.gateway import Gateway
 from harness.client.session import Reports
-from harness.metrics.playback import Playback
+from harness.request_tables.playback import Playback
 from tests.engines.replays import assert_same, replay, voice_trace
 
 

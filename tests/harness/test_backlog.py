@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.request_table import ABORTED, COMPLETED, request_table
 from harness.records.log_to_trace import recorded
+from harness.request_tables.request_table import ABORTED, COMPLETED, request_table
 from tests.builders import typed_turn
 from tests.harness.servers import Answering, played
 from workloads.trace import Trace, Turn

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.session import Client
-from harness.metrics.request_table import request_table
+from harness.request_tables.request_table import request_table
 from tests import builders
 from tests.harness.servers import played
 from workloads.trace import Trace, Turn

@@ -8,8 +8,8 @@ from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.kinds import kind_of, named, server_model
 from harness.kinds.duplex import by_turn
-from harness.metrics.live_window import WHOLE
-from harness.metrics.turn_taking import COLUMNS
+from harness.request_tables.live_window import WHOLE
+from harness.request_tables.turn_taking_table import COLUMNS
 from harness.slo.targets import judged_value, parse_targets
 from harness.worker.replay import Replay
 from tests.engines.replays import replay

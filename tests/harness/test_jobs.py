@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from harness.metrics.jobs import of_jobs
-from harness.metrics.request_table import request_table
 from harness.records.log_to_trace import recorded
+from harness.request_tables.request_table import request_table
 from tests.harness.servers import Answering, played
 from tests.workloads import agent_files
 from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S

@@ -17,8 +17,8 @@ from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.metrics.request_table import request_table
 from harness.records.record import write_tables
+from harness.request_tables.request_table import request_table
 from harness.worker.measure import measure
 from tests.engines.replays import replay
 from workloads.columns.classes import CLASS_COLUMNS

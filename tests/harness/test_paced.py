@@ -14,7 +14,7 @@ import pytest
 
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
-from harness.metrics.request_table import request_table
+from harness.request_tables.request_table import request_table
 from harness.worker.replay import Replay
 from tests.engines.frames import Calls, frames, serve
 from tests.engines.replays import replay

@@ -19,7 +19,8 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.endpoints import base_endpoint
 from harness.metrics.metric import Metric
-from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
+from harness.metrics.turn_taking import summarise_turn_taking
+from harness.request_tables.turn_taking_table import turn_taking_table
 from tests.live import scripted
 from tests.live.scripted import OURS, Call, Peer, tone
 from workloads.audio.synth import synthetic_clips

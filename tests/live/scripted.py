@@ -21,7 +21,7 @@ from harness.endpoints.logs import FailureLog, SendLog
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.metrics.request_table import request_table
+from harness.request_tables.request_table import request_table
 from tests.population import serve_population
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance

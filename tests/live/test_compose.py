@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engines.endpoint.server_stats import Pool
 from harness import serving
-from harness.metrics.playback import CONTINUITY_GAP_S
+from harness.request_tables.playback import CONTINUITY_GAP_S
 from harness.serving import ServeConfig
 from tests.conftest import Rehearse
 from tests.live.sockets import Running, fetch, opened

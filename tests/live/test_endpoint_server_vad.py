@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.metrics.live import summarise_live
-from harness.metrics.wait_parts import with_parts
+from harness.request_tables.wait_parts import with_parts
 from harness.slo.targets import turn_values
 from tests.live.scripted import Peer, greet, play, reply, spoken, table
 

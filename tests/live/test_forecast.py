@@ -10,7 +10,7 @@ from harness.experiments.expand import expand
 from harness.experiments.run_order import Outcome
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
 from harness.live.run.run_progress import RunProgress
-from harness.metrics.live_window import WHOLE, Window
+from harness.request_tables.live_window import WHOLE, Window
 from reports.cli.live_view import live_view
 from tests.harness.servers import Answering, played
 from tests.reports.lived import live as experiment

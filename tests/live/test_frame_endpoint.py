@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.endpoints.frame_endpoint import FrameConnection
-from harness.metrics.frame_table import Beat, frame_table
+from harness.request_tables.frame_table import Beat, frame_table
 from tests.live.scripted import Peer, nobody, play, played
 from workloads.errors import UserError
 from workloads.generators.content import pcm_for

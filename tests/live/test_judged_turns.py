@@ -14,7 +14,7 @@ from harness.live.run.forecast import Phases
 from harness.live.run.judged_turns import FORECAST_AFTER, JudgedTurns
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import needed
-from harness.metrics.live_window import DRAIN, RAMP, STEADY, phases, steady_window
+from harness.request_tables.live_window import DRAIN, RAMP, STEADY, phases, steady_window
 from harness.slo.targets import parse_targets
 from tests.live.scripted import typed
 

@@ -28,8 +28,8 @@ from harness.live.run.plan import (
     split_concurrency,
     write_plan,
 )
-from harness.metrics.request_table import FAILED, request_table
 from harness.metrics.turns import summarise
+from harness.request_tables.request_table import FAILED, request_table
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Session, Trace

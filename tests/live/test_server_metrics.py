@@ -11,7 +11,7 @@ from engines.endpoint.response import PlaybackEstimate
 from engines.endpoint.server_sessions import Sessions
 from engines.endpoint.server_stats import Histogram
 from engines.server import ServerParams
-from harness.metrics.playback import CONTINUITY_GAP_S, Playback, is_continuous
+from harness.request_tables.playback import CONTINUITY_GAP_S, Playback, is_continuous
 from tests.live.calls import Caller, call, play
 
 PACKETS = st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 3)), min_size=1, max_size=20)

@@ -14,9 +14,16 @@ from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.kinds.turns import TURNS
 from harness.metrics.live import LIVE_DEFINITIONS, summarise_live
-from harness.metrics.live_window import WHOLE, Window, on_line_mean, phases, sessions_rps, steady_window
-from harness.metrics.request_table import request_table
 from harness.metrics.turns import summarise
+from harness.request_tables.live_window import (
+    WHOLE,
+    Window,
+    on_line_mean,
+    phases,
+    sessions_rps,
+    steady_window,
+)
+from harness.request_tables.request_table import request_table
 from harness.slo.targets import judged_value
 from tests.live.scripted import typed
 from tests.metrics.event_log import steps as no_steps

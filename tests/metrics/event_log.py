@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from harness.metrics.metric import Metric
-from harness.metrics.turn_taking import turn_taking_table
+from harness.request_tables.turn_taking_table import turn_taking_table
 
 TURN_END_S = 1.0
 TEXT_TOKENS = 10

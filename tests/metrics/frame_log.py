@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from harness.events.log import EventLog
-from harness.metrics.frame_table import Beat, frame_table
+from harness.request_tables.frame_table import Beat, frame_table
 
 B = 2.0
 BEAT = Beat(budget_s=B, cap_s=1.6, target_s=0.6)

@@ -15,9 +15,9 @@ from harness.metrics.classes import (
     ttft_attainment,
 )
 from harness.metrics.metric import Metric
-from harness.metrics.request_table import CLASS_COLUMNS, COLUMNS, request_table
 from harness.metrics.turns import DEFINITIONS, summarise
 from harness.metrics.vocabulary import definition
+from harness.request_tables.request_table import CLASS_COLUMNS, COLUMNS, request_table
 from tests.metrics.event_log import EventLog, parts, steps
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.frame_table import frame_table
 from harness.metrics.frames import FRAME_DEFINITIONS, summarise_frames
 from harness.metrics.turns import DEFINITIONS
 from harness.metrics.vocabulary import definition
+from harness.request_tables.frame_table import frame_table
 from tests.metrics.frame_log import BEAT, FAST_S, Answer, B, add, events_of, spoke, steps_of, trace_of
 
 FRAMES = 149

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.frame_table import COLUMNS, DELIVERED, EMPTY, FAILED, UNANSWERED, Beat, frame_table
+from harness.request_tables.frame_table import (
+    COLUMNS,
+    DELIVERED,
+    EMPTY,
+    FAILED,
+    UNANSWERED,
+    Beat,
+    frame_table,
+)
 from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, B, add, events_of, table_of, trace_of
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.frame_table import bucket_latencies, time_of_wall
 from harness.metrics.frames import hard_stall, progressive, silence
 from harness.metrics.kv_pool import filling, last_third, occupancy, saturated_s, saturation, slope
+from harness.request_tables.frame_table import bucket_latencies, time_of_wall
 from tests.metrics.frame_log import BEAT, FAST_S, B, spoke, steps_of, table_of
 
 FRAMES = 149  # of 300 s

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.metrics.live import batch_metrics, no_batch
-from harness.metrics.live_window import Window
+from harness.request_tables.live_window import Window
 
 NONE = np.empty(0)
 

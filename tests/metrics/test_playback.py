@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.metrics.playback import Playback, is_continuous
+from harness.request_tables.playback import Playback, is_continuous
 
 # Steps of 1/64 s are exact in binary, so the laws can be asserted without tolerance.
 ticks = st.integers(0, 256).map(lambda n: n / 64)

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from harness.metrics.request_table import COLUMNS, request_table
+from harness.request_tables.request_table import COLUMNS, request_table
 from tests.metrics.event_log import EventLog
 
 

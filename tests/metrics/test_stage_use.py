@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.metrics.metric import Metric
-from harness.metrics.request_table import request_table
 from harness.metrics.turns import summarise
 from harness.metrics.vocabulary import definition
+from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import EventLog
 
 COLUMNS = ("stage", "replica", "t_s", "dt_s", "tokens", "prefill_tokens")

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.metric import Metric
-from harness.metrics.request_table import request_table
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, effective_rps, summarise
+from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import EventLog, parts, steps
 
 

@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.definitions import HEADLINES
-from harness.metrics.turn_taking import (
+from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS, summarise_turn_taking
+from harness.request_tables.turn_taking_table import (
     PARTS,
     SERVER_PARTS,
-    TURN_TAKING_DEFINITIONS,
     Stretch,
     overlap_s,
-    summarise_turn_taking,
     turn_taking_table,
 )
 from tests.metrics.event_log import OpenCalls

@@ -17,9 +17,9 @@ from harness.events.log import EventLog
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.kinds.frames import FRAMES
-from harness.metrics.frame_table import Beat, frame_table
 from harness.metrics.frames import summarise_frames
 from harness.records.record import Measurement
+from harness.request_tables.frame_table import Beat, frame_table
 from tests.reports.written import Fails, measurement, never, write_run
 from workloads.trace import Trace
 

@@ -22,9 +22,9 @@ from harness.experiments.point import Point
 from harness.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS
 from harness.metrics.live import LAG, summarise_live
-from harness.metrics.wait_parts import HEARD, with_parts
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary
+from harness.request_tables.wait_parts import HEARD, with_parts
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import here, measurement
 from workloads.registry import make_trace

@@ -10,10 +10,11 @@ import pandas as pd
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.metrics.request_table import request_table
-from harness.metrics.turn_taking import summarise_turn_taking, turn_taking_table
+from harness.metrics.turn_taking import summarise_turn_taking
 from harness.metrics.turns import summarise
 from harness.records.record import Measurement
+from harness.request_tables.request_table import request_table
+from harness.request_tables.turn_taking_table import turn_taking_table
 from tests.metrics.event_log import OpenCalls
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import measurement, never, write_run

@@ -12,9 +12,9 @@ import pandas as pd
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.metrics.request_table import request_table
 from harness.metrics.turns import summarise
 from harness.records.record import Measurement
+from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import Fails, measurement, never, write_run
 from workloads.registry import make_trace

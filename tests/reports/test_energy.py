@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from engines.server import ServerParams, resolve
-from harness.metrics.live_window import Window
+from harness.request_tables.live_window import Window
 from reports.cost.energy import (
     AT_MOST,
     GIVEN,

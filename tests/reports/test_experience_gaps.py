@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.turn_taking import COLUMNS
+from harness.request_tables.turn_taking_table import COLUMNS
 from reports.live.experience import HUMAN_GAP_S, SPEAKING, gaps, one_way_delay, texts
 
 

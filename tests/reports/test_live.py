@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from harness.experiments.point import id_of
-from harness.metrics.live_window import counted
 from harness.metrics.turns import DISTRIBUTIONS, columns_of
 from harness.records.results import write_summary
+from harness.request_tables.live_window import counted
 from harness.slo import search as searches
 from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets

@@ -33,7 +33,7 @@ from harness.endpoints.logs import FailureLog, SendLog
 from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
 from harness.kinds import kind_of
-from harness.metrics.request_table import FAILED, UNFINISHED, request_table
+from harness.request_tables.request_table import FAILED, UNFINISHED, request_table
 from harness.serving import ServeConfig, ServerProcess
 from tests.population import serve_population
 from tests.selftest.fault_clients import FAULTS

@@ -14,8 +14,8 @@ from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.metrics.definitions import Definition
 from harness.metrics.metric import Metric
-from harness.metrics.request_table import CLASS_COLUMNS, request_table
 from harness.metrics.turns import summarise
+from harness.request_tables.request_table import CLASS_COLUMNS, request_table
 from my_system.gateway import GENERATOR, RERANKER, Gateway
 from my_system.params import RagParams
 from workloads.errors import UserError

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.client.client_params import ClientParams
 from harness.client.turns import by_backlog
-from harness.metrics.live_window import Window
+from harness.request_tables.live_window import Window
 from workloads.registry import serves
 from workloads.trace import Session, Trace
 

@@ -34,10 +34,10 @@ from harness.live.run.run_progress import RunProgress
 from harness.live.validity import check_machines, check_own_server, check_server, check_window
 from harness.metrics.classes import split
 from harness.metrics.live import batch_metrics, no_batch, summarise_live
-from harness.metrics.live_window import WHOLE, Window
 from harness.metrics.metric import Metric
-from harness.metrics.wait_parts import with_parts
 from harness.records.record import LOG, Measurement
+from harness.request_tables.live_window import WHOLE, Window
+from harness.request_tables.wait_parts import with_parts
 from workloads.trace import Trace
 
 BUSY = 0.8

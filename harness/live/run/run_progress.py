@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from harness.live.run.forecast import Phases
 from harness.live.run.judged_turns import JudgedTurns
-from harness.metrics.playback import Playback, is_continuous
+from harness.request_tables.playback import Playback, is_continuous
 from workloads.trace import Trace
 
 WINDOW_S = 10.0

@@ -9,7 +9,7 @@ ConServe is held to `TARGET` times these.
 import re
 
 from harness.metrics.classes import tbt_attainment, ttft_attainment
-from harness.metrics.request_table import FAILED
+from harness.request_tables.request_table import FAILED
 from reports.papers.prelude import *
 from workloads.generators import burstgpt_fit
 

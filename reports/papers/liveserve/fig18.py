@@ -1,7 +1,7 @@
 """Fig. 18: playback continuity over time under bursts, c = 32, 12 requests a second; curves without numbers."""
 
-from harness.metrics.playback import Playback, is_continuous
-from harness.metrics.request_table import BARGED_IN
+from harness.request_tables.playback import Playback, is_continuous
+from harness.request_tables.request_table import BARGED_IN
 from reports.papers.liveserve.common import *
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"

@@ -16,7 +16,7 @@ turn a utility's sign, and all of those measure nearly the same. At the talker n
 hold half a per cent of its pool.
 """
 
-from harness.metrics.stages import ENTRY, TALKER
+from harness.request_tables.stages import ENTRY, TALKER
 from reports.figures.style import BROKEN
 from reports.papers.liveserve.common import *
 

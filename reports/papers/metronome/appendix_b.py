@@ -1,7 +1,7 @@
 """Appendix B: a session that reaches the model's maximum context takes the others with it, and a window does not
 help."""
 
-from harness.metrics.frame_table import FAILED
+from harness.request_tables.frame_table import FAILED
 from reports.papers.metronome.common import *
 
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"

@@ -4,7 +4,7 @@ The paper does not say how many tokens a frame adds. They follow from its own nu
 128 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
-from harness.metrics.frame_table import BUCKET_S, DELIVERED
+from harness.request_tables.frame_table import BUCKET_S, DELIVERED
 from reports.figures.frames import latency
 from reports.papers.prelude import *
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.request_table import COMPLETED
+from harness.request_tables.request_table import COMPLETED
 from reports.papers.prelude import *
 
 RAMP = 2.0

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from harness.metrics.stages import ENTRY
+from harness.request_tables.stages import ENTRY
 
 PHASE = "phase"
 """Column of a live run's request table."""

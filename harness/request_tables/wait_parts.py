@@ -7,7 +7,7 @@ protocol, `user-stopped-speaking` in RTVI. The parts of a turn add up to its tim
 import numpy as np
 import pandas as pd
 
-from harness.metrics.request_table import turn_keys
+from harness.request_tables.request_table import turn_keys
 
 HEARD = "end_heard"
 """Kind of the event that logs such a report."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from harness.metrics.playback import Playback, is_continuous
-from harness.metrics.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
+from harness.request_tables.playback import Playback, is_continuous
+from harness.request_tables.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
 from workloads.columns.classes import DEADLINES, class_of
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
