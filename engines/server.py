@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from engines.core.stage import Stage
 from engines.deployments import Deployment, load_deployment
@@ -161,7 +161,6 @@ class ServerParams(BaseModel):
     )
     decode_fast_path: bool = Field(
         True,
-        validation_alias=AliasChoices("decode_fast_path", "lazy_steps"),  # of records of the version before
         description="decodes that only write one more token into a block of theirs bypass vLLM's scheduler (modelled "
         "devices); results are the same, byte for byte",
     )

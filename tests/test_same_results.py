@@ -38,22 +38,3 @@ def test_it_sees_what_differs(
     with pytest.raises(typer.Exit) as end:
         main(before, changed, without)
     assert end.value.exit_code == status and said in capsys.readouterr().out
-
-
-def test_former_names_are_compared_by_value(tmp_path: Path, capsys) -> None:
-    old, new = (
-        ("slip_limit_ms", "send_slip_p99", "slip_s"),
-        ("send_delay_limit_ms", "send_delay_p99", "send_delay_s"),
-    )
-    for folder, (setting, metric, column) in (("before", old), ("after", new)):
-        record = results(tmp_path / folder) / "run" / "points" / "a"
-        asked = {"seed": 0, "code_hash": "", "axes": [setting], "server_params": {setting: 20.0}}
-        (record / "manifest.json").write_text(json.dumps({"point": asked}))
-        (record / "summary.json").write_text(json.dumps({"metrics": {metric: {"value": 1.0}}}))
-        pq.write_table(pa.table({column: [0.5]}), record / "sends.parquet")
-    for value, status in ((0.5, 0), (0.25, 1)):
-        pq.write_table(pa.table({new[2]: [value]}), record / "sends.parquet")
-        with pytest.raises(typer.Exit) as end:
-            main(tmp_path / "before", tmp_path / "after", [])
-        assert end.value.exit_code == status
-    assert "3 tables and summaries: 1 differ" in capsys.readouterr().out

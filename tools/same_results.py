@@ -4,8 +4,7 @@
 
 BEFORE and AFTER are results folders, or folders of results folders. A point is known by what was asked of it, because
 ids hold the program. Names given with `--without` belong to removed features: parameters, columns and metrics of these
-names are left out. Former names (`harness.metrics.former_names`) are compared with the names now, by value. The exit
-status is 1 if anything differs or if a point of BEFORE is missing.
+names are left out. The exit status is 1 if anything differs or if a point of BEFORE is missing.
 """
 
 import json
@@ -17,12 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from harness.experiments.point import GROUPS
-from harness.metrics.former_names import KINDS, now, settings_of
-from harness.request_tables.stages import renamed
-from workloads.trace import FORMER
-
-FORMER_COLUMNS = {former: name for name, former in FORMER.items()}
 Points = dict[str, Path]
 
 
@@ -32,9 +25,6 @@ def points(folder: Path, without: frozenset[str]) -> Points:
     for manifest in sorted(folder.rglob("points/*/manifest.json")):
         asked = json.loads(manifest.read_text())["point"]
         del asked["code_hash"]
-        former = settings_of(asked.get("workload"))
-        asked["axes"] = [former.get(name, name) for name in asked.get("axes", ())]
-        asked |= {group: now(former, asked[group]) for group in GROUPS if group in asked}
         run = str(manifest.parents[2].relative_to(folder))
         found[f"{run} {json.dumps(_pruned(asked, without), sort_keys=True)}"] = manifest.parent
     return found
@@ -51,22 +41,8 @@ def differences(before: Path, after: Path, without: frozenset[str]) -> Iterator[
         elif file.endswith(".json"):
             yield file, None if _summary(old, without) == _summary(new, without) else "has other values"
         else:
-            found = pq.read_table(old)
-            table = _by_names_now(found)
-            same = (bool(without) or table is not found) and _equal(table, pq.read_table(new), without)
+            same = bool(without) and _equal(pq.read_table(old), pq.read_table(new), without)
             yield file, None if same else "has other bytes"
-
-
-def _by_names_now(table: pa.Table) -> pa.Table:
-    """Return a table with former names of columns and of kinds of events by their names now; itself if it has none."""
-    names = [FORMER_COLUMNS.get(name, renamed(name)) for name in table.column_names]
-    if names != table.column_names:  # a trace's metadata has the settings by their names, too
-        table = table.rename_columns(names).replace_schema_metadata(None)
-    kinds = table["kind"].to_pylist() if "kind" in names else []
-    if not KINDS.keys().isdisjoint(kinds):
-        now_called = pa.array([KINDS.get(kind, kind) for kind in kinds]).dictionary_encode()
-        table = table.set_column(names.index("kind"), table.schema.field("kind"), now_called)
-    return table
 
 
 def _equal(old: pa.Table, new: pa.Table, without: frozenset[str]) -> bool:
@@ -89,7 +65,7 @@ def _data(folder: Path) -> list[str]:
 
 def _pruned(value: Any, without: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        return {renamed(key): _pruned(each, without) for key, each in value.items() if key not in without}
+        return {key: _pruned(each, without) for key, each in value.items() if key not in without}
     return [_pruned(each, without) for each in value] if isinstance(value, list) else value
 
 

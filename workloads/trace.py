@@ -73,9 +73,8 @@ UNWRITTEN = (*CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS)
 """Columns of classes, of open microphones and of jobs: a trace that leaves one empty has a file without it."""
 LATER = ("visual_tokens", "content", *UNWRITTEN)
 """Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
-FORMER = {"backlog": "pool"}
-"""Columns -> the names under which files of the version before have them. The hash has kept these names, so that equal
-turns keep their hash."""
+HASHED_AS = {"backlog": "pool"}
+"""Columns -> the names that their hash has, so that equal turns keep their hash."""
 CONTENTS = 2**53
 """Upper bound of contents; a float is exact below it, as a column with empty values needs."""
 
@@ -434,7 +433,7 @@ def _digest(columns: Columns) -> str:
     for name, values in columns.items():
         if name in LATER and _missing(values).all():
             continue
-        digest.update(f"\n{FORMER.get(name, name)}\n".encode())
+        digest.update(f"\n{HASHED_AS.get(name, name)}\n".encode())
         if values.dtype == np.float64:
             values = np.where(np.isnan(values), np.nan, values).astype("<f8")
         elif values.dtype == np.int64:
@@ -512,8 +511,6 @@ def _header(fields: dict[str, Any]) -> TraceHeader:
 
 
 def _read_columns(table: pa.Table, path: Path) -> Columns:
-    now = {former: name for name, former in FORMER.items()}
-    table = table.rename_columns([now.get(name, name) for name in table.column_names])
     fields = [field for field in SCHEMA if field.name in table.column_names or field.name not in LATER]
     for field in fields:
         if field.name not in table.column_names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from harness.metrics import former_names
 from workloads.bounds import MOST_SEED
 from workloads.errors import CONTROL, UserError, validate
 from workloads.files.yaml_file import read_yaml
@@ -57,15 +56,6 @@ Axis = Annotated[list[Value], Field(max_length=MOST_VALUES)]
 def _key(value: object) -> Hashable:
     """Return what equal values share: 4 and 4.0 are equal."""
     return value if isinstance(value, Hashable) else ("", json.dumps(value, sort_keys=True))
-
-
-def renamed(settings: Mapping[str, V], workload: object = None) -> dict[str, V]:
-    """Return the settings by their names now. UserError for a setting that is given by both of its names."""
-    former = former_names.settings_of(workload)
-    for old, new in former.items():
-        if old in settings and new in settings:
-            raise UserError(f"{old} is the former name of {new}, and both are given; leave {old} out.")
-    return former_names.now(former, settings)
 
 
 class Experiment(BaseModel):
@@ -109,14 +99,6 @@ class Experiment(BaseModel):
         description="seeds; a single number N stands for 0 .. N-1",
     )
     timeout_s: float = Field(default=900, gt=0, le=1e7, description="wall-clock limit of one point, s")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_names_now(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        groups = {name: data[name] for name in ("set", "grid", "along") if isinstance(data.get(name), dict)}
-        return data | {name: renamed(group, data.get("workload")) for name, group in groups.items()}
 
     @field_validator("seeds", mode="before")
     @classmethod

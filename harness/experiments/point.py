@@ -17,7 +17,6 @@ from harness.client.client_params import ClientParams
 from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import SCHEMA_VERSION
 from harness.kinds.kind import Kind
-from harness.metrics.former_names import now, settings_of
 from workloads.registry import WORKLOADS
 
 if TYPE_CHECKING:
@@ -104,16 +103,6 @@ class Point(BaseModel):
     def id(self) -> str:
         """The id, which `id_of` derives from every fact."""
         return id_of(self.model_dump(mode="json"))
-
-    def renamed(self) -> Point:
-        """Return the point with its settings by their names now, under the id that its record has."""
-        former = settings_of(self.workload)
-        changes: dict[str, Any] = {group: now(former, getattr(self, group)) for group in GROUPS}
-        changes["axes"] = tuple(former.get(name, name) for name in self.axes)
-        if all(getattr(self, name) == value for name, value in changes.items()):
-            return self
-        changes["id"] = self.id  # else the copy would derive another from its new names
-        return self.model_copy(update=changes)
 
     @property
     def params(self) -> Parameters:

@@ -10,7 +10,7 @@ from yaml.constructor import ConstructorError
 
 from engines.devices.names import REAL_DEVICES
 from harness.experiments.expand import check_names, parameters
-from harness.experiments.experiment import CHOICES, Experiment, renamed
+from harness.experiments.experiment import CHOICES, Experiment
 from workloads.errors import UserError, validate
 from workloads.files.yaml_file import parse_yaml
 
@@ -49,8 +49,7 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
     `settings` never is. Other engines or another workload get a title that names them.
     """
     check_names(experiment)
-    asked = renamed(settings, settings.get("workload", experiment.workload))
-    values = {name: _values(name, given) for name, given in asked.items()}
+    values = {name: _values(name, given) for name, given in settings.items()}
     changes: dict[str, Any] = {}
     if "engine" in values:
         changes["engines"] = [str(name) for name in values.pop("engine")]
@@ -110,7 +109,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, str]:
                 f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
             )
         settings[name] = value
-    return renamed(settings)
+    return settings
 
 
 def parse_setting(name: str, text: str) -> list[Any]:

@@ -44,10 +44,8 @@ from harness.events.log import COMPRESSION
 from harness.exit_status import FAIL, OK, UNDECIDED
 from harness.experiments.experiment import SCHEMA_VERSION, check_schema
 from harness.experiments.point import Point, id_of
-from harness.metrics.former_names import FLOOR, now
 from harness.records.manifest import Manifest, Summary, Sums
 from harness.records.step_times import step_times
-from harness.request_tables.stages import renamed
 from workloads.atomic_file import TEMPORARY, replacing
 from workloads.errors import Model, UserError, printable
 from workloads.files.packed import NO_PARQUET
@@ -55,8 +53,6 @@ from workloads.trace import Trace
 
 MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
-RENAMED_TABLES = ("requests", "sends")
-"""Tables that had columns of other names in the version before."""
 _SUFFIXES = (".parquet", ".json", ".flac")
 """Suffixes of the files of a record other than its log and its reason."""
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -156,10 +152,9 @@ class Record:
         `pandas.read_parquet`."""
         path = self.folder / f"{name}.parquet"
         try:
-            found = pd.read_parquet(path, **options)
+            return pd.read_parquet(path, **options)
         except NO_PARQUET as error:
             raise _unreadable(path, error) from None
-        return found.rename(columns=renamed) if name in RENAMED_TABLES else found
 
 
 def load_record(folder: Path) -> Record:
@@ -179,7 +174,7 @@ def load_record(folder: Path) -> Record:
         results = _read_json(folder / SUMMARY)
         _typed(Summary, results, folder / SUMMARY)
         metrics, counters = read_metrics(results["metrics"]), results["counters"]
-    return Record(folder, manifest.point.renamed(), _renamed_floor(stored), metrics, counters)
+    return Record(folder, manifest.point, stored, metrics, counters)
 
 
 def _typed(kind: type[Model], stored: Any, path: Path) -> Model:
@@ -189,13 +184,6 @@ def _typed(kind: type[Model], stored: Any, path: Path) -> Model:
     except ValidationError as error:
         wrong = printable(".".join(map(str, error.errors()[0]["loc"])), 60)
         raise _damaged(path.parent, f"{path.name} is not what was written{wrong and f' ({wrong})'}") from None
-
-
-def _renamed_floor(manifest: dict[str, Any]) -> dict[str, Any]:
-    cost = manifest.get("cost")
-    if not (isinstance(cost, dict) and isinstance(cost.get("floor"), dict)):
-        return manifest
-    return {**manifest, "cost": {**cost, "floor": now(FLOOR, cost["floor"])}}
 
 
 def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
@@ -370,9 +358,9 @@ def plain_json(data: Any) -> Any:
 
 
 def read_metrics(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return metrics as a summary has them, by today's names, with infinite values as numbers."""
+    """Return metrics as a summary has them, with infinite values as numbers."""
     return {
-        renamed(name): {**metric, "value": math.inf} if metric["value"] == INFINITE else metric
+        name: {**metric, "value": math.inf} if metric["value"] == INFINITE else metric
         for name, metric in stored.items()
     }
 

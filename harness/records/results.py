@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
 from harness.experiments.point import GROUPS, Point
-from harness.metrics.former_names import now, settings_of
 from harness.records.record import (
     MANIFEST,
     SUMMARY,
@@ -169,7 +168,7 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     if not isinstance(rows, list):
         raise _damaged(path / SUMMARY, "is damaged: it holds no list of points")
     try:
-        rows = [_by_names_now(row) for row in rows]
+        rows = [{**row, "metrics": read_metrics(row["metrics"])} for row in rows]
         for row in _checked(path, experiment, rows):
             record = load_record(
                 path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
@@ -179,11 +178,6 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     except (AttributeError, KeyError, TypeError):
         raise _damaged(path / SUMMARY) from None
     return experiment, rows
-
-
-def _by_names_now(row: dict[str, Any]) -> dict[str, Any]:
-    params = now(settings_of(row["workload"]), row["params"])
-    return {**row, "params": params, "metrics": read_metrics(row["metrics"])}
 
 
 def _checked(path: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -204,9 +198,8 @@ def _checked(path: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> 
     for folder in record_folders(path / "points") if (path / "points").is_dir() else []:
         try:
             stored = _read_json(folder / MANIFEST)["point"]
-            former = settings_of(stored["workload"])
-            groups = [now(former, stored.get(group, {})) for group in GROUPS]
-            point = {**stored, "params": {name: value for group in groups for name, value in group.items()}}
+            params = {name: value for group in GROUPS for name, value in stored[group].items()}
+            point = {**stored, "params": params}
             asked = _is_asked(experiment, point)
         except (UserError, AttributeError, KeyError, TypeError):
             continue  # one that cannot be read is named where a row is about it

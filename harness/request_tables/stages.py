@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from engines.core.stage import ENTRY
-from harness.metrics.former_names import COLUMNS, METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +18,6 @@ STAGES = (*AR_STAGES, VOCODER)
 WORDS = {ENTRY: "first stage", TALKER: "talker", VOCODER: "vocoder"}
 """Names of stages in definitions."""
 
-_BEFORE = re.compile("_thinker(?=_|$)")
-
 
 def by_role(table: pd.DataFrame, entry: str) -> pd.DataFrame:
     """Return a table whose column `stage` says `ENTRY` where a log has the deployment's name of that stage."""
@@ -29,10 +25,3 @@ def by_role(table: pd.DataFrame, entry: str) -> pd.DataFrame:
         return table
     stages = table["stage"].astype(object)
     return table.assign(stage=stages.where(stages != entry, ENTRY))
-
-
-def renamed(name: str) -> str:
-    """Return the present name of a metric, or of a column of a record's table. In records of version 0.1 the first
-    stage is `thinker` in every name (`generated_thinker`, `queueing_thinker_p50`)."""
-    request_class, dot, own = name.rpartition(".")
-    return f"{request_class}{dot}{_BEFORE.sub(f'_{ENTRY}', METRICS.get(own, COLUMNS.get(own, own)))}"

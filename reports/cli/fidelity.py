@@ -25,7 +25,6 @@ def fidelity(
     measured_runs: Path | None = option(
         None, "Runs of real servers to predict, instead of --device.", "PATH"
     ),
-    truth: Path | None = option(None, "Former name.", "PATH", hidden=True),
     gpu: str | None = option(None, "With --measured-runs: GPU of runs that do not name one; default: h100."),
     model: str | None = option(
         None, "With --measured-runs: name or file of the model, instead of the runs' own.", "M"
@@ -54,14 +53,17 @@ def fidelity(
 
     `rehearse fidelity --measured-runs my-runs/ --gpu h200`
     """
-    runs = measured_runs or truth  # --truth: the former name, read for one more version
-    if runs is not None:
+    if measured_runs is not None:
         if device is not None:
             raise UserError(
                 f"--device {device} executes on this machine, and --measured-runs reads files; leave one out."
             )
         _predicted(
-            runs, gpu or "h100", model, step_times or "measured", out or Path("results") / "measured_runs"
+            measured_runs,
+            gpu or "h100",
+            model,
+            step_times or "measured",
+            out or Path("results") / "measured_runs",
         )
         return
     for name, value in (("--gpu", gpu), ("--model", model), ("--step-times", step_times)):

@@ -70,7 +70,6 @@ def live(
         None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
     ),
     to: int | None = number(None, "Where --find stops; default: 256."),
-    up_to: int | None = number(None, "Former name.", hidden=True),
     batch: str | None = option(
         None,
         "Concurrent batch requests, in addition to the users; 0 is measured too, to compare with.",
@@ -125,7 +124,7 @@ def live(
     stage = context.with_resource(Stage())
     stage("loading the client")
     metrics, form = asked_metrics(columns), form_of(as_json, as_csv)
-    load = _load(sessions, rate, find, to or up_to)  # --up-to: the former name, read for one more version
+    load = _load(sessions, rate, find, to)
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if price is not None and not 0 < price < float("inf"):

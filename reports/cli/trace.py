@@ -285,11 +285,9 @@ def make(
 
     `rehearse trace make burstgpt --set path=BurstGPT.csv --out burst.parquet`
     """
-    from harness.experiments.experiment import renamed
     from workloads.registry import make_trace
 
-    params = renamed(one_each(settings, "a trace takes one; put it in quotes"), workload)
-    trace = make_trace(workload, params, seed)
+    trace = make_trace(workload, one_each(settings, "a trace takes one; put it in quotes"), seed)
     save_and_describe(trace, out)
 
 

@@ -16,7 +16,6 @@ from harness.metrics.reply_length import NEARLY_ALL
 from harness.metrics.stats import Spread, across_seeds, share
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
 from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
-from harness.request_tables.stages import renamed
 from reports.tables.labels import listed
 from workloads.errors import UserError
 
@@ -370,7 +369,6 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 def metric_named(name: str, option: str, bare: bool = True) -> str:
     """One of them; `bare`: a percentile by itself, too. UserError as there."""
-    name = renamed(name)
     own = f"audio_{name}" if name.startswith("ttfp_p") or name == "ttfp_mean" else name
     percentiles = [statistic for statistic in DISTRIBUTIONS["ttft"].statistics if statistic[0] == "p"]
     if bare and own in percentiles:

@@ -146,16 +146,11 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
     assert rehearse(*ask, "--resume")[1].splitlines()[0] == said and answering == []  # all measured already
 
 
-@pytest.mark.parametrize("option", ["--to", "--up-to"])
-def test_a_search_ends_at_its_bound_also_by_the_former_name(
-    rehearse: Rehearse, answering: list[int], option: str
-) -> None:
-    ask = ("live", URL, *SMALL, "--find", "failed<=100%", "--sessions", "2", option, "4", "--duration", "30")
+def test_a_search_ends_at_its_bound(rehearse: Rehearse, answering: list[int]) -> None:
+    ask = ("live", URL, *SMALL, "--find", "failed<=100%", "--sessions", "2", "--to", "4", "--duration", "30")
     status, out, _ = rehearse(*ask)
     assert status == 0 and answering == [2] * 3 + [4] * 3
     assert f"PASS: {URL} can handle at least 4 calls" in out
-    shown = rehearse("live", "--help")[1]
-    assert " --to " in shown and "--up-to" not in shown
 
 
 def test_what_the_generator_cannot_measure_ends_the_search_and_says_so(

@@ -17,8 +17,7 @@ from harness.experiments import expand as module
 from harness.experiments.expand import expand, point_of
 from harness.experiments.experiment import Experiment, load_experiment
 from harness.experiments.point import Point
-from harness.experiments.settings import override, read_settings
-from harness.metrics import former_names
+from harness.experiments.settings import override
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS, make_trace
 
@@ -138,34 +137,6 @@ def test_a_title_names_other_engines_and_another_workload() -> None:
     assert override(base, {"engine": "liveserve"}).title == "liveserve on workload voice"
     chats = override(base, {"engine": "vllm_omni_wo,vllm_omni", "workload": "sharegpt"})
     assert chats.title == "vllm_omni_wo, vllm_omni on workload sharegpt"
-
-
-def test_former_names_of_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(former_names, "SETTINGS", {"load": "c", "pause_s": "think_s"})
-    base = make(set={"sessions": 2, "pause_s": 1.0}, grid={"load": [4, 8], "p": [0.0]}, along={})
-    assert override(base, {}) == make(set={"sessions": 2, "think_s": 1.0}, grid={"c": [4, 8], "p": [0.0]})
-    assert override(base, {"load": "16"}).set["c"] == 16
-    assert read_settings(["load=16"]) == {"c": "16"}
-    with pytest.raises(UserError, match="load is the former name of c, and both are given; leave load out"):
-        override(make(), {"load": "16", "c": "8"})
-
-
-def test_the_former_name_of_the_decode_fast_path_is_read() -> None:
-    [point] = expand(override(make(engines=["vllm_omni"], grid={}, set={}), {"lazy_steps": "false"}, seeds=1))
-    assert point.params["decode_fast_path"] is False and "lazy_steps" not in point.params
-    assert ServerParams.model_validate({"lazy_steps": False}).decode_fast_path is False, "as records have it"
-
-
-def test_a_former_name_of_one_workload_is_none_of_another() -> None:
-    both = make(workload="co_serving", engines=["vllm_omni_wo"], set={"pool": 4}, grid={}, seeds=1)
-    assert both.set == {"backlog": 4} and override(both, {"pool_tps": "90"}).set["backlog_tps"] == 90
-    assert override(make(workload="servegen", set={}, grid={}), {"pool": "mm-image"}).set == {
-        "pool": "mm-image"
-    }
-    many = {"rounds": 3.0, "rounds_shape": 1.0}
-    users = make(workload="interactive", engines=["vllm_omni_wo"], set=many, grid={}, seeds=1)
-    assert users.set == {"turns": 3.0, "turns_shape": 1.0}
-    assert make(workload="revisit", set={"rounds": 2}, grid={}).set == {"rounds": 2}
 
 
 def test_several_values_of_a_plain_parameter_make_an_axis() -> None:

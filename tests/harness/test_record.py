@@ -4,18 +4,14 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.experiments.point import Point
 from harness.experiments.provenance import environment
-from harness.metrics.former_names import SETTINGS
 from harness.records.record import (
     LOG,
     MANIFEST,
@@ -28,7 +24,6 @@ from harness.records.record import (
     write_failure,
     write_record,
 )
-from harness.records.results import read_results
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -102,76 +97,7 @@ def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
         write_record(tmp_path, point, measurement, {}, {}, datetime.now(UTC))
 
 
-def test_names_of_before_are_read_as_what_they_are_called_now(tmp_path: Path) -> None:
-    """Until 0.2 the first stage was the thinker in every name."""
-    (point,) = fakes.points(1)
-    measurement = fakes.measure(point)
-    now = measurement.requests.assign(generated_entry=4, heard_entry=3, queueing_entry_s=0.5)
-    before = now.rename(columns=lambda name: name.replace("_entry", "_thinker"))
-    metrics = {"queueing_thinker_p50": VALUES, "busy_thinker": VALUES, "ttft_p50": VALUES}
-    measurement = replace(measurement, requests=before, metrics=metrics)
-    write_record(tmp_path, point, measurement, {"pid": 1}, environment(), datetime.now(UTC))
-    found = load_record(tmp_path)
-    assert {*found.metrics} == {"queueing_entry_p50", "busy_entry", "ttft_p50"}
-    assert {*found.table("requests")} == {*now} != {*before}
-
-
 VALUES = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
-
-
-def of_the_version_before(made: Point) -> Point:
-    """The same point with the former names of settings."""
-    former = {new: old for old, new in SETTINGS.items()}
-    params = {former.get(name, name): value for name, value in made.client_params.items()}
-    axes = tuple(former.get(name, name) for name in made.axes)
-    return Point.model_validate({**made.model_dump(), "client_params": params, "axes": axes})
-
-
-def test_a_record_of_the_version_before_has_the_names_of_now(tmp_path: Path) -> None:
-    made, _ = fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5])
-    before = of_the_version_before(made)
-    assert before.params["send_lag_limit_s"] == 0.05 and before.id != made.id
-    measurement = fakes.measure(made)
-    measurement = replace(
-        measurement,
-        requests=measurement.requests.assign(send_lag_s=0.25),
-        metrics={"send_lag_p99": VALUES, "send_slip_p99": VALUES},
-        more={"sends": pa.table({"slip_s": [0.125]})},
-        cost={"wall_s": 1.0, "simulated_s": 1.0, "floor": {"kind": "voice", "slip_p99_s": 0.001}},
-    )
-    write_record(tmp_path, before, measurement, {}, environment(), datetime.now(UTC))
-    found = load_record(tmp_path)
-    assert found.point.params == made.params and found.point.id == before.id
-    assert found.point.label == made.label and "turn_send_delay_limit_s" in found.point.label
-    assert {*found.metrics} == {"turn_send_delay_p99", "send_delay_p99"}
-    assert found.table("requests")["send_delay_s"].tolist() == [0.25]
-    assert found.table("sends")["send_delay_s"].tolist() == [0.125]
-    assert found.manifest["cost"]["floor"] == {"kind": "voice", "send_delay_p99_s": 0.001}
-
-
-def test_results_of_the_version_before_are_read(tmp_path: Path) -> None:
-    rows = []
-    for made in fakes.points(1, turn_send_delay_limit_s=[0.05, 0.5]):
-        before = of_the_version_before(made)
-        measurement = replace(fakes.measure(made), metrics={"send_lag_p99": VALUES})
-        (tmp_path / "points" / before.id).mkdir(parents=True)
-        write_record(
-            tmp_path / "points" / before.id, before, measurement, {}, environment(), datetime.now(UTC)
-        )
-        row = {name: getattr(before, name) for name in ("engine", "device", "workload", "params", "seed")}
-        row |= {"point": before.id, "status": "ok", "metrics": {"send_lag_p99": VALUES}}
-        rows.append(row)
-    stored = fakes.experiment(1).model_dump(mode="json")
-    stored |= {"schema_version": 1, "grid": {"send_lag_limit_s": [0.05, 0.5]}}
-    (tmp_path / "experiment.json").write_text(json.dumps(stored))
-    (tmp_path / "summary.json").write_text(json.dumps(rows))
-    experiment, found = read_results(tmp_path)
-    assert experiment.grid == {"turn_send_delay_limit_s": [0.05, 0.5]}
-    assert [row["params"]["turn_send_delay_limit_s"] for row in found] == [0.05, 0.5]
-    assert [{*row["metrics"]} for row in found] == [{"turn_send_delay_p99"}] * 2
-    (tmp_path / "summary.json").write_text(json.dumps(rows[:1]))
-    with pytest.raises(Damaged, match="lacks the point"):
-        read_results(tmp_path)
 
 
 def test_a_newer_or_damaged_record_is_refused(tmp_path: Path) -> None:

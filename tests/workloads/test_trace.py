@@ -148,19 +148,6 @@ def test_a_session_has_one_backlog(backlogs: tuple, told: str) -> None:
         Trace.from_turns([TURN.changed(turn=i, backlog=backlog) for i, backlog in enumerate(backlogs)])
 
 
-def test_a_file_with_the_former_name_of_the_backlog_is_read_with_its_hash(tmp_path: Path) -> None:
-    trace = Trace.from_turns([TURN, TURN.changed(session=1, request_class="batch", backlog=3)])
-    assert trace.header.hash == "250823fa6c9ed3a6853463915e3be32f2b35329f11f6fb801e51c65a82147992", (
-        "of the version before, in which the column was `pool`"
-    )
-    trace.save(tmp_path / "t.parquet")
-    table = pq.read_table(tmp_path / "t.parquet")
-    names = ["pool" if name == "backlog" else name for name in table.column_names]
-    before = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
-    pq.write_table(before, tmp_path / "before.parquet")
-    assert "pool" in names and Trace.load(tmp_path / "before.parquet") == trace
-
-
 def test_the_most_urgent_class_comes_first() -> None:
     turns = [TURN.changed(session=i, request_class=name) for i, name in enumerate(["batch", None, "online"])]
     turns[0] = turns[0].changed(priority=10)
