@@ -223,29 +223,29 @@ name: many
 engines: [vllm_omni, vllm_omni_wo, liveserve]
 workload: voice
 set: {sessions: 2, turns: 2}
-grid: {c: [1, 2], p: [0, 0.4, 0.7]}
-seeds: 2
+grid: {c: [1, 2], p: [0, 0.7]}
+seeds: 1
 """
 
 
 def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
     tmp_path: Path, client_port: int, node: Callable[..., Any]
 ) -> None:
-    """36 points on vLLM's own scheduler, through Ray's client; one of three nodes vanishes."""
+    """12 points on vLLM's own scheduler, through Ray's client; one of two nodes vanishes."""
     (tmp_path / "many.yaml").write_text(YAML)
-    raylets = [node(name).all_processes["raylet"][0].process.pid for name in ("one", "two", "three")]
+    raylets = [node(name).all_processes["raylet"][0].process.pid for name in ("one", "two")]
     address = f"ray://127.0.0.1:{client_port}"
     assert _command(tmp_path, "here", "--jobs", "2").wait() == 0
     there = _command(tmp_path, "there", "--executor", address)
     measured_there = (tmp_path / "there" / "points").glob
-    wait_until(lambda: there.poll() is not None or len(list(measured_there("[!.]*"))) >= 4, 600)
+    wait_until(lambda: there.poll() is not None or len(list(measured_there("[!.]*"))) >= 2, 600)
     gone = psutil.Process(raylets[1])
     for each in (gone, *gone.children(recursive=True)):  # its workers would serve on until they miss it
         each.kill()
     status, said = there.wait(), (tmp_path / "there.txt").read_text()
     assert status == 0, said
     assert "was lost; " in said
-    assert len(list((tmp_path / "there" / "points").glob("[!.]*"))) == 36
+    assert len(list((tmp_path / "there" / "points").glob("[!.]*"))) == 12
     assert measured(tmp_path / "here") == measured(tmp_path / "there")
 
 
