@@ -55,6 +55,7 @@ class Ending:
         self.at_once = True
         self._since_s = 0.0
         self._lost = False
+        self._dropping = False
 
     @property
     def status(self) -> int | None:
@@ -69,7 +70,9 @@ class Ending:
         atexit.register(_ignore)  # first, and so called last
 
     def __call__(self, number: int, _: object) -> None:
-        if self.first(number):
+        if self._dropping:  # what would be raised here, Python would drop as well
+            self._send_again(number)
+        elif self.first(number):
             raise KeyboardInterrupt
 
     def first(self, number: int) -> bool:
@@ -94,8 +97,13 @@ class Ending:
         if what.exc_type is None or not issubclass(what.exc_type, KeyboardInterrupt) or not self.number:
             sys.__unraisablehook__(what)
             return
-        self._lost = True
-        again = threading.Timer(SOON_S, os.kill, (os.getpid(), self.number))
+        self._lost = self._dropping = True
+        self._send_again(self.number)
+        self._dropping = False
+
+    @staticmethod
+    def _send_again(number: int) -> None:
+        again = threading.Timer(SOON_S, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
 
