@@ -67,7 +67,9 @@ def _check(facts: Any, where: str = "") -> None:
 
 
 def _check_decoder(decoder: Any, where: str) -> None:
-    if decoder.heads % decoder.kv_heads:
+    if decoder.heads and not decoder.kv_heads:
+        raise ValueError(f"{where}kv_heads is 0, and a model with heads has some")
+    if decoder.heads and decoder.heads % decoder.kv_heads:
         raise ValueError(
             f"{where}kv_heads is {decoder.kv_heads}, which does not divide the {decoder.heads} heads"
         )
