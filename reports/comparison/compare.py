@@ -7,7 +7,7 @@ judged.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from reports.tables.labels import short
 from workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")
-"""Metrics besides the headline ones: the ones that a device affects most directly."""
+"""Metrics besides the headline ones: the ones that a device affects most directly, and listeners feel least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +272,8 @@ def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]
     if metrics:
         return asked_columns(metrics, headline)
     named = {column.metric for column in headline}
-    main = [*headline, *(column_for(metric, headline) for metric in _MORE if metric not in named)]
+    more = [replace(column_for(metric, headline), first=False) for metric in _MORE if metric not in named]
+    main = [*headline, *more]
     return [column for column in main if any(point.value(column.metric) is not None for point in points)]
 
 
