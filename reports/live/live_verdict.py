@@ -97,7 +97,7 @@ class Load:
     reason: str = ""
     """The main reason of its failed turns; empty where none failed."""
     parts: str = ""
-    """The parts of the wait, as medians: `end of turn 2,500 + answer 310 ms`; empty where the server reports none."""
+    """The parts of the wait: `medians: end of turn 2,500 + answer 310 ms`; empty where the server reports none."""
 
     @property
     def verdict(self) -> Verdict:
@@ -351,7 +351,7 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     wait = ""
     if None not in parts:
         end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
-        wait = f"end of turn {end_of_turn} + answer {answer} ms"
+        wait = f"medians: end of turn {end_of_turn} + answer {answer} ms"
     return Load(*_named(dict(cell), what), found, on_line, price, seconds, reason, wait)
 
 
