@@ -13,7 +13,7 @@ _SERVER = {
     **INTERACTIVE,
     "kv_pool_blocks": 4096,
     "sessions": 6,
-    "rounds": 4,
+    "turns": 4,
     "reply_tokens": 150,
     "c": 6,
     "p": 0,

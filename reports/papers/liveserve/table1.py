@@ -25,7 +25,7 @@ EXPERIMENTS = {
             "kv_pool_blocks": None,
             "sessions": 24,
             "rate": 1.0,
-            "rounds": 4,
+            "turns": 4,
             "opening_tokens": 40_000,
             "c": 8,
             "p": 0,

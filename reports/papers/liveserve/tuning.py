@@ -47,7 +47,7 @@ SETTINGS: dict[str, Any] = {
     "p": 0.5,
     "modality": "audio",
     "reply": "speech",
-    "rounds": 4,
+    "turns": 4,
     "c": 16,
     "kv_pool_blocks": 192,
 }

@@ -121,7 +121,7 @@ def test_a_machine_with_other_code_or_without_the_system_is_refused() -> None:
     assert task(fakes.measure, [foreign]).refusal().startswith("has no somebody_s or no voice")
 
 
-@pytest.mark.parametrize("settings", [{}, {"order": "liveserve"}, {"kv": "liveserve"}])
+@pytest.mark.parametrize("settings", [{}, {"scheduler": "liveserve"}, {"kv": "liveserve"}])
 def test_the_code_of_a_point_is_found_again_from_the_point(settings: dict[str, str]) -> None:
     bench = chosen("bench")
     assert isinstance(bench, Card)
