@@ -1,7 +1,8 @@
-"""The program's part of a point's id: the folders whose code and data can change the result of that kind of point.
+"""The program's part of a point's id: the folders whose code and data can change the log of that kind of point.
 
-A changed program measures again instead of resuming numbers of its predecessor. Too much measures again, too little
-resumes stale numbers, so a folder counts as a whole. What a workload makes is in the id by the hash of the trace.
+A changed program replays again instead of resuming logs of its predecessor. Too much replays again, too little resumes
+stale logs, so a folder counts as a whole. What a workload makes is in the id by the hash of the trace. Metrics are made
+from the log when they are read (`harness.records.measured`), so their code counts for no id.
 """
 
 from __future__ import annotations
@@ -9,29 +10,41 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from engines.devices.names import DEVICES, REPLAYING, SOCKET_DEVICES
 from harness.experiments.provenance import DECIDING, ROOT, packages
 from workloads.deferred import Deferred
+from workloads.plugins import entry_points
 
 PACKAGES = ("workloads", "engines", "harness")
 """`reports` is left out: it only shows numbers."""
 ALWAYS = (
     *(f"engines/{name}" for name in ("core", "devices", "models", "deployments")),
     *(f"engines/{name}" for name in ("turns", "frames", "co_serving", "turn_taking")),
-    *(f"harness/{name}" for name in ("client", "clocks", "events", "kinds", "metrics", "records", "worker")),
+    *(f"harness/{name}" for name in ("client", "clocks", "events", "kinds", "request_tables")),
     *(f"workloads/{name}" for name in ("columns", "distributions", "transforms")),
 )
 """Folders that count for every point, with the files that stand in `engines` and in `workloads` themselves."""
+FILES = ("harness/worker/replay.py",)
+"""Files that count for every point, of a folder whose other files cannot change its log."""
 SOUND = ("workloads",)
 """Folders that count as well where a model or a server is given real sound: on every device that is no replay."""
 SOCKETS = ("harness/endpoints", "harness/live", "harness/serving", "engines/endpoint", "engines/stock")
 """Folders that count as well where clients call over sockets."""
+METRICS = (
+    *(f"harness/{name}" for name in ("kinds", "metrics", "request_tables")),
+    "harness/records/measured.py",
+    "workloads/columns",
+)
+"""Folders and files that make metrics of a log."""
 
 
 @cache
@@ -39,20 +52,37 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     """Return the SHA-256 over everything that can change the result of a point on `device`, with the versions of vLLM
     and NumPy.
 
-    `roots`: the modules that define its system and its workload, see `roots_of`. Comments, docstrings, imports for type
-    checkers and layout change no hash. ValueError for an unknown device or a root without source.
+    `roots`: the modules that define its system and its workload, see `roots_of`. Comments, docstrings, messages,
+    descriptions, imports for type checkers and layout change no hash. ValueError for an unknown device or a root
+    without source.
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}")
     folders = ALWAYS + (() if device in REPLAYING else SOUND) + (SOCKETS if device in SOCKET_DEVICES else ())
     found = {path: root for folder in folders for path in _below(root / folder)}
+    found |= {root / name: root for name in FILES}
     found |= {path: root for package in ("engines", "workloads") for path in (root / package).glob("*.py")}
     for name in roots:
         found |= _of_root(name, root)
-    digest = hashlib.sha256(repr(packages(DECIDING)).encode())
-    for name, path in sorted((path.relative_to(base).as_posix(), path) for path, base in found.items()):
+    return _sum(found, packages(DECIDING))
+
+
+def _sum(files: Mapping[Path, Path], versions: Mapping[str, str]) -> str:
+    """Return the SHA-256 over files, each with the folder that its name is relative to, and versions of packages."""
+    digest = hashlib.sha256(repr(versions).encode())
+    for name, path in sorted((path.relative_to(base).as_posix(), path) for path, base in files.items()):
         digest.update(f"{name} {_digest(path, path.stat().st_mtime_ns)}\n".encode())
     return digest.hexdigest()
+
+
+@cache
+def metrics_hash(root: Path = ROOT) -> str:
+    """Return the SHA-256 over everything that makes metrics of a log, with the versions of NumPy and pandas."""
+    places = [root / name for name in METRICS]
+    found = {path: root for place in places for path in (_below(place) if place.is_dir() else [place])}
+    for entry in entry_points(group="rehearsal.kinds"):
+        found |= _of_root(entry.module, root)
+    return _sum(found, packages(("numpy", "pandas")))
 
 
 def roots_of(*specs: Any) -> tuple[str, ...]:
@@ -93,29 +123,33 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def running(source: bytes) -> str:
-    """Return what `ast.dump` writes of a module without code that never runs: strings that stand alone, and blocks for
-    type checkers. One pass: every command that expands points waits for it."""
+    """Return what `ast.dump` writes of a module without what no log can hold: strings that stand alone, blocks for type
+    checkers, the text of errors and warnings, and descriptions of fields. One pass: every command that expands points
+    waits for it."""
     parts: list[str] = []
     _write(ast.parse(source), parts)
     return "".join(parts)
 
 
-def _write(value: Any, parts: list[str]) -> None:
+def _write(value: Any, parts: list[str], message: bool = False) -> None:
+    """`message`: within an error or a warning, of which text with a blank is left out: a single word may be a name."""
     if isinstance(value, ast.AST):
+        message = message or isinstance(value, ast.Raise) or _warns(value)
         before = f"{type(value).__name__}("
         for name, optional in _fields(type(value)):
             own = getattr(value, name)
             if own is not None or not optional:
                 parts.append(f"{before}{name}=")
-                _write(own, parts)
+                told = message or (name == "msg" and isinstance(value, ast.Assert))
+                _write([own] if isinstance(own, ast.Constant) else own, parts, told)
                 before = ", "
         parts.append(f"{before})" if before[-1] == "(" else ")")
     elif isinstance(value, list):
         before = "["
         for each in value:
-            if not _never_runs(each):
+            if not (_never_runs(each) or (message and _is_text(each))):
                 parts.append(before)
-                _write(each, parts)
+                _write(each, parts, message)
                 before = ", "
         parts.append("[]" if before == "[" else "]")
     else:
@@ -131,13 +165,33 @@ def _fields(kind: type[ast.AST]) -> tuple[tuple[str, bool], ...]:
 def _never_runs(node: Any) -> bool:
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.keyword):
+        return node.arg == "description" and isinstance(node.value, ast.Constant | ast.JoinedStr)
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _is_text(node: Any) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+
+
+def _warns(node: ast.AST) -> bool:
+    """Return whether it is a call of a logger's method, such as `_log.warning(...)`."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("_log", "logger", "logging", "warnings")
+    )
 
 
 @cache
 def _digest(path: Path, mtime_ns: int) -> str:
-    """Return the SHA-256 of a file that has not changed since `mtime_ns`."""
+    """Return the SHA-256 of a file that has not changed since `mtime_ns`: of Python what runs, of YAML and JSON the
+    values."""
     content = path.read_bytes()
     if path.suffix == ".py":
         content = running(content).encode()
+    elif path.suffix in (".yaml", ".json"):
+        read = json.loads if path.suffix == ".json" else partial(yaml.load, Loader=yaml.CSafeLoader)
+        content = repr(read(content)).encode()
     return hashlib.sha256(content).hexdigest()

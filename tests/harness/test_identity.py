@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 from engines.registry import ENGINES
-from harness.experiments.identity import ALWAYS, PACKAGES, SOCKETS, code_hash, roots_of
+from harness.experiments.identity import (
+    ALWAYS,
+    FILES,
+    METRICS,
+    PACKAGES,
+    SOCKETS,
+    code_hash,
+    metrics_hash,
+    roots_of,
+    running,
+)
 from harness.experiments.provenance import ROOT
 from tests.import_graph import modules
 from workloads.deferred import Deferred
@@ -91,7 +101,10 @@ OVER_SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("engines/deployments/a_new_one.yaml", ALL),
         ("engines/devices/profiles/llama_tiny.yaml", ALL),
         ("harness/worker/replay.py", ALL),
-        ("harness/metrics/turns.py", ALL),
+        ("harness/request_tables/request_table.py", ALL),
+        ("harness/metrics/turns.py", set()),
+        ("harness/records/record.py", set()),
+        ("harness/worker/measure.py", set()),
         ("workloads/generators/voice.py", ALL),
         ("workloads/replays/csv_logs.py", ALL - REPLAYS),
         ("harness/live/run/measure_live.py", OVER_SOCKETS),
@@ -144,6 +157,8 @@ def test_prose_and_layout_change_no_id(tree: Path, now: Ids, tmp_path: Path) -> 
     for path in tree.rglob("*.py"):
         with path.open("a") as file:
             file.write('\n\n# A comment.\n"""Said of nothing."""\n')
+    for path in tree.rglob("*.yaml"):
+        path.write_text(f"# A comment.\n{path.read_text()}\n# Another one.\n")
     engine = tree / "engines/core/engine.py"
     text = engine.read_text()
     documented, docstrings = re.subn(r'^( +""")(?=\w)', r"\1In other words: ", text, flags=re.MULTILINE)
@@ -152,8 +167,28 @@ def test_prose_and_layout_change_no_id(tree: Path, now: Ids, tmp_path: Path) -> 
     assert ids(tree) == now
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ('raise ValueError(f"no block {name} is free")', 'raise ValueError(f"{name} is taken, wait for it")', True),
+        ('raise Refused("kv")', 'raise Refused("slots")', False),
+        ('raise ValueError(f"no block {name} is free")', 'raise ValueError(f"no block {other} is free")', False),
+        ('_log.warning("a block was %s late", n)', '_log.warning("%s blocks came late", n)', True),
+        ('assert n, "there is a block"', 'assert n, "a block is left"', True),
+        ('assert n, "there is a block"', 'assert m, "there is a block"', False),
+        ('x: int = Field(4, ge=0, description="blocks held")', 'x: int = Field(4, ge=0, description="blocks")', True),
+        ('x: int = Field(4, description="blocks held")', 'x: int = Field(5, description="blocks held")', False),
+        ('log.event(t, "two words")', 'log.event(t, "other words")', False),
+        ("if a:\n    b = 1", "if a:\n    b = 1  # so", True),
+    ],
+)  # fmt: skip
+def test_text_that_no_log_can_hold_changes_no_hash(before: str, after: str, same: bool) -> None:
+    assert (running(before.encode()) == running(after.encode())) == same
+
+
 def test_the_tables_name_what_there_is() -> None:
     assert [name for name in (*ALWAYS, *SOCKETS) if not (ROOT / name).is_dir()] == []
+    assert [name for name in (*FILES, *METRICS) if not (ROOT / name).exists()] == []
 
 
 def test_a_root_of_another_package_stands_for_all_its_files(
@@ -201,12 +236,29 @@ POINTS = """
 import json, sys
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
-from harness.worker.measure import measure
+from harness.worker.replay import replay
 for experiment in json.loads(sys.argv[1]):
     (point,) = expand(Experiment(**experiment))
-    measure(point)
+    replay(point, point.trace())
 print(json.dumps(sorted(sys.modules)))
 """
+
+
+def test_metrics_have_a_hash_of_their_own(tree: Path) -> None:
+    def hash_of_metrics() -> str:
+        metrics_hash.cache_clear()
+        return metrics_hash(tree)
+
+    before = hash_of_metrics()
+    for file, same in (
+        ("harness/metrics/turns.py", False),
+        ("harness/request_tables/request_table.py", False),
+        ("harness/kinds/turns.py", False),
+        ("harness/records/record.py", True),
+        ("engines/core/engine.py", True),
+    ):
+        with changes(tree, file):
+            assert (hash_of_metrics() == before) == same, file
 
 
 @pytest.mark.slow
@@ -224,11 +276,14 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
     here = {name: path.relative_to(ROOT).as_posix() for name, path in modules(ROOT, PACKAGES).items()}
     own = roots_of(WORKLOADS["voice"], WORKLOADS["metronome"])
-    counts = (*ALWAYS, "engines/systems", "workloads")  # the registries import what they list
+    # The registries import what they list, and kinds of workload the metrics that are made of the log.
+    counts = (*ALWAYS, "engines/systems", "workloads", "harness/metrics")
     beside = {
         name
         for name in loaded & here.keys() - set(own)
-        if not here[name].startswith(tuple(f"{folder}/" for folder in counts)) and here[name].count("/") > 1
+        if not here[name].startswith(tuple(f"{folder}/" for folder in counts))
+        and here[name].count("/") > 1
+        and here[name] not in FILES
     }
     assert not {name for name in beside if not name.startswith("harness.experiments")} - {
         "engines.stock",  # vLLM looks into it where we are installed
