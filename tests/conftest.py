@@ -1,10 +1,13 @@
 """Loaded before any test, so torch keeps to the one thread that engines ask for: it reads this once."""
 
+import atexit
 import functools
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,9 @@ from hypothesis import settings
 from harness.clocks.ctrl_c import SIGNALS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "REHEARSAL_CACHE" not in os.environ:  # else a worker of the command that made one
+    os.environ["REHEARSAL_CACHE"] = tempfile.mkdtemp(prefix="rehearsal-cache-")
+    atexit.register(shutil.rmtree, os.environ["REHEARSAL_CACHE"], ignore_errors=True)
 # A shell that runs the suite in the background has it ignore Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 HANDLERS = {number: signal.getsignal(number) for number in SIGNALS}

@@ -16,7 +16,9 @@ def results(folder: Path, point_id: str = "a", value: float = 1.0, meter: float 
     record.mkdir(parents=True)
     asked = {"engine": "liveserve", "seed": seed, "code_hash": point_id}
     (record / "manifest.json").write_text(json.dumps({"point": asked}))
-    (record / "summary.json").write_text(json.dumps({"point": point_id, "ttft_p50": value, "power_w": meter}))
+    (record / "run.json").write_text(json.dumps({"counters": {"steps": 3}}))
+    row = {"point": point_id, "metrics": {"ttft_p50": value, "power_w": meter}}
+    (folder / "run" / "summary.json").write_text(json.dumps([row]))
     pq.write_table(pa.table({"t": [value], "power_w": [meter]}), record / "events.parquet")
     return folder
 
@@ -26,7 +28,7 @@ def results(folder: Path, point_id: str = "a", value: float = 1.0, meter: float 
     [
         ({"point_id": "b"}, [], 0, "1 points, 2 tables and summaries: 0 differ."),
         ({"value": 1.5}, [], 1, "run/points/a/events.parquet has other bytes"),
-        ({"meter": 3.0}, [], 1, "run/points/a/summary.json has other values"),
+        ({"meter": 3.0}, [], 1, "run/points/a/metrics and counters have other values"),
         ({"meter": 3.0}, ["power_w"], 0, "2 tables and summaries: 0 differ."),
         ({"seed": 1}, [], 1, "only before: run "),
     ],

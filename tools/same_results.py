@@ -25,6 +25,7 @@ def points(folder: Path, without: frozenset[str]) -> Points:
     for manifest in sorted(folder.rglob("points/*/manifest.json")):
         asked = json.loads(manifest.read_text())["point"]
         del asked["code_hash"]
+        asked.pop("schema_version", None)
         run = str(manifest.parents[2].relative_to(folder))
         found[f"{run} {json.dumps(_pruned(asked, without), sort_keys=True)}"] = manifest.parent
     return found
@@ -32,14 +33,14 @@ def points(folder: Path, without: frozenset[str]) -> Points:
 
 def differences(before: Path, after: Path, without: frozenset[str]) -> Iterator[tuple[str, str | None]]:
     """Each file of a point's record, with what differs in it; None for equal bytes or, without names, equal values."""
+    same = _numbers(before, without) == _numbers(after, without)
+    yield "metrics and counters", None if same else "have other values"
     for file in sorted({*_data(before), *_data(after)}):
         old, new = before / file, after / file
         if not (old.is_file() and new.is_file()):
             yield file, "is missing on one side"
         elif old.read_bytes() == new.read_bytes():
             yield file, None
-        elif file.endswith(".json"):
-            yield file, None if _summary(old, without) == _summary(new, without) else "has other values"
         else:
             same = bool(without) and _equal(pq.read_table(old), pq.read_table(new), without)
             yield file, None if same else "has other bytes"
@@ -52,15 +53,18 @@ def _equal(old: pa.Table, new: pa.Table, without: frozenset[str]) -> bool:
     return kept[0].schema.equals(kept[1].schema, metadata) and kept[0].to_pandas().equals(kept[1].to_pandas())
 
 
-def _summary(path: Path, without: frozenset[str]) -> Any:
-    """The metrics of a point, without the id of the point."""
-    return _pruned(json.loads(path.read_text()), without | {"point"})
+def _numbers(record: Path, without: frozenset[str]) -> Any:
+    """The metrics of a point, which stand in the summary of its results, and its counters."""
+    rows = json.loads((record.parents[1] / "summary.json").read_text())
+    metrics = next((row["metrics"] for row in rows if row["point"] == record.name), None)
+    facts = record / "run.json"
+    if not facts.exists():  # of 0.2
+        facts = record / "summary.json"
+    return _pruned([metrics, json.loads(facts.read_text())["counters"]], without)
 
 
 def _data(folder: Path) -> list[str]:
-    return [
-        path.name for path in folder.iterdir() if path.suffix == ".parquet" or path.name == "summary.json"
-    ]
+    return [path.name for path in folder.iterdir() if path.suffix == ".parquet"]
 
 
 def _pruned(value: Any, without: frozenset[str]) -> Any:

@@ -24,8 +24,8 @@ from workloads.files.yaml_file import read_yaml
 
 V = TypeVar("V")
 
-SCHEMA_VERSION = 1
-"""Version of points and records; a reader refuses a record that is newer than itself."""
+SCHEMA_VERSION = 2
+"""Version of points and records; a reader refuses a record of another one."""
 
 MOST_SEEDS = 10_000
 """[chosen] The most seeds of one experiment. Each seed is a point of its own."""
@@ -153,13 +153,21 @@ def load_experiment(path: Path) -> Experiment:
     data = read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(f"{path} is not an experiment: it needs at least name, engines and workload.")
-    check_schema(data.pop("schema_version", 0), path)
+    if (version := data.pop("schema_version", None)) is not None:
+        check_schema(version, path)
+        data.pop("points", None)  # of `harness.records.results`
     return validate(Experiment, data, str(path))
 
 
 def check_schema(version: Any, path: Path) -> None:
-    """Raise UserError when `path` was written by a newer schema than this code's."""
+    """Raise UserError when `path` was written by another schema than this code's."""
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UserError(
             f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
+        )
+    if version in range(SCHEMA_VERSION):
+        raise UserError(
+            f"{path} was written by an earlier version (schema {version}, now {SCHEMA_VERSION}); read it with the "
+            "release that wrote it, or run `python -m tools.migrate` on its folder, which keeps the finished points "
+            "of 0.2."
         )

@@ -6,7 +6,7 @@ row in the request table has all that was done for it, whatever it took for its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class Duplex(LiveTurns):
     name = "duplex"
     served_by = "turns"
     Server: type[ServerParams] = DuplexServerParams
-    replicas, timing = TURNS.replicas, TURNS.timing
+    Timing, replicas, timing = Window, TURNS.replicas, TURNS.timing
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         super().check_target(target, trace, c)
@@ -112,19 +112,21 @@ class Duplex(LiveTurns):
 
         await serve_turns(trace, server, log, params, replicas, user)
 
-    def measure(
+    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: Window) -> pd.DataFrame:
+        requests = TURNS.requests(turns, by_turn(events), timing)
+        return requests.merge(turn_taking_table(events, turns), on=["session", "turn"])
+
+    def metrics(
         self,
-        trace: Trace,
         turns: pd.DataFrame,
-        events: pd.DataFrame | Iterable[pd.DataFrame],
+        events: pd.DataFrame,
         steps: pd.DataFrame,
+        requests: pd.DataFrame,
         end_s: float,
         timing: Window,
-    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        whole = events if isinstance(events, pd.DataFrame) else pd.concat(list(events))
-        requests, metrics = TURNS.measure(trace, turns, by_turn(whole), steps, end_s, timing)
-        requests = requests.merge(turn_taking_table(whole, turns), on=["session", "turn"])
-        return requests, {**metrics, **summarise_turn_taking(counted(requests))}
+    ) -> Mapping[str, Metric]:
+        metrics = TURNS.metrics(turns, by_turn(events), steps, requests, end_s, timing)
+        return {**metrics, **summarise_turn_taking(counted(requests))}
 
 
 def by_turn(events: pd.DataFrame) -> pd.DataFrame:

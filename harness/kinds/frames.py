@@ -17,7 +17,7 @@ from harness.endpoints.target import TargetParams, check_secrets
 from harness.events.log import EventLog
 from harness.metrics.frames import summarise_frames
 from harness.metrics.metric import Metric
-from harness.request_tables.frame_table import DELIVERED, EMPTY, Beat, frame_table
+from harness.request_tables.frame_table import DELIVERED, EMPTY, Beat, frame_table, typed
 from workloads.distributions.speech import audio_tokens
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -30,6 +30,7 @@ class Frames:
     """The kind of calls without pause. Implements `harness.kinds.kind.LiveKind`."""
 
     name = "frames"
+    Timing = Beat
 
     def check(self, params: CallParams, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         self._check_loop(client.c, trace)
@@ -64,17 +65,20 @@ class Frames:
             replicas=self.replicas(deployment, trace),
         )
 
-    def measure(
+    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: Beat) -> pd.DataFrame:
+        return frame_table(events, turns, timing)
+
+    def metrics(
         self,
-        trace: Trace,
         turns: pd.DataFrame,
         events: pd.DataFrame,
         steps: pd.DataFrame,
+        requests: pd.DataFrame,
         end_s: float,
         timing: Beat,
-    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        requests = frame_table(events, turns, timing)
-        return requests, summarise_frames(requests, steps, events, end_s, timing)
+    ) -> Mapping[str, Metric]:
+        del turns
+        return summarise_frames(typed(requests), steps, events, end_s, timing)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         for url in target.addresses:

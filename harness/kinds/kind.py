@@ -29,9 +29,11 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 class Kind(Protocol[P_contra]):
     """A kind of workload: how its users behave and how it is measured. `name`: as workloads and systems state it.
-    `timing` makes a value that only `measure` reads."""
+    `Timing`: the dataclass of numbers and texts that `timing` makes, and only `requests` and `metrics` read; None where
+    `timing` returns None."""
 
     name: str
+    Timing: type[Any] | None
 
     def check(self, params: P_contra, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
         """Raise UserError when a system with `params` cannot serve `trace`, or its users cannot act so."""
@@ -51,23 +53,27 @@ class Kind(Protocol[P_contra]):
         """Return the facts that the metrics need about a point whose system has `params`."""
         ...
 
-    def measure(
+    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: Any) -> pd.DataFrame:
+        """Return the request table, which a record stores: a row for each turn that began.
+
+        Columns of `events` are as in `harness.events.log`. `turns` are the columns of the trace, as far as they hold
+        for the served turns. The table has `session`, `turn` and `send_delay_s`. Columns and metrics with the meaning
+        of one in `harness.request_tables` and `harness.metrics` have its name and unit, so that tables, pictures and
+        comparisons know them.
+        """
+        ...
+
+    def metrics(
         self,
-        trace: Trace,
         turns: pd.DataFrame,
         events: pd.DataFrame,
         steps: pd.DataFrame,
+        requests: pd.DataFrame,
         end_s: float,
         timing: Any,
-    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        """Return the request table, and the metrics by name.
-
-        Columns of `events` and `steps` are as in `harness.events.log`. `turns` are the columns of `trace`, as far as
-        they hold for the served turns; `end_s`: of the run.
-
-        The table has `session`, `turn` and `send_delay_s`. Columns and metrics with the meaning of one in
-        `harness.metrics` have its name and unit, so that tables, pictures and comparisons know them.
-        """
+    ) -> Mapping[str, Metric]:
+        """Return the metrics by name, whenever a record is read: `requests` is its table, `end_s` the end of the run,
+        the others are as there."""
         ...
 
 
@@ -86,8 +92,8 @@ class Fronted(Kind[P_contra], Protocol[P_contra]):
 
 @runtime_checkable
 class OnePass(Kind[P_contra], Protocol[P_contra]):
-    """A kind whose metrics read the events once and in order: `measure` also takes them in pieces, so that a long run
-    need not fit into memory."""
+    """A kind whose `requests` and `metrics` read the events once and in order: they also take them in pieces, so that a
+    long run need not fit into memory."""
 
     one_pass: Literal[True]
 

@@ -16,12 +16,12 @@ from harness.client.client_params import ClientParams
 from harness.client.turns import serve_turns
 from harness.endpoints.target import TargetParams, check_secrets
 from harness.events.log import EventLog
-from harness.metrics.classes import of_log, passing
+from harness.metrics.classes import of_log
 from harness.metrics.jobs import of_jobs
 from harness.metrics.metric import Metric
 from harness.metrics.turns import summarise
 from harness.request_tables.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
-from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, request_table
+from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, request_table, typed
 from workloads.columns.classes import class_of
 from workloads.columns.jobs import starts
 from workloads.errors import UserError
@@ -178,6 +178,7 @@ class Turns(LiveTurns):
     base."""
 
     name = "turns"
+    Timing = Window
     one_pass: Literal[True] = True
 
     def check(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
@@ -213,31 +214,34 @@ class Turns(LiveTurns):
         """Return the part of the run that metrics are over: all of it."""
         return WHOLE if deployment.speech_only else replace(WHOLE, entry=deployment.entry)
 
-    def measure(
+    def requests(
+        self, turns: pd.DataFrame, events: pd.DataFrame | Iterable[pd.DataFrame], timing: Window
+    ) -> pd.DataFrame:
+        requests = request_table(events, turns)
+        if not timing.whole:
+            requests[PHASE] = phases(requests, timing)
+        return requests
+
+    def metrics(
         self,
-        trace: Trace,
         turns: pd.DataFrame,
         events: pd.DataFrame | Iterable[pd.DataFrame],
         steps: pd.DataFrame,
+        requests: pd.DataFrame,
         end_s: float,
         timing: Window,
-    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        read: list[pd.DataFrame] = []
-        requests = request_table(passing(events, turns, read), turns)
-        steady, planned = requests, len(turns)
-        if not timing.whole:
-            requests[PHASE] = phases(requests, timing)
-            steady, end_s = counted(requests), timing.end_s
-            planned -= len(requests) - len(steady)
+    ) -> Mapping[str, Metric]:
+        requests = typed(requests)
+        steady = counted(requests)
         metrics = summarise(
             steady,
             steps,
-            end_s,
-            planned_turns=planned,
+            end_s if timing.whole else timing.end_s,
+            planned_turns=len(turns) - (len(requests) - len(steady)),
             planned_sessions=turns["session"].to_numpy(),
             entry=timing.entry,
         )
-        return requests, metrics | of_log(pd.concat(read), turns, steady) | of_jobs(requests, turns)
+        return metrics | of_log(events, turns, steady) | of_jobs(requests, turns)
 
 
 def _deployments(fits: Callable[[Deployment], bool]) -> str:

@@ -6,7 +6,7 @@ one, so a name says by itself whose number it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +20,8 @@ from workloads.columns.classes import class_of
 
 SEPARATOR = "."
 KEY = ["session", "turn"]
-_DRY = ("backlog_dry", "pool_dry")
-"""Kind of event of a backlog without a next session, and its name in logs of the version before."""
+_DRY = ("backlog_dry",)
+"""Kind of event of a backlog without a next session."""
 READ = ("first_text", "text", *_DRY)
 """The kinds of events that metrics of classes are made of."""
 
@@ -55,24 +55,19 @@ def _named(measured: Mapping[str, Measured]) -> dict[str, Metric]:
     return metrics_of(measured, own, [dict])
 
 
-def passing(
-    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, read: list[pd.DataFrame]
-) -> Iterator[pd.DataFrame]:
-    """Yield the events, whole or in pieces, for another reader. The rows that `of_log` reads are kept in `read`;
-    nothing for a trace without classes."""
-    kinds = READ if class_of({str(name): trace[name] for name in trace}) is not None else ()
-    for piece in [events] if isinstance(events, pd.DataFrame) else events:
-        read.append(piece.loc[piece["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]])
-        yield piece
-
-
-def of_log(events: pd.DataFrame, trace: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Metric]:
+def of_log(
+    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, requests: pd.DataFrame
+) -> dict[str, Metric]:
     """Return the metrics of every class that the log gives, by name; empty for a trace without classes.
 
     `events` and `trace` as for `harness.request_tables.request_table`, `requests` the counting part of its table.
     """
     if "request_class" not in requests or requests.empty:
         return {}
+    pieces = [events] if isinstance(events, pd.DataFrame) else events
+    events = pd.concat(
+        piece.loc[piece["kind"].isin(READ).to_numpy(), [*KEY, "t", "kind", "value"]] for piece in pieces
+    )
     urgent = requests.loc[requests["priority"] == requests["priority"].min()]
     first_s, last_s = steady(urgent["turn_start_s"].to_numpy(float))
     text = _texts(events, requests)

@@ -17,7 +17,7 @@ from harness.metrics.definitions import Definition
 from harness.metrics.metric import Measured, Metric, metrics_of
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
-from workloads.generators.questions import QuestionParams, assigned_questions, params_of, segment_of
+from workloads.generators.questions import assigned_questions, params_of, segment_of
 from workloads.trace import Trace
 
 Decode = Callable[[Sequence[int]], str]
@@ -69,16 +69,15 @@ QUALITY_DEFINITIONS: dict[str, Definition] = {
         "higher",
     ),
 }  # fmt: skip
-"""Every metric that `judge` returns, in its order; those of the other mode are missing."""
+"""Every metric that `summarise_quality` returns, in its order; those of the other mode are missing."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """The tables OUTPUTS and ANSWERS, and the metrics of QUALITY_DEFINITIONS."""
+    """The tables OUTPUTS and ANSWERS."""
 
     outputs: pa.Table
     answers: pa.Table
-    metrics: dict[str, Metric]
 
 
 def decoder_of(checkpoint: str) -> Decode:
@@ -123,8 +122,7 @@ def judge(trace: Trace, frame_answers: Answers, decode: Decode) -> Quality:
             found = states(text, question.keywords)
             about = question.kind, question.clip.name, list(question.keywords)
             answers.append((session, segment, *about, text, found))
-    tables = _table(outputs, OUTPUTS), _table(answers, ANSWERS)
-    return Quality(*tables, _metrics(params, len(trace), *(table.to_pandas() for table in tables)))
+    return Quality(_table(outputs, OUTPUTS), _table(answers, ANSWERS))
 
 
 def shares(answers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -134,9 +132,11 @@ def shares(answers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return segments, np.bincount(of_row, answered.astype(float)) / np.bincount(of_row)
 
 
-def _metrics(
-    params: QuestionParams, planned: int, outputs: pd.DataFrame, answers: pd.DataFrame
-) -> dict[str, Metric]:
+def summarise_quality(trace: Trace, outputs: pd.DataFrame, answers: pd.DataFrame) -> dict[str, Metric]:
+    """Return the metrics of QUALITY_DEFINITIONS, in their order; `outputs` and `answers` as of `judge`."""
+    params = params_of(trace)
+    assert params is not None, "only workload questions says what is right"
+    planned = len(trace)
     kind, segment = np.asarray(answers["kind"]), np.asarray(answers["segment"])
     answered = np.asarray(answers["answered"], bool)
     measured: dict[str, Measured] = dict.fromkeys(QUALITY_DEFINITIONS, (None, 0, 0))

@@ -1,4 +1,4 @@
-"""The types of what a record's manifest and summary state, which every reader relies on."""
+"""The types of what a record's manifest and facts of the run state, which every reader relies on."""
 
 from __future__ import annotations
 
@@ -97,18 +97,19 @@ class Manifest(_Stated):
         return self
 
 
-class Metric(_Stated):
-    """One metric. `n`: samples behind `value`, which is "inf" where too many of them failed; `missing`: samples without
-    one."""
+class Live(_Stated):
+    """Facts of a live run, see `harness.records.measured.LiveFacts`."""
 
-    value: float | Literal["inf"] | None
-    unit: str
-    n: int = Field(ge=0)
-    missing: int = Field(ge=0)
+    late_s: float
+    floor: _Floor
+    lost_sessions: int = Field(ge=0)
+    speaks: bool
 
 
-class Summary(_Stated):
-    """The results of a measured point."""
+class Run(_Stated):
+    """The facts of a run, see `harness.records.measured.RunFacts`."""
 
-    metrics: dict[str, Metric]
+    end_s: float
+    timing: dict[str, float | str | bool]
     counters: dict[str, float]
+    live: Live | None

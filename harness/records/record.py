@@ -3,13 +3,16 @@
 A worker writes into `points/.tmp-<id>-<pid>`, flushes every file to disk and renames the directory to
 `points/<id>`; so a directory of that name is a finished point, whatever happened to the process or the
 machine. A point that failed is `points/<id>.failed`, with manifest, log and reason; it is tried again on the
-next run. One that was measured and is INVALID keeps its tables and its summary next to the reason.
+next run. One that was measured and is INVALID keeps its tables next to the reason.
 
     manifest.json    what ran, on what, in which order, and the proof that the worker was fresh
-    summary.json     metrics of the point: {name: {value, unit, n, missing}}, and the engine's counters
+    run.json         facts of the run that no table has: its end, the engine's counters
     trace.parquet    the workload as it was played      requests.parquet   one row per turn, or per frame
     events.parquet   the event log                      steps.parquet      one row per engine step
     log.txt          everything that the worker printed
+
+No file states a metric: readers make them from the tables (`harness.records.measured`). So a changed metric needs no
+replay, and an edited number breaks a hash.
 
 The manifest has the size and the SHA-256 of every other file but the log, and whoever opens a record compares them; its
 point has the id that the record is named after, and each of its files is among those listed.
@@ -17,7 +20,7 @@ point has the id that the record is named after, and each of its files is among 
 The quality probes add outputs.parquet (what was said to each frame) and answers.parquet (to each question); live runs
 sends.parquet (what was sent, when it was due and how late it went), failures.parquet and scrape.parquet.
 
-Tables and summary hold nothing of the wall clock: the same point gives the same bytes.
+Tables and run.json hold nothing of the wall clock: the same point gives the same bytes.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +46,21 @@ from pydantic import ValidationError
 from harness.events.log import COMPRESSION
 from harness.exit_status import FAIL, OK, UNDECIDED
 from harness.experiments.experiment import SCHEMA_VERSION, check_schema
+from harness.experiments.identity import metrics_hash
 from harness.experiments.point import Point, id_of
-from harness.records.manifest import Manifest, Summary, Sums
+from harness.records import metrics_cache
+from harness.records.manifest import Manifest, Run, Sums
+from harness.records.measured import RunFacts, facts_of, metrics_of, planned_turns
 from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing
 from workloads.errors import Model, UserError, printable
 from workloads.files.packed import NO_PARQUET
 from workloads.trace import Trace
 
-MANIFEST, SUMMARY, LOG, ERROR = "manifest.json", "summary.json", "log.txt", "error.txt"
+MANIFEST, RUN, LOG, ERROR = "manifest.json", "run.json", "log.txt", "error.txt"
 TRACE, TABLES = "trace.parquet", ("events", "steps", "requests")
+READ_BY_METRICS = ("sends", "failures", "scrape", "outputs", "answers")
+"""Tables that only some records have, and their metrics are made from."""
 _SUFFIXES = (".parquet", ".json", ".flac")
 """Suffixes of the files of a record other than its log and its reason."""
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -62,9 +70,9 @@ _ID = re.compile(r"[0-9a-f]{16}")
 class Measurement:
     """A worker's measurement of one point.
 
-    `metrics` is {name: {value, unit, n, missing}}; `counters` are the engine's own; `proof` says that the engine was
-    fresh; `cost` is the cost of the run (wall time and the share spent in vLLM), which differs from run to run and
-    stays out of the summary. A table that is a path is in the record's folder already.
+    `metrics` is {name: {value, unit, n, missing}}; `proof` says that the engine was fresh; `cost` is the cost of the
+    run (wall time and the share spent in vLLM), which differs from run to run. A table that is a path is in the
+    record's folder already.
     """
 
     trace: Trace
@@ -72,7 +80,7 @@ class Measurement:
     steps: pa.Table | Path
     requests: pd.DataFrame
     metrics: dict[str, dict[str, Any]]
-    counters: dict[str, int]
+    facts: RunFacts
     proof: dict[str, Any]
     cost: dict[str, Any]
     more: dict[str, pa.Table] = field(default_factory=dict)
@@ -123,9 +131,60 @@ class Record:
     folder: Path
     point: Point
     manifest: dict[str, Any]
-    metrics: dict[str, dict[str, Any]]
-    counters: dict[str, int]
-    """Counters of the engine; empty for a point that failed before it was measured, as are the metrics."""
+    stored: Mapping[str, Any] | None
+    """The content of run.json; None for a point that failed before it was measured."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Counters of the engine; empty for a point that failed before it was measured."""
+        return {} if self.stored is None else self.stored["counters"]
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """{name: {value, unit, n, missing}}; empty for a point that failed before it was measured."""
+        if self.stored is None:
+            return {}
+        place = cache_of(self.manifest)
+        found = metrics_cache.find(place)
+        if found is None:
+            found = as_stored(self._made())
+            metrics_cache.keep(place, found)
+        return read_metrics(found)
+
+    def _made(self) -> dict[str, dict[str, Any]]:
+        """Return the metrics as the tables give them."""
+        from harness.kinds import kind_of
+        from harness.kinds.kind import OnePass
+
+        assert self.stored is not None, "it was measured"
+        trace = self.trace()
+        kind = kind_of(trace)
+        try:
+            facts = facts_of(self.stored, kind.Timing)
+        except ValueError:
+            raise _damaged(self.folder, f"{RUN} is not what was written (timing)") from None
+        pieces = isinstance(kind, OnePass) and facts.live is None
+        metrics = metrics_of(
+            kind,
+            facts,
+            planned_turns(trace, facts),
+            self._event_pieces() if pieces else self.table("events"),
+            self.table("steps"),
+            self.table("requests"),
+            {name: self.table(name) for name in READ_BY_METRICS if self.has(name)},
+            trace,
+        )
+        return {name: asdict(metric) for name, metric in metrics.items()}
+
+    def _event_pieces(self) -> Iterator[pd.DataFrame]:
+        """Yield the event log, some rows at a time: that of a long run need not fit into memory."""
+        path = self.folder / "events.parquet"
+        try:
+            with pq.ParquetFile(path) as file:
+                for rows in range(file.num_row_groups):
+                    yield file.read_row_group(rows).to_pandas()
+        except NO_PARQUET as error:
+            raise _unreadable(path, error) from None
 
     @property
     def error(self) -> str | None:
@@ -169,12 +228,11 @@ def load_record(folder: Path) -> Record:
     _check_id(folder, manifest.id, stored["point"])
     _check_listed(folder, manifest.files, finished=manifest.status == "ok")
     _check_sums(folder, manifest.files)
-    metrics, counters = {}, {}
-    if manifest.status == "ok" or (folder / SUMMARY).exists():
-        results = _read_json(folder / SUMMARY)
-        _typed(Summary, results, folder / SUMMARY)
-        metrics, counters = read_metrics(results["metrics"]), results["counters"]
-    return Record(folder, manifest.point, stored, metrics, counters)
+    run = None
+    if manifest.status == "ok" or (folder / RUN).exists():
+        run = _read_json(folder / RUN)
+        _typed(Run, run, folder / RUN)
+    return Record(folder, manifest.point, stored, run)
 
 
 def _typed(kind: type[Model], stored: Any, path: Path) -> Model:
@@ -197,7 +255,7 @@ def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
 def _check_listed(folder: Path, files: Mapping[str, Sums], finished: bool) -> None:
     """Raise Damaged where the list of files lacks one that exists, or that every finished record has."""
     there = {path.name for path in folder.iterdir() if path.suffix in _SUFFIXES} - {MANIFEST}
-    always = {SUMMARY, TRACE, *(f"{name}.parquet" for name in TABLES)} if finished else set()
+    always = {RUN, TRACE, *(f"{name}.parquet" for name in TABLES)} if finished else set()
     lacking = sorted((there | always) - files.keys())
     if lacking:
         raise _damaged(folder, f"{MANIFEST} does not list {lacking[0]}")
@@ -264,11 +322,12 @@ def write_record(
     write_tables(folder, point, measurement)
     outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
     outcome |= step_times(point, measurement.requests.get("turn_start_s"))
-    _write_manifest(folder, point, environment, started, outcome)
+    manifest = _write_manifest(folder, point, environment, started, outcome)
+    metrics_cache.keep(cache_of(manifest), as_stored(measurement.metrics))
 
 
 def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
-    """Write trace, tables and summary, which finished and INVALID records have."""
+    """Write trace, tables and the facts of the run, which finished and INVALID records have."""
     with (folder / TRACE).open("wb") as file:
         measurement.trace.write(file)
     requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
@@ -284,8 +343,9 @@ def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
             pq.write_table(table.replace_schema_metadata(None), path, compression=COMPRESSION)
     for name, content in measurement.files.items():
         (folder / name).write_bytes(content)
-    results = {"metrics": measurement.metrics, "counters": measurement.counters}
-    write_json(folder / SUMMARY, {"schema_version": SCHEMA_VERSION, "point": point.id, **results})
+    write_json(
+        folder / RUN, {"schema_version": SCHEMA_VERSION, "point": point.id, **measurement.facts.stored()}
+    )
 
 
 def write_failure(
@@ -310,7 +370,9 @@ def write_failure(
         write_tables(folder, point, measurement)
         outcome |= {"proof": measurement.proof, "cost": measurement.cost}
     (folder / ERROR).write_text(reason + "\n")
-    _write_manifest(folder, point, environment, started, outcome)
+    manifest = _write_manifest(folder, point, environment, started, outcome)
+    if measurement is not None:
+        metrics_cache.keep(cache_of(manifest), as_stored(measurement.metrics))
 
 
 def is_failure(folder: Path) -> bool:
@@ -358,17 +420,30 @@ def plain_json(data: Any) -> Any:
 
 
 def read_metrics(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return metrics as a summary has them, with infinite values as numbers."""
+    """Return metrics as JSON has them, with infinite values as numbers."""
     return {
         name: {**metric, "value": math.inf} if metric["value"] == INFINITE else metric
         for name, metric in stored.items()
     }
 
 
+def as_stored(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics as JSON has them. ValueError for NaN."""
+    found = plain_json(metrics)
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def cache_of(manifest: Mapping[str, Any]) -> Path:
+    """Return where the metrics of a record with this manifest are kept."""
+    sums = {name: each["sha256"] for name, each in manifest["files"].items()}
+    return metrics_cache.place(metrics_hash(), sums)
+
+
 def _write_manifest(
     folder: Path, point: Point, environment: dict[str, Any], started: datetime, outcome: dict[str, Any]
-) -> None:
-    """Write the last file of a record, as it has the sums of the others."""
+) -> dict[str, Any]:
+    """Write the last file of a record, as it has the sums of the others, and return its content."""
     facts = {
         "schema_version": SCHEMA_VERSION,
         "id": point.id,
@@ -378,12 +453,13 @@ def _write_manifest(
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         **environment,
         **outcome,
-        "files": {path.name: _sums(path) for path in folder.iterdir() if path.name not in (LOG, ERROR)},
+        "files": {path.name: sums(path) for path in folder.iterdir() if path.name not in (LOG, ERROR)},
     }
     write_json(folder / MANIFEST, facts)
+    return facts
 
 
-def _sums(path: Path) -> dict[str, Any]:
+def sums(path: Path) -> dict[str, Any]:
     found = path.stat()
     return {"bytes": found.st_size, "sha256": _sha256(path, found.st_size, found.st_mtime_ns)}
 

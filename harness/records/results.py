@@ -1,44 +1,44 @@
 """A results directory: what was run, the records of its points and the summary over them.
 
-DIR/experiment.json   the experiment as it was resolved for the latest run, or instead
+DIR/experiment.json   the experiment as it was resolved for the latest run, and the ids of its points, or instead
 DIR/collection.json   several of them, which share points: the panels of the figures of a paper
 DIR/points/           records, see `harness.records.record`
-DIR/summary.json      [{point, engine, device, workload, params, seed, status, metrics}], in the order of the run
+DIR/summary.json      [{point, engine, device, workload, params, seed, status, metrics}], in the order of the run; for
+                      people and other programs, as readers of ours take everything from the records
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
-from harness.experiments.point import GROUPS, Point
-from harness.records.record import (
-    MANIFEST,
-    SUMMARY,
-    Damaged,
-    Record,
-    failed,
-    load_record,
-    read_metrics,
-    write_json,
-)
+from harness.experiments.point import Point
+from harness.records.record import Damaged, Record, failed, load_record, write_json
+from harness.slo.search import SEARCH
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
 
-EXPERIMENT, COLLECTION = "experiment.json", "collection.json"
+EXPERIMENT, COLLECTION, SUMMARY = "experiment.json", "collection.json", "summary.json"
 DAMAGED = ".damaged"
 """Suffix of damaged files and folders once a run writes them anew."""
 _log = logging.getLogger(__name__)
+
+
+class Stored(Experiment):
+    """An experiment as its results directory has it. `points`: the ids of its points, None before they are measured."""
+
+    points: list[str] | None = None
 
 
 class Panel(BaseModel):
@@ -97,9 +97,8 @@ def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
             if isinstance(owner, Collection) and own.exists() and damaged is None:
                 stored = read_collection(path)
                 owner = owner.model_copy(update={"cards": {**stored.cards, **owner.cards}})
-            data = {"schema_version": SCHEMA_VERSION, **owner.model_dump(mode="json")}
             # First: a directory with other files and without this one is taken for somebody else's.
-            write_json(own, data)
+            _write_owner(path, owner)
             own_folder(path / "points")
             for folder in (path, path / "points"):
                 for left in folder.glob(f"{TEMPORARY}*"):
@@ -136,8 +135,9 @@ def record_folders(points_dir: Path) -> list[Path]:
     return [p for p in sorted(points_dir.iterdir()) if p.name[0] != "." and p.suffix != DAMAGED]
 
 
-def write_summary(path: Path, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Write DIR/summary.json over the points that finished or failed, and return it.
+def write_summary(path: Path, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Write DIR/summary.json over the points that finished or failed, and return it. Nothing reads it again: it is for
+    people and other programs. An experiment also gets the ids of its points, which readers expect.
 
     Damaged ones are left out: a run has set its own aside, and the report names those of other cards.
     """
@@ -146,12 +146,15 @@ def write_summary(path: Path, ids: Iterable[str]) -> list[dict[str, Any]]:
         with contextlib.suppress(Damaged):
             if (record := find_record(path / "points", id)) is not None:
                 rows.append(_row(record))
+    if (path / EXPERIMENT).is_file():
+        _write_owner(path, _read_owner(path / EXPERIMENT, Stored).model_copy(update={"points": [*ids]}))
     write_json(path / SUMMARY, rows)
     return rows
 
 
-def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
-    """Return experiment and summary of a results directory. UserError if it is none, Damaged if it or a record is."""
+def read_results(path: Path) -> tuple[Experiment, list[Record]]:
+    """Return experiment and records of a results directory, in the order of the run. UserError if it is none, Damaged
+    if it or a record is, or unless each cell of the experiment has one record, finished or failed, and no other has."""
     if (path / COLLECTION).is_file():
         name = read_collection(path).name
         raise UserError(
@@ -162,65 +165,84 @@ def read_results(path: Path) -> tuple[Experiment, list[dict[str, Any]]]:
         raise UserError(f"{path} is a file, not a results directory; {REMOVED['results of another tool']}")
     if not (path / EXPERIMENT).is_file():
         raise UserError(f"{path} is not a results directory (no {EXPERIMENT}); give the --out of a run.")
-    if not (path / SUMMARY).is_file():
-        raise UserError(f"{path} has no {SUMMARY} yet; run the experiment to its end first.")
-    experiment, rows = _read_owner(path / EXPERIMENT, Experiment), _read_json(path / SUMMARY)
-    if not isinstance(rows, list):
-        raise _damaged(path / SUMMARY, "is damaged: it holds no list of points")
-    try:
-        rows = [{**row, "metrics": read_metrics(row["metrics"])} for row in rows]
-        for row in _checked(path, experiment, rows):
-            record = load_record(
-                path / "points" / (row["point"] + ("" if row["status"] == "ok" else ".failed"))
-            )
-            if row != _row(record):
-                raise _damaged(path / SUMMARY, f"says something else of {row['point']} than its record")
-    except (AttributeError, KeyError, TypeError):
-        raise _damaged(path / SUMMARY) from None
-    return experiment, rows
+    stored = _read_owner(path / EXPERIMENT, Stored)
+    if stored.points is None:
+        raise UserError(f"{path} has no results yet; run the experiment to its end first.")
+    records = _found(path, stored.points, EXPERIMENT)
+    _check_asked(path, stored, records)
+    if not (path / SEARCH).is_file():  # a search measures what it wants to know
+        _check_whole(path, stored, records)
+    return Experiment.model_validate(stored.model_dump(exclude={"points"})), records
 
 
-def _checked(path: Path, experiment: Experiment, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a summary. Damaged unless they are the experiment's points that have a record, each once."""
+def read_panel(path: Path, panel: Panel) -> list[Record]:
+    """Return the records of a panel of a collection. Damaged as `read_results`."""
+    records = _found(path, panel.points, COLLECTION)
+    _check_asked(path, panel.experiment, records)
+    _check_whole(path, panel.experiment, records)
+    return records
+
+
+def _found(path: Path, ids: Sequence[str], owner: str) -> list[Record]:
+    """Return the records of these ids. Damaged where one is missing; `owner`: the file that names them."""
+    records = {id: find_record(path / "points", id) for id in ids}
+    lacking = [id for id, record in records.items() if record is None]
+    if lacking:
+        more = f" and {len(lacking) - 1} more of {len(ids)}" if len(lacking) > 1 else ""
+        raise _damaged(path, f"lacks the point {lacking[0]}{more}, which {owner} names")
+    return [record for record in records.values() if record is not None]
+
+
+def _check_asked(path: Path, experiment: Experiment, records: Sequence[Record]) -> None:
+    """Raise Damaged unless each record is a point of the experiment, and each cell has one at most."""
     found: dict[tuple[Any, ...], str] = {}
-    for row in rows:
-        if not _is_asked(experiment, row):
-            raise _damaged(
-                path / SUMMARY, f"has the point {row['point']}, which {EXPERIMENT} does not ask for"
-            )
-        cell = (row["engine"], row["seed"], *_cell(experiment, row))
+    for record in records:
+        point = record.point
+        if not _is_asked(experiment, point):
+            raise _damaged(path, f"has the point {point.id}, which {EXPERIMENT} does not ask for")
+        cell = (point.engine, point.seed, *_cell(experiment, point))
         if cell in found:
-            raise _damaged(
-                path / SUMMARY, f"has {' '.join(map(str, cell))} twice, as {found[cell]} and {row['point']}"
-            )
-        found[cell] = row["point"]
-    # An earlier program's record of the same cell has another id.
-    for folder in record_folders(path / "points") if (path / "points").is_dir() else []:
-        try:
-            stored = _read_json(folder / MANIFEST)["point"]
-            params = {name: value for group in GROUPS for name, value in stored[group].items()}
-            point = {**stored, "params": params}
-            asked = _is_asked(experiment, point)
-        except (UserError, AttributeError, KeyError, TypeError):
-            continue  # one that cannot be read is named where a row is about it
-        if asked:
-            cell = (point["engine"], point["seed"], *_cell(experiment, point))
-            if cell not in found:
-                raise _damaged(path / SUMMARY, f"lacks the point {folder.name}, which has a record")
-    return rows
+            raise _damaged(path, f"has {' '.join(map(str, cell))} twice, as {found[cell]} and {point.id}")
+        found[cell] = point.id
 
 
-def _is_asked(experiment: Experiment, row: Mapping[str, Any]) -> bool:
-    """Return whether the experiment has a point with this engine, seed and these parameters."""
+def _check_whole(path: Path, experiment: Experiment, records: Sequence[Record]) -> None:
+    """Raise Damaged unless each engine, cell and seed of the experiment has a record. An axis counts where the engine
+    has it."""
+    lacking = []
+    for engine in experiment.engines:
+        own = [record.point for record in records if record.point.engine == engine]
+        axes = [axis for axis in experiment.grid if any(axis in point.params for point in own)]
+        for cell in itertools.product(*(experiment.grid[axis] for axis in axes)):
+            asked = dict(zip(axes, cell, strict=True))
+            there = {
+                point.seed
+                for point in own
+                if all(_same(value, point.params.get(axis)) for axis, value in asked.items())
+            }
+            named = " ".join([engine, *(f"{axis}={value}" for axis, value in asked.items())])
+            lacking += [f"{named} seed={seed}" for seed in experiment.seeds if seed not in there]
+    if lacking:
+        more = f" and {len(lacking) - 1} more of its points" if len(lacking) > 1 else ""
+        raise _damaged(path, f"lacks {lacking[0]}{more}, for which {EXPERIMENT} asks")
+
+
+def _write_owner(path: Path, owner: Experiment | Collection) -> None:
+    write_json(path / _file(owner), {"schema_version": SCHEMA_VERSION, **owner.model_dump(mode="json")})
+
+
+def _is_asked(experiment: Experiment, point: Point) -> bool:
+    """Return whether the experiment has a point with this engine, device, seed and these parameters."""
     asked = {**{name: [value] for name, value in experiment.set.items()}, **experiment.grid}
     return (
-        row["engine"] in experiment.engines
-        and row["workload"] == experiment.workload
-        and row["seed"] in experiment.seeds
+        point.engine in experiment.engines
+        and point.device == experiment.device
+        and point.workload == experiment.workload
+        and point.seed in experiment.seeds
         and all(
-            any(_same(value, row["params"][name]) for value in values)
+            any(_same(value, point.params[name]) for value in values)
             for name, values in asked.items()
-            if name in row["params"]
+            if name in point.params
         )
     )
 
@@ -235,8 +257,8 @@ def _same(asked: Any, stored: Any) -> bool:
         return os.path.normpath(str(asked)) == os.path.normpath(str(stored))
 
 
-def _cell(experiment: Experiment, row: Mapping[str, Any]) -> list[str]:
-    return [f"{axis}={row['params'][axis]}" for axis in experiment.grid if axis in row["params"]]
+def _cell(experiment: Experiment, point: Point) -> list[str]:
+    return [f"{axis}={point.params[axis]}" for axis in experiment.grid if axis in point.params]
 
 
 def read_collection(path: Path) -> Collection:
@@ -296,18 +318,18 @@ def _file(owner: Experiment | Collection) -> str:
 def _check_owner(path: Path, owner: Experiment | Collection) -> Damaged | None:
     """Raise UserError where the results are not the owner's. Return the fault of the file that should name the owner,
     if it is damaged."""
-    files = [(path / EXPERIMENT, Experiment), (path / COLLECTION, Collection)]
+    files = [(path / EXPERIMENT, Stored), (path / COLLECTION, Collection)]
     damaged = None
     for file, kind in files:
         try:
             stored = _read_owner(file, kind) if file.exists() else None
         except Damaged as error:
             # Of another kind, or without points beside it, it may be somebody else's.
-            if kind is not type(owner) or not (path / "points").is_dir():
+            if not issubclass(kind, type(owner)) or not (path / "points").is_dir():
                 raise UserError(f"{error.what}; choose another --out.") from None
             damaged = error
             continue
-        if stored is not None and (type(stored) is not type(owner) or stored.name != owner.name):
+        if stored is not None and (not isinstance(stored, type(owner)) or stored.name != owner.name):
             raise UserError(
                 f"{path} holds results of {stored.name!r}, not of {owner.name!r}; choose another --out."
             )

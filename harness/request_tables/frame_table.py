@@ -118,6 +118,11 @@ def frame_table(events: pd.DataFrame, trace: pd.DataFrame, beat: Beat) -> pd.Dat
     return pd.DataFrame({name: pd.array(columns[name], dtype=dtype) for name, (dtype, _) in COLUMNS.items()})
 
 
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame table with the dtypes of `COLUMNS`, as files do not keep all of them."""
+    return table.astype({name: dtype for name, (dtype, _) in COLUMNS.items()})
+
+
 BUCKET_S = 10.0
 """Length of the buckets of elapsed time in which latency is judged, as in the paper's figures."""
 

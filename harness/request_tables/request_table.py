@@ -125,6 +125,12 @@ def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataF
     return pd.DataFrame(table, copy=False)
 
 
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a request table with the dtypes of `COLUMNS` and `CLASS_COLUMNS`, as files do not keep all of them."""
+    known = {name: dtype for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items() if name in table}
+    return table.astype(known)
+
+
 class _Turns:
     """The started turns, ordered by session and turn, with values from their events. Arrays have one element per turn.
     Events are read once, in the order of the log; until then, arrays have one element per turn of the trace."""

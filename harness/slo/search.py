@@ -22,8 +22,6 @@ from workloads.errors import UserError
 
 SEARCH = "search.json"
 """File of the search, with the results of its points."""
-EARLIER_NAMES = ("find.json", "capacity.json")
-"""Former names of the file: of `rehearse find`, and of `rehearse live --find`. Such directories are still read."""
 FIRST = 8
 """Calls to begin with where no number is given. [chosen]"""
 CLOSE = 6
@@ -383,9 +381,7 @@ class Searches:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Searches":
-        """Make the searches of the content of search.json, or of a file of an earlier version."""
-        if "steps" in data:
-            data = _of_capacity(data)
+        """Make the searches of the content of search.json."""
         targets = tuple(Target(**target) for target in data["targets"])
         bounds, seeds = Bounds(**data["bounds"]), tuple(data["seeds"])
         question = Question(data["over"], targets, bounds, seeds, data.get("counts", ""))
@@ -406,28 +402,11 @@ class Searches:
         )
 
 
-def _of_capacity(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of capacity.json in the form of search.json."""
-    steps = data["steps"]
-    tried = [
-        {"value": step["sessions"], "seed": seed, **repeat}
-        for step in steps
-        for seed, repeat in enumerate(step["repeats"])
-    ]
-    verdicts = [[step["sessions"], step["verdict"]] for step in steps]
-    bounds = asdict(Bounds(1, data["up_to"], FIRST, whole=True, close=CLOSE))
-    return {
-        **{"over": "c", "counts": data.get("counts", "call"), "targets": data["targets"], "bounds": bounds},
-        **{"seeds": [0], "prices": {}, "watts": {}},
-        "searched": [{"engine": "", "settings": {}, "verdicts": verdicts, "tried": tried}],
-    }
-
-
 def load_searches(folder: Path, measured: Iterable[str]) -> Searches | None:
     """Return the searches of a results directory; None where there are none, or another run into the same directory
     came after them. `measured`: ids of its points. UserError for a damaged file."""
-    path = next((path for name in (SEARCH, *EARLIER_NAMES) if (path := folder / name).is_file()), None)
-    if path is None:
+    path = folder / SEARCH
+    if not path.is_file():
         return None
     try:
         found = Searches.from_dict(json.loads(path.read_text()))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from harness.experiments.point import Point
 from harness.kinds.kind import OnePass
 from harness.metrics.quality import decoder_of, judge
+from harness.records.measured import RunFacts, metrics_of, planned_turns
 from harness.records.record import InvalidPoint, Measurement
 
 
@@ -31,23 +31,25 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
 
     trace = point.trace()
     run = replay(point, trace, folder=folder)
-    turns, steps = pd.DataFrame(trace.columns(), copy=False), run.steps.to_pandas()
     setup = point.setup
     kind, server = setup.kind, setup.served
-    if isinstance(kind, OnePass):
-        events: Any = (piece.to_pandas() for piece in run.log.event_pieces())
-    else:
-        events = run.events.to_pandas()
-    timing = kind.timing(setup.system, server.deployment, trace)
-    requests, metrics = kind.measure(trace, turns, events, steps, run.run_end_s, timing)
-    metrics, more = dict(metrics), dict[str, pa.Table]()
+    facts = RunFacts(run.run_end_s, kind.timing(setup.system, server.deployment, trace), run.counters)
+    turns = planned_turns(trace, facts)
+
+    def events() -> Any:
+        if isinstance(kind, OnePass):
+            return (piece.to_pandas() for piece in run.log.event_pieces())
+        return run.events.to_pandas()
+
+    requests, more = kind.requests(turns, events(), facts.timing), dict[str, pa.Table]()
     if run.answers is not None:
         checkpoint = server.params.checkpoint
         assert checkpoint is not None, "what has been said was read with a checkpoint's tokenizer"
         quality = judge(trace, run.answers, decoder_of(checkpoint))
-        metrics |= quality.metrics
         more = {"outputs": quality.outputs, "answers": quality.answers}
     check_send_delay(requests["send_delay_s"].to_numpy(), setup.client.turn_send_delay_limit_s)
+    read = {name: table.to_pandas() for name, table in more.items()}
+    metrics = metrics_of(kind, facts, turns, events(), run.steps.to_pandas(), requests, read, trace)
     files = run.log.files()
     return Measurement(
         trace=trace,
@@ -55,7 +57,7 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
         steps=files.get("steps") or run.steps,
         requests=requests,
         metrics={name: asdict(metric) for name, metric in metrics.items()},
-        counters=run.counters,
+        facts=facts,
         proof=run.proof,
         cost=run.cost,
         more=more,

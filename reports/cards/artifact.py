@@ -96,11 +96,10 @@ def write_artifact(group: Group, out: Path) -> list[Path]:
 
 def _unfit(group: Group) -> str:
     failed = sum(point.error is not None for point in group.points)
-    waiting = sum(card.waiting for card in group.cards)
     if group.caveat:
         return "was measured with other settings than the cards have"
-    if failed or waiting:
-        return f"has {failed} points that failed and {waiting} that were never measured"
+    if failed:
+        return f"has {failed} points that failed"
     if not group.points:
         return "holds no measured point"
     return ""

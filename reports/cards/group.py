@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.experiments.point import Point
-from harness.records.record import Record
-from harness.records.results import Panel, find_record, read_collection
+from harness.records.results import Panel, read_collection, read_panel
 from reports.cards.card import Figure, group, groups
 from reports.claims.claim import Assessed, assess
 from reports.claims.sensitivity import Cell, matrix
@@ -26,8 +24,6 @@ class Shown:
 
     figure: Figure
     panels: Mapping[str, Run]
-    waiting: int
-    """Points without a record: the run was stopped before them."""
 
     @cached_property
     def points(self) -> list[Measured]:
@@ -99,7 +95,6 @@ def load_group(folder: Path) -> Group:
     collection = read_collection(folder)
     if collection.name not in groups():
         raise UserError(f"{folder} holds the cards of {collection.name!r}, which this version does not have.")
-    records: dict[str, tuple[Record, Point] | None] = {}
     cards = []
     for figure in group(collection.name):
         stored = collection.cards.get(figure.name, {})
@@ -108,25 +103,16 @@ def load_group(folder: Path) -> Group:
             *(n for n in figure.experiments if n in stored),
             *(n for n in stored if n not in figure.experiments),
         ]
-        panels = {name: _run(folder, stored[name], records) for name in names}
-        asked = {id for panel in stored.values() for id in panel.points}
-        cards.append(Shown(figure, panels, sum(records[id] is None for id in asked)))
+        cards.append(Shown(figure, {name: _run(folder, stored[name]) for name in names}))
     others = [card.figure for card in cards if not card.panels]
     if all(figure.needs for figure in others):
         return Group(folder, collection.name, cards)
     return Group(folder, collection.name, [card for card in cards if card.panels], others)
 
 
-def _run(folder: Path, panel: Panel, records: dict[str, tuple[Record, Point] | None]) -> Run:
-    points = []
-    for id in panel.points:
-        if id not in records:
-            record = find_record(folder / "points", id)
-            records[id] = None if record is None else (record, record.point)
-        found = records[id]
-        if found is not None:
-            record, point = found
-            # The record has the axes of whichever panel was the first to ask for the point.
-            own = point.model_copy(update={"axes": tuple(panel.experiment.grid)})
-            points.append(Measured(own, record, record.manifest.get("error")))
+def _run(folder: Path, panel: Panel) -> Run:
+    # A record has the axes of whichever panel was the first to ask for the point.
+    axes = {"axes": tuple(panel.experiment.grid)}
+    records = read_panel(folder, panel)
+    points = [Measured(each.point.model_copy(update=axes), each, each.error) for each in records]
     return Run(folder, panel.experiment, points)

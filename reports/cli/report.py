@@ -11,7 +11,7 @@ import typer
 
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, emit, form_of, tell, wide
 from reports.cli.settings import flag, option
-from workloads.errors import UserError, printable
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
@@ -113,10 +113,6 @@ def report(
 
         typer.echo(latex_of(main_table(run, asked=asked), renamed), nl=False)
         return
-    if lacking := run.unmeasured:
-        _log.warning(
-            "%s: %d points are not measured yet: %s.", folder, len(lacking), printable(", ".join(lacking))
-        )
     present(run, form, asked)
 
 

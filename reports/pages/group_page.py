@@ -88,7 +88,6 @@ def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
         points=len(group.points),
         seeds=seed_list(sorted({point.seed for point in group.points})),
         failed=sum(point.error is not None for point in group.points),
-        waiting=sum(card.waiting for card in group.cards),
         counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
         own=sum(claim.claim.own for claim in group.claims),
         withheld=withheld(group.claims),
@@ -130,7 +129,6 @@ def _card(card: Shown, folder: Path) -> dict[str, Any]:
         "left_out": left_out,
         "claims": card.claims,
         "panels": [(name, _words(run.experiment)) for name, run in card.panels.items()],
-        "waiting": card.waiting,
         "failures": [
             failure for panel, run in card.panels.items() for failure in failures(run, f"{panel}: ")
         ],

@@ -16,7 +16,7 @@ import pandas as pd
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.metrics.stats import Spread, across_seeds
-from harness.records.record import Record, load_record
+from harness.records.record import Record
 from harness.records.results import read_results
 from harness.request_tables.live_window import counted
 from reports.runs.answer import Finished
@@ -163,20 +163,6 @@ class Run:
     def failed(self) -> list[Measured]:
         return [point for point in self.points if point.error is not None]
 
-    @property
-    def unmeasured(self) -> list[str]:
-        """Return the missing seeds of the cells that have some of the experiment's seeds, for people."""
-        seeds: dict[str, set[int]] = {}
-        for point in self.points:
-            axes = [f"{axis}={point.params[axis]}" for axis in self.experiment.grid if axis in point.params]
-            seeds.setdefault(" ".join([point.point.engine, *axes]), set()).add(point.seed)
-        return [
-            f"{cell} seed={seed}"
-            for cell, found in seeds.items()
-            for seed in self.experiment.seeds
-            if seed not in found
-        ]
-
     @cached_property
     def finished(self) -> list[Finished]:
         """Return the values of the points that count, for an answer."""
@@ -270,13 +256,8 @@ class Run:
 def load_run(folder: Path, asked: Experiment | None = None) -> Run:
     """Read a results directory; UserError if it is not one, or a record in it is damaged or newer. `asked`: the
     experiment that is stored there, with its settings in the order in which they were given."""
-    stored, rows = read_results(folder)
-    points = []
-    for row in rows:
-        name = row["point"] + ("" if row["status"] == "ok" else ".failed")
-        record = load_record(folder / "points" / name)
-        points.append(Measured(record.point, record, row.get("error")))
-    return Run(folder, asked or stored, points)
+    stored, records = read_results(folder)
+    return Run(folder, asked or stored, [Measured(each.point, each, each.error) for each in records])
 
 
 def shown(points: Sequence[Measured]) -> Sequence[Measured]:

@@ -66,12 +66,12 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
         def moved(experiment: Experiment) -> list[Point]:
             return [
                 Point(**{**point.model_dump(), "device": device, "resolved": point.resolved})
-                for point in expand(experiment)
+                for point in expand(experiment.model_copy(update={"device": "virtual"}))
             ]
 
         with monkeypatch.context() as patch:
             patch.setattr(written, "expand", moved)
             patch.setattr(served, "TTFP_S", {name: slower * s for name, s in served.TTFP_S.items()})
-            served.serve(tmp_path / name, experiment, **more)
+            served.serve(tmp_path / name, experiment.model_copy(update={"device": device}), **more)
 
     return serve

@@ -51,7 +51,7 @@ FILES: dict[str, str | bytes] = {
     "other/file": "x",
     "snd/a.wav": "RIFF1234",
     "res/experiment.json": "{",
-    "res2/experiment.json": '{"schema_version": 1}',
+    "res2/experiment.json": '{"schema_version": 2}',
     "res2/summary.json": "[]",
     "res3/experiment.json": "[]",
     "res3/summary.json": "{}",

@@ -140,7 +140,7 @@ def tables() -> dict[str, bytes]:
     [
         ("requests.parquet", lambda path: os.truncate(path, 0)),
         ("events.parquet", lambda path: os.truncate(path, 500)),
-        ("summary.json", lambda path: path.write_bytes(b"\xff{")),
+        ("run.json", lambda path: path.write_bytes(b"\xff{")),
         ("manifest.json", lambda path: path.write_text("[]")),
         ("trace.parquet", Path.unlink),
     ],
@@ -165,13 +165,10 @@ def test_a_damaged_record_is_refused_by_readers_and_measured_again_by_a_run(
     assert rehearse("report", "results/fake")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["summary.json", "experiment.json"])
-def test_what_is_garbled_beside_the_records_is_written_anew(
-    rehearse: Rehearse, work: Callable, name: str
-) -> None:
+def test_what_is_garbled_beside_the_records_is_written_anew(rehearse: Rehearse, work: Callable) -> None:
     work(fakes.measure)
     rehearse("run", "fake.yaml")
-    path, before = Path("results/fake", name), tables()
+    path, before = Path("results/fake/experiment.json"), tables()
     written = path.read_bytes()
     path.write_text("{")
     assert rehearse("report", "results/fake")[0] == BAD_INPUT

@@ -18,7 +18,7 @@ from reports.runs.measured import load_run
 from reports.tables.columns import column_for, columns
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
-from tests.reports import written
+from tests.harness import fakes
 from tests.reports.lived import live, serve_live
 
 TTFP = ("--metrics", "audio_ttfp_p50")
@@ -78,13 +78,9 @@ def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse
 def test_worse_on_some_seeds_only_is_within_the_spread(rehearse: Rehearse, serve: Callable) -> None:
     serve("before", small())
     serve("after", small(), slower=1.5)
-    for summary in Path("after/points").glob("*/summary.json"):
-        data = json.loads(summary.read_text())
-        point = json.loads((summary.parent / "manifest.json").read_text())["point"]
-        if point["seed"] == 2:
-            data["metrics"]["audio_ttfp_p50"]["value"] = 0.29
-            summary.write_text(json.dumps(data))
-    written.resealed(Path("after"))
+    for record in Path("after/points").iterdir():
+        if json.loads((record / "manifest.json").read_text())["point"]["seed"] == 2:
+            fakes.restated(record, lambda metrics: metrics["audio_ttfp_p50"].update(value=0.29))
     write_summary(Path("after"), [point.id for point in expand(small())])
     assert rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)[0] == 0
 

@@ -13,7 +13,7 @@ from harness.records.results import write_summary
 from reports.comparison.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
-from tests.reports import written
+from tests.harness import fakes
 from workloads.errors import UserError
 
 GATE = ("--gate", "audio_ttfp_p50±5%")
@@ -101,11 +101,8 @@ def without(name: str, metric: str, lacks: Callable[[dict], bool]) -> None:
     """Take the metric out of the records of the points that `lacks` says."""
     rows = json.loads(Path(name, "summary.json").read_text())
     for row in filter(lacks, rows):
-        summary = Path(name, "points", row["point"], "summary.json")
-        data = json.loads(summary.read_text())
-        data["metrics"][metric] |= {"value": None, "n": 0}
-        summary.write_text(json.dumps(data))
-    written.resealed(Path(name))
+        record = Path(name, "points", row["point"])
+        fakes.restated(record, lambda metrics: metrics[metric].update(value=None, n=0))
     write_summary(Path(name), [row["point"] for row in rows])
 
 

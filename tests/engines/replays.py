@@ -69,9 +69,10 @@ def measured(
     """Requests, and metrics by name."""
     kind = kind_of(trace)
     timing = kind.timing(ENGINES[engine].read({}), resolve(ServerParams.of(dict(server))), trace)
-    tables = [pd.DataFrame(trace.columns()), done.events.to_pandas(), done.steps.to_pandas()]
-    requests, metrics = kind.measure(trace, *tables, done.run_end_s, timing)
-    return requests, dict(metrics)
+    turns, events = pd.DataFrame(trace.columns()), done.events.to_pandas()
+    requests = kind.requests(turns, events, timing)
+    steps = done.steps.to_pandas()
+    return requests, dict(kind.metrics(turns, events, steps, requests, done.run_end_s, timing))
 
 
 def moments(done: Replay, kind: str, stage: str = "thinker") -> pd.Series:

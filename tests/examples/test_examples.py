@@ -183,7 +183,7 @@ def test_results_of_another_kind_are_compared(rag: str, rehearse_all: RehearseAl
 def test_the_same_seed_gives_the_same_bytes(place: Path, rag: str, rehearse: Rehearse) -> None:
     measured(rehearse("run", *RAG, "--set", "engine=rag_shortest", "--out", "again"), place / "again")
     (point,) = (place / "again" / "points").iterdir()
-    for name in ("summary.json", "requests.parquet", "events.parquet", "steps.parquet"):
+    for name in ("run.json", "requests.parquet", "events.parquet", "steps.parquet"):
         assert (point / name).read_bytes() == (place / "rag" / "points" / point.name / name).read_bytes(), (
             name
         )

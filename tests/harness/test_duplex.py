@@ -22,14 +22,9 @@ def played(engine: str, seed: int = 0, **server: object) -> tuple[Replay, pd.Dat
     trace = make_trace("duplex", LOAD, 0)
     params = server_model("duplex").model_validate(server).model_dump(mode="json")
     found = replay(engine, {}, params, {}, trace, seed)
-    table, metrics = kind_of(trace).measure(
-        trace,
-        pd.DataFrame(trace.columns()),
-        found.events.to_pandas(),
-        found.steps.to_pandas(),
-        found.run_end_s,
-        WHOLE,
-    )
+    kind, turns, events = kind_of(trace), pd.DataFrame(trace.columns()), found.events.to_pandas()
+    table = kind.requests(turns, events, WHOLE)
+    metrics = kind.metrics(turns, events, found.steps.to_pandas(), table, found.run_end_s, WHOLE)
     return found, table, dict(metrics)
 
 

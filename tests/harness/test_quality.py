@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
-from harness.metrics.quality import QUALITY_DEFINITIONS, decoder_of, judge, shares, states
+from harness.metrics.metric import Metric
+from harness.metrics.quality import (
+    QUALITY_DEFINITIONS,
+    Quality,
+    decoder_of,
+    judge,
+    shares,
+    states,
+    summarise_quality,
+)
 from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.question_file import read_questions
@@ -28,6 +37,10 @@ def encode(text: str) -> list[int]:
 
 def decode(ids) -> str:
     return bytes(ids).decode()
+
+
+def summed(trace: Trace, found: Quality) -> dict[str, Metric]:
+    return summarise_quality(trace, found.outputs.to_pandas(), found.answers.to_pandas())
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +105,7 @@ def test_a_session_answers_a_segment_with_all_that_it_says_in_it(folder: Path):
         [True, False, False, False, False],
     ]
     assert found.answers["kind"].to_pylist()[:5] == ["question"] * 3 + ["fresh", "recall"]
-    values = {name: metric.value for name, metric in found.metrics.items()}
+    values = {name: metric.value for name, metric in summed(free, found).items()}
     assert list(values) == list(QUALITY_DEFINITIONS)
     assert values["answered_mid_call"] == values["answered_mid_low"] == values["answered_mid_end"] == 0.25
     assert (values["answered_fresh"], values["answered_recall"]) == (0.25, 0.5)
@@ -109,18 +122,20 @@ def test_in_turns_each_frame_is_judged_and_silence_is_missing(folder: Path):
     said += [(1, frame, encode(words[1])) for frame in range(4)]
     said += [(2, 2, encode("hm"))]
     found = judge(turns, said, decode)
-    assert found.metrics["answer_stated"].value == 0.5
-    right = found.metrics["frames_right"]
+    metrics = summed(turns, found)
+    assert metrics["answer_stated"].value == 0.5
+    right = metrics["frames_right"]
     assert (right.value, right.n, right.missing) == (pytest.approx(5 / 7), 7, 9)
     assert found.outputs.to_pylist()[1] == {
         "session": 0, "frame": 1, "tokens": encode("no idea"), "text": "no idea", "right": False,
     }  # fmt: skip
-    assert found.metrics["answered_mid_call"].value is None
+    assert metrics["answered_mid_call"].value is None
 
 
 def test_nothing_said_is_no_answer(folder: Path):
-    assert judge(trace(folder), [], decode).metrics["answered_mid_call"].value == 0.0
-    metric = judge(trace(folder, mode="turns"), [], decode).metrics["frames_right"]
+    free, turns = trace(folder), trace(folder, mode="turns")
+    assert summed(free, judge(free, [], decode))["answered_mid_call"].value == 0.0
+    metric = summed(turns, judge(turns, [], decode))["frames_right"]
     assert metric.value is None and metric.missing == len(trace(folder, mode="turns"))
 
 

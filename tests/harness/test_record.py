@@ -27,7 +27,7 @@ from harness.records.record import (
 from tests.harness import fakes
 from workloads.errors import UserError
 
-BYTES = ("summary.json", "requests.parquet", "events.parquet", "steps.parquet", "trace.parquet")
+BYTES = ("run.json", "requests.parquet", "events.parquet", "steps.parquet", "trace.parquet")
 
 
 def record(points_dir: Path) -> Record:
@@ -95,9 +95,6 @@ def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
     measurement.metrics["audio_ttfp_p50"]["value"] = float("nan")
     with pytest.raises(ValueError, match="JSON"):
         write_record(tmp_path, point, measurement, {}, {}, datetime.now(UTC))
-
-
-VALUES = {"value": 1.0, "unit": "s", "n": 1, "missing": 0}
 
 
 def test_a_newer_or_damaged_record_is_refused(tmp_path: Path) -> None:
@@ -200,7 +197,7 @@ def test_a_file_that_the_system_refuses_is_not_taken_for_damaged(tmp_path: Path)
 
 def test_a_failure_leaves_nothing_half_written(tmp_path: Path) -> None:
     (point,) = fakes.points(1)
-    for name in (LOG, "summary.json", "events.parquet"):
+    for name in (LOG, "run.json", "events.parquet"):
         (tmp_path / name).write_text("{")
     write_failure(tmp_path, point, "it was killed", environment(), datetime.now(UTC))
     assert {path.name for path in tmp_path.iterdir()} == {LOG, MANIFEST, "error.txt"}

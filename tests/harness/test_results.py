@@ -3,12 +3,14 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from harness.experiments.expand import expand
+from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.records.record import Damaged, write_record
@@ -143,61 +145,79 @@ def test_a_directory_without_room_for_its_first_file_is_taken_up_again(
 
 def test_a_damaged_record_of_another_card_stops_no_summary(tmp_path: Path) -> None:
     points = measured(tmp_path, 2)
-    (tmp_path / "points" / points[0].id / "summary.json").write_text("{")
+    (tmp_path / "points" / points[0].id / "run.json").write_text("{")
     (row,) = write_summary(tmp_path, [point.id for point in points])
     assert row["point"] == points[1].id
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[1]", "[{}]", '[{"point": 1}]', '"\\ud800', "[" * 100_000])
-@pytest.mark.parametrize("name", ["summary.json", "experiment.json"])
-def test_a_garbled_file_is_one_sentence(tmp_path: Path, name: str, text: str) -> None:
+def test_a_garbled_file_is_one_sentence(tmp_path: Path, text: str) -> None:
     measured(tmp_path, 1)
-    (tmp_path / name).write_text(text)
-    with pytest.raises(Damaged, match=rf"{name} .*; run its experiment again"):
+    (tmp_path / "experiment.json").write_text(text)
+    with pytest.raises(Damaged, match=r"experiment\.json .*; run its experiment again"):
         read_results(tmp_path)
 
 
-def test_a_summary_that_says_something_else_than_a_record_is_not_trusted(tmp_path: Path) -> None:
+def test_an_edited_or_deleted_summary_has_no_effect(tmp_path: Path) -> None:
     points = measured(tmp_path, 2)
-    rows = json.loads((tmp_path / "summary.json").read_text())
-    rows[1]["metrics"]["audio_ttfp_p50"]["value"] *= 2
-    (tmp_path / "summary.json").write_text(json.dumps(rows))
-    with pytest.raises(Damaged, match=rf"summary\.json says something else of {points[1].id}"):
-        read_results(tmp_path)
+    for edit in (lambda: (tmp_path / "summary.json").write_text("{"), (tmp_path / "summary.json").unlink):
+        edit()
+        _, records = read_results(tmp_path)
+        assert [record.metrics["audio_ttfp_p50"]["value"] for record in records] == [0.0, 0.1]
+    assert len(write_summary(tmp_path, [point.id for point in points])) == 2
+
+
+def edited(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda rows: rows[:1], "summary.json lacks the point"),
-        (lambda rows: [], "summary.json lacks the point"),
-        (lambda rows: [*rows, rows[0]], "summary.json has vllm_omni 0 twice, as"),
-        (lambda rows: {}, "summary.json is damaged: it holds no list of points"),
+        ({"set": {"sessions": 999}}, r"has the point \w{16}, which experiment\.json does not ask for"),
+        ({"engines": ["liveserve"]}, r"has the point \w{16}, which"),
+        ({"seeds": [7]}, r"has the point \w{16}, which"),
+        ({"device": "cuda"}, r"has the point \w{16}, which"),
+        ({"seeds": [0, 1, 2, 3, 4]}, "lacks vllm_omni seed=2 and 2 more of its points, for which"),
+        ({"engines": ["vllm_omni", "liveserve"]}, r"lacks liveserve seed=0 and 1 more of its points"),
+        ({"grid": {"p": [0.3]}}, r"has the point \w{16}, which"),
+        ({"points": None}, "has no results yet; run the experiment to its end first"),
     ],
-)
-def test_a_summary_has_each_point_once(tmp_path: Path, change: Callable, said: str) -> None:
+)  # fmt: skip
+def test_records_are_the_points_of_the_experiment(tmp_path: Path, change: dict, said: str) -> None:
+    """Neither fewer nor others than it asks for, and of its device."""
     measured(tmp_path, 2)
-    rows = json.loads((tmp_path / "summary.json").read_text())
-    (tmp_path / "summary.json").write_text(json.dumps(change(rows)))
-    with pytest.raises(Damaged, match=f"{said}.*; run its experiment again"):
+    edited(tmp_path / "experiment.json", **change)
+    with pytest.raises(UserError, match=said):
         read_results(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"set": {"sessions": 999}},
-        {"engines": ["liveserve"]},
-        {"seeds": [7]},
-        {"grid": {"p": [0.3]}},
-    ],
-)
-def test_rows_are_of_the_experiment(tmp_path: Path, change: dict) -> None:
-    measured(tmp_path, 1)
-    stored = json.loads((tmp_path / "experiment.json").read_text())
-    (tmp_path / "experiment.json").write_text(json.dumps({**stored, **change}))
-    with pytest.raises(Damaged, match=r"has the point \w{16}, which experiment\.json does not ask for; run"):
+def test_a_lost_record_is_named(tmp_path: Path) -> None:
+    points = measured(tmp_path, 2)
+    shutil.rmtree(tmp_path / "points" / points[1].id)
+    with pytest.raises(Damaged, match=f"lacks the point {points[1].id}, which experiment.json names"):
         read_results(tmp_path)
+    edited(tmp_path / "experiment.json", points=[points[0].id])
+    with pytest.raises(Damaged, match="lacks vllm_omni seed=1, for which"):
+        read_results(tmp_path)
+
+
+def test_an_axis_that_an_engine_does_not_have_asks_for_no_more_points(tmp_path: Path) -> None:
+    experiment = Experiment(
+        name="fake",
+        engines=["vllm_omni", "liveserve"],
+        workload="voice",
+        set={"sessions": 2},
+        grid={"thinker_alpha": [0.5, 1.0], "p": [0, 0.5]},
+    )
+    points = expand(experiment)
+    assert len(points) == 2 + 4
+    with claim(tmp_path, experiment) as points_dir:
+        for point in points:
+            folder = _made(points_dir / point.id)
+            write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
+        write_summary(tmp_path, [point.id for point in points])
+    assert len(read_results(tmp_path)[1]) == 6
 
 
 def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
@@ -209,6 +229,7 @@ def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
         assert unfinished(points_dir, points) == []
     assert "experiment.json is damaged" in caplog.text
     assert (tmp_path / "experiment.json.damaged").read_text() == "{"
+    write_summary(tmp_path, [point.id for point in points])
     assert read_results(tmp_path)[0] == fakes.experiment(2)
 
 

@@ -15,6 +15,7 @@ from harness.kinds.frames import FRAMES
 from harness.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS, Loss, Merged
 from harness.live.validity import FailedPoint, check_machines, check_own_server, check_server, check_window
+from harness.records.measured import RunFacts
 from harness.records.record import InvalidPoint, Measurement
 from tests.live.scripted import typed
 from workloads.registry import make_trace
@@ -43,7 +44,7 @@ def run(
     metrics = {name: {"value": value} for name, value in zip(names, (0.001, None, 0.5, 3.0), strict=True)}
     more = {"failures": failures}
     return Measurement(
-        typed(sessions=2), log.events(), EventLog().steps(), requests, metrics, {}, {}, {}, more
+        typed(sessions=2), log.events(), EventLog().steps(), requests, metrics, RunFacts(), {}, {}, more
     )
 
 

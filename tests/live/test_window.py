@@ -140,7 +140,8 @@ def test_metrics_are_over_the_steady_window_and_the_others_are_told_and_kept():
     trace, events = typed(sessions=4), asked()
     turns, steps = pd.DataFrame(trace.columns()), no_steps()
     window = Window(2.0, 6.0)
-    requests, metrics = TURNS.measure(trace, turns, events, steps, 15.0, window)
+    requests = TURNS.requests(turns, events, window)
+    metrics = TURNS.metrics(turns, events, steps, requests, 15.0, window)
     assert requests["phase"].tolist() == ["ramp", "steady", "steady", "drain"]
     assert (metrics["started"].value, metrics["started"].missing) == (2, 0)
     assert (metrics["completed"].value, metrics["failed"].value) == (1, 1)
@@ -167,7 +168,8 @@ def test_metrics_are_over_the_steady_window_and_the_others_are_told_and_kept():
 def test_without_a_window_everything_is_counted_as_in_virtual_time():
     trace, events = typed(sessions=4), asked()
     turns, steps = pd.DataFrame(trace.columns()), no_steps()
-    requests, metrics = TURNS.measure(trace, turns, events, steps, 15.0, WHOLE)
+    requests = TURNS.requests(turns, events, WHOLE)
+    metrics = TURNS.metrics(turns, events, steps, requests, 15.0, WHOLE)
     pd.testing.assert_frame_equal(requests, request_table(events, turns))
     assert metrics == summarise(requests, steps, 15.0, planned_turns=4)
 

@@ -18,6 +18,7 @@ from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.kinds.frames import FRAMES
 from harness.metrics.frames import summarise_frames
+from harness.records.measured import RunFacts
 from harness.records.record import Measurement
 from harness.request_tables.frame_table import Beat, frame_table
 from tests.reports.written import Fails, measurement, never, write_run
@@ -64,7 +65,9 @@ def measure(point: Point) -> Measurement:
     events, steps = _log(trace, point, beat, end_s), _steps(point, end_s)
     frames = frame_table(events, pd.DataFrame(trace.columns()), beat)
     metrics = summarise_frames(frames, steps, events, end_s, beat)
-    return replace(measurement(trace, events, steps, frames, metrics, end_s), counters={"ticks": 1})
+    return replace(
+        measurement(trace, events, steps, frames, metrics, end_s), facts=RunFacts(end_s, beat, {"ticks": 1})
+    )
 
 
 def _log(trace: Trace, point: Point, beat: Beat, end_s: float) -> pd.DataFrame:

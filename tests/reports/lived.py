@@ -21,7 +21,8 @@ from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS
-from harness.metrics.live import LAG, summarise_live
+from harness.metrics.live import LAG
+from harness.records.measured import LiveFacts, RunFacts, metrics_of
 from harness.records.record import Measurement, write_failure, write_record
 from harness.records.results import claim, write_summary
 from harness.request_tables.wait_parts import HEARD, with_parts
@@ -88,8 +89,7 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
     client = ClientParams.model_validate({"c": point.params["c"]})
     window = TURNS.target_timing(trace, client, frame, end_s)
     turns = pd.DataFrame(trace.columns())
-    requests, ordinary = TURNS.measure(trace, turns, frame, no_steps(), end_s, window)
-    requests = with_parts(requests, frame)
+    requests = with_parts(TURNS.requests(turns, frame, window), frame)
     sends = _sends(requests, point)
     lost = pa.Table.from_pylist([dict(zip(FAILURES.names, each, strict=True)) for each in failures], FAILURES)
     floor = {
@@ -99,20 +99,15 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
         "bias_p99_s": 0.0004,
     }
     floor = floor if more else {}
-    live = summarise_live(
-        frame,
-        requests,
-        sends.to_pandas(),
-        lost.to_pandas(),
-        floor,
-        late_s=LIMIT_MS / 1000,
-        window=window,
-        scrape=_scrape(end_s).to_pandas() if more else None,
-    )
+    facts = RunFacts(end_s, window, live=LiveFacts(LIMIT_MS / 1000, floor))
+    tables = {"sends": sends, "failures": lost, **({"scrape": _scrape(end_s)} if more else {})}
+    read = {name: table.to_pandas() for name, table in tables.items()}
+    metrics = metrics_of(TURNS, facts, turns, frame, no_steps(), requests, read, trace)
     return replace(
-        measurement(trace, frame, no_steps(), requests, {**live, **ordinary}, end_s),
+        measurement(trace, frame, no_steps(), requests, metrics, end_s),
+        facts=facts,
         cost={"wall_s": end_s, "simulated_s": end_s, **({"floor": floor} if more else {})},
-        more={"sends": sends, "failures": lost, **({"scrape": _scrape(end_s)} if more else {})},
+        more=tables,
     )
 
 

@@ -6,6 +6,7 @@ known in advance, and nothing is loaded that a report does not need.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,9 @@ import pandas as pd
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.metrics.turns import summarise
+from harness.records.measured import RunFacts
 from harness.records.record import Measurement
+from harness.request_tables.live_window import WHOLE
 from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import Fails, measurement, never, write_run
@@ -67,7 +70,8 @@ def _answer(point: Point) -> Measurement:
     requests = request_table(log, pd.DataFrame(trace.columns()))
     steps = no_steps()
     metrics = summarise(requests, steps, end_s, entry="thinker")
-    return measurement(trace, log, steps, requests, metrics, end_s)
+    facts = RunFacts(end_s, replace(WHOLE, entry="thinker"))
+    return replace(measurement(trace, log, steps, requests, metrics, end_s), facts=facts)
 
 
 _COLUMNS = {

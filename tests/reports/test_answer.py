@@ -8,6 +8,7 @@ import pytest
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
+from harness.records.measured import RunFacts
 from harness.records.record import Measurement
 from reports.pages.html import write_report
 from reports.runs.answer import Finished, answer, find_answer
@@ -111,7 +112,7 @@ def counted(tmp_path: Path, later: float = 0.0, **changed: int) -> Run:
         own = point.engine == "liveserve"
         requests = pd.DataFrame({"session": [0], "ttft_s": [later if own and point.seed else 0.0]})
         counters = COUNTED[point.engine] | (changed if own else {})
-        return replace(fakes.measure(point), requests=requests, counters=counters)
+        return replace(fakes.measure(point), requests=requests, facts=RunFacts(counters=counters))
 
     experiment = Experiment(
         name="two", engines=[*COUNTED], workload="voice", set={"sessions": 2}, grid={"c": [4]}, seeds=[0, 1]

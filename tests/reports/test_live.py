@@ -454,24 +454,6 @@ def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(
     assert isinstance(picture_of_search.draw(load_run(searched)), LeftOut)
 
 
-def test_a_search_of_an_earlier_version_is_read_under_its_name(searched: Path) -> None:
-    data = json.loads((searched / SEARCH).read_text())
-    (one,) = data["searched"]
-    steps = [
-        {
-            "sessions": at,
-            "verdict": verdict,
-            "repeats": [each for each in one["tried"] if each["value"] == at],
-        }
-        for at, verdict in one["verdicts"]
-    ]
-    earlier = {"targets": data["targets"], "up_to": 256, "steps": steps}
-    (searched / "capacity.json").write_text(json.dumps(earlier))
-    capacity = found_in(searched)
-    (searched / SEARCH).unlink()
-    assert found_in(searched).steps == capacity.steps and found_in(searched).answer == capacity.answer
-
-
 @pytest.mark.usefixtures("unrendered")
 def test_calls_of_an_endpoint_whose_inside_nobody_sees(tmp_path: Path, folder: Path) -> None:
     """Frames over sockets: the user's view and the deadline stay, the pool and the wait cap are not made up."""

@@ -1,6 +1,5 @@
 """How a run is laid out for readers: variants, cells, and what stands in for a whole."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -148,10 +147,3 @@ def test_the_paper_is_matched_by_its_setting(modes: Run) -> None:
     assert ours(elsewhere, modes, {})[baseline] is None
     read_off = {"wasted_token_ratio": {baseline: 0.25}}
     assert ours(here, modes, read_off)[baseline] == 0.25
-
-
-def test_seeds_that_were_not_measured_are_named(tmp_path: Path) -> None:
-    folder = serve(tmp_path / "run", bench(engines=["vllm_omni"], grid={"c": [8]}, seeds=[0, 1]))
-    stored = json.loads((folder / "experiment.json").read_text())
-    (folder / "experiment.json").write_text(json.dumps({**stored, "seeds": [0, 1, 5]}))
-    assert load_run(folder).unmeasured == ["vllm_omni c=8 seed=5"]

@@ -134,6 +134,6 @@ def test_the_trend_is_coloured_where_people_notice_it(now_ms: float, worse: bool
 
 def test_a_run_that_cannot_be_read_stays_in_the_index(tmp_path: Path) -> None:
     run = serve(tmp_path / "run", bench(grid={"c": [8], "p": [0.0]}, seeds=[0]))
-    (run / "summary.json").write_text("[")
+    (run / "experiment.json").write_text("[")
     report(tmp_path)
     assert "cannot be read" in (tmp_path / "index.html").read_text()

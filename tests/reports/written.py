@@ -14,6 +14,7 @@ from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.metrics.metric import Metric
+from harness.records.measured import RunFacts
 from harness.records.record import Measurement, failed, write_failure, write_record
 from harness.records.results import claim, write_summary
 from tests.harness.fakes import sealed
@@ -43,7 +44,9 @@ def measurement(
     tables = (pa.Table.from_pandas(table, preserve_index=False) for table in (events, steps))
     values = {name: asdict(metric) for name, metric in metrics.items()}
     cost = {"wall_s": 1.0, "simulated_s": end_s}
-    return Measurement(trace, *tables, requests=requests, metrics=values, counters={}, proof={}, cost=cost)
+    return Measurement(
+        trace, *tables, requests=requests, metrics=values, facts=RunFacts(end_s), proof={}, cost=cost
+    )
 
 
 def write_run(folder: Path, experiment: Experiment, measure: Measure, fails: Fails) -> Path:

@@ -52,7 +52,7 @@ def running(session: int) -> set[int]:
 
 def measured(out: Path) -> dict[str, bytes]:
     """The files of a results directory that hold nothing of the wall clock."""
-    paths = [*out.glob("summary.json"), *out.glob("points/*/summary.json"), *out.glob("points/*/*.parquet")]
+    paths = [*out.glob("summary.json"), *out.glob("points/*/run.json"), *out.glob("points/*/*.parquet")]
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 

@@ -77,7 +77,7 @@ class User:
 class Rag:
     """See `harness.kinds.kind.Kind` and `OwnMetrics`."""
 
-    name = "rag"
+    name, Timing = "rag", None
     definitions = MappingProxyType(
         {
             name: Definition(
@@ -136,29 +136,30 @@ class Rag:
     def timing(self, params: RagParams, deployment: Deployment, trace: Trace) -> None:
         """The log tells all."""
 
-    def measure(
+    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: None) -> pd.DataFrame:
+        """A row for each question. Our events have the house's names, so its table does most of it."""
+        table: Any = request_table(events, turns)
+        scored = events.loc[events["kind"] == "scored", ["session", "t"]].set_index("session")["t"]
+        table["scored_s"] = table["session"].map(scored) - table["turn_end_s"]
+        columns = (*COURSE, "scored_s", *TIMES, *(name for name in CLASS_COLUMNS if name in table))
+        return table[list(columns)]
+
+    def metrics(
         self,
-        trace: Trace,
         turns: pd.DataFrame,
         events: pd.DataFrame,
         steps: pd.DataFrame,
+        requests: pd.DataFrame,
         end_s: float,
         timing: None,
-    ) -> tuple[pd.DataFrame, Mapping[str, Metric]]:
-        """A row for each question. Our events have the house's names, so its table and summary do most of it."""
-        table: Any = request_table(events, turns)
-        found = summarise(table, steps, end_s, planned_turns=len(turns))
-        scored = events.loc[events["kind"] == "scored", ["session", "t"]].set_index("session")["t"]
-        table["scored_s"] = table["session"].map(scored) - table["turn_end_s"]
-        known = table["scored_s"].dropna().to_numpy(float)
+    ) -> Mapping[str, Metric]:
+        """What was spoken, heard and thought is not asked of a question."""
+        found = summarise(request_table(events, turns), steps, end_s, planned_turns=len(turns))
+        known = requests["scored_s"].dropna().to_numpy(float)
         for name, p in PERCENTILES.items():
             value = float(np.percentile(known, p)) if known.size else None
-            found[name] = Metric(value, "s", known.size, len(table) - known.size)
-        columns = (*COURSE, "scored_s", *TIMES, *(name for name in CLASS_COLUMNS if name in table))
-        # What was spoken, heard and thought is not asked of a question.
-        return table[list(columns)], {
-            n: m for n, m in found.items() if m.n or n in (*PERCENTILES, *self.headline)
-        }
+            found[name] = Metric(value, "s", known.size, len(requests) - known.size)
+        return {n: m for n, m in found.items() if m.n or n in (*PERCENTILES, *self.headline)}
 
 
 RAG = Rag()

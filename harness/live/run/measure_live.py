@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import psutil
 import pyarrow as pa
@@ -33,8 +32,9 @@ from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
 from harness.live.validity import check_machines, check_own_server, check_server, check_window
 from harness.metrics.classes import split
-from harness.metrics.live import batch_metrics, no_batch, summarise_live
+from harness.metrics.live import batch_metrics
 from harness.metrics.metric import Metric
+from harness.records.measured import LiveFacts, RunFacts, metrics_of, planned_turns
 from harness.records.record import LOG, Measurement
 from harness.request_tables.live_window import WHOLE, Window
 from harness.request_tables.wait_parts import with_parts
@@ -167,47 +167,38 @@ def measurement_of(
 ) -> Measurement:
     """Return the numbers of a run, valid or not. `documents`: of the batch."""
     merged = found.merged
-    turns, events = pd.DataFrame(trace.columns()), merged.events.to_pandas()
+    live = LiveFacts(
+        target.send_delay_limit_ms / 1e3, floor, len(merged.lost_sessions), speaks(target, merged)
+    )
+    facts = RunFacts(merged.run_end_s, timing, live=live)
+    turns, events = planned_turns(trace, facts), merged.events.to_pandas()
     if target.batch is not None:
         turns = pd.DataFrame(in_class(trace.columns()))
-    if not speaks(target, merged):
-        turns["reply_audio_s"] = np.nan
     steps = EventLog().steps()
-    requests, summary = kind.measure(trace, turns, events, steps.to_pandas(), merged.run_end_s, timing)
+    requests = kind.requests(turns, events, timing)
     if kind.turn_rows(requests) is not None:
         requests = with_parts(requests, events)
-    batch, own, more = None if target.batch is None else no_batch(), {}, {}
+    more = {"sends": merged.sends, "failures": merged.failures}
+    if found.scrape is not None:
+        more["scrape"] = found.scrape
+    read = {name: table.to_pandas() for name, table in more.items()}
+    metrics = metrics_of(kind, facts, turns, events, steps.to_pandas(), requests, read, trace)
+    own: dict[str, Metric] = {}
     if documents is not None and found.batch is not None:
-        batch, own, more = _batch_results(documents, found.batch, _window(timing))
-    metrics = dict(summary) | summarise_live(
-        events,
-        kind.turn_rows(requests),
-        merged.sends.to_pandas(),
-        merged.failures.to_pandas(),
-        floor,
-        late_s=target.send_delay_limit_ms / 1e3,
-        window=_window(timing),
-        scrape=None if found.scrape is None else found.scrape.to_pandas(),
-        lost_sessions=len(merged.lost_sessions),
-        batch=batch,
-        answered=kind.answered(requests) if kind.turn_rows(requests) is None else None,
-        trace=turns,
-    )
+        _, own, beside = _batch_results(documents, found.batch, _window(timing))
+        more |= beside
     if found.batch is not None:
         again, kinds = metrics["requests_repeated"], found.batch.sends["kind"].to_pandas()
         repeated = (again.value or 0) + int((kinds == "repeat").sum())
         metrics["requests_repeated"] = replace(again, value=repeated)
     metrics |= own
-    more = {"sends": merged.sends, "failures": merged.failures, **more}
-    if found.scrape is not None:
-        more["scrape"] = found.scrape
     return Measurement(
         trace=trace,
         events=merged.events,
         steps=steps,
         requests=requests,
         metrics={name: asdict(metric) for name, metric in metrics.items()},
-        counters={},
+        facts=facts,
         proof={"shards": merged.shards, "origin_s": found.origin_s},
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
@@ -219,14 +210,9 @@ def _batch_results(
 ) -> tuple[dict[str, Any], dict[str, Metric], dict[str, pa.Table]]:
     """Return the results of the document requests: metrics of live runs, metrics of their class, and tables."""
     events, delays_s = merged.events.to_pandas(), merged.sends["send_delay_s"].to_numpy()
-    requests, summary = TURNS.measure(
-        documents,
-        pd.DataFrame(documents.columns()),
-        events,
-        EventLog().steps().to_pandas(),
-        merged.run_end_s,
-        window,
-    )
+    turns, steps = pd.DataFrame(documents.columns()), EventLog().steps().to_pandas()
+    requests = TURNS.requests(turns, events, window)
+    summary = TURNS.metrics(turns, events, steps, requests, merged.run_end_s, window)
     tables = {
         "batch_events": merged.events,
         "batch_sends": merged.sends,

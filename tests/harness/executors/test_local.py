@@ -139,7 +139,7 @@ def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path)
     run(tmp_path / "one", points, fakes.measure, jobs=1)
     run(tmp_path / "three", points[::-1], fakes.measure, jobs=3)
     for point in points:
-        for name in ("summary.json", "requests.parquet", "events.parquet", "trace.parquet"):
+        for name in ("run.json", "requests.parquet", "events.parquet", "trace.parquet"):
             assert (tmp_path / "one" / point.id / name).read_bytes() == (
                 tmp_path / "three" / point.id / name
             ).read_bytes()

@@ -1,0 +1,114 @@
+"""The metrics of a run, made from what its record stores: trace, log, steps, request table and the facts of the run.
+
+A worker makes them when it has measured, and every reader makes them again: nothing on disk states a metric that its
+own tables do not give. What has been made once is kept in `harness.records.metrics_cache`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from harness.request_tables.live_window import WHOLE, Window
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.metrics.metric import Metric
+    from workloads.trace import Trace
+
+
+@dataclass(frozen=True)
+class LiveFacts:
+    """Facts of a live run that no table has. `late_s`: the send delay above which a send is late. `floor`: the result
+    against the null server, s. `lost_sessions`: those of load generators that were lost. `speaks`: whether the server
+    could have spoken."""
+
+    late_s: float
+    floor: Mapping[str, Any] = field(default_factory=dict)
+    lost_sessions: int = 0
+    speaks: bool = True
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Facts of a run that no table has. `end_s`: its end, s. `timing`: of its kind of workload (`harness.kinds`).
+    `counters`: the engine's own."""
+
+    end_s: float = 0.0
+    timing: Any = WHOLE
+    counters: Mapping[str, int] = field(default_factory=dict)
+    live: LiveFacts | None = None
+
+    def stored(self) -> dict[str, Any]:
+        """Return them as JSON has them."""
+        facts = {} if self.timing is None else asdict(self.timing)
+        timing = {name: str(value) if _infinite(value) else value for name, value in facts.items()}
+        return {**asdict(self), "timing": timing}
+
+
+def facts_of(stored: Mapping[str, Any], timing: type[Any] | None) -> RunFacts:
+    """Return the facts of a run as `stored` has them; `timing`: `Timing` of its kind of workload. ValueError for timing
+    of another kind."""
+    live = stored["live"]
+    if live is not None:
+        live = LiveFacts(live["late_s"], live["floor"], live["lost_sessions"], live["speaks"])
+    own = None if timing is None else TypeAdapter(timing).validate_python(stored["timing"])
+    return RunFacts(stored["end_s"], own, stored["counters"], live)
+
+
+def _infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)
+
+
+def planned_turns(trace: Trace, facts: RunFacts) -> pd.DataFrame:
+    """Return the columns of the trace, as far as they hold for the served turns."""
+    import pandas as pd
+
+    turns = pd.DataFrame(trace.columns(), copy=False)
+    return turns if facts.live is None or facts.live.speaks else turns.assign(reply_audio_s=math.nan)
+
+
+def metrics_of(
+    kind: Any,
+    facts: RunFacts,
+    turns: pd.DataFrame,
+    events: pd.DataFrame | Iterable[pd.DataFrame],
+    steps: pd.DataFrame,
+    requests: pd.DataFrame,
+    more: Mapping[str, pd.DataFrame],
+    trace: Trace,
+) -> dict[str, Metric]:
+    """Return the metrics of a run by name.
+
+    `kind`: of its workload. `turns` as of `planned_turns`, `events` and `steps` as of `harness.events.log`, `requests`
+    as of `Kind.requests`. `more`: further tables of the record by name, of which `sends`, `failures` and `scrape` of
+    live runs and `outputs` and `answers` of quality probes are read.
+    """
+    metrics = dict(kind.metrics(turns, events, steps, requests, facts.end_s, facts.timing))
+    if facts.live is not None:
+        from harness.metrics.live import summarise_live
+
+        rows = kind.turn_rows(requests)
+        metrics |= summarise_live(
+            events,
+            rows,
+            more["sends"],
+            more["failures"],
+            facts.live.floor,
+            late_s=facts.live.late_s,
+            window=facts.timing if isinstance(facts.timing, Window) else WHOLE,
+            scrape=more.get("scrape"),
+            lost_sessions=facts.live.lost_sessions,
+            answered=kind.answered(requests) if rows is None else None,
+            trace=turns,
+        )
+    if "answers" in more:
+        from harness.metrics.quality import summarise_quality
+
+        metrics |= summarise_quality(trace, more["outputs"], more["answers"])
+    return metrics
