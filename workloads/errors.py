@@ -34,10 +34,16 @@ REMOVED = {
     "command tune": "the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.",
     "command gap": "rehearse live URL --dialect rtvi measures the gap that a voice agent's callers hear; "
     "the agent's own log says what it is made of.",
+    "command proxy": "put a load balancer, such as nginx, in front of the servers and give its address to rehearse "
+    "live. A simulated stage with several replicas takes --set routing=RULE.",
     "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
     "docs/executors.md says.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "
     "docs/executors.md says.",
+    "option --replicas": "a server is one process; start rehearse serve once for each port, put a load balancer, such "
+    "as nginx, in front of them and leave --replicas out.",
+    "option --router": "a server is one process; leave --router out. --set routing=RULE chooses among the replicas of "
+    "a stage.",
     "option --sbatch": "Slurm runs points through Ray: give the option to sbatch itself and leave --sbatch out, as "
     "docs/executors.md says.",
     "parameter power": "power meters are no longer read; leave power out. rehearse find and the report say what "

@@ -1,5 +1,5 @@
 """The eight phases of a request between a proxy and prefill and decode replicas, each with its time. The names are
-OmniInfer's (section 5.1), for live and modelled servers alike."""
+OmniInfer's (section 5.1)."""
 
 from enum import IntEnum
 
@@ -17,12 +17,8 @@ class Phase(IntEnum):
     DECODING = 7
 
 
-BACK = {Phase.PREFILL_SCHEDULED, Phase.PREFILLING}
-"""Phases from which a request whose server has died returns to `PREFILL_WAITING`: none of its output has been seen."""
-
-
 class Lifecycle:
-    """One request's phases. `begun_s`: the beginning of each; for a repeated phase the latest."""
+    """One request's phases. `begun_s`: the beginning of each."""
 
     def __init__(self, now: float) -> None:
         self.phase = Phase.TOKENIZING
@@ -30,16 +26,9 @@ class Lifecycle:
 
     def enter(self, phase: Phase, now: float) -> None:
         """Begin the next phase at `now` (s). ValueError when it is another one, or time runs backwards."""
-        following = self.phase + 1
-        if phase != following and not (phase is Phase.PREFILL_WAITING and self.phase in BACK):
+        if phase != self.phase + 1:
             raise ValueError(f"a request in {self.phase.name} cannot enter {phase.name}")
         if now < self.begun_s[self.phase]:
             raise ValueError(f"{phase.name} at {now} s is before {self.phase.name}")
         self.phase = phase
         self.begun_s[phase] = now
-
-    def seconds(self, phase: Phase) -> float | None:
-        """Return the duration of the phase; None before its end, and for the last one."""
-        if phase >= self.phase:
-            return None
-        return self.begun_s[Phase(phase + 1)] - self.begun_s[phase]

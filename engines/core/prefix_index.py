@@ -1,26 +1,11 @@
 """The prefixes in a server's KV cache, by its events and by the requests sent there."""
 
-from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Hashable, Iterable
 
 EXPECTED = 31_250
 """[config] blocks of a server that count as cached because a request with them was sent there: the capacity of the
 approximate prefix scorer of the Gateway API Inference Extension (`lruCapacityPerServer`)."""
-
-
-def block_hashes(prompt: Sequence[int], size: int) -> list[bytes]:
-    """Return a hash for each full block of `size` integers, or bytes where `prompt` is bytes. It is chained to the one
-    before, so it stands for its whole prefix."""
-    hashes: list[bytes] = []
-    before = b""
-    for begin in range(0, len(prompt) - size + 1, size):
-        block = prompt[begin : begin + size]
-        content = block if isinstance(block, bytes) else array("q", block).tobytes()
-        before = blake2b(before + content, digest_size=16).digest()
-        hashes.append(before)
-    return hashes
 
 
 class PrefixIndex:

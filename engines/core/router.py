@@ -1,11 +1,11 @@
 """The protocols of routers, which choose the replica of a stage for each request.
 
-A library of systems makes one for each choice of routing (`engines.composition.Routing`), with the stage's replicas;
-the live proxy makes one with servers. All calls come from one event loop. The usual rules are in
-`engines.core.routing_rules`; another package can add a rule, as it can add an order.
+A library of systems makes one for each choice of routing (`engines.composition.Routing`), with the stage's replicas.
+All calls come from one event loop. The usual rules are in `engines.core.routing_rules`; another package can add a rule,
+as it can add an order.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from engines.core.prefix_index import PrefixIndex
@@ -14,7 +14,7 @@ Key = TypeVar("Key")
 
 
 class Target(Protocol):
-    """One replica as routing rules see it: `engines.core.replica.Replica`, or a server behind the live proxy.
+    """One replica as routing rules see it, such as `engines.core.replica.Replica`.
 
     All replicas of a stage hash prompts alike, in blocks of the same size.
     """
@@ -63,10 +63,9 @@ class Router(Protocol):
         """Return the replica that takes a request of `session`. The request goes there at once and counts there until
         `done`.
 
-        The library's pipeline or gateway calls it once for each request, when it is ready to be sent; the proxy calls
-        it again if a server is lost. `prompt`: token ids, or bytes at the proxy, and empty when a call begins;
-        `features`: the sounds in it. `among`: the replicas that may take it, ascending and at least one, and the answer
-        is one of them; None: all may.
+        The library's pipeline or gateway calls it once for each request, when it is ready to be sent. `prompt`: token
+        ids, empty when a call begins; `features`: the sounds in it. `among`: the replicas that may take it, ascending
+        and at least one, and the answer is one of them; None: all may.
         """
         ...
 
@@ -78,8 +77,7 @@ class Router(Protocol):
         """
 
     def forget(self, session: int) -> None:
-        """Close a session, which will not return. Called once for each routed session, and for others too. The proxy,
-        which does not learn of sessions' ends, calls it after each request."""
+        """Close a session, which will not return. Called once for each routed session, and for others too."""
 
 
 def check_replica(router: Router, replica: int, replicas: int) -> int:
@@ -118,18 +116,6 @@ class ChoosingRouter(Router, Protocol):
     def cached(self, prompt: Sequence[int], features: Sequence[Any]) -> Sequence[int]:
         """Return, for each replica, the tokens at the beginning of the prompt that it need not compute, as far as the
         rule knows."""
-        ...
-
-
-@runtime_checkable
-class SortingRouter(Router, Protocol):
-    """A router that orders the requests that wait for full replicas. The live proxy uses it; with other routers it is
-    first come, first served."""
-
-    def by_priority(
-        self, waiting: Iterable[Key], tokens: Callable[[Key], int], waited_s: Callable[[Key], float]
-    ) -> list[Key]:
-        """Return all of `waiting`, most urgent first. `tokens`: of the prompt; `waited_s`: until now, s."""
         ...
 
 

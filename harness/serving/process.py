@@ -9,14 +9,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Self
 
 from harness.exit_status import BAD_INPUT
 from harness.serving.engine_server import LEAVE_S, Ready, leave, serve
 from harness.serving.serve_config import ServeConfig
-from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
 READY_S = 180
@@ -38,17 +36,7 @@ class ServerProcess:
         self._said: IO[bytes]
 
     def __enter__(self) -> Self:
-        self.begin()
-        try:
-            self.wait()
-        except BaseException:
-            self.end()
-            raise
-        return self
-
-    def begin(self) -> None:
-        """Start it, without waiting until it serves; the caller then calls `wait` and, at last, `end`."""
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (`end` closes it)
+        self._said = tempfile.TemporaryFile()  # `_end` closes it
         root = str(Path(__file__).absolute().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
@@ -60,26 +48,17 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C at a terminal is for this process, which then ends that one
         )
         self.pid = self._process.pid
-
-    def wait(self) -> None:
-        """Wait until it serves. UserError with its sentence when it cannot begin."""
-        self.url, self.metrics_url = self._wait()
-
-    def drain(self) -> None:
-        """Let it reject new clients, finish the running replies and end, without waiting for that."""
-        self._process.terminate()
-
-    def end(self) -> None:
-        """End it, whatever it does, and whether it still lives."""
         try:
-            self._stop()
-        finally:
-            self._said.close()
+            self.url, self.metrics_url = self._wait()
+        except BaseException:
+            self._end()
+            raise
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         died = self._process.poll()
         said = "" if died is None else self.said()
-        self.end()
+        self._end()
         if died is not None and kind is None:
             raise RuntimeError(f"the server ended by itself, with status {died}: {said}")
 
@@ -105,6 +84,13 @@ class ServerProcess:
             raise UserError(self.said())
         raise RuntimeError(f"the server ended before it was ready: {self.said()}")
 
+    def _end(self) -> None:
+        """End it, whatever it does, and whether it still lives."""
+        try:
+            self._stop()
+        finally:
+            self._said.close()
+
     def _stop(self) -> None:
         process = self._process
         assert process.stdin is not None and process.stdout is not None
@@ -116,25 +102,6 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-@contextlib.contextmanager
-def fleet(config: ServeConfig, count: int) -> Iterator[list[ServerProcess]]:
-    """Start `count` servers on ports of their own of this machine for as long as the block lasts. They load in
-    parallel, and are independent. Each draws its replies' lengths from a seed of its own. UserError when they cannot
-    begin."""
-    local = {"host": "127.0.0.1", "port": 0}
-    servers = [
-        ServerProcess(config.model_copy(update={**local, "seed": (config.seed + place) % (MOST_SEED + 1)}))
-        for place in range(count)
-    ]
-    with contextlib.ExitStack() as stack:
-        for server in servers:
-            server.begin()
-            stack.callback(server.end)
-        for server in servers:
-            server.wait()
-        yield servers
 
 
 def main() -> None:

@@ -77,7 +77,11 @@ def check(config: ServeConfig) -> None:
             f"deployment {deployment.name!r} takes no audio and template_tokens is 0, so a frame would feed "
             "nothing; set template_tokens to 1 or more."
         )
-    check_entrance(config.host, config.token_env, config.insecure)
+    if token(config.token_env) is None and not config.insecure and not is_loopback(config.host):
+        raise UserError(
+            f"host {config.host} is open to other machines, and there is no token; name the environment variable "
+            "of one with --token-env, or add --insecure."
+        )
 
 
 def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
@@ -108,15 +112,6 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
             raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
     server = {name: value for name, value in settings.items() if name not in own}
     return engine_params, validate(ServerParams, server, "server parameters")
-
-
-def check_entrance(host: str, token_env: str | None, insecure: bool) -> None:
-    """Raise UserError where other machines could connect without a token."""
-    if token(token_env) is None and not insecure and not is_loopback(host):
-        raise UserError(
-            f"host {host} is open to other machines, and there is no token; name the environment variable "
-            "of one with --token-env, or add --insecure."
-        )
 
 
 def token(token_env: str | None) -> str | None:

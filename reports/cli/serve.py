@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from reports.cli.listing import named
-from reports.cli.settings import HOST, INSECURE, SETTINGS, TOKEN_ENV, number, one_each, option
+from reports.cli.settings import SETTINGS, flag, number, one_each, option
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, validate
 
@@ -29,21 +29,17 @@ def serve(
     device: str = option("virtual", "virtual (modelled GPUs), cpu or cuda (vLLM really executes)."),
     settings: list[str] = SETTINGS,
     profile: Path | None = option(None, "Step times of `rehearse profile`, for device virtual.", "FILE"),
-    host: str = HOST,
+    host: str = option("127.0.0.1", "Address to listen on."),
     port: int = number(8765, "0: any free one.", None, least=0),
     max_sessions: int = number(64, "Most sessions at a time; the next gets close code 1013."),
     idle_timeout: float = option(120, "Close a session after this time without a message.", "SECONDS"),
-    token_env: str | None = TOKEN_ENV,
-    insecure: bool = INSECURE,
+    token_env: str | None = option(None, "Environment variable with the clients' token.", "NAME"),
+    insecure: bool = flag("--insecure", "Let other machines in without a token."),
     drain: float = option(
         30, "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"
     ),
     frame: float = option(2.0, "Length of a frame, for engines that serve frames.", "SECONDS"),
     seed: int = number(0, "Seed of the reply lengths.", least=0, most=MOST_SEED, metavar=None),
-    replicas: int = number(1, "Server processes; several are behind a proxy.", most=256),
-    router: str | None = option(
-        None, "Routing rule of several replicas; see `rehearse proxy --help`.", "RULE"
-    ),
     runtime: Literal["rehearsal", "vllm-omni"] = option(
         "rehearsal", "Server and pipeline: ours, or vLLM-Omni's own (`make omni`)."
     ),
@@ -51,7 +47,7 @@ def serve(
     """Serve ENGINE over WebSocket, in a subset of OpenAI's Realtime protocol, with Prometheus metrics.
 
     --device cpu executes a small model with random weights. --runtime vllm-omni runs vLLM-Omni itself, on modelled GPUs
-    and under this policy. --replicas starts several processes behind one address.
+    and under this policy.
 
     `rehearse serve liveserve`
 
@@ -63,8 +59,6 @@ def serve(
 
     `rehearse serve liveserve --host 0.0.0.0 --token-env REHEARSAL_TOKEN`
 
-    `rehearse serve liveserve --replicas 2 --router omniproxy`
-
     `rehearse serve liveserve --runtime vllm-omni`
     """
     from engines.devices.names import check_device
@@ -74,11 +68,7 @@ def serve(
 
     if runtime == "vllm-omni":
         others = {"--device": device != "virtual", "--profile": profile is not None}
-        others |= {
-            "--host": host != "127.0.0.1",
-            "--replicas": replicas > 1,
-            "--token-env": token_env is not None,
-        }
+        others |= {"--host": host != "127.0.0.1", "--token-env": token_env is not None}
         return _serve_omni(engine, one_each(settings, "a server has one; choose one"), port, others)
     check_device(device, serving.DEVICES, of=" of a server")
     if profile is not None and device != "virtual":
@@ -98,54 +88,12 @@ def serve(
     asked |= {"port": port, "token_env": token_env, "insecure": insecure, "seed": seed, "frame_s": frame}
     asked |= {"drain_s": drain, "limits": validate(Limits, limits, "limits")}
     config = validate(serving.ServeConfig, asked, "rehearse serve")
-    if replicas > 1:
-        raise typer.Exit(_several(config, replicas, router or "omniproxy"))
-    if router is not None:
-        raise UserError(f"--router {router} chooses among replicas, and there is one; add --replicas 2.")
     serving.check(config)
     say = _Says(config)
     shown = say.status if say.console.is_terminal else None
     status = serving.serve(config, say.ready, shown, say.loading, say.draining)
     say.over()
     serving.leave(status)
-
-
-def _several(config: ServeConfig, replicas: int, router: str) -> int:
-    """Serve with processes of their own behind a proxy; returns the exit status."""
-    from urllib.parse import urlsplit
-
-    from engines.server import resolve
-    from harness import serving
-    from harness.proxy import ProxyConfig
-    from harness.proxy.proxy_config import check_router
-    from harness.serving.listener import bound, interruptible
-    from harness.serving.process import fleet
-    from reports.cli import proxy
-
-    serving.check(config)
-    check_router(router)
-    deployment = resolve(serving.parameters(config)[1])
-    if deployment.speech_only:
-        raise UserError(
-            f"--replicas {replicas} puts a proxy in front, which passes on completions and realtime sessions, and "
-            f"deployment {deployment.name!r} only speaks; leave it out."
-        )
-    with bound(config.host, config.port):
-        pass  # report an occupied port before models load
-    print(f"loading {replicas} servers …", file=sys.stderr)
-    asked: list[int] = []
-    with contextlib.suppress(KeyboardInterrupt), interruptible(asked), fleet(config, replicas) as servers:
-        urls = [f"http://{urlsplit(server.url).netloc}" for server in servers]
-        entrance = {"token_env": config.token_env, "insecure": config.insecure}
-        where = {"host": config.host, "port": config.port, "drain_s": config.drain_s}
-
-        def draining() -> None:
-            for server in servers:
-                server.drain()
-
-        asked_of = {"urls": urls, "router": router, **where, **entrance}
-        return proxy.run(ProxyConfig.model_validate(asked_of), draining)
-    return 0
 
 
 def _serve_omni(engine: str, values: Mapping[str, Any], port: int, given: Mapping[str, bool]) -> None:

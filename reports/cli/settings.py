@@ -79,9 +79,6 @@ EXECUTOR = option(
 )
 DRY_RUN = flag("--dry-run", "Print the points and run nothing.")
 QUICK = flag("--quick", "The card's small version, on one seed.")
-TOKEN_ENV = option(None, "Environment variable with the clients' token.", "NAME")
-INSECURE = flag("--insecure", "Let other machines in without a token.")
-HOST = option("127.0.0.1", "Address to listen on.")
 RESULTS = option(None, "Results directory; default: results/GROUP.", "DIR")
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.lifecycle import BACK, Lifecycle, Phase
-from engines.core.prefix_index import PrefixIndex, block_hashes
+from engines.core.lifecycle import Lifecycle, Phase
+from engines.core.prefix_index import PrefixIndex
 from engines.core.router import Waits
 from engines.core.routing_rules import Node, dynamo_cost
 from engines.systems.omniinfer.proxy.prefill import LEAD_S, BatchTimes, PrefillQueue
@@ -30,17 +30,12 @@ def test_phases_never_skip(asked: list[Phase]):
         else:
             entered.append(phase)
             assert life.begun_s[phase] == now
-    for before, after in pairwise(entered):
-        assert after == before + 1 or (after is Phase.PREFILL_WAITING and before in BACK)
+    assert entered == list(Phase)[: len(entered)]
 
 
-def test_a_life_of_eight_phases_knows_how_long_each_was():
-    life = Lifecycle(1.0)
-    for phase in list(Phase)[1:]:
-        life.enter(phase, 1.0 + phase**2)
-    assert [life.seconds(phase) for phase in Phase] == [1, 3, 5, 7, 9, 11, 13, None]
-    with pytest.raises(ValueError, match="DECODING cannot enter TOKENIZING"):
-        life.enter(Phase.TOKENIZING, 99.0)
+def test_a_phase_that_is_not_the_next_or_is_earlier_is_refused():
+    with pytest.raises(ValueError, match="TOKENIZING cannot enter DECODING"):
+        Lifecycle(1.0).enter(Phase.DECODING, 99.0)
     with pytest.raises(ValueError, match="before"):
         Lifecycle(1.0).enter(Phase.APC_MATCHING, 0.5)
 
@@ -48,15 +43,9 @@ def test_a_life_of_eight_phases_knows_how_long_each_was():
 TOKENS = st.lists(st.integers(0, 2), max_size=24)
 
 
-@given(TOKENS, TOKENS, st.sampled_from([1, 2, 4]))
-def test_two_prompts_share_as_many_hashes_as_first_blocks(one: list[int], other: list[int], size: int):
-    same = 0
-    while same < min(len(one), len(other)) and one[same] == other[same]:
-        same += 1
-    hashes = block_hashes(one, size), block_hashes(other, size)
-    shared = [a == b for a, b in zip(*hashes, strict=False)]
-    assert shared == [i < same // size for i in range(len(shared))]
-    assert block_hashes(bytes(one), size) == block_hashes(bytes([*one, 9]), size)[: len(one) // size]
+def hashes_of(tokens: list[int]) -> list[tuple[int, ...]]:
+    """What stands for a prompt's full blocks of two tokens, each for its whole prefix."""
+    return [tuple(tokens[:end]) for end in range(2, len(tokens) + 1, 2)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["stored", "removed", "expect"]), TOKENS), max_size=30), TOKENS)
@@ -65,7 +54,7 @@ def test_an_index_has_what_was_stored_oftener_than_removed(
 ):
     index, counts, hoped = PrefixIndex(), {}, set()
     for kind, tokens in events:
-        hashes = block_hashes(tokens, 2)
+        hashes = hashes_of(tokens)
         getattr(index, kind)(hashes)
         for each in hashes:
             if kind == "expect":
@@ -74,8 +63,8 @@ def test_an_index_has_what_was_stored_oftener_than_removed(
                 hoped.discard(each)
                 counts[each] = max(0, counts.get(each, 0) + (1 if kind == "stored" else -1))
     there = {each for each, count in counts.items() if count} | hoped
-    wanted = [each in there for each in block_hashes(asked, 2)]
-    assert index.depth(block_hashes(asked, 2)) == (wanted.index(False) if False in wanted else len(wanted))
+    wanted = [each in there for each in hashes_of(asked)]
+    assert index.depth(hashes_of(asked)) == (wanted.index(False) if False in wanted else len(wanted))
     assert len(index) == len(there)
     index.clear()
     assert not len(index)

@@ -77,7 +77,6 @@ class OmniProxy(Informed):
     """Routes by equation 8, with its α."""
 
     alpha = ALPHA
-    by_priority = staticmethod(by_priority)
 
     def choose(self, prompt: Sequence[int], features: Sequence[Any], among: Sequence[int]) -> int:
         return among[best(self.nodes(prompt, features, among), len(prompt), self.alpha)]
@@ -91,8 +90,6 @@ class OmniProxyByLoad(OmniProxy):
 
 class OmniProxyOfCode(Informed):
     """Routes as OmniInfer's published code does: by match, then by load, under caps."""
-
-    by_priority = staticmethod(by_priority)
 
     def __init__(self, replicas: Sequence[Target]) -> None:
         super().__init__(replicas)
