@@ -36,6 +36,8 @@ REMOVED = {
     "the agent's own log says what it is made of.",
     "command proxy": "put a load balancer, such as nginx, in front of the servers and give its address to rehearse "
     "live. A simulated stage with several replicas takes --set routing=RULE.",
+    "engine hygen": "this engine is gone; conserve, sarathi_p and distserve_p serve online and offline requests "
+    "together.",
     "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
     "docs/executors.md says.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "

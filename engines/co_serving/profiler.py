@@ -1,8 +1,8 @@
 """The profile of a stage: steps over a grid are timed before anything is served, and a straight line is fitted to them.
 
-The grid and the repetitions are chosen; ConServe (section 4.2) has less than 20 minutes and an error below 4 %, HyGen
-below 2 %. Prompts begin where a step is no longer bound by reading weights: over the bend below, no straight line in
-tokens comes near (with chunks of 16 to 256 tokens the error by ConServe's terms is 12 %).
+The grid and the repetitions are chosen; ConServe (section 4.2) has less than 20 minutes and an error below 4 %.
+Prompts begin where a step is no longer bound by reading weights: over the bend below, no straight line in tokens comes
+near (with chunks of 16 to 256 tokens the error by ConServe's terms is 12 %).
 """
 
 from collections.abc import Callable, Sequence

@@ -66,7 +66,7 @@ def list_(
 
     `rehearse list workloads voice`
 
-    `rehearse list engines vllm_omni --set scheduler=hygen`
+    `rehearse list engines vllm_omni --set scheduler=conserve`
 
     `rehearse list cards --json`
 

@@ -42,7 +42,6 @@ NAMES = {
     "non_preemptive": "Non-Preemptive",
     "distserve_p": "DistServe-P",
     "conserve": "ConServe",
-    "hygen": "HyGen",
     "pf_limit": "PF-Limit",
     "chunked": "Chunk",
     "multi_stream": "Multi-Stream",

@@ -268,12 +268,12 @@ def test_one_engine_shows_what_it_is_composed_of(rehearse: Rehearse, monkeypatch
     assert filled["scheduler"] == "fcfs:" and filled["kv"] == "host:"
     (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])
     assert entry["serves"] == "turns" and entry["composition"].keys() == filled.keys() - {"serves"}
-    assert "latency_budget_s" not in {line[0] for line in made_of if line}
-    out = rehearse("list", "engines", "vllm_omni", "--set", "scheduler=hygen")[1]
-    assert "latency_budget_s" in out and "deployment" not in out
+    assert "offline_mode" not in {line[0] for line in made_of if line}
+    out = rehearse("list", "engines", "vllm_omni", "--set", "scheduler=conserve")[1]
+    assert "offline_mode" in out and "deployment" not in out
     assert len(list(csv.DictReader(io.StringIO(rehearse("list", "engines", "vllm_omni", "--csv")[1])))) > 60
-    status, _, err = rehearse("list", "engines", "vllm_omni", "--set", "scheduler=hygn")
-    assert status == 2 and "has no such component. Did you mean 'scheduler=hygen'?" in err
+    status, _, err = rehearse("list", "engines", "vllm_omni", "--set", "scheduler=conserv")
+    assert status == 2 and "has no such component. Did you mean 'scheduler=conserve'?" in err
     endpoint = rehearse("list", "engines", "endpoint")[1]  # nobody knows what stands behind it
     assert "serves" not in endpoint and "url" in endpoint
 

@@ -51,9 +51,7 @@ def measured(engine: str, server: dict[str, Any], trace: Trace) -> tuple[pd.Data
     )
 
 
-@pytest.mark.parametrize(
-    "engine", ["vllm_omni_wo", "conserve", "non_preemptive", "hygen", "chunked", "distserve_p"]
-)
+@pytest.mark.parametrize("engine", ["vllm_omni_wo", "conserve", "non_preemptive", "chunked", "distserve_p"])
 def test_text_is_served_and_measured_alike_whatever_the_stage_is_called(engine: str, renamed: Any) -> None:
     size = {"requests": 12, "rate": 4.0, "documents": 4, "max_input_tokens": 3000, "max_output_tokens": 30}
     trace = make_trace("co_serving", {**size, "ttft_deadline_s": 0.2, "tbt_deadline_s": 0.05}, 3)

@@ -43,7 +43,7 @@ _PANELS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
         {"deployment": QWEN, **DAY_2, "duration_s": 120.0, "sessions": 96, "kv_pool_blocks": 13000},
     ),
     BESIDE: (
-        ["sarathi_p", "conserve", "hygen"],
+        ["sarathi_p", "conserve"],
         "co_serving",
         {
             **SYNTHETIC,

@@ -1,4 +1,4 @@
-"""Whole replays of ConServe, its baselines and HyGen: nothing is lost, and each part does what it is for."""
+"""Whole replays of ConServe and its baselines: nothing is lost, and each part does what it is for."""
 
 from typing import Any
 
@@ -24,7 +24,6 @@ ENGINES = [
     ("non_preemptive", {}),
     ("distserve_p", {}),
     ("distserve_p", {"prefill": 2, "decode": 1}),
-    ("hygen", {}),
 ]
 
 
@@ -62,7 +61,6 @@ def tokens(done: Replay) -> dict[int, float]:
 @example(
     engine=("distserve_p", {}), seed=0, pool=420, rate=2.0
 )  # so did KV that had come from another replica
-@example(engine=("hygen", {}), seed=3, pool=420, rate=15.0)
 @example(engine=("distserve_p", {}), seed=5, pool=420, rate=15.0)  # no block, and fewer than no tokens for it
 @given(
     engine=st.sampled_from(ENGINES),

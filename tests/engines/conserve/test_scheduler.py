@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from engines.co_serving.profiler import Profile
@@ -149,3 +149,35 @@ def test_arrivals_add_up_within_one_step():
 def test_a_time_limit_that_no_step_keeps_is_refused():
     with pytest.raises(UserError, match=r"tbt_slo_s=0.001 less the guard of 0 % is shorter than a step"):
         policy(tbt_slo_s=0.001).profile(lambda shape: MODEL.seconds(shape), 8192)
+
+
+@settings(max_examples=100)
+@given(requests(), st.integers(0, 2000), st.booleans())
+def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(made, free: int, slo: bool):
+    assert_given_out_once(policy(slo_scheduler=slo).plan(view(made, free)), made, free)
+
+
+@settings(max_examples=200)
+@given(requests(), st.integers(0, 2000))
+def test_the_online_phase_does_not_know_who_is_offline(made, free: int):
+    """But for the blocks that they hold."""
+    online = [each for each in made if each.slo is ONLINE]
+    assume(online)
+    held = sum(each.blocks for each in made if each.slo is OFFLINE)
+    beside, alone = (computing(policy().plan(seen)) for seen in (view(made, free), view(online, free + held)))
+    assert {id: tokens for id, tokens in beside.items() if id in alone} == alone
+
+
+COME_BACK = [request(f"r{i}", ONLINE, 0.0, 1, 0, running=False) for i in range(2)]
+COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
+"""Two wait, and the KV of a third one fills the pool."""
+
+
+@settings(max_examples=100)
+@example(COME_BACK, 0, True)
+@given(requests(), st.integers(0, 3), st.booleans())
+def test_somebody_always_goes_on(made, free: int, slo: bool):
+    """However full the pool is, as long as it could hold any one request alone."""
+    pool = free + sum(each.blocks for each in made)
+    assume(all(-(-each.tokens // SIZE) <= pool for each in made))
+    assert computing(policy(slo_scheduler=slo).plan(view(made, free)))
