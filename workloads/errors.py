@@ -42,14 +42,16 @@ REMOVED = {
     "docs/executors.md says.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "
     "docs/executors.md says.",
+    "option --price": "leave --price out; multiply the GPU-seconds of rehearse find by your price, or divide it by the "
+    "concurrent users of rehearse live.",
     "option --replicas": "a server is one process; start rehearse serve once for each port, put a load balancer, such "
     "as nginx, in front of them and leave --replicas out.",
     "option --router": "a server is one process; leave --router out. --set routing=RULE chooses among the replicas of "
     "a stage.",
     "option --sbatch": "Slurm runs points through Ray: give the option to sbatch itself and leave --sbatch out, as "
     "docs/executors.md says.",
-    "parameter power": "power meters are no longer read; leave power out. rehearse find and the report say what "
-    "modelled GPUs draw.",
+    "option --watts": "leave --watts out and multiply the GPU-seconds of rehearse find by your watts.",
+    "parameter power": "power meters are no longer read; leave power out.",
     "workload ragpulse": "workload sessions replays a CSV (--set path=FILE) with session_id, t, query and output; "
     "write RAGPulse's rows so.",
     "results of another tool": "rehearse fidelity --measured-runs DIR reads guidellm's files, and rehearse live URL "

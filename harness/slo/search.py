@@ -342,13 +342,10 @@ def _measured(measure: Callable[[int, int], Step], n: int, times: int) -> Step:
 
 @dataclass(frozen=True)
 class Searches:
-    """One search for each engine and setting; of an endpoint one. `prices` per hour and `watts`: of one GPU, by its
-    name, as the user gave them."""
+    """One search for each engine and setting; of an endpoint one."""
 
     question: Question
     searched: tuple[Search, ...]
-    prices: Mapping[str, float] = field(default_factory=dict)
-    watts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def points(self) -> set[str]:
@@ -361,8 +358,6 @@ class Searches:
         return {
             "schema_version": 2,
             **question,
-            "prices": self.prices,
-            "watts": self.watts,
             "searched": [
                 {
                     "engine": one.engine,
@@ -397,8 +392,6 @@ class Searches:
                 )
                 for one in data["searched"]
             ),
-            data["prices"],
-            data["watts"],
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -51,14 +51,6 @@ def find(
     ),
     settings: list[str] = SETTINGS,
     seeds: int | None = number(None, "Use the seeds 0 to N-1; default: 3, with --quick 1."),
-    price: str | None = option(
-        None, "Price of one GPU per hour, in any currency: h100=2.5,h200=3.5.", "P|GPU=P,..."
-    ),
-    watts: str | None = option(
-        None,
-        "Power of one GPU; default: measured with its kernels, else the maximum of its data sheet.",
-        "W|GPU=W,...",
-    ),
     profile: Path | None = option(None, "Step times of `rehearse profile`.", "FILE"),
     jobs: int | None = number(None, "Points at a time; default: the processor's cores."),
     out: Path | None = option(None, "Results directory; default: results/NAME-find.", "DIR"),
@@ -77,13 +69,10 @@ def find(
 
     `rehearse find bench --slo "continuity>=95%" --set gpu=h100,h200`
 
-    `rehearse find bench --quick --slo "continuity>=95%" --price h200=3.5`
-
     `rehearse find my.yaml --slo "ttft_p99<=1s" --over rate --from 0.5 --to 20`
     """
     from harness.experiments.settings import read_settings
     from harness.slo.targets import parse_targets
-    from reports.cost.usage import per_gpu
 
     form = form_of(as_json, as_csv)
     targets = parse_targets(slo, "--slo")
@@ -101,15 +90,13 @@ def find(
             "virtual, or search at an endpoint with rehearse live URL --find."
         )
     space = _space(experiment, over, lowest, highest)
-    gpus = sorted({point.setup.served.deployment.gpu.name for point in space.at(space.bounds.lowest)})
-    rates = per_gpu("--price", price, gpus), per_gpu("--watts", watts, gpus)
     if dry_run:
         show_points([each.point for each in space.wanted(targets)], form)
         return
     folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
     failed = _searched(space, targets, folder, jobs, place)
     with stopped("Stopped; run the same command again to resume."):
-        held = _present(space.searches(targets, *rates), space, folder, form)
+        held = _present(space.searches(targets), space, folder, form)
     raise typer.Exit(OK if held and not failed else FAIL)
 
 
@@ -152,9 +139,7 @@ class _Space:
     def point(self, key: Key, value: float, seed: int) -> Point:
         return next(point for point in self.at(value) if self.key(point) == key and point.seed == seed)
 
-    def searches(
-        self, targets: tuple[Target, ...], prices: Mapping[str, float] = {}, watts: Mapping[str, float] = {}
-    ) -> Searches:
+    def searches(self, targets: tuple[Target, ...]) -> Searches:
         from harness.slo.search import Question, Search, Searches
 
         question = Question(self.over, targets, self.bounds, tuple(self.experiment.seeds))
@@ -162,7 +147,7 @@ class _Space:
             Search(question, tried, engine=engine, settings=dict(axes))
             for (engine, axes), tried in self.tried.items()
         )
-        return Searches(question, tuple(searched), prices, watts)
+        return Searches(question, tuple(searched))
 
     def wanted(self, targets: tuple[Target, ...]) -> list[_Wanted]:
         """Return the values that all searches need next, to be measured together."""
@@ -278,27 +263,26 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
 _WIDE = 120
 """Characters from which on the table has every cost."""
 _NARROW = ("goodput_rps", "gpus")
-"""Columns in a narrower terminal, and the price of a minute where the user gave prices: the answer must fit."""
+"""Columns in a narrower terminal: the answer must fit."""
 
 
 def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]], whole: bool) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from reports.live.find import COLUMNS, asked, figure, held, note, spread
+    from reports.live.find import COLUMNS, NOTE, asked, figure, held, spread
     from reports.tables.columns import MISSING
     from reports.tables.labels import short
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     over, seeds = searches.question.over, searches.question.seeds
-    table.title, table.caption = f"The largest {over} with {asked(searches)}", note(rows)
+    table.title, table.caption = f"The largest {over} with {asked(searches)}", NOTE
     table.title_justify = table.caption_justify = "left"
     axes = [name for name in axes if name != "gpu"]
     for heading in ("engine", *axes, "hardware"):
         table.add_column(heading, no_wrap=True)
     several = ["over seeds"] if len(seeds) > 1 else []
-    narrow = (*_NARROW, "price_per_minute") if searches.prices else _NARROW
-    columns = [column for column in COLUMNS if whole or column.name in narrow]
+    columns = [column for column in COLUMNS if whole or column.name in _NARROW]
     for heading in (over, *several, *(f"{c.heading}\n{c.unit}" for c in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:

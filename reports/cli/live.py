@@ -86,7 +86,6 @@ def live(
     save_audio: int | None = number(
         None, "Keep both sides of the first N calls of each run as stereo files; of workload duplex."
     ),
-    price: float | None = option(None, "Price of the server per hour, all GPUs together.", "P"),
     out: Path | None = option(
         None, "Results directory; default: results/live/HOST-PORT/TIME, and a link latest.", "DIR"
     ),
@@ -127,8 +126,6 @@ def live(
     load = _load(sessions, rate, find, to)
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
-    if price is not None and not 0 < price < float("inf"):
-        raise UserError(f"--price {price:g}: give what the server costs an hour, a number above 0.")
     if duration is not None and not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
     documents = _documents(batch, alone=not load.targets)
@@ -167,7 +164,7 @@ def live(
     first = ask(
         amounts, [(duration or 60.0, None)] * len(amounts)
     )  # refused here if it is too much for any run
-    asked = _asked(first, slo, load.targets, price)
+    asked = _asked(first, slo, load.targets)
     counts = counted_as(served(first), "rate" if load.rates else None)
 
     def name(amount: float) -> str:
@@ -211,9 +208,7 @@ def live(
     raise typer.Exit(status)
 
 
-def _asked(
-    experiment: Experiment, slo: str | None, searched: tuple[Target, ...], price: float | None
-) -> Asked:
+def _asked(experiment: Experiment, slo: str | None, searched: tuple[Target, ...]) -> Asked:
     """UserError for targets that are none, or that no such run can meet."""
     from harness.live.live_slo import check_targets, default_targets, served, with_failures
     from harness.slo.targets import parse_targets
@@ -222,7 +217,7 @@ def _asked(
     targets = parse_targets(slo, "--slo") if slo is not None else searched
     check_targets(experiment, targets, "--find" if searched else "--slo")
     judged = with_failures(targets) if targets else default_targets(served(experiment))
-    return Asked(judged, bool(targets), price)
+    return Asked(judged, bool(targets))
 
 
 def _documents(batch: str | None, alone: bool) -> list[int]:

@@ -1,1 +1,1 @@
-"""The cost of a load: seconds of GPUs, energy, money."""
+"""The cost of a load: seconds of GPUs."""

@@ -1,4 +1,4 @@
-"""The cost of a load: GPU-seconds for a turn, a minute of conversation, a million tokens; goodput, energy and money.
+"""The cost of a load: GPU-seconds for a turn, a minute of conversation, a million tokens; goodput.
 
 Everything is over the steady window of a point: from the time when all its users are connected, to the time when no
 user is left to replace one who leaves. Ramp and drain would make a short run dear, as their share depends on the
@@ -26,11 +26,9 @@ from harness.request_tables.live_window import STEADY, Window, on_line_mean, pha
 from harness.request_tables.playback import is_continuous
 from harness.request_tables.request_table import BARGED_IN, COMPLETED
 from harness.slo.targets import Target
-from reports.cost.energy import kernel_j
 from reports.runs.placement import deployment_of
-from workloads.errors import UserError, nearest
 
-MINUTE_S, HOUR_S, MILLION = 60.0, 3600.0, 1e6
+MINUTE_S, MILLION = 60.0, 1e6
 TOKENS = ("first_text", "text", "frame")
 """Events whose value is the number of text tokens that reached a client."""
 
@@ -38,28 +36,13 @@ TOKENS = ("first_text", "text", "frame")
 @dataclass(frozen=True)
 class Usage:
     """The usage of one point, or medians over seeds. GPU-seconds for a turn, a minute of conversation and a million
-    tokens, and J of the busy ones of them where kernels' power was measured (`reports.cost.energy.kernel_j`); None
-    where the run had no steady window, or no such thing in it.
+    tokens; None where the run had no steady window, or no such thing in it.
     """
 
     gpu_s_per_turn: float | None = None
     gpu_s_per_minute: float | None = None
     gpu_s_per_million: float | None = None
-    kernel_j_per_turn: float | None = None
-    kernel_j_per_minute: float | None = None
-    kernel_j_per_million: float | None = None
     goodput_rps: float | None = None
-
-
-def money(price: float | None, gpu_s: float | None) -> float | None:
-    """Return the cost of GPU-seconds at `price` an hour of one GPU; None where either is not known."""
-    return None if gpu_s is None or price is None else price * gpu_s / HOUR_S
-
-
-def per_call_minute(price: float | None, on_line: float | None) -> float | None:
-    """Return the cost of a minute of one call on a server at `price` an hour with `on_line` calls at once; None where
-    either is not known."""
-    return None if price is None or not on_line else price * MINUTE_S / HOUR_S / on_line
 
 
 def hardware(record: Record) -> tuple[str, int]:
@@ -68,22 +51,21 @@ def hardware(record: Record) -> tuple[str, int]:
     return deployment.gpu.name, _gpus(deployment)
 
 
-def usage(records: Sequence[Record], targets: Sequence[Target], tokens: bool = True) -> Usage:
-    """Return medians over the points of one setting. Without `tokens`, whose events are many, there is no cost of a
-    million tokens."""
-    each = [_usage(record, targets, tokens) for record in records]
+def usage(records: Sequence[Record], targets: Sequence[Target]) -> Usage:
+    """Return medians over the points of one setting."""
+    each = [_usage(record, targets) for record in records]
     names = [field.name for field in fields(Usage)]
     return Usage(*(across_seeds(dict(enumerate(getattr(one, n) for one in each))).median for n in names))
 
 
-def _usage(record: Record, targets: Sequence[Target], tokens: bool) -> Usage:
-    kinds = ["session_start", "session_end", "turn_start", "run_end", *(TOKENS if tokens else ())]
+def _usage(record: Record, targets: Sequence[Target]) -> Usage:
+    kinds = ["session_start", "session_end", "turn_start", "run_end", *TOKENS]
     events = record.table("events", columns=["t", "kind", "value"], filters=[("kind", "in", kinds)])
     window = _window(events, ClientParams.model_validate(record.point.client_params))
     on_line = on_line_mean(events, window)
     if on_line is None:
         return Usage()
-    deployment, span_s = _deployment(record), window.end_s - window.begin_s
+    span_s = window.end_s - window.begin_s
     inside = events["kind"].isin(TOKENS) & events["t"].between(window.begin_s, window.end_s)
     turns = _turns(record.table("requests"), window)
     served = {
@@ -91,14 +73,10 @@ def _usage(record: Record, targets: Sequence[Target], tokens: bool) -> Usage:
         "minute": on_line * span_s / MINUTE_S,
         "million": float(events.loc[inside, "value"].sum()) / MILLION,
     }
-    spent = {"gpu_s": _gpus(deployment) * span_s, "kernel_j": kernel_j(record, deployment, window)}
+    gpu_s = _gpus(_deployment(record)) * span_s
     return Usage(
         goodput_rps=None if turns is None else _good(turns, targets) / span_s,
-        **{
-            f"{what}_per_{unit}": None if total is None or not units else total / units
-            for what, total in spent.items()
-            for unit, units in served.items()
-        },
+        **{f"gpu_s_per_{unit}": gpu_s / units if units else None for unit, units in served.items()},
     )
 
 
@@ -159,26 +137,3 @@ def _each_met(turns: pd.DataFrame, target: Target) -> np.ndarray:
     if distribution.whole_only:
         free |= (turns["status"] == BARGED_IN).to_numpy()
     return free | np.array([target.met(value) for value in turns[distribution.column]], bool)
-
-
-def per_gpu(option: str, text: str | None, gpus: Sequence[str]) -> dict[str, float]:
-    """The figures in `2.5`, for every one of these GPUs, or in `h100=2.5,h200=3.2`; none of no text. UserError for
-    anything else."""
-    if text is None:
-        return {}
-    found = {}
-    for part in text.split(","):
-        name, equals, number = part.strip().rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = -1.0
-        if not 0 < value < np.inf or bool(equals) != bool(name) or ("," in text and not name):
-            raise UserError(
-                f"{option} {text}: {part.strip()!r} is no figure above 0; write for example {option} 2.5, or "
-                f"{option} {gpus[0]}=2.5 with commas between several."
-            )
-        if name and name not in gpus:
-            raise UserError(f"{option} {text}: {name!r} is no GPU of this search.{nearest(name, gpus)}")
-        found |= dict.fromkeys([name] if name else gpus, value)
-    return found

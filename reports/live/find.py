@@ -9,8 +9,7 @@ from harness.records.record import Record
 from harness.records.results import find_record
 from harness.slo.search import Search, Searches, load_searches
 from harness.slo.targets import Repeat, Target, judged_value
-from reports.cost.energy import Energy, energy, energy_note, written
-from reports.cost.usage import hardware, money, usage
+from reports.cost.usage import hardware, usage
 from reports.runs.measured import Run
 from reports.tables.columns import MISSING
 from reports.tables.labels import short
@@ -60,15 +59,11 @@ def answer(searches: Searches) -> str:
 
 
 def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:
-    """For tables and programs: GPU-seconds, J and money for a turn, a minute of conversation, a million tokens."""
+    """For tables and programs: GPU-seconds for a turn, a minute of conversation, a million tokens."""
     question = searches.question
     at = [tried for tried in one.tried if tried.value == one.holds]
     gpu, gpus = hardware(record_of(folder, one.tried[0].repeat.point))
     used = usage([record_of(folder, tried.repeat.point) for tried in at], question.targets)
-    price, watts = searches.prices.get(gpu), searches.watts.get(gpu)
-    turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, watts)
-    minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, watts)
-    million = energy(gpu, used.gpu_s_per_million, used.kernel_j_per_million, watts)
     return {
         "engine": one.engine,
         "settings": dict(one.settings),
@@ -81,15 +76,6 @@ def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:
         "gpu_s_per_turn": used.gpu_s_per_turn,
         "gpu_s_per_minute": used.gpu_s_per_minute,
         "gpu_s_per_million_tokens": used.gpu_s_per_million,
-        "energy_basis": turn.basis,
-        "j_per_turn": turn.j,
-        "j_per_turn_at_most": turn.at_most,
-        "j_per_minute": minute.j,
-        "j_per_minute_at_most": minute.at_most,
-        "j_per_million_tokens": million.j,
-        "j_per_million_tokens_at_most": million.at_most,
-        "price_per_minute": money(price, used.gpu_s_per_minute),
-        "price_per_million_tokens": money(price, used.gpu_s_per_million),
         "points": len(one.tried),
         "sentences": sentences(one),
     }
@@ -107,21 +93,12 @@ COLUMNS = (
     Shown("goodput_rps", "goodput", "turns/s"),
     Shown("gpus", "GPUs", ""),
     Shown("gpu_s_per_minute", "GPU·s", "/min"),
-    Shown("price_per_minute", "price", "/min"),
     Shown("gpu_s_per_million_tokens", "GPU·s", "/Mtok"),
-    Shown("price_per_million_tokens", "price", "/Mtok"),
-    Shown("j_per_turn", "J", "a turn"),
-    Shown("j_per_minute", "J", "a minute"),
 )
 NOTE = (
     "over seeds: the largest passing value of each, median (lowest to highest); min: a minute of one "
     "connected session; Mtok: a million text tokens at the clients"
 )
-
-
-def note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the note on the columns, and on the basis of these rows' energy."""
-    return "; ".join([NOTE, *energy_note(row["energy_basis"] for row in rows)])
 
 
 def held(row: Mapping[str, Any], over: str) -> str:
@@ -137,11 +114,9 @@ def spread(row: Mapping[str, Any]) -> str:
 
 
 def figure(row: Mapping[str, Any], column: Shown) -> str:
-    """The number as a table has it."""
+    """The number as a table has it: three digits, or whole."""
     value = row[column.name]
-    if column.name in ("j_per_turn", "j_per_minute"):
-        return Energy(row["energy_basis"], value, row[f"{column.name}_at_most"]).text
-    return written(value)
+    return MISSING if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def record_of(folder: Path, id: str) -> Record:

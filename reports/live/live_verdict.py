@@ -30,7 +30,6 @@ from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID, write_json
 from harness.slo.search import SHOWN, Search
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
-from reports.cost.usage import per_call_minute
 from reports.live.failed_turns import main_reason
 from reports.live.find import load_search
 from reports.runs.measured import Cell, Measured, Run
@@ -51,16 +50,15 @@ STEP_S, SPARE = 5.0, 1.05
 
 @dataclass(frozen=True)
 class Asked:
-    """`given`: the targets are the user's own. `price`: of the whole server, an hour."""
+    """`given`: the targets are the user's own."""
 
     targets: tuple[Target, ...]
     given: bool = False
-    price: float | None = None
 
     def write(self, folder: Path, more: dict[str, Any] | None = None) -> None:
         """DIR/verdict.json."""
         targets = [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in self.targets]
-        data = {"schema_version": 1, "asked": {"targets": targets, "given": self.given, "price": self.price}}
+        data = {"schema_version": 1, "asked": {"targets": targets, "given": self.given}}
         write_json(folder / VERDICT, {**data, **(more or {})})
 
     @classmethod
@@ -72,7 +70,7 @@ class Asked:
             return None
         try:
             data = json.loads(path.read_text())["asked"]
-            return cls(tuple(Target(**each) for each in data["targets"]), data["given"], data["price"])
+            return cls(tuple(Target(**each) for each in data["targets"]), data["given"])
         except (OSError, ValueError, KeyError, TypeError):
             raise UserError(f"{path} is damaged; delete it, and give --slo again.") from None
 
@@ -90,8 +88,6 @@ class Load:
     found: LoadVerdict
     on_line: float | None
     """Mean number of concurrent sessions in the steady window."""
-    price_per_minute: float | None
-    """Price of one call minute, in the currency of `--price`."""
     duration_s: float | None = None
     """Length of each run as it was asked for, s."""
     reason: str = ""
@@ -159,7 +155,6 @@ class Load:
             "verdict": self.verdict,
             "invalid": self.found.invalid,
             "on_line": self.on_line,
-            "price_per_call_minute": self.price_per_minute,
             "runs": len(self.found.measured),
             "lost": list(self.found.lost),
             "targets": [each.as_dict() for each in self.found.judgements],
@@ -310,12 +305,12 @@ def _asked(run: Run, asked: Asked | None = None) -> tuple[Asked, Search | None, 
     found, given = load_search(run), asked or Asked.read(run.folder)
     search = None if found is None else found.searched[0]
     if search is not None and (given is None or given.targets == search.question.targets):
-        given = Asked(search.question.targets, True, given.price if given else None)
+        given = Asked(search.question.targets, True)
     else:
         search = None
     what = _served(run)
     if given is None or not given.given:
-        given = Asked(default_targets(what), False, given.price if given else None)
+        given = Asked(default_targets(what))
     return given, search, what
 
 
@@ -346,13 +341,13 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     on_line = median(online) if online else None
     known = points[0].params
     seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
-    price, reason = per_call_minute(asked.price, on_line), main_reason([point.record for point in points])
+    reason = main_reason([point.record for point in points])
     parts = [_median(points, f"{part}_p50") for part in ("end_of_turn", "answer")]
     wait = ""
     if None not in parts:
         end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
         wait = f"medians: end of turn {end_of_turn} + answer {answer} ms"
-    return Load(*_named(dict(cell), what), found, on_line, price, seconds, reason, wait)
+    return Load(*_named(dict(cell), what), found, on_line, seconds, reason, wait)
 
 
 def _median(points: Sequence[Measured], metric: str) -> float | None:
@@ -403,7 +398,6 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
         of_load = {
             "load": load.name,
             "on_line": MISSING if load.on_line is None else f"{load.on_line:.1f}",
-            "price": "" if load.price_per_minute is None else f"{load.price_per_minute:.3g}",
             "lost": [why for why in load.found.lost if why.rstrip(".") not in verdict.sentence],
         }
         for each in load.found.judgements:
@@ -417,7 +411,7 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
                 "why": "" if each.why in verdict.sentence else each.why,
             }
             found.append(of_load | own)
-            of_load = {"load": "", "on_line": "", "price": "", "lost": ()}
+            of_load = {"load": "", "on_line": "", "lost": ()}
     return found
 
 
@@ -443,15 +437,14 @@ def show_verdict(console: Console, verdict: LiveVerdict) -> None:
 def _table(verdict: LiveVerdict) -> Table:
     """A row for each load and target."""
     found = rows(verdict)
-    priced = any(row["price"] for row in found)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    price = ["price a\ncall-minute"] if priced else []
-    for heading in ("load", "users", *price, "target", "measured", "95 % interval", "n", ""):
+    for heading in ("load", "users", "target", "measured", "95 % interval", "n", ""):
         table.add_column(heading, justify="left" if heading in ("load", "target", "") else "right")
     for row in found:
-        first = [row["load"], row["on_line"], *([row["price"]] if priced else [])]
         told = Text(row["verdict"], _STYLES.get(row["verdict"], "yellow"))
-        table.add_row(*first, row["target"], row["value"], row["interval"], row["n"], told)
+        table.add_row(
+            row["load"], row["on_line"], row["target"], row["value"], row["interval"], row["n"], told
+        )
     return table
 
 

@@ -18,7 +18,6 @@ from harness.slo.targets import Target, name_of, number
 from reports.cards.card import cards
 from reports.claims.published import Published
 from reports.cost.batch_cost import BATCH
-from reports.cost.energy import energy_note
 from reports.figures import (
     admission,
     call_timeline,
@@ -215,7 +214,6 @@ def _write(
         comparison=sections.comparison(run, columns),
         counters=policies.counters(run),
         useful=useful_loads(run),
-        energy=sections.energies(run) if searches is None or searches.question.counts else None,
         pictures=pictures,
         sounds=sections.sounds(run),
         left_out=left_out,
@@ -288,8 +286,6 @@ def _search(run: Run, searches: Searches | None) -> dict[str, Any] | None:
         "rows": rows,
         "find": find,
         "seeds": len(searches.question.seeds),
-        "prices": searches.prices,
-        "energy_notes": energy_note(row["energy_basis"] for row in rows),
     }
 
 

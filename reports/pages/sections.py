@@ -8,8 +8,6 @@ from harness.endpoints.call_recorder import session_of
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
 from harness.metrics.vocabulary import definition
 from reports.claims.published import Published
-from reports.cost.energy import energy, energy_note
-from reports.cost.usage import hardware, usage
 from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks
 from reports.figures.style import looks
@@ -126,25 +124,6 @@ def _alike(column: Column, values: Mapping[str, Mapping[int, float | None]]) -> 
         return len({column.over(each)[0] for each in values.values()}) == 1
     medians = [across_seeds(each).median or 0.0 for each in values.values()]
     return max(medians) - min(medians) <= ALIKE * max(map(abs, medians))
-
-
-def energies(run: Run) -> dict[str, Any] | None:
-    """Return for each cell and variant on modelled GPUs the energy of a turn and of a minute of conversation, J; None
-    if unknown."""
-    bases = []
-
-    def rows(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-        records = [point.record for point in points if point.error is None]
-        if records:
-            (gpu, gpus), used = hardware(records[0]), usage(records, (), tokens=False)
-            turn = energy(gpu, used.gpu_s_per_turn, used.kernel_j_per_turn, None)
-            minute = energy(gpu, used.gpu_s_per_minute, used.kernel_j_per_minute, None)
-            if turn.j is not None or minute.j is not None:
-                bases.append(turn.basis)
-            yield {"gpus": f"{gpus} × {gpu}", "turn": turn.text, "minute": minute.text}
-
-    groups = _grouped(run, rows) if run.points[0].point.device == "virtual" else []
-    return {"groups": groups, "notes": energy_note(bases)} if bases else None
 
 
 def failures(run: Run, before: str = "") -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ def test_a_duplex_load_names_the_late_sends_and_not_the_turns_that_it_lacks() ->
         targets[1], INCONCLUSIVE, 1.0, (0.6, 1.0), 6, (1.0,), "rests on n=6 where 16 are needed", 3
     )
     found = LoadVerdict(INCONCLUSIVE, (late, few), (), (), True)
-    load = Load(2.0, "2 calls", "2", found, 2.0, None, 60.0)
+    load = Load(2.0, "2 calls", "2", found, 2.0, 60.0)
     verdict = LiveVerdict("ws://host/v1/realtime", Asked(targets, True), None, (load,), None)
     assert verdict.sentence == f"INCONCLUSIVE at 2 calls: P50 end of turn delay 810 ms: INVALID, {WHY}."
     assert [(row["verdict"], row["why"]) for row in rows(verdict)] == [
