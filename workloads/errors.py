@@ -23,6 +23,10 @@ _MESSAGES = {
 """Messages of pydantic that do not follow the field's name."""
 
 
+_ANNOTATED = (
+    "annotated calls are no longer read. Workload duplex draws hesitations, interruptions and other sounds over "
+    "recorded speech: --set workload=duplex --set path=DIR."
+)
 REMOVED = {
     "card clocked": "this card is an example now: rehearse run examples/clocked.yaml.",
     "card clocked-sessions": "this card is an example now: rehearse run examples/clocked.yaml.",
@@ -52,8 +56,10 @@ REMOVED = {
     "docs/executors.md says.",
     "option --watts": "leave --watts out and multiply the GPU-seconds of rehearse find by your watts.",
     "parameter power": "power meters are no longer read; leave power out.",
+    "workload full_duplex_bench": _ANNOTATED,
     "workload ragpulse": "workload sessions replays a CSV (--set path=FILE) with session_id, t, query and output; "
     "write RAGPulse's rows so.",
+    "workload two_channel": _ANNOTATED,
     "results of another tool": "rehearse fidelity --measured-runs DIR reads guidellm's files, and rehearse live URL "
     "measures the same server.",
 }

@@ -133,20 +133,6 @@ WORKLOADS: dict[str, Workload] = {
             serves="duplex",
         ),
         Workload(
-            "full_duplex_bench",
-            "the samples of Full-Duplex-Bench v1 and v1.5 (path=DIR) as calls on an open microphone",
-            Deferred("workloads.audio.annotated_calls:AnnotatedParams"),
-            Deferred("workloads.audio.full_duplex_bench:full_duplex_bench"),
-            serves="duplex",
-        ),
-        Workload(
-            "two_channel",
-            "recorded calls of two people on two channels (path=DIR), annotated by RTTM or TextGrid",
-            Deferred("workloads.audio.two_channel:TwoChannelParams"),
-            Deferred("workloads.audio.two_channel:two_channel"),
-            serves="duplex",
-        ),
-        Workload(
             "interactive",
             "long dialogues; a longer answer takes longer to come back to",
             Deferred("workloads.generators.interactive:InteractiveParams"),

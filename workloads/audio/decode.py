@@ -54,15 +54,14 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Waveform:
-    """One channel or the mix of all, float32 in [-1, 1], shape (frames,), at the file's own rate."""
+    """The mix of all channels, float32 in [-1, 1], shape (frames,), at the file's own rate."""
 
     samples: np.ndarray
     format: Format
 
 
-def read(path: Path, channel: int | None = None) -> Waveform:
-    """The whole file, or one channel of it (0, 1, ...), checked; BadRecording when it is corrupt, truncated, empty,
-    silent or over an hour long, or has no such channel."""
+def read(path: Path) -> Waveform:
+    """The whole file, checked; BadRecording when it is corrupt, truncated, empty, silent or over an hour long."""
     try:
         if path.stat().st_size == 0:
             raise BadRecording("empty", path, "is empty")
@@ -72,25 +71,14 @@ def read(path: Path, channel: int | None = None) -> Waveform:
         raise BadRecording("unreadable", path, f"cannot be read ({error.strerror})") from None
     if len(samples) == 0:
         raise BadRecording("empty", path, "holds no sound")
-    waveform = Waveform(_mono(samples, channel, path), format)
+    mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+    waveform = Waveform(mono, format)
     peak = np.abs(waveform.samples).max()
     if not np.isfinite(peak):
         raise BadRecording("corrupt", path, "holds samples that are not numbers")
     if peak < SILENCE:
         raise BadRecording("silent", path, f"is silent (peak {peak:.5f} of full scale)")
     return waveform
-
-
-def _mono(samples: np.ndarray, channel: int | None, path: Path) -> np.ndarray:
-    """float32, shape (frames,), of samples of shape (frames, channels)."""
-    channels = samples.shape[1]
-    if channel is None:
-        return samples[:, 0] if channels == 1 else samples.mean(axis=1)
-    if channel >= channels:
-        raise BadRecording(
-            "without that channel", path, f"has no channel {channel + 1} but {channels} in all"
-        )
-    return np.ascontiguousarray(samples[:, channel])
 
 
 def pcm(waveform: Waveform, rate: int) -> np.ndarray:

@@ -68,27 +68,25 @@ held = Held()
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A file that was read once in full and found to hold sound, or one channel of it (0, 1, ...); a `Clip`."""
+    """A file that was read once in full and found to hold sound; a `Clip`."""
 
     name: str
     path: Path
     sha256: str
     frames: int
     format: Format
-    channel: int | None = None
 
     @property
     def seconds(self) -> float:
         return self.frames / self.format.rate
 
     def pcm(self, rate: int) -> np.ndarray:
-        sound = self.sha256 if self.channel is None else f"{self.sha256} {self.channel}"
-        return held.get((sound, rate), lambda: self._decode(rate))
+        return held.get((self.sha256, rate), lambda: self._decode(rate))
 
     def _decode(self, rate: int) -> np.ndarray:
         if _sha256(self.path) != self.sha256:
             raise UserError(f"{self.path} has changed since it was first read; make the trace again.")
-        return decode.pcm(decode.read(self.path, self.channel), rate)
+        return decode.pcm(decode.read(self.path), rate)
 
 
 @dataclass(frozen=True)
@@ -176,11 +174,11 @@ def audio_files(folder: Path) -> list[str]:
     return names
 
 
-def open_recording(folder: Path, name: str, channel: int | None = None) -> Recording:
-    """Read `name` below `folder`, or one channel of it, once; BadRecording when it gives no sound."""
+def open_recording(folder: Path, name: str) -> Recording:
+    """Read `name` below `folder` once; BadRecording when it gives no sound."""
     path = folder / name
-    waveform = decode.read(path, channel)
-    return Recording(name, path, _sha256(path), len(waveform.samples), waveform.format, channel)
+    waveform = decode.read(path)
+    return Recording(name, path, _sha256(path), len(waveform.samples), waveform.format)
 
 
 def chunks(pcm: np.ndarray, rate: int) -> Iterator[bytes]:

@@ -64,7 +64,7 @@ def spoken_phrases(recording: Recording) -> list[Phrases]:
     Begins and ends are those of the detector drawn in to where the sound is near its loudest (`vad`, energy), as the
     detector is 80 ms late at ends: an end of speech is known to 10 ms.
     """
-    speech = speech_of(recording)
+    speech = _speech_of(recording)
     turns: list[Phrases] = []
     for turn in utterances(recording):
         spans = tuple(span for span in speech if turn.begin_s <= span[0] and span[1] <= turn.end_s)
@@ -77,7 +77,7 @@ def voice_phrases(sentence: Sentence) -> list[Phrases]:
     return [Phrases(sentence, ((0.0, sentence.seconds),))]
 
 
-def speech_of(recording: Recording) -> list[tuple[float, float]]:
+def _speech_of(recording: Recording) -> list[tuple[float, float]]:
     """Begin and end in s of the stretches in which both detectors hear speech, in order."""
     loud = segments(recording, "energy")
     both = [

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.audio import excerpts, library, voice
+from workloads.audio import library, voice
 from workloads.audio.degrade import Degradation
 from workloads.audio.duplex import Stream
-from workloads.audio.excerpts import DIGITS, Excerpt
 from workloads.audio.library import Clip
 from workloads.audio.phrases import Phrases
 from workloads.audio.synth import synthetic_clips
@@ -113,17 +112,16 @@ STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
     ),
 }
 """Workloads of calls without pause by generator: parameters, seed and samples/s -> the sound of each session."""
-ANNOTATED = ("full_duplex_bench", "two_channel")
-"""Workloads of recorded calls, whose turns are parts of the recordings."""
 STREAM = "utterances"
+_DIGITS = 16  # of the sha256 in a note
 _SPAN = r"\d+\.\d\d-\d+\.\d\d"
-_NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
+_NOTE = re.compile(rf"utterance: (.+) sha256 ([0-9a-f]{{{_DIGITS}}}) ({_SPAN}(?:,{_SPAN})*) s")
 
 
 def note(utterance: AnyUtterance) -> str:
     """Return a line of a header that identifies the utterances and proves that they are unchanged."""
     spans = ",".join(f"{begin_s:.2f}-{end_s:.2f}" for begin_s, end_s in utterance.spans)
-    return f"utterance: {utterance.clip.name} sha256 {utterance.clip.sha256[:DIGITS]} {spans} s"
+    return f"utterance: {utterance.clip.name} sha256 {utterance.clip.sha256[:_DIGITS]} {spans} s"
 
 
 def places(rng: np.random.Generator, sessions: int, utterances: int) -> np.ndarray:
@@ -137,7 +135,6 @@ def tells_what_is_said(trace: Trace) -> bool:
         trace.header.generator in STREAMED
         or bool(np.all(trace.columns()["modality"] != "audio"))
         or any(_NOTE.fullmatch(line) for line in trace.header.notes)
-        or bool(excerpts.named(trace.header.notes))
     )
 
 
@@ -152,8 +149,7 @@ def speech_source(trace: Trace) -> str | None:
     if np.all(trace.columns()["modality"] != "audio"):
         return None
     named = [match[1] for match in map(_NOTE.fullmatch, header.notes) if match]
-    recorded = header.params.get("path") is not None and (named or header.generator in STREAMED)
-    if recorded or excerpts.named(header.notes):
+    if header.params.get("path") is not None and (named or header.generator in STREAMED):
         return "recordings"
     made_in_code = {clip.name for clip in synthetic_clips()}
     return "synthetic" if header.generator in STREAMED or made_in_code & set(named) else f"voice {voice.NAME}"
@@ -163,7 +159,6 @@ def recordings(trace: Trace) -> dict[str, Path]:
     """The files that `pcm_for` reads, by their names below the trace's folder; none where speech is synthesised."""
     folder = trace.header.params.get("path")
     named = {match[1] for match in map(_NOTE.fullmatch, trace.header.notes) if match}
-    named |= excerpts.named(trace.header.notes)
     if folder is None or not (named or trace.header.generator in STREAMED):
         return {}
     return {name: Path(folder) / name for name in sorted(named) or library.audio_files(Path(folder))}
@@ -178,8 +173,6 @@ def pcm_for(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     header = trace.header
     if header.generator in STREAMED:
         return library.chunks(_frame(trace, turn, rate), rate)
-    if header.generator in ANNOTATED:
-        return library.chunks(_excerpt(trace, turn, "turn").pcm(rate), rate)
     utterance, _ = _utterance(trace, turn)
     sound = hesitating(utterance.pcm(rate), turn, rate)
     degraded = Degradation.of(header.params).applied(sound, rate, header.seed, turn.session, turn.turn)
@@ -198,23 +191,9 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
         )
     if turn.microphone.event in TAKES_FLOOR:
         return pcm_for(trace, _next(trace, turn), rate)
-    header = trace.header
-    if header.generator in ANNOTATED:
-        return library.chunks(_excerpt(trace, turn, "event").pcm(rate), rate)
     utterance, known = _utterance(trace, turn)
-    return library.chunks(event_sound(turn, utterance, known, header.params, header.seed, rate), rate)
-
-
-def _excerpt(trace: Trace, turn: Turn, what: str) -> Excerpt:
     header = trace.header
-    found = excerpts.excerpt(tuple(header.notes), Path(header.params["path"]), what, turn.session, turn.turn)
-    expected_s = turn.audio_s if what == "turn" else turn.microphone.event_s
-    if expected_s is None or abs(expected_s - found.seconds) > 1e-6:
-        raise UserError(
-            f"session {turn.session} turn {turn.turn}: its {what} lasts {expected_s} s but its sound "
-            f"{found.seconds} s, so the trace was changed; make it again."
-        )
-    return found
+    return library.chunks(event_sound(turn, utterance, known, header.params, header.seed, rate), rate)
 
 
 def _next(trace: Trace, turn: Turn) -> Turn:
