@@ -237,87 +237,48 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
     },
     **{
         f"itl_{p}": Definition(
-            "s",
-            f"{p.upper()} over all times between two text messages, those of all requests together: vLLM's inter-token "
-            "latency, ConServe's TBT; tbt is over requests, each with its mean",
-            "from text message to text message, at the client; n is the times",
-            "lower",
-        )
+            "s", f"{p.upper()} over all times between two text messages, those of all requests together: vLLM's "
+            "inter-token latency, ConServe's TBT; tbt is over requests, each with its mean",
+            "from text message to text message, at the client; n is the times", "lower")
         for p in ("p50", "p99")
     },
     "ttft_in_deadline": Definition(
-        "1",
-        "share of requests whose first text token came within their ttft_deadline_s; missing counts requests without "
-        "one, which are also in n",
-        _DUE,
-        "higher",
-    ),
+        "1", "share of requests whose first text token came within their ttft_deadline_s; missing counts requests "
+        "without one, which are also in n", _DUE, "higher"),
     "tbt_in_deadline": Definition(
-        "1",
-        "share of requests that ended with no time between two text messages above their tbt_deadline_s; missing "
-        "counts those, also in n, that never ended",
-        _DUE,
-        "higher",
-    ),
+        "1", "share of requests that ended with no time between two text messages above their tbt_deadline_s; missing "
+        "counts those, also in n, that never ended", _DUE, "higher"),
     "tbt_p99_in_deadline": Definition(
-        "1",
-        "the same share when 1 % of the times between a reply's tokens may be longer; tokens of one message come "
-        "together",
-        _DUE,
-        "higher",
-    ),
+        "1", "the same share when 1 % of the times between a reply's tokens may be longer; tokens of one message come "
+        "together", _DUE, "higher"),
     "deadlines_met": Definition(
-        "1",
-        "share of requests that ended and met every deadline they have; missing counts those, also in n, that never "
-        "ended",
-        "over the class's started requests with a deadline",
-        "higher",
-    ),
+        "1", "share of requests that ended and met every deadline they have; missing counts those, also in n, that "
+        "never ended",
+        "over the class's started requests with a deadline", "higher"),
     "goodput_rps": Definition(
-        "1/s",
-        "requests that ended and met every deadline they have; a batch class may have none",
-        f"{_SPAN}; n is the class's started requests",
-        "higher",
-    ),
+        "1/s", "requests that ended and met every deadline they have; a batch class may have none",
+        f"{_SPAN}; n is the class's started requests", "higher"),
     "output_tps": Definition(
-        "1/s",
-        "text tokens generated for the class's requests",
-        f"{_SPAN}; n is the requests with a known value",
-        "higher",
-    ),
+        "1/s", "text tokens generated for the class's requests",
+        f"{_SPAN}; n is the requests with a known value", "higher"),
     "tps": Definition(
-        "1/s",
-        "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's with the "
-        "first of them; nothing of failed requests, of what was computed again or of earlier turns",
+        "1/s", "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's "
+        "with the first of them; nothing of failed requests, of what was computed again or of earlier turns",
         "per second in the steady state: from when a tenth of the requests of the most urgent class has come to the "
-        "last arrival of one, the same for every class",
-        "higher",
-    ),
+        "last arrival of one, the same for every class", "higher"),
     "backlog_dry_s": Definition(
-        "s",
-        "time for which the class's backlog was not full, as the trace held no more for it: above 0 the server had too "
-        "little to do",
-        "within the same window; missing where the class has no backlog",
-        "lower",
-    ),
-    "completed": Definition(
-        "1", "requests whose reply ended by itself", "over the class's started requests", "higher"
-    ),
+        "s", "time for which the class's backlog was not full, as the trace held no more for it: above 0 the server "
+        "had too little to do",
+        "within the same window; missing where the class has no backlog", "lower"),
+    "completed": Definition("1", "requests whose reply ended by itself", "over the class's started requests", "higher"),
     "aborted": Definition(
-        "1",
-        "requests that were under way when their backlog ended, with the last user; they are no failures and miss no "
-        "deadline",
-        "over the class's started requests",
-        None,
-    ),
+        "1", "requests that were under way when their backlog ended, with the last user; they are no failures and miss "
+        "no deadline",
+        "over the class's started requests", None),
     "preemptions": PREEMPTIONS,
     "priority": Definition(
-        "1",
-        "lowest priority of its requests, the most urgent; the lower is served first",
-        "as the trace says",
-        None,
-    ),
-}
+        "1", "lowest priority of its requests, the most urgent; the lower is served first", "as the trace says", None),
+}  # fmt: skip
 """The metrics of every class, by names that have no class yet."""
 
 

@@ -1,7 +1,8 @@
 """Definitions of metrics, with the common ones of several vocabularies.
 
-A vocabulary stands in one file with the functions that measure it, a file for each kind of run: `turns`, `classes`,
-`jobs`, `turn_taking`, `frames`, `quality` and `live`. `metric.metrics_of` is the one loop over all of them.
+A vocabulary is a table of names, units, meanings, origins and directions. It stands in one file with the functions that
+measure it, a file for each kind of run: `turns`, `classes`, `jobs`, `turn_taking`, `frames`, `quality` and `live`.
+`metric.metrics_of` is the one loop over all of them.
 """
 
 from __future__ import annotations

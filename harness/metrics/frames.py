@@ -278,8 +278,8 @@ def _of_latency(prefix: str, statistics: tuple[str, ...], what: str) -> dict[str
     return {
         f"{prefix}_{statistic}": Definition(
             "s",
-            f"{names.get(statistic, statistic.upper())} {what}; the frames of a Step share it unless wait_scope is "
-            "session; not the model's latency, as a Step returns what was said since the last one",
+            f"{names.get(statistic, statistic.upper())} {what}; the frames of a Step share it unless wait_scope "
+            "is session; not the model's latency, as a Step returns what was said since the last one",
             _STEP,
             "lower",
         )
@@ -290,37 +290,21 @@ def _of_latency(prefix: str, statistics: tuple[str, ...], what: str) -> dict[str
 FRAME_DEFINITIONS: dict[str, Definition] = {
     "frames_with_speech": Definition("1", "share of frames whose Step returned text", _JUDGED, "higher"),
     "cadence_nonempty": Definition(
-        "1",
-        "share of frames whose Step's return was at the client within B of the tick at which they were due, with text",
-        _JUDGED,
-        "higher",
-    ),
+        "1", "share of frames whose Step's return was at the client within B of the tick at which they were due, with "
+        "text", _JUDGED, "higher"),
     "on_time": Definition(
-        "1",
-        "share of frames whose Step's return was at the client within B of the tick at which they were due, with text "
-        "or without: what a dashboard of cadence shows",
-        _JUDGED,
-        "higher",
-    ),
+        "1", "share of frames whose Step's return was at the client within B of the tick at which they were due, with "
+        "text or without: what a dashboard of cadence shows", _JUDGED, "higher"),
     "jitter_p99": Definition(
-        "s",
-        "P99 of how far the time between two returns that follow each other differs from B",
-        "at the client, of one session",
-        "lower",
-    ),
+        "s", "P99 of how far the time between two returns that follow each other differs from B",
+        "at the client, of one session", "lower"),
     "frames": Definition(
-        "1", "frames sent, and frames that failed sessions still owed", "over admitted sessions", None
-    ),
+        "1", "frames sent, and frames that failed sessions still owed", "over admitted sessions", None),
     "empty_frames": Definition("1", "frames whose Step returned no text", _JUDGED, "lower"),
     "silent_sessions_peak": Definition(
-        "1",
-        f"most sessions at a tick without text in {SILENT_FRAMES} due frames in a row or more",
-        _JUDGED,
-        "lower",
-    ),
+        "1", f"most sessions at a tick without text in {SILENT_FRAMES} due frames in a row or more", _JUDGED, "lower"),
     "silent_sessions_end": Definition(
-        "1", "the same at the last tick before sessions that stay to the end begin to leave", _JUDGED, "lower"
-    ),
+        "1", "the same at the last tick before sessions that stay to the end begin to leave", _JUDGED, "lower"),
     **_of_latency(
         "frame_latency", ("p50", "p90", "p99", "max"), "frame latency, without sessions' first Steps"
     ),
@@ -333,94 +317,55 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
         "frame latency in the second half of the run, without sessions' first Steps",
     ),
     "deadline_misses": Definition(
-        "1",
-        "frames whose latency exceeded B; the cap on the wait prevents that, so it stays 0 in a collapse",
-        _STEP,
-        "lower",
-    ),
+        "1", "frames whose latency exceeded B; the cap on the wait prevents that, so it stays 0 in a collapse",
+        _STEP, "lower"),
     "wall": Definition(
-        "1",
-        f"1 when the median frame latency of some bucket of {BUCKET_S:g} s and of all later ones is at least "
+        "1", f"1 when the median frame latency of some bucket of {BUCKET_S:g} s and of all later ones is at least "
         f"{AT_WALL:g} of the longest wait of a Step, else 0",
-        "first Steps included",
-        "lower",
-    ),
+        "first Steps included", "lower"),
     "wall_s": Definition(
-        "s", "first Step of that length in the first such bucket; missing without a wall", _START, "higher"
-    ),
+        "s", "first Step of that length in the first such bucket; missing without a wall", _START, "higher"),
     "hard_stall": Definition(
-        "1",
-        f"1 when at {HARD_BEATS} beats in a row or more nobody who was due got text and the engine ran no request",
-        "over beats of B",
-        "lower",
-    ),
+        "1", f"1 when at {HARD_BEATS} beats in a row or more nobody who was due got text and the engine ran no request",
+        "over beats of B", "lower"),
     "progressive_silence": Definition(
-        "1",
-        f"1 when at {RISING_BEATS} beats or more further sessions fell silent while others got text",
-        "over beats of B",
-        "lower",
-    ),
+        "1", f"1 when at {RISING_BEATS} beats or more further sessions fell silent while others got text",
+        "over beats of B", "lower"),
     "pool_peak": Definition("1", "largest share in use", _POOL, None),
     "pool_end": Definition("1", "share in use at the last due frame", _POOL, None),
     "pool_plateau": Definition("1", "mean share in use over the last third of the run", _POOL, None),
-    "pool_slope": Definition(
-        "1/s", "least-squares slope of the occupancy over the last third of the run", _POOL, None
-    ),
+    "pool_slope": Definition("1/s", "least-squares slope of the occupancy over the last third of the run", _POOL, None),
     "pool_per_session": Definition(
-        "1", "pool_plateau over the mean number of concurrent sessions in that third", _POOL, "lower"
-    ),
+        "1", "pool_plateau over the mean number of concurrent sessions in that third", _POOL, "lower"),
     "saturation_predicted_s": Definition(
-        "s",
-        "when the least-squares line through the occupancies below "
-        f"{FIT_BELOW:g} from {FIT_S[0]:g} to {FIT_S[1]:g} s reaches 1 (eq. 1); missing when it does not rise, "
-        f"sessions still came then, or the pool settled: no slope above {SETTLED:g}/s and never full",
-        _START,
-        None,
-    ),
+        "s", f"when the least-squares line through the occupancies below {FIT_BELOW:g} from {FIT_S[0]:g} to "
+        f"{FIT_S[1]:g} s reaches 1 (eq. 1); missing when it does not rise, sessions still came then, or the pool "
+        f"settled: no slope above {SETTLED:g}/s and never full", _START, None),
     "saturation_measured_s": Definition(
-        "s",
-        f"first refusal of blocks to a waiting request, or first sample of an occupancy of {FULL:g} or more; missing "
-        "without either",
-        _START,
-        "higher",
-    ),
+        "s", f"first refusal of blocks to a waiting request, or first sample of an occupancy of {FULL:g} or more; "
+        "missing without either", _START, "higher"),
     "saturation_error": Definition(
-        "1", "difference of the two over the measured one, without sign", "missing without both", "lower"
-    ),
+        "1", "difference of the two over the measured one, without sign", "missing without both", "lower"),
     "ticks": Definition("1", "Steps dispatched", _TICKS, None),
-    "tick_overruns": Definition(
-        "1", "ticks skipped because the Step before had not returned", "over ticks", "lower"
-    ),
+    "tick_overruns": Definition("1", "ticks skipped because the Step before had not returned", "over ticks", "lower"),
     "capped_ticks": Definition("1", "Steps whose wait was cut off by its cap", _TICKS, "lower"),
     "offered": Definition("1", "sessions that asked to be served", "at the client", None),
     "admitted": Definition("1", "sessions that were let in", "at the client", None),
     "shed": Definition(
-        "1", "sessions that were rejected; with the admitted they are the offered", "at the client", None
-    ),
+        "1", "sessions that were rejected; with the admitted they are the offered", "at the client", None),
     "failed_sessions": Definition("1", "sessions that the engine ended", "at the client", "lower"),
-    "cap_end": Definition(
-        "1", "most sessions that admission let in at the end; missing without it", _TICKS, None
-    ),
+    "cap_end": Definition("1", "most sessions that admission let in at the end; missing without it", _TICKS, None),
     "touch_s": Definition(
-        "s",
-        "first Step after 2 s that took as long as admission's target latency; missing without one",
-        _START,
-        "higher",
-    ),
-    "touch_admitted": Definition(
-        "1", "sessions let in by the return of that Step", "at the client", "higher"
-    ),
+        "s", "first Step after 2 s that took as long as admission's target latency; missing without one",
+        _START, "higher"),
+    "touch_admitted": Definition("1", "sessions let in by the return of that Step", "at the client", "higher"),
     "preemptions": PREEMPTIONS,
     "recycles": Definition("1", "times a session's request was replaced by a new one", "over the run", None),
-    "reencoded_tokens": Definition(
-        "token", "audio tokens fed again when that was done", "over the run", "lower"
-    ),
+    "reencoded_tokens": Definition("token", "audio tokens fed again when that was done", "over the run", "lower"),
     "max_len_hits": Definition("1", "sessions that reached max_model_len", "over the run", "lower"),
-    "engine_busy": Definition(
-        "1", "share of the time in which the thinker ran a step", "to the end of the run", None
-    ),
+    "engine_busy": Definition("1", "share of the time in which the thinker ran a step", "to the end of the run", None),
     "generated_tokens": Definition("token", "text tokens that Steps returned", "over the run", None),
     "makespan": MAKESPAN,
-}
+}  # fmt: skip
 """Every metric that `summarise_frames` returns, in its order."""
 _MEASURES = (_speech, _latencies, _stalls, _pool, _ticks, _sessions, _engine)

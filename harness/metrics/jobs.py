@@ -76,29 +76,15 @@ def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np
 _WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
 _ORIGIN = "over jobs in which every step was answered; missing are the others that began"
 _JOB: dict[str, tuple[str, str, Literal["lower"] | None]] = {
-    "job_time": (
-        "s",
-        "time of a job: from the begin of its first step, as scheduled, to the end of its last",
-        "lower",
-    ),
-    "job_recorded": (
-        "s",
-        "time that the same jobs took when they were recorded, with gaps as they are replayed",
-        None,
-    ),
+    "job_time": ("s", "time of a job: from the begin of its first step, as scheduled, to the end of its last", "lower"),
+    "job_recorded": ("s", "time that the same jobs took when they were recorded, with gaps as they are replayed", None),
     "job_slowdown": ("1", "time of a job over that when it was recorded", "lower"),
     "job_tool_time": (
-        "s",
-        "of a job's time, gaps in which tools run or people think, where nothing else went on",
-        None,
-    ),
+        "s", "of a job's time, gaps in which tools run or people think, where nothing else went on", None),
     "job_model_time": (
-        "s",
-        "of a job's time, all else: requests that nothing else covers, in the queue or served",
-        "lower",
-    ),
+        "s", "of a job's time, all else: requests that nothing else covers, in the queue or served", "lower"),
     "job_steps": ("1", "steps of a job, each a request, those of agents that it called included", None),
-}
+}  # fmt: skip
 """By name: unit, meaning and direction of each number of a job."""
 
 JOB_DEFINITIONS: dict[str, Definition] = {

@@ -59,15 +59,12 @@ QUALITY_DEFINITIONS: dict[str, Definition] = {
     "answered_mid_end": Definition("1", "the same share in the last of these segments", _MID, "higher"),
     "answered_fresh": Definition("1", "share of sessions that answer the fresh question", _SEGMENT, "higher"),
     "answered_recall": Definition(
-        "1", "share of sessions whose output to the recall states a keyword of their first question", _SEGMENT, None
-    ),
+        "1", "share of sessions whose output to the recall states a keyword of their first question", _SEGMENT, None),
     "answer_stated": Definition(
-        "1", "share of sessions that state the answer in some frame", "over sessions; mode turns", "higher"
-    ),
+        "1", "share of sessions that state the answer in some frame", "over sessions; mode turns", "higher"),
     "frames_right": Definition(
-        "1", "share of answers to a frame that state a keyword of its question", "over frames answered; mode turns",
-        "higher",
-    ),
+        "1", "share of answers to a frame that state a keyword of its question",
+        "over frames answered; mode turns", "higher"),
 }  # fmt: skip
 """Every metric that `summarise_quality` returns, in its order; those of the other mode are missing."""
 

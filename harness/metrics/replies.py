@@ -80,52 +80,33 @@ def _parts(requests: pd.DataFrame) -> dict[str, Measured]:
 
 REPLY_DEFINITIONS: dict[str, Definition] = {
     FAILED_SHARE: Definition(
-        "1",
-        "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
-        "over the turns, or the frames, that metrics are over",
-        "lower",
-    ),
+        "1", "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
+        "over the turns, or the frames, that metrics are over", "lower"),
     "silent_replies": Definition(
-        "1",
-        "spoken replies without sound, or with sound below -60 dBFS from begin to end; they count as failed turns",
-        "over the turns that metrics are over",
-        "lower",
-    ),
+        "1", "spoken replies without sound, or with sound below -60 dBFS from begin to end; they count as failed turns",
+        "over the turns that metrics are over", "lower"),
     **{
         f"reply_{name}_{each}": Definition(
-            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None
-        )
+            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None)
         for name, unit, what, how, known in (
             ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
             ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
         )
         for each, text in (("mean", "mean"), ("asked", "mean asked:"))
     },
-    "reply_tokens_short": Definition(
-        "1", "replies with fewer tokens than asked", "as reply_tokens_mean", None
-    ),
+    "reply_tokens_short": Definition("1", "replies with fewer tokens than asked", "as reply_tokens_mean", None),
     "reply_audio_s_short": Definition(
-        "1", "spoken replies that are shorter than the trace has them", "as reply_audio_s_mean", None
-    ),
+        "1", "spoken replies that are shorter than the trace has them", "as reply_audio_s_mean", None),
     "replies_at_once": Definition(
-        "1",
-        "replies of several tokens, or of sound, whose first output came with the last: in one write",
-        "over completed turns with several tokens or with sound",
-        None,
-    ),
+        "1", "replies of several tokens, or of sound, whose first output came with the last: in one write",
+        "over completed turns with several tokens or with sound", None),
     "early_replies": Definition(
-        "1",
-        "replies that began before the caller had finished speaking, as the server took a pause for the end; they have "
-        "no time to first audio",
-        "over the turns that metrics are over",
-        "lower",
-    ),
+        "1", "replies that began before the caller had finished speaking, as the server took a pause for the end; they "
+        "have no time to first audio",
+        "over the turns that metrics are over", "lower"),
     "talked_over": Definition(
-        "1",
-        "share of spoken replies that began before the caller had finished speaking",
-        "over spoken turns",
-        "lower",
-    ),
+        "1", "share of spoken replies that began before the caller had finished speaking",
+        "over spoken turns", "lower"),
     **{
         f"{name}_{each}": Definition("s", f"{each.upper()} of the {what}", origin, "lower")
         for name, what, origin in (
@@ -142,4 +123,4 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
         )
         for each in PART_STATISTICS
     },
-}
+}  # fmt: skip

@@ -110,55 +110,34 @@ def _rates(turns: _Columns) -> dict[str, Measured]:
 
 _SHARES: dict[str, Definition] = {
     "talk_over_share": Definition(
-        "1", "share of the user's speech to the agent over which the agent sounds", "over all of it", "lower"
-    ),
+        "1", "share of the user's speech to the agent over which the agent sounds", "over all of it", "lower"),
     "takeover": Definition(
-        "1",
-        "share of turns with a hesitation in which a reply began to sound in the silence or in the rest of the turn",
-        "over turns with a hesitation that were said to their end",
-        "lower",
-    ),
+        "1", "share of turns with a hesitation in which a reply began to sound in the silence or in the rest of the "
+        "turn",
+        "over turns with a hesitation that were said to their end", "lower"),
     "cut_in": Definition(
-        "1",
-        "share of turns without a hesitation during which a reply began to sound",
-        "over turns said to their end, without corrections",
-        "lower",
-    ),
+        "1", "share of turns without a hesitation during which a reply began to sound",
+        "over turns said to their end, without corrections", "lower"),
     "false_interruption": Definition(
-        "1",
-        f"share of sounds that take no floor at which the reply under way was {_WITHIN}",
-        "over such sounds in a reply; missing are events that never came, as the reply or the run was over",
-        "lower",
-    ),
+        "1", f"share of sounds that take no floor at which the reply under way was {_WITHIN}",
+        "over such sounds in a reply; missing are events that never came, as the reply or the run was over", "lower"),
     **{
-        f"false_interruption_{event}": Definition(
-            "1", f"the same share of {event} alone", "as there", "lower"
-        )
+        f"false_interruption_{event}": Definition("1", f"the same share of {event} alone", "as there", "lower")
         for event in FALSE_ALARMS
     },
     "interruption_recall": Definition(
-        "1",
-        f"share of interruptions at which the reply under way was {_WITHIN}",
+        "1", f"share of interruptions at which the reply under way was {_WITHIN}",
         "over interruptions in a reply; missing are events that never came, as the reply or the run was over",
-        "higher",
-    ),
-    "interruption_misses": Definition(
-        "1", "interruptions that the agent talked on over", "as there", "lower"
-    ),
+        "higher"),
+    "interruption_misses": Definition("1", "interruptions that the agent talked on over", "as there", "lower"),
     "correction_recall": Definition(
-        "1",
-        "share of corrections during which no reply began to sound, and one that had begun was "
-        f"cut within {REACTION_S:g} s",
-        "over corrections that were said",
-        "higher",
-    ),
+        "1", "share of corrections during which no reply began to sound, and one that had begun was cut within "
+        f"{REACTION_S:g} s",
+        "over corrections that were said", "higher"),
     "resumption": Definition(
-        "1",
-        f"share of false interruptions after which the agent went on within {REACTION_S:g} s",
-        "over false interruptions",
-        "higher",
-    ),
-}
+        "1", f"share of false interruptions after which the agent went on within {REACTION_S:g} s",
+        "over false interruptions", "higher"),
+}  # fmt: skip
 
 TURN_TAKING_DEFINITIONS: dict[str, Definition] = {
     **{

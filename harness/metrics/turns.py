@@ -145,87 +145,45 @@ def _queueing(stage: str) -> Distribution:
 
 DISTRIBUTIONS: dict[str, Distribution] = {
     "audio_ttfp": Distribution(
-        "audio_ttfp_s",
-        _TAIL,
-        Definition(
-            "s",
-            "time to the first non-empty audio packet of a spoken reply, barged-in or not; a turn that failed or had "
-            "no audio counts as infinitely late; a reply that began before the caller had finished is left out",
-            TURN_END,
-            "lower",
-        ),
-        spoken_only=True,
-    ),
+        "audio_ttfp_s", _TAIL, Definition(
+            "s", "time to the first non-empty audio packet of a spoken reply, barged-in or not; a turn that failed or "
+            "had no audio counts as infinitely late; a reply that began before the caller had finished is left out",
+            TURN_END, "lower"),
+        spoken_only=True),
     "ttft": Distribution("ttft_s", _TAIL, TTFT),
     "tbt": Distribution("tbt_mean_s", _BODY, TBT),
     "e2e": Distribution(
-        "e2e_s",
-        _BODY,
+        "e2e_s", _BODY,
         Definition("s", "time to the last message of the reply; without barged-in turns", TURN_END, "lower"),
-        whole_only=True,
-    ),
+        whole_only=True),
     "rtf": Distribution(
-        "rtf",
-        _BODY,
-        Definition(
-            "1",
-            "real-time factor: time to the last audio packet over seconds of audio; without barged-in turns; "
-            "tends to 1 when generation is paced to playback",
-            TURN_END,
-            None,
-        ),
-        spoken_only=True,
-        whole_only=True,
-    ),
+        "rtf", _BODY, Definition(
+            "1", "real-time factor: time to the last audio packet over seconds of audio; without barged-in turns; "
+            "tends to 1 when generation is paced to playback", TURN_END, None),
+        spoken_only=True, whole_only=True),
     "rtf_gen": Distribution(
-        "rtf_gen",
-        _BODY,
-        Definition(
-            "1",
-            "real-time factor without the TTFP: first to last audio packet over seconds of audio; "
-            "without barged-in turns; missing for a reply of one packet",
-            "from the first audio packet, at the client",
-            None,
-        ),
-        spoken_only=True,
-        whole_only=True,
-    ),
+        "rtf_gen", _BODY, Definition(
+            "1", "real-time factor without the TTFP: first to last audio packet over seconds of audio; without "
+            "barged-in turns; missing for a reply of one packet",
+            "from the first audio packet, at the client", None),
+        spoken_only=True, whole_only=True),
     "max_gap": Distribution(
-        "max_gap_s",
-        _BODY,
-        Definition(
-            "s",
-            "a reply's longest pause in a player that waits for late packets; without barged-in turns",
-            "from the end of the audio received so far to the next packet",
-            "lower",
-        ),
-        spoken_only=True,
-        whole_only=True,
-    ),
+        "max_gap_s", _BODY, Definition(
+            "s", "a reply's longest pause in a player that waits for late packets; without barged-in turns",
+            "from the end of the audio received so far to the next packet", "lower"),
+        spoken_only=True, whole_only=True),
     **{f"queueing_{stage}": _queueing(stage) for stage in STAGES},
     "reload": Distribution(
-        "reload_s",
-        ("p50", "p90", "mean"),
-        Definition(
-            "s",
-            "wait at the first stage for KV from host memory before its first step; 0 where the history was there",
-            "from the arrival at the first stage, as far as it waited for transfers",
-            "lower",
-        ),
-        failed_late=False,
-    ),
+        "reload_s", ("p50", "p90", "mean"), Definition(
+            "s", "wait at the first stage for KV from host memory before its first step; 0 where the history was there",
+            "from the arrival at the first stage, as far as it waited for transfers", "lower"),
+        failed_late=False),
     "turn_send_delay": Distribution(
-        "send_delay_s",
-        ("p99",),
-        Definition(
-            "s",
-            "lateness of the load generator itself; a run with a material lag is invalid, not slow",
-            "from the scheduled end of the user's turn to its actual send",
-            "lower",
-        ),
-        failed_late=False,
-    ),
-}
+        "send_delay_s", ("p99",), Definition(
+            "s", "lateness of the load generator itself; a run with a material lag is invalid, not slow",
+            "from the scheduled end of the user's turn to its actual send", "lower"),
+        failed_late=False),
+}  # fmt: skip
 
 
 def _distributions(run: TurnRun) -> dict[str, Measured]:
@@ -425,6 +383,7 @@ def _whole(turns: Turns, planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 _STEADY = "completions after the first 10 % of completions and up to the last end of a user's turn"
 _OF_STARTED = "over started turns"
+_IN_USE = "from the end of the first step to the end of the run; in use means referenced, not merely cached"
 _OF_SPOKEN = "over started turns with a spoken reply"
 
 
@@ -448,8 +407,8 @@ def stage_use_definitions(stage: str) -> dict[str, Definition]:
     return {
         f"busy_{stage}": Definition(
             "1",
-            f"share of the time in which a replica of the {named} ran a step, over replicas that ran any; n is the "
-            "steps",
+            f"share of the time in which a replica of the {named} ran a step, over replicas that ran any; n is "
+            "the steps",
             "over the makespan",
             None,
         ),
@@ -485,102 +444,63 @@ def _session_definitions() -> dict[str, Definition]:
 
 _SINGLE: dict[str, Definition] = {
     "continuity": Definition(
-        "1",
-        "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; "
-        "failed and unfinished turns and replies without audio count as not continuous",
-        f"{_OF_SPOKEN}, without barged-in ones",
-        "higher",
-    ),
+        "1", "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; failed "
+        "and unfinished turns and replies without audio count as not continuous",
+        f"{_OF_SPOKEN}, without barged-in ones", "higher"),
     "continuity_fixed_timeline": Definition(
-        "1",
-        "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
+        "1", "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
         "and must stay within 100 ms",
-        f"{_OF_SPOKEN}, without barged-in ones",
-        "higher",
-    ),
+        f"{_OF_SPOKEN}, without barged-in ones", "higher"),
     **_waste_definitions("", "text tokens of the first stage and codec frames of the talker together"),
     **_waste_definitions(f"_{ENTRY}", "text tokens of the first stage"),
     **_waste_definitions("_talker", "codec frames of the talker"),
     "completed_rps": Definition(
-        "1/s",
-        f"{_STEADY}, per second of that window; a barged-in turn completes at the barge-in",
-        "n is the completions inside the window",
-        "higher",
-    ),
+        "1/s", f"{_STEADY}, per second of that window; a barged-in turn completes at the barge-in",
+        "n is the completions inside the window", "higher"),
     "completed_outside_window": Definition(
-        "1", "completions that completed_rps leaves out", "over completed and barged-in turns", None
-    ),
+        "1", "completions that completed_rps leaves out", "over completed and barged-in turns", None),
     "effective_rps": Definition(
-        "1/s",
-        "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause above "
-        "100 ms, whatever their TTFP; per second of the same window",
-        "n is the spoken turns that ended inside the window",
-        "higher",
-    ),
+        "1/s", "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause "
+        "above 100 ms, whatever their TTFP; per second of the same window",
+        "n is the spoken turns that ended inside the window", "higher"),
     "ttfp_in_target": Definition(
-        "1", f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"
-    ),
+        "1", f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"),
     "makespan": MAKESPAN,
     "started": Definition(
-        "1",
-        "turns that users started; missing counts turns of the trace that never started: turns after a failed one, and "
-        "turns that would begin after stop_after_s",
-        _OF_STARTED,
-        None,
-    ),
+        "1", "turns that users started; missing counts turns of the trace that never started: turns after a failed "
+        "one, and turns that would begin after stop_after_s", _OF_STARTED, None),
     "completed": Definition("1", "turns whose reply ended by itself", _OF_STARTED, "higher"),
     "barged_in": Definition("1", "turns whose reply the user cut short", _OF_STARTED, None),
     "failed": Definition("1", "turns that ended in an error or a timeout", _OF_STARTED, "lower"),
     "unfinished": Definition("1", "turns still going at the end of the run", _OF_STARTED, "lower"),
     "barge_in_rate": Definition("1", "share of replies that the user cut short", _OF_SPOKEN, None),
     "barge_in_missed_rate": Definition(
-        "1",
-        "share of replies that had ended before the time that the workload drew for the user's interruption; of users "
-        "who never interrupt it is 0",
-        _OF_SPOKEN,
-        None,
-    ),
+        "1", "share of replies that had ended before the time that the workload drew for the user's interruption; of "
+        "users who never interrupt it is 0", _OF_SPOKEN, None),
     **{
         f"kv_occupancy_{stage}_{statistic}": Definition(
-            "1",
-            f"{text} share of the KV blocks of the {WORDS[stage]} in use",
-            "from the end of the first step to the end of the run; in use means referenced, not merely cached",
-            None,
-        )
+            "1", f"{text} share of the KV blocks of the {WORDS[stage]} in use", _IN_USE, None)
         for stage in STAGES
         for statistic, text in (("mean", "mean over time"), ("peak", "largest"))
     },
     **{
         f"kv_block_seconds_{stage}": Definition(
-            "block*s",
-            f"KV blocks of the {WORDS[stage]} in use, integrated over time",
-            "from the end of the first step to the end of the run; in use means referenced, not merely cached",
-            "lower",
-        )
+            "block*s", f"KV blocks of the {WORDS[stage]} in use, integrated over time", _IN_USE, "lower")
         for stage in STAGES
     },
     **{name: each for stage in STAGES for name, each in stage_use_definitions(stage).items()},
     **_session_definitions(),
     "reloaded_turns": Definition(
-        "1",
-        "share of turns that waited for KV from host memory",
-        "over turns that the first stage started",
-        "lower",
-    ),
+        "1", "share of turns that waited for KV from host memory", "over turns that the first stage started", "lower"),
     "reloaded_blocks": Definition(
-        "block", "KV blocks loaded from host memory while their turn waited", _OF_STARTED, "lower"
-    ),
+        "block", "KV blocks loaded from host memory while their turn waited", _OF_STARTED, "lower"),
     "preloaded_blocks": Definition(
-        "block", "KV blocks that turns found because they were loaded before they came", _OF_STARTED, None
-    ),
+        "block", "KV blocks that turns found because they were loaded before they came", _OF_STARTED, None),
     "prefill_tokens_entry": Definition(
-        "token",
-        "prompt tokens that the first stage computed: new ones, and history whose KV was gone",
-        "over its steps",
-        "lower",
-    ),
+        "token", "prompt tokens that the first stage computed: new ones, and history whose KV was gone",
+        "over its steps", "lower"),
     "preemptions": PREEMPTIONS,
-}
+}  # fmt: skip
 
 
 def _expanded() -> dict[str, Definition]:
