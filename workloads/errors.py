@@ -35,6 +35,8 @@ REMOVED = {
     "card omniinfer-prefix": "this card is an example now: rehearse run examples/omniinfer_prefix.yaml.",
     "card omniinfer-ratio": "this card is an example now: rehearse run examples/omniinfer_ratio.yaml.",
     "card omniinfer-routing": "this card is an example now: rehearse run examples/omniinfer_routing.yaml.",
+    "command artifact": "rehearse run GROUP measures a paper's cards, and rehearse claims GROUP --csv writes "
+    "its claims; compare two such files with diff.",
     "command tune": "the sweep of LiveServe's weights is a card now: rehearse run liveserve-tuning.",
     "command gap": "rehearse live URL --dialect rtvi measures the gap that a voice agent's callers hear; "
     "the agent's own log says what it is made of.",
@@ -44,6 +46,8 @@ REMOVED = {
     "together.",
     "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
     "docs/executors.md says.",
+    "option --export": "reports in other tools' formats are no longer written; rehearse report DIR --csv or "
+    "--json writes the numbers.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "
     "docs/executors.md says.",
     "option --price": "leave --price out; multiply the GPU-seconds of rehearse find by your price, or divide it by the "

@@ -23,8 +23,8 @@ bench card among papers does without: it is imported to be listed.
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
-whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, and one that has `AGAINST` holds
-its claims against that instead of a paper.
+whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, one that has `AGAINST` holds its
+claims against that instead of a paper, and `REFERENCE` names the paper of one that has a paper.
 
 The list of figure cards is read from their text (`index`), because importing them takes too long for a list.
 """
@@ -45,7 +45,6 @@ from workloads.errors import unknown
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
-    from reports.claims.citation import Citation
     from reports.claims.claim import Claim
     from reports.claims.sensitivity import Sensitivity
     from reports.figures.forms import Draw
@@ -86,8 +85,8 @@ class Figure:
     """The parameters that bring it."""
     against: str = "the paper"
     """Source of the numbers that the claims compare ours with."""
-    citation: Citation | None = None
-    """Citation of the paper, if there is one."""
+    reference: str = ""
+    """Reference of the paper, if there is one."""
 
 
 class Listed(NamedTuple):
@@ -175,7 +174,7 @@ def _figure(listed: Listed) -> Figure:
         needs=getattr(module, "NEEDS", ""),
         give=getattr(module, "GIVE", ()),
         against=getattr(package, "AGAINST", Figure.against),
-        citation=getattr(package, "CITATION", None),
+        reference=getattr(package, "REFERENCE", ""),
     )
 
 

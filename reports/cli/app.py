@@ -71,7 +71,7 @@ COMMANDS = {
         "doctor": doctor.doctor,
     },
     "Results": {"report": report.report, "compare": compare.compare, "list": listing.list_},
-    "Papers": {"claims": claims.claims, "artifact": claims.artifact},
+    "Papers": {"claims": claims.claims},
     "Data": {"trace": trace.app, "data": data.app, "profile": profile.profile, "model": model.model},
 }
 """Group of the help -> name -> command, or several below one name."""

@@ -1,4 +1,4 @@
-"""`rehearse claims` and `rehearse artifact`: a paper's claims with our measurements, and an artifact appendix."""
+"""`rehearse claims`: a paper's claims with our measurements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of, wide
-from reports.cli.settings import RESULTS, GroupName, flag, option
+from reports.cli.settings import RESULTS, GroupName, flag
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
     known = figures()
-    against = next((known[each.card].against for each in claims if each.card in known), "the paper")
+    card = next((known[each.card] for each in claims if each.card in known), None)
+    against, reference = (card.against, card.reference) if card else ("the paper", "")
     numbers = (against.removeprefix("the "), "ours (95 % interval)")
     for heading in ("card", "claim", *numbers, "verdict", "explanation"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "verdict")
@@ -110,7 +111,7 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
         table.add_row(*map(Text, cells), verdict, Text(each.explanation))
     console.print(table)
     console.print(by_verdict(claims), highlight=False)
-    for line in filter(None, (withheld(claims), caveat)):
+    for line in filter(None, (withheld(claims), caveat, f"Paper: {reference}." if reference else "")):
         console.print(line, highlight=False)
 
 
@@ -170,22 +171,3 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
         emit(form, as_rows(claims))
     for path in (folder / "summary.json", write_group_report(group)):
         typer.echo(str(path), err=form != "table")
-
-
-def artifact(
-    group: GroupName,
-    results: Path | None = RESULTS,
-    out: Path | None = option(None, "Where to write it; default: artifact-GROUP.", "DIR"),
-) -> None:
-    """Write what evaluators ask for: claims, commands, minutes, the machine, the expected numbers and CITATION.cff.
-
-    kick_the_tyres.sh runs part of it in minutes and compares it with the expected numbers.
-
-    `rehearse run nova && rehearse artifact nova`
-
-    `sh artifact-nova/kick_the_tyres.sh`
-    """
-    from reports.cards.artifact import write_artifact
-
-    for path in write_artifact(finished_group(group, results), out or Path(f"artifact-{group}")):
-        typer.echo(str(path))

@@ -38,12 +38,6 @@ def _inches(text: str) -> float:
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Results directory of a run.")],
     columns: str | None = COLUMNS,
-    export: Annotated[
-        str | None,
-        typer.Option(
-            "--export", metavar="FORMAT", help="Also write llm-d's benchmark reports, or aiperf's JSON."
-        ),
-    ] = None,
     figure: str | None = option(None, "Write one figure for a paper, to DIR/figures/paper.", "NAME"),
     width: float | None = option(None, "Width of --figure in inches.", "IN", parser=_inches),
     no_title: bool = flag("--no-title", "Write --figure without its title."),
@@ -65,8 +59,6 @@ def report(
     `rehearse report results/bench --figure continuity --width 3.3 --no-title`
 
     `rehearse report results/bench --latex --names vllm_omni=vLLM-Omni`
-
-    `rehearse report results/live --export llm-d`
     """
     form = form_of(as_json, as_csv)
     from harness.records.results import COLLECTION
@@ -82,12 +74,6 @@ def report(
         from reports.pages.paper_figure import write_figure
 
         for path in write_figure(folder, figure, width, not no_title, renamed):
-            typer.echo(str(path))
-        return
-    if export is not None:
-        from reports.live.export import export_run
-
-        for path in export_run(folder, export):
             typer.echo(str(path))
         return
     if (folder / COLLECTION).is_file():

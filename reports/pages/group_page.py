@@ -83,6 +83,7 @@ def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
         name=group.name,
         title=_title(group),
         against=group.cards[0].figure.against,
+        reference=group.cards[0].figure.reference,
         not_asked=len(group.not_asked),
         sockets=any(run.live for run in runs),
         points=len(group.points),

@@ -1,13 +1,15 @@
 """The papers' pages say what their committed claims say, and these are the cards' own."""
 
+import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs.cards import labelled
 from docs.claims import PAGES, filled, judged, kept, shown
-from reports.cards.card import group
+from reports.cards.card import figures, group
 from reports.claims.claim import CALIBRATED, DIRECTION, NOT_REPRODUCED, REPRODUCED
 
 MEASURED = sorted(PAGES.glob("*.json"))
@@ -58,6 +60,22 @@ def test_the_readme_counts_verdicts_as_the_pages_do() -> None:
         f"Of {good + partly + bad} published results, {good} reproduce, {partly} reproduce in direction only"
     )
     assert f"{said}, and {bad} do not." in " ".join(readme.split())
+
+
+def test_the_repository_says_how_to_cite_it_and_the_papers() -> None:
+    root = PAGES.parents[1]
+    text = (root / "CITATION.cff").read_text()
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert yaml.safe_load(text)["version"] == project["version"]
+    referred = {card.group: card.reference for card in figures().values() if card.reference}
+    numbers = {
+        name: reference.rpartition("arXiv ")[2]
+        for name, reference in referred.items()
+        if "arXiv" in reference
+    }
+    assert len(referred) == 5 and len(numbers) == 4
+    for name, number in numbers.items():
+        assert f"arxiv.org/abs/{number}" in text and f"arXiv {number}" in (PAGES / f"{name}.md").read_text()
 
 
 def test_cells_of_a_table_are_named_by_their_columns() -> None:

@@ -120,12 +120,13 @@ def test_a_card_that_needs_something_has_its_claims_and_says_so(only, tmp_path: 
 
 
 def test_a_page_of_one_card_is_that_card(only, tmp_path: Path) -> None:
-    first, _ = only(figure(), figure("liveserve-twin"))
+    first, _ = only(figure(reference="Small (2026)"), figure("liveserve-twin"))
     group = load_group(serve_cards(tmp_path / "run", [first]))
     assert {claim.card for claim in group.claims} == {first.name}
     assert [other.name for other in group.not_asked] == ["liveserve-twin"]
     html = write_group_report(group).read_text()
     assert f"<h1>{first.title}</h1>" in html and "twin" not in html
+    assert "The paper: Small (2026)." in html
     assert "1 other card of liveserve was not run: <code>rehearse run liveserve</code>" in html
 
 

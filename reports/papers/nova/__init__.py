@@ -1,10 +1,3 @@
 """The figures and tables of the Nova paper."""
 
-from reports.claims.citation import Citation
-
-CITATION = Citation(
-    "Nova: Real-Time Agentic Vision-Language Model Serving with Adaptive Cross-Stage Parallelization",
-    ("Xu, Yuhang", "Liu, Shengzhong", "Zhang, Dong", "Yan, Bingheng", "Wu, Fan", "Chen, Guihai"),
-    year=2025,
-    arxiv="2509.21301",
-)
+REFERENCE = "Nova (Xu et al., 2025), arXiv 2509.21301"
