@@ -42,7 +42,6 @@ from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.figures.svg import embedded
 from reports.live import find, server_side
-from reports.live.experience import experience
 from reports.live.live_record import live_section
 from reports.live.live_verdict import live_verdict, rows, targets
 from reports.pages import sections
@@ -183,7 +182,7 @@ def _write(
     main = shown(point.kept for point in run.points)
     columns = asked_columns(asked, main) or main
     known, names = vocabulary(main), {column.metric for column in columns}
-    results, classes = sections.headline(run, columns), sections.classes(run)
+    results, classes, noticed = sections.headline(run, columns), sections.classes(run), sections.noticed(run)
     constants = list(dict.fromkeys(fact for each in deployments(run) for fact in facts(*each)))
     return write(
         run.folder / "report.html",
@@ -203,7 +202,11 @@ def _write(
         search=_search(run, searches),
         columns=columns,
         few={"columns": legend(columns), "classes": legend(CLASSES)},
-        marked={"results": _marked(results), "classes": _marked(classes)},
+        marked={
+            "results": _marked(results),
+            "classes": _marked(classes),
+            "noticed": noticed is not None and _marked(noticed["groups"]),
+        },
         first=sections.tiles(run, answer, main) if answer is not None and searches is None else None,
         provenance=provenance(run),
         headline=results,
@@ -222,7 +225,7 @@ def _write(
         definitions=_meanings(columns, known),
         terms=_terms([*main, *columns], targets(run), known),
         further=families({name: each for name, each in known.items() if name not in names}),
-        experience=experience(run),
+        noticed=noticed,
         server_side=server_side.section(run) if run.live else None,
         fitted=[fact for fact in constants if fact.kind == FITTED],
         chosen=[fact for fact in constants if fact.kind != FITTED],

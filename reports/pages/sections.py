@@ -22,6 +22,7 @@ from reports.tables.columns import (
     Column,
     class_names,
     column_for,
+    columns,
     legend,
     of_class,
 )
@@ -80,6 +81,55 @@ def classes(run: Run) -> list[dict[str, Any]]:
             yield {"class": name, "first": name == names[0], "values": values}
 
     return _grouped(run, rows) if names else []
+
+
+NOTICED: Mapping[str, tuple[tuple[Column | None, str], ...]] = {
+    "delays": (
+        (None, "end_of_turn_delay"),
+        (Column("ttfp_in_target", "within 2 s", "% of turns", 100, 1), "audio_ttfp"),
+    ),
+    "gaps": ((Column("continuity", "no pause above 100 ms", "% of replies", 100, 1), "max_gap"),),
+    "silences": (
+        (Column("failed_share", "failed or without sound", "% of turns", 100, 1), ""),
+        (Column("failed", "failed", "turns", 1, 0), ""),
+    ),
+    "barge-ins": (
+        (Column("interruption_recall", "heeded", "% of interruptions", 100, 1), "stop"),
+        (Column("barge_in_rate", "cut short by the caller", "% of replies", 100, 1), ""),
+    ),
+}
+"""Events that callers notice -> share or count, and times in s. The first choice is shown that a run has measured."""
+
+
+def noticed(run: Run) -> dict[str, Any] | None:
+    """Return for each cell and variant of a run with spoken replies a row for each of `NOTICED`; None for other
+    runs."""
+    tail = "p95" if run.duplex else "p90"
+    known = {name for point in run.points for name, value in point.kept.items() if value is not None}
+    if known.isdisjoint(("audio_ttfp_p50", "end_of_turn_delay_p50")):
+        return None
+    found: dict[str, list[Column | None]] = {}
+    for what, choices in NOTICED.items():
+        for measure, family in choices:
+            times = [column_for(f"{family}_{each}", columns(spoken=True)) for each in ("p50", tail)]
+            shown = [column if column and column.metric in known else None for column in (measure, *times)]
+            if what not in found and any(shown):
+                found[what] = shown
+
+    def rows(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+        for what, shown in found.items():
+            values = [_value(column, measured.shown(points)) if column else _NO_VALUE for column in shown]
+            yield {"what": what, "measure": shown[0], "values": values, "first": what == next(iter(found))}
+
+    headings = (("share or count", ""), ("P50", "ms"), (tail.upper(), "ms"))
+    return {
+        "columns": [Column("", heading, unit, 1, 0) for heading, unit in headings],
+        "groups": _grouped(run, rows),
+        "few": legend(column for shown in found.values() for column in shown if column),
+    }
+
+
+_NO_VALUE = {"median": MISSING, "range": "", "n": None}
 
 
 def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:

@@ -109,6 +109,27 @@ def test_the_table_says_what_summary_json_says(folder: Path, page: Page) -> None
         assert counts[engine, c, p] == least
 
 
+def test_callers_notice_what_the_results_say(folder: Path, page: Page) -> None:
+    header, *rows = page.section("What callers noticed")
+    assert header == ["c", "p", "engine", "noticed", "measure", "share or count", "P50 | ms", "P90 | ms"]
+    assert [row[3] for row in rows] == ["delays", "gaps", "silences", "barge-ins"] * 8
+    of = {
+        what: [[cell.split(" | ")[0] for cell in row[5:]] for row in rows if row[3] == what]
+        for what in ("delays", "gaps", "silences", "barge-ins")
+    }
+    results = [[cell.split(" | ")[0] for cell in row] for row in page.section("Results")[1:]]
+    assert [row[1:] for row in of["delays"]] == [row[3:5] for row in results]
+    assert [row[0] for row in of["gaps"]] == [row[5] for row in results]
+    assert [row[0] for row in of["silences"]] == ["0"] * 8
+    rates = {}
+    for row in json.loads((folder / "summary.json").read_text()):
+        key = row["params"]["c"], row["params"]["p"], row["engine"]
+        if row["status"] == "ok":
+            rates.setdefault(key, []).append(row["metrics"]["barge_in_rate"]["value"])
+    written = sorted(f"{100 * median(each):.1f}" for each in rates.values())
+    assert sorted(row[0] for row in of["barge-ins"]) == written and "0.0" in written
+
+
 def test_scripted_numbers_arrive(page: Page) -> None:
     """They answer in 300 and 200 ms, and some sessions of the baseline break at c = 16."""
     rows = page.section("Results")[1:]

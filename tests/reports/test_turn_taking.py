@@ -15,6 +15,7 @@ from reports.figures.style import BROKEN, style
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
 from tests.reports import open_calls, served
+from tests.reports.page import Page
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,8 @@ def test_reports_have_these_pictures_and_none_that_need_turns_of_the_server(tmp_
     folder = open_calls.serve(tmp_path / "run", small)
     text = write_report(folder).read_text()
     assert {path.stem for path in (folder / "figures").glob("*.svg")} >= {"turn_taking", "call_timeline"}
+    header, *rows = Page(text).section("What callers noticed")
+    assert header[-1] == "P95 | ms" and [row[2] for row in rows[:2]] == ["delays", "gaps"], rows
     assert "Turn-taking over the number of calls" in text and "it needs an axis of the server" in text
 
 
