@@ -46,6 +46,9 @@ REMOVED = {
     "together.",
     "executor slurm": "Slurm runs points through Ray: start a Ray cluster in the job and give --executor auto, as "
     "docs/executors.md says.",
+    "option --batch": "batch requests next to a live run's users are removed; --workload co_serving has chat users and "
+    "batch jobs.",
+    "option --batch-url": "batch requests next to a live run's users are removed; leave --batch-url out.",
     "option --export": "reports in other tools' formats are no longer written; rehearse report DIR --csv or "
     "--json writes the numbers.",
     "option --partition": "Slurm runs points through Ray: give the partition to sbatch and leave --partition out, as "
@@ -59,6 +62,8 @@ REMOVED = {
     "option --sbatch": "Slurm runs points through Ray: give the option to sbatch itself and leave --sbatch out, as "
     "docs/executors.md says.",
     "option --watts": "leave --watts out and multiply the GPU-seconds of rehearse find by your watts.",
+    "parameter batch": "batch requests next to a live run's users are removed; --workload co_serving has chat users "
+    "and batch jobs.",
     "parameter power": "power meters are no longer read; leave power out.",
     "workload full_duplex_bench": _ANNOTATED,
     "workload ragpulse": "workload sessions replays a CSV (--set path=FILE) with session_id, t, query and output; "

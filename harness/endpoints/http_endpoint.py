@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -147,22 +146,18 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
 
     async def prepare(self) -> None:
         """Before time 0: open connections and make all first requests. UserError where no server answers."""
-        await self.connect(self.trace.sessions)
-        for session in self.trace.sessions:
-            self._ready[session.id] = self._make(session)
-
-    async def connect(self, sessions: Sequence[Session]) -> None:
-        """Open this number of connections. UserError where no server answers."""
         target = self.target = await resolve(self.target)
         self._pool = self._pool_of(target)
         try:
             async with asyncio.timeout(target.connect_timeout_s):
-                await self._pool.open(min(OPENED, len(sessions)))
+                await self._pool.open(min(OPENED, len(self.trace.sessions)))
         except (OSError, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or "nothing came back"
             raise UserError(
                 f"url {target.url} does not answer: {why}; start the server, or correct the url."
             ) from None
+        for session in self.trace.sessions:
+            self._ready[session.id] = self._make(session)
 
     def expect(self, params: ClientParams) -> None:
         """Do nothing: connections are open already, and belong to no session."""

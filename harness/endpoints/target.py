@@ -156,38 +156,10 @@ class TargetParams(BaseModel):
         None, description="Prometheus address to poll during the run, http(s)://.../metrics"
     )
     ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
-    batch: int | None = Field(
-        None,
-        ge=0,
-        le=10_000,
-        description="documents in flight while the users call; 0: none, as the reference",
-    )
-    batch_url: str | None = Field(
-        None,
-        description="http(s):// of chat completions that documents go to; default: url, where that is text",
-    )
     text_url: str | None = _own(
         None,
         description="http(s):// of chat completions for sessions without speech, such as agents next to "
         "voice, where url speaks",
-    )
-    document_priority: int = Field(
-        10,
-        ge=0,
-        le=1000,  # as workloads.classes, which loads numpy
-        description="vLLM's priority that a document is sent with, users' being 0, which goes first; 0: none is sent",
-    )
-    document_shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
-        "mixed", description="which of ConServe's offline sets the documents' lengths are of"
-    )
-    document_input_tokens: int = Field(
-        28_672,
-        ge=1,
-        le=1_000_000,
-        description="longest document, in words of a token each; longer ones are cut",
-    )
-    document_output_tokens: int = Field(
-        4096, ge=1, le=1_000_000, description="longest reply to a document; longer ones are cut"
     )
     hint: bool = Field(
         False,
@@ -195,7 +167,7 @@ class TargetParams(BaseModel):
         "modelled; dialect rehearsal always does",
     )
 
-    @field_validator("url", "scrape", "batch_url", "text_url")
+    @field_validator("url", "scrape", "text_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         if value is None:
@@ -227,17 +199,10 @@ class TargetParams(BaseModel):
             raise ValueError("silence_duration_ms is of turn_detection=server; leave it out")
         if self.text_url is not None and web:
             raise ValueError("text_url is for typed sessions next to a ws(s):// url; leave it out")
-        for name in ("scrape", "batch_url", "text_url"):
+        for name in ("scrape", "text_url"):
             address = getattr(self, name)
             if address is not None and not address.startswith(("http://", "https://")):
                 raise ValueError(f"{name} needs an http(s):// address")
-        if self.batch is not None and self.batch_url is None and not web:
-            raise ValueError(
-                "batch goes to chat completions, and the url speaks; give theirs too, such as "
-                "batch_url=http://HOST:PORT/v1"
-            )
-        if self.batch is None and self.batch_url is not None:
-            raise ValueError("batch_url is where batch goes; set batch too, or leave it out")
         return self
 
     @property
@@ -258,7 +223,7 @@ class TargetParams(BaseModel):
     @property
     def addresses(self) -> list[str]:
         """All addresses that a run calls."""
-        return [url for url in (self.url, self.batch_url, self.text_url, self.scrape) if url is not None]
+        return [url for url in (self.url, self.text_url, self.scrape) if url is not None]
 
     def token(self) -> str | None:
         """Return the token or key to send, from the environment; None: there is none. UserError when `token_env` names

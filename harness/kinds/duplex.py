@@ -67,10 +67,6 @@ class Duplex(LiveTurns):
                 f"modalities={target.modalities}: the users of workload {trace.header.generator!r} listen; set "
                 "modalities=audio."
             )
-        if target.batch is not None:
-            raise UserError(
-                f"no batch can run with workload {trace.header.generator!r}; leave batch out, or set workload=sharegpt."
-            )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
         from harness.endpoints.dialects import for_open_microphone

@@ -88,10 +88,6 @@ class Frames:
                 f"workload {trace.header.generator!r} is made of frames, which only dialect rehearsal carries; set "
                 "dialect=rehearsal and the url of a server of ours, or use another workload."
             )
-        if target.batch is not None:
-            raise UserError(
-                f"workload {trace.header.generator!r} is made of frames, and batch needs turns; leave batch out."
-            )
         self._check_loop(c, trace)
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:

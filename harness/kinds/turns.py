@@ -22,7 +22,6 @@ from harness.metrics.metric import Metric
 from harness.metrics.turns import summarise
 from harness.request_tables.live_window import PHASE, WHOLE, Window, counted, phases, steady_window
 from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, request_table, typed
-from workloads.columns.classes import class_of
 from workloads.columns.jobs import starts
 from workloads.errors import UserError
 from workloads.trace import Trace
@@ -59,11 +58,6 @@ class LiveTurns:
             raise UserError(
                 f"{target.url} makes speech, and the replies of workload {trace.header.generator!r} are read; set "
                 "workload=speech or voice, or give the url of chat completions."
-            )
-        if target.batch is not None and class_of(trace.columns()) is not None:
-            raise UserError(
-                f"workload {trace.header.generator!r} has classes of requests of its own, so no batch can run with it; "
-                "leave batch out, or set workload=sharegpt."
             )
 
     def spoken(self, target: TargetParams, trace: Trace) -> Dialect:

@@ -21,8 +21,6 @@ MOST_REPLY_TOKENS = 128
 OPTIONS = {
     "url": "URL",
     "c": "--sessions",
-    "batch": "--batch",
-    "batch_url": "--batch-url",
     "save_audio": "--save-audio",
     "stop_after_s": "--duration",
 }
@@ -46,20 +44,18 @@ def live_experiment(
     turns: Sequence[int | None] = (),
     repeats: int,
     audio: Path | None = None,
-    batch: Sequence[int] = (),
     label: str = "",
 ) -> Experiment:
     """Return the experiment of a live run.
 
     `sessions`: concurrent calls, a closed loop for each number. `rates`: new calls per second, an open loop each.
     `duration_s`: of all of them, or of each. `turns`: that each judges, where its run ends with them. `settings`: of
-    `--set`, over everything else. `batch`: documents in flight at the same time; several are an axis, with the same
-    users. `label`: the server's build. UserError for settings that cannot be combined. The users of a load depend on it
-    and on its duration alone.
+    `--set`, over everything else. `label`: the server's build. UserError for settings that cannot be combined. The
+    users of a load depend on it and on its duration alone.
     """
-    for name in ("url", "batch_url", "text_url", "scrape"):
+    for name in ("url", "text_url", "scrape"):
         check_secrets(str(target.get(name) or settings.get(name, "")))
-    params = validate(TargetParams, {**target, **({"batch": batch[0]} if batch else {})}, "live")
+    params = validate(TargetParams, target, "live")
     params.token()  # said now where token_env names nothing
     workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
     if workload not in WORKLOADS:
@@ -97,8 +93,6 @@ def live_experiment(
     fixed |= {name: value for name, value in load.items() if name not in varied}
     along = {name: [own[name] for _, own in loads] for name in varied if name in known or name in _ENDS}
     grid: dict[str, list[Any]] = {axis: amounts}
-    if batch:
-        grid["batch"] = list(batch)
     given = {name: value for name, value in target.items() if value is not None}
     data = {
         "name": "live",

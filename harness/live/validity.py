@@ -45,11 +45,9 @@ class FailedPoint(RuntimeError):
         self.measurement = measurement
 
 
-def check_machines(
-    measurement: Measurement, merged: Merged, target: TargetParams, batch: Merged | None = None
-) -> None:
-    """Raise InvalidPoint when a machine, not the server, determined the result. `batch`: of the batch documents."""
-    reason = _why_invalid(measurement, merged, target) or _why_no_batch(batch, target)
+def check_machines(measurement: Measurement, merged: Merged, target: TargetParams) -> None:
+    """Raise InvalidPoint when a machine, not the server, determined the result."""
+    reason = _why_invalid(merged, target)
     if reason is not None:
         raise InvalidPoint(reason, measurement)
 
@@ -94,7 +92,7 @@ def check_window(measurement: Measurement) -> None:
         )
 
 
-def _why_invalid(measurement: Measurement, merged: Merged, target: TargetParams) -> str | None:
+def _why_invalid(merged: Merged, target: TargetParams) -> str | None:
     if merged.lost:
         told = "; ".join(
             f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
@@ -122,25 +120,6 @@ def check_own_server(measurement: Measurement, limit_ms: float) -> None:
             "or fewer sessions",
             measurement,
         )
-
-
-def _why_no_batch(batch: Merged | None, target: TargetParams) -> str | None:
-    """Return why the users did not run with the batch that the point names."""
-    if batch is None:
-        return None
-    if batch.lost:
-        loss = batch.lost[0]
-        return f"the load generator of the batch {loss.reason} at {loss.t_s:.1f} s"
-    if not batch.shards[0]["cut"]:
-        return f"the batch ran out of documents at {batch.run_end_s:.1f} s; give a shorter --duration"
-    late = late_share(batch, target)
-    if late > MOST_LATE:
-        return (
-            f"{100 * late:.1f} % of the batch's sends were later than send_delay_limit_ms="
-            f"{target.send_delay_limit_ms:g} allows: its load generator was late; give it a quieter machine "
-            "or fewer documents"
-        )
-    return None
 
 
 def late_share(merged: Merged, target: TargetParams) -> float:

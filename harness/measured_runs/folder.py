@@ -109,7 +109,7 @@ def live_experiment(folder: Path) -> dict[str, Any] | None:
 
 def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRun:
     """Return the run, whose parts are the finished loads in the order of their measurement. UserError where there is
-    none, or users spoke, or batch requests without a table took part."""
+    none, or users spoke."""
     records = [load_record(path) for path in record_folders(folder / "points")]
     finished = sorted(
         (each for each in records if each.manifest["status"] == "ok"),
@@ -120,8 +120,6 @@ def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRu
     labels = [_label(each) for each in finished]
     parts, begin_s = [], 0.0
     for record, label in zip(finished, labels, strict=True):
-        if record.point.server_params.get("batch"):
-            raise UserError(f"{folder} has batch requests next to its users; give a run without --batch.")
         seen = tuple(_seen(record, begin_s, str(len(parts))))
         if not seen:
             continue

@@ -54,7 +54,6 @@ def summarise_live(
     window: Window = WHOLE,
     scrape: pd.DataFrame | None = None,
     lost_sessions: int = 0,
-    batch: Mapping[str, Measured] | None = None,
     answered: np.ndarray | None = None,
     trace: pd.DataFrame | None = None,
 ) -> dict[str, Metric]:
@@ -62,8 +61,8 @@ def summarise_live(
 
     `requests`: of turns; None for frames, which have no audio. `floor`: the result against the null server, in s; may
     be empty. `late_s`: the send delay above which a send is late. `window`: of the metrics of turns. `scrape`: the
-    server's own metrics (`harness.live.run.scrape`). `batch`: of `batch_metrics`; None: none. `answered`: of frames,
-    whether each was. `trace`: its rows, with the lengths of replies that were asked for.
+    server's own metrics (`harness.live.run.scrape`). `answered`: of frames, whether each was. `trace`: its
+    rows, with the lengths of replies that were asked for.
     """
     kinds = events["kind"].to_numpy()
     came = int((kinds == "session_start").sum())
@@ -87,7 +86,6 @@ def summarise_live(
         "disconnects": (float(len(set(failures["session"].to_numpy()[closed]))), came, 0),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
         "lost_sessions": (float(lost_sessions), came, 0),
-        **(batch or {}),
     }
     if lag is not None:
         measured |= {"server_lag_p99": (lag.p99_s, lag.n, 0), "server_lag_max": (lag.max_s, lag.n, 0)}
@@ -211,51 +209,9 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
     return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)
 
 
-def no_batch() -> dict[str, Measured]:
-    """Return the metrics of the reference of runs with a batch: a run that was asked for none."""
-    names = (name for name in LIVE_DEFINITIONS if name.startswith("batch_"))
-    return {**dict.fromkeys(names, (0.0, 0, 0)), "batch_send_delay_p99": (None, 0, 0)}
-
-
-def batch_metrics(events: pd.DataFrame, delays_s: np.ndarray, window: Window) -> dict[str, Measured]:
-    """Return the metrics of a batch that ran at the same time as the users, by name.
-
-    A document may take longer than the steady window, and the last ones are cut. So tokens are counted as they come, in
-    any document, and not by documents that ended. `events`: of the documents; `delays_s`: of their sends.
-    """
-    kinds, t = events["kind"].astype(str).to_numpy(), events["t"].to_numpy(float)
-    inside = (t >= window.begin_s) & (t <= window.end_s)
-    text = np.isin(kinds, ["first_text", "text"])
-    length_s = window.end_s - window.begin_s
-    arrived = float(events["value"].to_numpy(float)[text & inside].sum()) * _tokens_a_message(events)
-    started, ended, failed = (kinds == kind for kind in ("turn_start", "turn_done", "turn_failed"))
-    n = int(started.sum())
-    sent = delays_s[~np.isnan(delays_s)]
-    return {
-        "batch_tps": (arrived / length_s if length_s > 0 else None, int((text & inside).sum()), 0),
-        "batch_in_flight": (on_line_mean(events, window), n, 0),
-        "batch_completed": (float((ended & inside).sum()), n, 0),
-        "batch_failed": (float((failed & inside).sum()), n, 0),
-        "batch_cut": (float(n - ended.sum() - failed.sum()), n, 0),
-        "batch_send_delay_p99": (float(np.quantile(sent, 0.99)) if sent.size else None, sent.size, 0),
-    }
-
-
-def _tokens_a_message(events: pd.DataFrame) -> float:
-    """Return the usage that servers state at the end of a reply over the tokens counted for its messages; 1 where none
-    was stated."""
-    kinds = events["kind"].astype(str).to_numpy()
-    stated = events.loc[kinds == "usage"]
-    messages = events.loc[
-        np.isin(kinds, ["first_text", "text"]) & np.isin(events["session"], stated["session"])
-    ]
-    return float(stated["value"].sum() / messages["value"].sum()) if len(messages) else 1.0
-
-
 _SENDS = "over all messages and requests that clients sent"
 _START = "from the start of the run"
 _TURNS = "over all turns that users started"
-_BATCH = "over the time of the steady window, at the client; 0 where none was asked for"
 _NULL = "measured against the null server just before, with as many sessions and processes"
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
@@ -338,17 +294,5 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "1", "sessions open when their load generator was lost; the turn under way of each, or its next one, counts as "
         "failed",
         "over the run", "lower"),
-    "batch_tps": Definition(
-        "1/s", "text tokens of batch documents that arrived, per second, in whichever document; by the usage that the "
-        "server reports, where several come in one message", _BATCH, "higher"),
-    "batch_in_flight": Definition("1", "batch documents in flight, on average", _BATCH, None),
-    "batch_completed": Definition("1", "batch documents whose reply ended by itself", _BATCH, "higher"),
-    "batch_failed": Definition(
-        "1", "batch documents that the server refused or whose reply ended otherwise", _BATCH, "lower"),
-    "batch_cut": Definition(
-        "1", "batch documents under way when the last user had gone, which did not fail", "at that time", None),
-    "batch_send_delay_p99": Definition(
-        "s", "P99 of the send delay of batch requests; a point with more than 5 % of them late is INVALID",
-        "over all documents", "lower"),
 }  # fmt: skip
 """Every metric that `summarise_live` returns, in its order."""

@@ -70,14 +70,6 @@ def live(
         None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
     ),
     to: int | None = number(None, "Where --find stops; default: 256."),
-    batch: str | None = option(
-        None,
-        "Concurrent batch requests, in addition to the users; 0 is measured too, to compare with.",
-        "N[,N...]",
-    ),
-    batch_url: str | None = option(
-        None, "Chat endpoint for the batch requests when URL is a voice endpoint.", "URL"
-    ),
     shards: int | None = number(None, "Processes that call.", metavar="P"),
     scrape: str | None = option(None, "Prometheus metrics of the server, kept over time.", "URL"),
     token_env: str | None = option(
@@ -116,8 +108,6 @@ def live(
 
     `rehearse live http://127.0.0.1:8000/v1 --rate 10 --duration 30`
 
-    `rehearse live http://127.0.0.1:8000/v1 --rate 2 --batch 0,4,16`
-
     `rehearse live URL --workload duplex --sessions 1,16,64`
     """
     stage = context.with_resource(Stage())
@@ -128,7 +118,6 @@ def live(
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if duration is not None and not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
-    documents = _documents(batch, alone=not load.targets)
     from harness.experiments.expand import expand
     from harness.experiments.settings import read_settings
     from harness.live.live_experiment import live_experiment
@@ -138,7 +127,7 @@ def live(
     from reports.cli.measuring import show_points
 
     target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
-    target |= {"batch_url": batch_url, "save_audio": save_audio}
+    target |= {"save_audio": save_audio}
     target = {name: value for name, value in target.items() if value is not None}
     chosen = read_settings(settings)
     if workload is not None and chosen.setdefault("workload", workload) != workload:
@@ -153,10 +142,9 @@ def live(
             sessions=None if load.rates else [int(amount) for amount in amounts],
             rates=list(amounts) if load.rates else None,
             duration_s=[seconds for seconds, _ in ends],
-            turns=[None if documents else turns for _, turns in ends],
+            turns=[turns for _, turns in ends],
             repeats=runs,
             audio=audio,
-            batch=documents,
             label=label,
         )
 
@@ -220,18 +208,6 @@ def _asked(experiment: Experiment, slo: str | None, searched: tuple[Target, ...]
     return Asked(judged, bool(targets))
 
 
-def _documents(batch: str | None, alone: bool) -> list[int]:
-    """Return the numbers of `--batch`, with 0 for comparison; a search takes one. UserError for anything else."""
-    if batch is None:
-        return []
-    numbers = [int(n) for n in _numbers("--batch", batch, whole=True, least=0)]
-    if alone:
-        return list(dict.fromkeys([0, *numbers]))
-    if len(numbers) > 1:
-        raise UserError("--find takes one number of --batch; give one.")
-    return numbers
-
-
 class _Load(NamedTuple):
     """`sessions`: concurrent, or of a search the first number. `rates`: calls per second, instead. `most`: where a
     search stops."""
@@ -281,18 +257,17 @@ def _measured(
     return status if found[0] is None else EXIT[found[0]]
 
 
-def _numbers(option: str, text: str, *, whole: bool, least: int = 1) -> list[float]:
-    """Parse the numbers in `8,16,32`; UserError for anything else, for whole numbers below `least`, and for values
-    that are not above 0."""
+def _numbers(option: str, text: str, *, whole: bool) -> list[float]:
+    """Parse the numbers in `8,16,32`; UserError for anything else, and for values that are not above 0."""
     found = []
     for part in text.split(","):
         try:
             value = int(part) if whole else float(part)
         except ValueError:
             value = -1
-        if not (least if whole else 1e-9) <= value < 1e6:
-            example = ("8,16,32" if least else "0,4,16") if whole else "0.5,2"
-            kind = f"whole number from {least} on" if whole else "number above 0"
+        if not (1 if whole else 1e-9) <= value < 1e6:
+            example = "8,16,32" if whole else "0.5,2"
+            kind = "whole number from 1 on" if whole else "number above 0"
             raise UserError(
                 f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
             )

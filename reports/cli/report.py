@@ -148,7 +148,6 @@ def present(
 ) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
     run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
-    from reports.cost.batch_cost import BATCH, cost_table
     from reports.live.live_verdict import live_verdict, show_verdict
     from reports.live.server_side import sides_table
     from reports.pages.html import write_report
@@ -166,8 +165,6 @@ def present(
         if found is not None:
             show_verdict(console, found)
         console.print(results_table(run, console.width >= _WIDE, metrics))
-        if BATCH in axes and counted:
-            console.print(cost_table(run))
         if live and (table := sides_table(run)) is not None:
             console.print(table)
         sentence = None if live else answer(counted, axes)  # of a live run the verdict is the sentence

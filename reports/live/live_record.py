@@ -14,7 +14,6 @@ import pandas as pd
 
 from harness.endpoints.target import TargetParams
 from harness.records.record import INVALID
-from reports.cost.batch_cost import BATCH, reasons_of, refused, text_rows
 from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
@@ -134,7 +133,6 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "loads": [load.label(run) or load.variant.label for load in every],
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
         "invalid": sum(map(invalid, run.points)),
-        "batch": _batch(run),
         "notes": live_notes(
             {
                 f"{name}: " if (name := load.label(run)) else "": [point.kept for point in load.points]
@@ -143,14 +141,6 @@ def live_section(run: Run) -> dict[str, Any] | None:
         ),
         "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
     }
-
-
-def _batch(run: Run) -> dict[str, Any] | None:
-    """Return the cost of documents to the users they ran with, as a table and sentences; None where no run had any."""
-    if not any(point.params.get(BATCH) for point in run.finished):
-        return None
-    headings, rows = text_rows(run.finished, [axis for axis, _ in run.cells[0]])
-    return {"headings": headings, "rows": rows, "refused": refused(reasons_of(run))}
 
 
 def generator(run: Run) -> list[dict[str, Any]]:

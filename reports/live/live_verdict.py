@@ -365,9 +365,6 @@ def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
     one = counted_as(what, axis)
     name = f"{amount:g} {one}{'' if amount == 1 else 's'}{' a second' if axis == 'rate' else ''}"
     short = name if cell else f"{amount:g}"
-    documents = cell.pop("batch", None)
-    if documents is not None:
-        name = short = f"{name} with {counted(documents, 'batch request')}"
     more = f", {setting(cell)}" if cell else ""
     return amount, name + more, short + more
 

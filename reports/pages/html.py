@@ -17,7 +17,6 @@ from harness.slo.search import Searches, Step
 from harness.slo.targets import Target, name_of, number
 from reports.cards.card import cards
 from reports.claims.published import Published
-from reports.cost.batch_cost import BATCH
 from reports.figures import (
     admission,
     call_timeline,
@@ -28,7 +27,6 @@ from reports.figures import (
     headline,
     judged,
     latency,
-    live_batch,
     live_scrape,
     live_send_delay,
     live_time,
@@ -141,7 +139,6 @@ def drawn(run: Run) -> Iterator[Picture | LeftOut]:
         yield first or LeftOut(headline.NAME, "", "these results have no single answer")
     kinds = [
         (search.draw,) if searched and not run.live else (),
-        (live_batch.draw,) if any(run.values(BATCH)) else (),
         LIVE_PICTURES if run.live else (),
         FRAME_PICTURES if run.frames else DUPLEX_PICTURES if run.duplex else PICTURES,
     ]

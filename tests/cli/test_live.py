@@ -71,18 +71,8 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
     assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
     (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")
     assert (text.workload, text.params["modality"], text.params["reply"]) == ("sharegpt", "text", "text")
-
-
-def test_documents_beside_are_an_axis_that_begins_without_any(rehearse: Rehearse) -> None:
-    ask = ("live", "http://h/v1", "--rate", "2", "--duration", "5", "--batch", "4,16", "--dry-run")
-    status, out, _ = rehearse(*ask, "--out", "planned")
-    assert status == 0 and [line.split("  ")[1] for line in out.splitlines()[:-1]] == [
-        f"endpoint rate=2.0 batch={documents} seed=0" for documents in (0, 4, 16)
-    ]
-    points = expand(load_experiment(Path("planned/experiment.json")))
-    assert len({point.trace_hash for point in points}) == 1  # the same users beside each
-    searched = ("live", "http://h/v1", "--find", "ttft_p90<=1", "--batch", "4", "--dry-run")
-    assert "batch=4" in rehearse(*searched)[1] and "batch=0" not in rehearse(*searched)[1]
+    (both,) = planned("http://h/v1", "--workload", "co_serving", "--rate", "2", "--duration", "4")
+    assert {"online", "batch"} <= set(both.trace().columns()["request_class"])
 
 
 def test_a_live_directory_is_called_again_and_runs_on_modelled_devices_with_an_engine(

@@ -30,7 +30,7 @@ def test_addresses_and_other_scripts_are_taken(host: str) -> None:
 def test_what_no_host_is_called_is_a_usage_error(host: str) -> None:
     with pytest.raises(ValueError, match=r"names no machine: .*; correct it"):
         check_host(host)
-    for name in ("url", "scrape", "batch_url", "text_url"):
+    for name in ("url", "scrape", "text_url"):
         with pytest.raises(UserError) as error:
             validate(TargetParams, {"url": "ws://localhost/v1/realtime", name: f"http://{host}/v1"}, "live")
         assert len(str(error.value)) < 400

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from harness.endpoints.mixed_endpoint import text_target
 from harness.endpoints.target import TargetParams
 from harness.endpoints.transport.connect_diagnosis import asked
-from harness.live.background_batch import batch_target
 from tests.builders import refused, say, web_server
 from tests.live.test_preflight import STREAM, look
 
@@ -144,15 +143,13 @@ def test_metrics_are_asked_with_the_token_at_the_targets_own_server_alone(
 def test_a_named_token_is_of_the_urls_host(
     url: str, other: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = TargetParams.model_validate(
-        {"url": url, "token_env": "MINE", "text_url": other, "batch": 1, "batch_url": other}
-    )
-    for second in (text_target(target), batch_target(target)):
-        monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
-        assert (target.token(), second.token()) == (MINE, shown)
-        monkeypatch.delenv("REHEARSAL_TOKEN")
-        openai = KEY if "openai" in other else None
-        assert second.token() == (MINE if shown == MINE else openai)
+    target = TargetParams.model_validate({"url": url, "token_env": "MINE", "text_url": other})
+    second = text_target(target)
+    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
+    assert (target.token(), second.token()) == (MINE, shown)
+    monkeypatch.delenv("REHEARSAL_TOKEN")
+    openai = KEY if "openai" in other else None
+    assert second.token() == (MINE if shown == MINE else openai)
 
 
 def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:
@@ -169,13 +166,11 @@ def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:
         look(f"http://{address}/v1", dialect="text", token_env="OPENAI_API_KEY")
 
 
-@pytest.mark.parametrize("name", ["batch_url", "text_url", "scrape"])
+@pytest.mark.parametrize("name", ["text_url", "scrape"])
 def test_every_address_of_a_run_is_searched_for_secrets(name: str) -> None:
     from harness.live.live_experiment import live_experiment
 
     target = {"url": "ws://h/v1/realtime", name: "http://user:S3CRET@h/v1"}
-    if name == "batch_url":
-        target["batch"] = "1"
     with refused("the url holds a secret (user or password)") as found:
         live_experiment(target, {}, sessions=(1,), rates=None, duration_s=1, repeats=1)
     assert "S3CRET" not in str(found.value)

@@ -102,8 +102,6 @@ class Master:
         begun = time.perf_counter()
         setup, trace = point.setup, point.trace()
         target, client, kind = setup.target, setup.client, live_kind(setup.kind)
-        if target.batch:
-            raise UserError("workers of Locust call as users only; leave batch out, or run rehearse live.")
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)
             found = self._play(folder, kind.floor(target), trace, target, client, timeout_s)

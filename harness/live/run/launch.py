@@ -23,8 +23,6 @@ from workloads.errors import UserError
 
 READY_S = 180.0
 """After which a load generator that is not ready has failed; it encodes all speech first. [chosen]"""
-STOP_S = 20.0
-"""For documents under way to be hung up on, and the rest to be written. [chosen]"""
 CHECK_S = 0.25
 """Between two looks whether the judged turns have ended, whose states come each second. [chosen]"""
 MARGIN_S = 0.5
@@ -56,43 +54,28 @@ class RunOutput:
     scrape: pa.Table | None
     origin_s: float
     """The run's time 0 in s of the machine's monotonic clock."""
-    batch: Merged | None = None
-    """The merged output of the document requests that ran at the same time."""
 
 
 async def play_plan(
-    folder: Path,
-    plan: Plan,
-    progress: RunProgress,
-    show: Show | None,
-    timeout_s: float,
-    batch: Path | None = None,
+    folder: Path, plan: Plan, progress: RunProgress, show: Show | None, timeout_s: float
 ) -> RunOutput:
-    """Play the plan in `folder` with a process for each shard, and at the same time the plan in `batch`, which ends
-    when the last user has gone.
+    """Play the plan in `folder` with a process for each shard.
 
     A process that takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a
     generator cannot begin; none keeps running, however this ends.
     """
     shards = [await _start(folder, index) for index in range(plan.shards)]
-    beside = [] if batch is None else [await _start(batch, 0)]
-    every = [*shards, *beside]
     lost: dict[int, Loss] = {}
-    lost_beside: dict[int, Loss] = {}
     origin = [float("inf")]
     try:
         listening = [
             asyncio.create_task(_listen(shard, progress, show, lost, origin), name=f"shard {shard.index}")
             for shard in shards
         ]
-        listening_beside = [
-            asyncio.create_task(_listen(shard, RunProgress(0), None, lost_beside, origin), name="batch")
-            for shard in beside
-        ]
-        await _all_ready(every, [*listening, *listening_beside])
+        await _all_ready(shards, listening)
         lead_s = plan.target.connect_lead_s if plan.clients[0].c is None else 0.0
         origin[0] = time.monotonic() + lead_s + MARGIN_S
-        for shard in every:
+        for shard in shards:
             _tell(shard, f"start {origin[0]!r}")
         scraper = scraper_of(plan.target, origin[0])
         with scraper or nullcontext():
@@ -104,18 +87,14 @@ async def play_plan(
                     )
                     shard.process.kill()
             await asyncio.gather(*listening)
-            for shard in beside:
-                _tell(shard, "stop")
-            if listening_beside:
-                await asyncio.wait(listening_beside, timeout=STOP_S)
     finally:
-        for shard in every:
+        for shard in shards:
             if shard.process.returncode is None:
                 shard.process.kill()
-        await asyncio.gather(*(shard.process.wait() for shard in every))
+        await asyncio.gather(*(shard.process.wait() for shard in shards))
     merged = merge(folder, lost)
     table = scraper.table() if scraper is not None else None
-    return RunOutput(merged, table, origin[0], None if batch is None else merge(batch, lost_beside))
+    return RunOutput(merged, table, origin[0])
 
 
 async def _ended(

@@ -36,7 +36,6 @@ from harness.endpoints.duplex_endpoint import DuplexEndpoint
 from harness.endpoints.logs import FailureLog, SendLog
 from harness.events.log import EventLog
 from harness.kinds import named
-from harness.live.background_batch import BatchEndpoint, work_off
 from harness.live.run.plan import DONE, SUFFIX, ArrowStream, read_plan, results_of, shard_trace
 from harness.live.run.run_progress import ShardProgress, telling
 from workloads.errors import UserError
@@ -88,8 +87,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     assert isinstance(loop, clock.WallClockLoop)
     tables = _Tables(out)
     kind = named(plan.kind)
-    make = BatchEndpoint if plan.batch else kind.endpoint
-    endpoint = make(trace, plan.target, tables.log, tables.sends, tables.failures)
+    endpoint = kind.endpoint(trace, plan.target, tables.log, tables.sends, tables.failures)
     await endpoint.prepare()
     tables.flush()
     gc.collect()
@@ -101,12 +99,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     cpu_s, begun = time.process_time(), time.monotonic()
     progress = ShardProgress(trace)
     client = plan.clients[index]
-    playing = (
-        work_off(trace, endpoint, tables.log, client)
-        if plan.batch
-        else kind.play(trace, endpoint, tables.log, client, 1)
-    )
-    users = asyncio.create_task(playing, name="users")
+    users = asyncio.create_task(kind.play(trace, endpoint, tables.log, client, 1), name="users")
     writing = asyncio.create_task(_write(tables, progress, say), name="write")
     beside = {writing, asyncio.create_task(_told_to_stop(), name="stop")}
     try:
@@ -134,8 +127,6 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
         "sessions": len(trace.sessions),
         "dialect": endpoint.target.dialect,
     }
-    if plan.batch:
-        facts["cut"] = users.cancelled()
     (out / DONE).write_text(json.dumps(facts) + "\n")
     say({**progress.status(loop.time(), tables.sends.recent()), "done": True})
 

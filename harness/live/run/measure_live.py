@@ -4,14 +4,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import psutil
-import pyarrow as pa
 
 from engines.registry import ENGINES
 from harness.clocks.ctrl_c import run_until_ctrl_c
@@ -21,8 +19,6 @@ from harness.events.log import EventLog
 from harness.experiments.point import Point
 from harness.kinds import live_kind
 from harness.kinds.kind import LiveKind
-from harness.kinds.turns import TURNS
-from harness.live.background_batch import batch_client, batch_target, batch_trace, in_class
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
 from harness.live.run.judged_turns import JudgedTurns
@@ -31,9 +27,6 @@ from harness.live.run.plan import Merged, results_of, write_plan
 from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
 from harness.live.validity import check_machines, check_own_server, check_server, check_window
-from harness.metrics.classes import split
-from harness.metrics.live import batch_metrics
-from harness.metrics.metric import Metric
 from harness.records.measured import LiveFacts, RunFacts, metrics_of, planned_turns
 from harness.records.record import LOG, Measurement
 from harness.request_tables.live_window import WHOLE, Window
@@ -111,28 +104,22 @@ def measure_target(
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
-        documents, beside = None, None
-        if target.batch:
-            documents, beside = batch_trace(target, client, point.seed), folder / "batch"
-            write_plan(beside, documents, batch_target(target), batch_client(target), batch=True)
         try:
-            found = run_until_ctrl_c(play_plan(folder, plan, progress, show, timeout_s, beside))
+            found = run_until_ctrl_c(play_plan(folder, plan, progress, show, timeout_s))
             calls = saved_calls([results_of(folder, index) for index in range(plan.shards)], target)
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
-            if beside is not None:
-                repeat(results_of(beside, 0) / LOG, "batch", say)
     merged = found.merged
     events, turns = merged.events.to_pandas(), target.stop_after_turns
     timing = timing or kind.target_timing(trace, client, events, merged.run_end_s, turns)
-    measurement = measurement_of(kind, trace, target, found, floor, timing, documents)
+    measurement = measurement_of(kind, trace, target, found, floor, timing)
     measurement.files.update(calls)
     wall_s = time.perf_counter() - begun
     progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
     tell(progress)
     measurement.cost.update(wall_s=wall_s, phases=asdict(progress.taken))
-    check_machines(measurement, merged, target, found.batch)
+    check_machines(measurement, merged, target)
     return measurement
 
 
@@ -163,17 +150,14 @@ def measurement_of(
     found: RunOutput,
     floor: dict[str, Any],
     timing: Any,
-    documents: Trace | None = None,
 ) -> Measurement:
-    """Return the numbers of a run, valid or not. `documents`: of the batch."""
+    """Return the numbers of a run, valid or not."""
     merged = found.merged
     live = LiveFacts(
         target.send_delay_limit_ms / 1e3, floor, len(merged.lost_sessions), speaks(target, merged)
     )
     facts = RunFacts(merged.run_end_s, timing, live=live)
     turns, events = planned_turns(trace, facts), merged.events.to_pandas()
-    if target.batch is not None:
-        turns = pd.DataFrame(in_class(trace.columns()))
     steps = EventLog().steps()
     requests = kind.requests(turns, events, timing)
     if kind.turn_rows(requests) is not None:
@@ -183,15 +167,6 @@ def measurement_of(
         more["scrape"] = found.scrape
     read = {name: table.to_pandas() for name, table in more.items()}
     metrics = metrics_of(kind, facts, turns, events, steps.to_pandas(), requests, read, trace)
-    own: dict[str, Metric] = {}
-    if documents is not None and found.batch is not None:
-        _, own, beside = _batch_results(documents, found.batch, _window(timing))
-        more |= beside
-    if found.batch is not None:
-        again, kinds = metrics["requests_repeated"], found.batch.sends["kind"].to_pandas()
-        repeated = (again.value or 0) + int((kinds == "repeat").sum())
-        metrics["requests_repeated"] = replace(again, value=repeated)
-    metrics |= own
     return Measurement(
         trace=trace,
         events=merged.events,
@@ -203,29 +178,6 @@ def measurement_of(
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
     )
-
-
-def _batch_results(
-    documents: Trace, merged: Merged, window: Window
-) -> tuple[dict[str, Any], dict[str, Metric], dict[str, pa.Table]]:
-    """Return the results of the document requests: metrics of live runs, metrics of their class, and tables."""
-    events, delays_s = merged.events.to_pandas(), merged.sends["send_delay_s"].to_numpy()
-    turns, steps = pd.DataFrame(documents.columns()), EventLog().steps().to_pandas()
-    requests = TURNS.requests(turns, events, window)
-    summary = TURNS.metrics(turns, events, steps, requests, merged.run_end_s, window)
-    tables = {
-        "batch_events": merged.events,
-        "batch_sends": merged.sends,
-        "batch_failures": merged.failures,
-        "batch_requests": pa.Table.from_pandas(requests, preserve_index=False),
-    }
-    own = {name: metric for name, metric in summary.items() if split(name) is not None}
-    counts = batch_metrics(events, delays_s, window)
-    # That of requests knows nothing of those that were cut.
-    own |= {
-        name: replace(own[name], value=counts["batch_tps"][0]) for name in own if name == "batch.output_tps"
-    }
-    return counts, own, tables
 
 
 def _window(timing: Any) -> Window:

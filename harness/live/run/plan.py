@@ -5,7 +5,6 @@ Nothing is drawn later than the plan.
 PLAN/plan.json           target, client parameters of each shard, hash of the whole trace
 PLAN/shard-I.parquet     the sessions of shard I, as `workloads.transforms.shard` deals them out
 PLAN/shard-I/            output of that shard, see `harness.live.run.load_generator`
-PLAN/batch/              the plan of the batch at the same time, where there is one
 
 The start of the run is not in it: processes get it once they are ready, as an instant of CLOCK_MONOTONIC.
 """
@@ -47,17 +46,13 @@ class Plan(BaseModel):
     kind: str
     """Name of the kind of its users (`harness.kinds`)."""
     trace_hash: str
-    batch: bool = False
-    """Documents, which go on until their load generator is stopped."""
 
     @property
     def shards(self) -> int:
         return len(self.clients)
 
 
-def write_plan(
-    folder: Path, trace: Trace, target: TargetParams, client: ClientParams, batch: bool = False
-) -> Plan:
+def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> Plan:
     """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; write into `folder`.
 
     A process without a session, or with c = 0, would do nothing, so there may be fewer.
@@ -65,7 +60,7 @@ def write_plan(
     parts = shard(trace, min(target.shards, client.c or target.shards))
     counts = split_concurrency(client.c, len(parts))
     clients = tuple(client.model_copy(update={"c": c}) for c in counts)
-    plan = Plan(target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash, batch=batch)
+    plan = Plan(target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash)
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
         part.save(trace_of(folder, index))

@@ -25,7 +25,6 @@ from harness.endpoints.text_endpoint import message, pool_of, request_body
 from harness.endpoints.transport.connect_diagnosis import PLAIN, asked, reach
 from harness.endpoints.transport.content_encoding import unread
 from harness.endpoints.transport.http import HttpPool
-from harness.live.background_batch import batch_target
 from harness.live.run.scrape import scraper_of
 from harness.metrics.live import LAG
 from workloads.errors import UserError
@@ -48,8 +47,7 @@ def preflight(
 
     `speaks`: the dialect that users will speak to a realtime target; `serves`: turns or frames, which they need. A
     loading server of ours is waited for; `waits` gets the time, s. UserError when no server listens, the token is
-    rejected, or the address has nothing of the needed kind; when no session of the dialect begins; and when the batch
-    has no target, or none that takes its priority.
+    rejected, or the address has nothing of the needed kind; and when no session of the dialect begins.
     """
     begun_s, loading = time.monotonic(), False
     while True:
@@ -73,9 +71,6 @@ def preflight(
 async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> TargetParams:
     if target.is_text and await ask_one_token(target) == 503 and _loads(target.url):
         raise UserError(f"url {target.url} still loads its models; call it when they are loaded.")
-    if target.batch is not None:
-        check_answers(batch := batch_target(target))
-        await ask_one_document(batch)
     if target.text_url is not None:
         check_answers(beside := text_target(target))
         await ask_one_token(beside)
@@ -90,8 +85,6 @@ async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> Targe
 MOST_BYTES = 4096
 """[chosen] Most bytes read of an answer."""
 _NO_SUCH_PLACE = (404, 405, 501)
-_REFUSED_FIELD = (400, 422)
-"""Status codes for a field that a server does not know, or whose value it does not take. [config: vLLM, FastAPI]"""
 MODEL = re.compile(
     r"model_not_found|model.{0,80}(not (found|exist|available|supported)|required|is invalid)"
     r"|(no such|no|unknown|invalid|provide an?) model\b",
@@ -153,34 +146,12 @@ async def ask(pool: HttpPool, body: bytes, target: TargetParams) -> tuple[Answer
 
 async def ask_one_token(target: TargetParams) -> int:
     """Return the HTTP status; 0: no answer in time. UserError when `target` streams no chat completions at any load."""
-    answer, why = await _asked(target, 0)
+    body = request_body([message("user", "word")], 1, target)
+    answer, reason = await ask(pool_of(target), body, target)
+    why = None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
     if why is not None:
         raise UserError(f"url {target.url} {why}")
     return answer.code
-
-
-async def ask_one_document(target: TargetParams) -> None:
-    """Ask for a document with its priority, as `ask_one_token` does. The sentence differs where the server rejects the
-    priority."""
-    priority = target.document_priority
-    answer, why = await _asked(target, priority)
-    if why is None:
-        return
-    if priority and answer.code in _REFUSED_FIELD and (await _asked(target, 0))[1] is None:
-        raise UserError(
-            f"{target.url} does not take priority={priority} of a document (HTTP status {answer.code}"
-            f"{said_words(answer.body)}); start vLLM with --scheduling-policy priority, or send none with "
-            "--set document_priority=0."
-        )
-    raise UserError(f"the batch's url {target.url} {why}")
-
-
-async def _asked(target: TargetParams, priority: int) -> tuple[Answer, str | None]:
-    """Return the answer to a request for one token, and why it is no chat completion; None: it is one, or may be
-    later."""
-    body = request_body([message("user", "word")], 1, target, priority)
-    answer, reason = await ask(pool_of(target), body, target)
-    return answer, None if reason is None else await asyncio.to_thread(_why_not, target, answer, reason)
 
 
 def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
