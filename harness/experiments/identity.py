@@ -32,7 +32,16 @@ ALWAYS = (
     *(f"harness/{name}" for name in ("client", "clocks", "events", "kinds", "request_tables")),
     *(f"workloads/{name}" for name in ("columns", "distributions", "transforms")),
 )
-"""Folders that count for every point, with the files that stand in `engines` and in `workloads` themselves."""
+"""Folders that count for every point, with the files that stand in `engines` and in `workloads` themselves, but for
+`NAMING`."""
+NAMING = (
+    "engines/registry.py",
+    *(
+        f"workloads/{name}.py"
+        for name in ("atomic_file", "bounds", "errors", "optional", "plugins", "registry")
+    ),
+)
+"""Files that name things, or refuse them: a point's modules are in its hash by their own names."""
 FILES = ("harness/worker/replay.py",)
 """Files that count for every point, of a folder whose other files cannot change its log."""
 SOUND = ("workloads",)
@@ -62,6 +71,8 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     found = {path: root for folder in folders for path in _below(root / folder)}
     found |= {root / name: root for name in FILES}
     found |= {path: root for package in ("engines", "workloads") for path in (root / package).glob("*.py")}
+    for name in NAMING:
+        found.pop(root / name, None)
     for name in roots:
         found |= _of_root(name, root)
     return _sum(found, packages(DECIDING))
