@@ -24,10 +24,12 @@ def warm() -> None:
         from engines.core.vllm_adapter import make_config
         from engines.core.vllm_adapter.block_pool import source_hash
         from engines.server import ServerParams, resolve
+        from harness.experiments.identity import metrics_hash
 
         for stage in resolve(ServerParams.model_validate({})).stages.values():
             make_config(stage)
         source_hash()
+        metrics_hash()  # by which each worker keeps its metrics
     finally:
         for name in hidden:
             del sys.modules[name]
