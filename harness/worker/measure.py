@@ -36,10 +36,10 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
     facts = RunFacts(run.run_end_s, kind.timing(setup.system, server.deployment, trace), run.counters)
     turns = planned_turns(trace, facts)
 
+    whole = None if isinstance(kind, OnePass) else run.events.to_pandas()
+
     def events() -> Any:
-        if isinstance(kind, OnePass):
-            return (piece.to_pandas() for piece in run.log.event_pieces())
-        return run.events.to_pandas()
+        return (piece.to_pandas() for piece in run.log.event_pieces()) if whole is None else whole
 
     requests, more = kind.requests(turns, events(), facts.timing), dict[str, pa.Table]()
     if run.answers is not None:
