@@ -12,6 +12,7 @@ from harness.experiments.experiment import Experiment
 from harness.records.results import claim, write_summary
 from tests.harness import fakes
 from tests.reports.written import never, write_run
+from workloads.errors import UserError
 
 EXPERIMENT: dict[str, Any] = {
     "name": "small",
@@ -62,13 +63,12 @@ def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):
     assert list(results.summary["runs_failed"]) == [0, 2, 0, 2]
 
 
-def test_a_run_that_was_stopped_before_a_point_ended_is_a_frame_without_rows(tmp_path: Path):
+def test_a_run_that_was_stopped_before_its_end_is_refused(tmp_path: Path):
     experiment = Experiment.model_validate(EXPERIMENT)
     with claim(tmp_path / "small", experiment):
         write_summary(tmp_path / "small", [])
-    results = rehearsal.load(tmp_path / "small")
-    assert results.points.empty and results.points.index.name == "point"
-    assert results.counters.empty
+    with pytest.raises(UserError, match="lacks vllm_omni seed=0 and 3 more of its points"):
+        rehearsal.load(tmp_path / "small")
 
 
 def test_a_trace_is_a_frame_that_says_how_it_was_made(tmp_path: Path):
