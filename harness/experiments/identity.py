@@ -143,7 +143,7 @@ def running(source: bytes) -> str:
 
 
 def _write(value: Any, parts: list[str], message: bool = False) -> None:
-    """`message`: within an error or a warning, of which text with a blank is left out: a single word may be a name."""
+    """`message`: within an error or a warning. Text with a blank is left out there: a single word may be a name."""
     if isinstance(value, ast.AST):
         message = message or isinstance(value, ast.Raise) or _warns(value)
         before = f"{type(value).__name__}("

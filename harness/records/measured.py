@@ -86,8 +86,8 @@ def metrics_of(
     """Return the metrics of a run by name.
 
     `kind`: of its workload. `turns` as of `planned_turns`, `events` and `steps` as of `harness.events.log`, `requests`
-    as of `Kind.requests`. `more`: further tables of the record by name, of which `sends`, `failures` and `scrape` of
-    live runs and `outputs` and `answers` of quality probes are read.
+    as of `Kind.requests`. `more`: further tables of the record by name; `sends`, `failures` and `scrape` of live runs
+    and `outputs` and `answers` of quality probes are read.
     """
     metrics = dict(kind.metrics(turns, events, steps, requests, facts.end_s, facts.timing))
     if facts.live is not None:
