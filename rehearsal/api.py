@@ -28,7 +28,7 @@ import pandas as pd
 from harness.executors.place import Place
 from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
-from harness.records.results import read_results
+from harness.records.results import read_results, summary_row
 from reports.cards.source import Source, default_out, resolve
 from reports.runs.answer import answer
 from reports.runs.measured import Measured, Run, load_run
@@ -49,7 +49,7 @@ class Results:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """DIR/summary.json: a row per point."""
-        return read_results(self.folder)[1]
+        return [summary_row(record) for record in read_results(self.folder)[1]]
 
     @cached_property
     def summary(self) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Rehearsal from Python: frames of what a run left, and errors as sentences."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,8 @@ def test_a_script_without_a_guard_runs_points_once(tmp_path: Path):
     root = {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(command, cwd=tmp_path, env=root, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "begins\n['ok']\n"), done.stderr
+
+
+def test_rows_are_those_of_the_summary(tmp_path: Path):
+    folder = write_run(tmp_path / "small", Experiment.model_validate(EXPERIMENT), fakes.measure, never)
+    assert rehearsal.load(folder).rows == json.loads((folder / "summary.json").read_text())

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from pydantic import TypeAdapter
 
 from harness.request_tables.live_window import WHOLE, Window
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from harness.metrics.metric import Metric
     from workloads.trace import Trace
 
@@ -67,8 +66,6 @@ def _infinite(value: Any) -> bool:
 
 def planned_turns(trace: Trace, facts: RunFacts) -> pd.DataFrame:
     """Return the columns of the trace, as far as they hold for the served turns."""
-    import pandas as pd
-
     turns = pd.DataFrame(trace.columns(), copy=False)
     return turns if facts.live is None or facts.live.speaks else turns.assign(reply_audio_s=math.nan)
 
@@ -92,6 +89,8 @@ def metrics_of(
     metrics = dict(kind.metrics(turns, events, steps, requests, facts.end_s, facts.timing))
     if facts.live is not None:
         from harness.metrics.live import summarise_live
+
+        assert isinstance(events, pd.DataFrame), "the log of a live run is read whole"
 
         rows = kind.turn_rows(requests)
         metrics |= summarise_live(

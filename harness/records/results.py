@@ -145,7 +145,7 @@ def write_summary(path: Path, ids: Sequence[str]) -> list[dict[str, Any]]:
     for id in ids:
         with contextlib.suppress(Damaged):
             if (record := find_record(path / "points", id)) is not None:
-                rows.append(_row(record))
+                rows.append(summary_row(record))
     if (path / EXPERIMENT).is_file():
         _write_owner(path, _read_owner(path / EXPERIMENT, Stored).model_copy(update={"points": [*ids]}))
     write_json(path / SUMMARY, rows)
@@ -282,7 +282,8 @@ def _is_finished(folder: Path, point: Point) -> bool:
     return True
 
 
-def _row(record: Record) -> dict[str, Any]:
+def summary_row(record: Record) -> dict[str, Any]:
+    """Return the row of a finished or failed point in DIR/summary.json."""
     point = record.point
     row = {
         "point": point.id,
