@@ -207,8 +207,8 @@ def _check_asked(path: Path, experiment: Experiment, records: Sequence[Record]) 
 
 
 def _check_whole(path: Path, experiment: Experiment, records: Sequence[Record]) -> None:
-    """Raise Damaged unless each engine, cell and seed of the experiment has a record. An axis counts where the engine
-    has it."""
+    """Raise Damaged unless each engine, cell and seed of the experiment has a record. An axis counts where the point
+    has it: a part of a system may bring parameters of its own."""
     lacking = []
     for engine in experiment.engines:
         own = [record.point for record in records if record.point.engine == engine]
@@ -218,7 +218,7 @@ def _check_whole(path: Path, experiment: Experiment, records: Sequence[Record]) 
             there = {
                 point.seed
                 for point in own
-                if all(_same(value, point.params.get(axis)) for axis, value in asked.items())
+                if all(_same(value, point.params.get(axis, value)) for axis, value in asked.items())
             }
             named = " ".join([engine, *(f"{axis}={value}" for axis, value in asked.items())])
             lacking += [f"{named} seed={seed}" for seed in experiment.seeds if seed not in there]

@@ -202,22 +202,27 @@ def test_a_lost_record_is_named(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
-def test_an_axis_that_an_engine_does_not_have_asks_for_no_more_points(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engines", "grid", "count"),
+    [
+        (["vllm_omni", "liveserve"], {"thinker_alpha": [0.5, 1.0], "p": [0, 0.5]}, 2 + 4),
+        (["vllm_omni"], {"scheduler": ["fcfs", "liveserve"], "thinker_alpha": [0.5, 1.0]}, 1 + 2),
+    ],
+)
+def test_an_axis_that_a_point_does_not_have_asks_for_no_more_points(
+    tmp_path: Path, engines: list[str], grid: dict, count: int
+) -> None:
     experiment = Experiment(
-        name="fake",
-        engines=["vllm_omni", "liveserve"],
-        workload="voice",
-        set={"sessions": 2},
-        grid={"thinker_alpha": [0.5, 1.0], "p": [0, 0.5]},
+        name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=1
     )
     points = expand(experiment)
-    assert len(points) == 2 + 4
+    assert len(points) == count
     with claim(tmp_path, experiment) as points_dir:
         for point in points:
             folder = _made(points_dir / point.id)
             write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
         write_summary(tmp_path, [point.id for point in points])
-    assert len(read_results(tmp_path)[1]) == 6
+    assert len(read_results(tmp_path)[1]) == count
 
 
 def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
