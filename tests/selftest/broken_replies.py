@@ -273,8 +273,11 @@ def main() -> None:
         for protocol, share, stage, way in product(chosen.protocol.split(","), shares, STAGES, WAYS)
         if (share or (stage, way) == (STAGES[0], WAYS[0])) and (way != "half" or stage == STAGES[0])
     ]
+    found = []
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        found = list(pool.map(lambda case: judged(case, chosen.seconds), cases))
+        for verdict in pool.map(lambda case: judged(case, chosen.seconds), cases):
+            found.append(verdict)
+            print(f"{len(found)} of {len(cases)}: {verdict['verdict']}", file=sys.stderr, flush=True)
     table = Table("protocol", "broken", "stage", "way", "failed", "n", "status", "first line")
     wrong = 0
     for case, verdict in zip(cases, found, strict=True):
