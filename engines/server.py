@@ -239,7 +239,7 @@ class ServerParams(BaseModel):
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "ServerParams":
-        """Return the server's parameters from a point's, which may include those of its kind of workload."""
+        """Pick the server's parameters out of `stored`, the parameters of a point; other names are ignored."""
         return ServerParams.model_validate(
             {n: v for n, v in stored.items() if n in ServerParams.model_fields}
         )

@@ -1,8 +1,8 @@
-"""What kernels reach where none were measured: `python -m tools.fit_kernels` fits the shares of `hardware.yaml` to
-grids that come with Rehearsal, and says how far whole steps by them are from these and from those of other models.
+"""Fit the roofline of `hardware.yaml`, which is used where no kernels were measured, to the shipped grids of kernels.
 
-Each kind of kernel is a roofline of its own: s a layer at least, and the longer of bytes over a share of the bandwidth
-and operations over a share of the peak. The middle of |log(predicted / measured)| is made as small as it goes.
+`python -m tools.fit_kernels` prints the fitted shares, and the error of whole steps for fitted and for other models.
+Each kind of kernel has its own roofline: seconds per layer, plus the longer of bytes over a share of the bandwidth and
+operations over a share of the peak. The fit minimises the mean of |log(predicted / measured)|.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ FITTED_TO = (
     "qwen2_5_omni_7b",
     "qwen3_omni_30b_a3b",
 )
-"""Models whose grids the shares are fitted to; all others show what a fit is worth elsewhere."""
+"""Models whose grids the shares are fitted to; all others show the error of the fit elsewhere."""
 LEAST_HIDDEN = 2000
-"""Decoders of smaller layers are all launches, and would weigh as much as those of which anybody asks."""
+"""Smallest hidden size of a fitted decoder. Smaller layers take launch time only, and would weigh as much as others."""
 
 START = {"products": (0.8, 0.6, 10e-6), "experts": (0.8, 0.3, 20e-6), "decodes": (0.8, 0.6, 10e-6)}
 START |= {"prompts": (0.8, 0.5, 15e-6)}
@@ -52,7 +52,7 @@ class Point:
 
 
 def stages() -> Iterator[tuple[str, str, Decoder, StageKernels]]:
-    """Every grid of a GPU by itself in bf16: its model, GPU, decoder and kernels."""
+    """Yield model, GPU, decoder and kernels of every grid of one GPU in bf16."""
     for gpu, facts in values(hardware_facts())["gpus"].items():
         if "efficiency" in facts:
             continue
@@ -91,7 +91,7 @@ def points(gpu: str, decoder: Decoder, kernels: StageKernels) -> Iterator[Point]
 
 
 def fit(found: list[Point], start: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """(share of the bandwidth, share of the peak, s a layer) and predicted over measured at each point."""
+    """Fit a roofline to the points. Return (share of bandwidth, share of peak, s per layer), predicted / measured."""
     moved, computed, layers, measured = (
         np.array([getattr(point, name) for point in found])
         for name in ("moved", "computed", "layers", "measured")
@@ -111,7 +111,7 @@ def fit(found: list[Point], start: tuple[float, float, float]) -> tuple[np.ndarr
 
 
 def whole_steps(gpu: str, decoder: Decoder, kernels: StageKernels) -> np.ndarray:
-    """Steps by the shares of `hardware.yaml` over those of the grids: decodes, and lone prompts."""
+    """Return times of whole steps by `hardware.yaml` over times by the grids: decode steps, then single prompts."""
     fitted, times = FittedSteps(decoder, load_gpu(gpu)), GridTimes(kernels)
     ratios = []
     for requests, context in DECODES:

@@ -185,7 +185,7 @@ def _named(path: Path, name: str | None) -> str:
 
 
 def _dtype(config: Config, text: Config, where: str) -> str:
-    """Return the type of its numbers, in words; UserError for one that no vLLM serves."""
+    """Return the dtype of the weights, in words. UserError for a dtype that vLLM does not serve."""
     dtype = next(
         (str(each[key]) for each in (config, text) for key in ("dtype", "torch_dtype") if each.get(key)), None
     )

@@ -87,7 +87,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        """Call as `call_at` does, ahead of every ordinary timer due at the same instant."""
+        """Schedule the callback at `when`, ahead of every ordinary timer that is due at the same instant."""
         timer = _Timer(when, callback, args)
         heappush(self._timers, (when, 0, timer))
         return timer
@@ -195,7 +195,7 @@ class WallClockLoop(uvloop.Loop):
         return self.call_at(monotonic() - self._origin + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
-        """Call as `call_at` does: on this clock no two timers are due at the same instant."""
+        """Schedule the callback at `when`, as `call_at` does: on the wall clock no two timers are due at once."""
         return self.call_at(when, callback, *args)
 
     def close(self) -> None:

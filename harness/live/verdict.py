@@ -1,13 +1,14 @@
-"""The verdict on a live run: what it says of each target, and what all runs of a load say together.
+"""The verdict on a live run: PASS, FAIL or INCONCLUSIVE for each target, over all runs of a load.
 
-Whether a load meets a target, and how sure that is. A percentile or a mean rests on turns, a share on turns, replies or
-events, each taken as one draw. What such a value could have been by chance is its 95 % interval: of a percentile by
-order statistics, of a share Wilson's, of a mean Student's. Counts, rates and the share of failed turns have none, and
-are judged as they are. Turns that failed count as infinitely late. PASS: the interval lies within the target and every
-run by itself meets it. FAIL: all of the interval misses it. All else is INCONCLUSIVE, too few turns for the percentile
-among it, as the interval then has no end. A run is judged twice: as measured, and without the lateness that is not the
-server's: the client's own send delay of each turn, and of a server of ours the lag of its event loop. A target on which
-the two disagree is INCONCLUSIVE, because a machine and not the server decides it.
+A target is judged by the 95 % interval of its metric: order statistics for a percentile, Wilson's interval for a share,
+Student's for a mean. Each turn, reply or event counts as one independent draw, and a failed turn is infinitely late.
+Counts, rates and the share of failed turns have no interval; their value itself is compared. PASS: the interval and
+each run by itself meet the target. FAIL: the whole interval misses it. INCONCLUSIVE: the rest, including a percentile
+of too few turns, whose interval has no end.
+
+A run is judged twice: as measured, and without delays that the server did not cause (each turn's own send delay, and
+the loop lag of our own server). If the two verdicts on a target differ, it is INCONCLUSIVE, because a slow machine
+decided it.
 """
 
 import math
@@ -315,7 +316,7 @@ def _quantile(metric: str) -> float | None:
 
 
 def _counts_events(metric: str) -> bool:
-    """Return whether it is a share of turns, replies or events, each a draw, and not of time, tokens or blocks."""
+    """Return whether the metric is a share of turns, replies or events: independent draws, unlike time or tokens."""
     said = definition(metric).definition
     return said.startswith(("share of ", "the same share")) and not said.startswith(
         ("share of the time", "share of the user's speech")

@@ -204,7 +204,7 @@ def sounds(run: Run) -> list[dict[str, str]]:
 
 
 def comparison(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Every variant against the baseline, cell by cell, as differences and ratios on the same seeds."""
+    """Compare each variant with the first one: per cell, the difference and ratio of each column, paired by seed."""
     baseline = run.variants[0]
     groups = []
     for index, variant in enumerate(run.variants[1:], start=1):

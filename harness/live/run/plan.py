@@ -170,15 +170,15 @@ class Merged:
     """Each shard's done.json, or {"lost": reason, "t_s": when, "sessions": sessions then under way}."""
     lost: dict[int, Loss] = field(default_factory=dict)
     lost_sessions: tuple[int, ...] = ()
-    """On line when their shard was lost."""
+    """Sessions that were connected when their shard was lost."""
 
 
 def merge(folder: Path, lost: Mapping[int, Loss] | None = None) -> Merged:
-    """Merge the output of all shards of the plan in `folder`. `lost`: shards known to have ended early; a shard without
-    done.json is one as well, from the end of its tables.
+    """Merge the tables of all shards of the plan in `folder`.
 
-    A shard that was lost takes nothing from the others. Its own sessions that were on line count as failed: the turn
-    under way of each, or else its next one, with the reason.
+    `lost`: shards known to have ended early. A shard without done.json is lost too, at the last time in its tables. A
+    lost shard changes no other shard's rows. In each of its connected sessions, the running turn fails with the reason;
+    if no turn runs, the next one fails.
     """
     plan, lost = read_plan(folder), dict(lost or {})
     events, sends, failures, facts = [], [], [], []
