@@ -18,8 +18,8 @@ A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure o
                   and says so
     GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
 
-Its header is one line: the names of `reports.papers.prelude`, or those of its group's `common`, which has them too. A
-bench card among papers does without: it is imported to be listed.
+A card imports each name from the module that defines it. A bench card among papers is imported to be listed, and so
+imports little.
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
 share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group

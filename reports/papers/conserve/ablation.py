@@ -1,6 +1,12 @@
 """Ablation: what each part of ConServe adds, from Sarathi-P upwards (Llama-3.1-8B, 2 requests/s)."""
 
-from reports.papers.conserve.common import *
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims.quantities import Measure, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.papers.conserve.common import BOTH, BY_TARGET, OURS, SLO, TBT, TPS, TTFT, at, both
+from reports.runs.measured import Measured
 
 TITLE = "Ablation: scheduling by predicted time, preemption within a step, incremental KV checkpoints"
 

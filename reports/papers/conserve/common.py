@@ -7,10 +7,19 @@ ConServe is held to `TARGET` times these.
 """
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from harness.experiments.experiment import Experiment
 from harness.metrics.classes import tbt_attainment, ttft_attainment
 from harness.request_tables.request_table import FAILED
-from reports.papers.prelude import *
+from reports.claims.claim import Claim
+from reports.claims.quantities import Measure, Quantity, Setting, each, largest, of, quotient, ratio, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import Draw, Plot, behind, figure, lines
+from reports.figures.style import Look, engine_looks
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 from workloads.generators import burstgpt_fit
 
 ONLINE_ONLY, NON_PREEMPTIVE, SARATHI, OURS = "vllm_omni_wo", "non_preemptive", "sarathi_p", "conserve"

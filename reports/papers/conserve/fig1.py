@@ -1,6 +1,11 @@
 """Fig. 1: how a service's load swings, as BurstGPT's does."""
 
-from reports.papers.conserve.common import *
+import numpy as np
+
+from reports.claims.quantities import value
+from reports.claims.stated import claim, times
+from reports.papers.conserve.common import ONLINE_ONLY, alone, at
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 1: bursts of an online service within ten minutes"
 

@@ -1,6 +1,18 @@
 """Fig. 2: idle capacity of an online service, and the cost of using it, Llama-3.1-8B."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import Measure, each, quotient, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.papers.conserve.common import (
+    NON_PREEMPTIVE,
+    ONLINE_ONLY,
+    SLO,
+    TTFT,
+    alone,
+    at,
+    both,
+    drawn,
+    tokens_per_s,
+)
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"
 

@@ -1,6 +1,22 @@
 """Fig. 3: what strict priority and what no preemption do to each other's half, Gamma arrivals, 2 requests/s."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import ratio
+from reports.claims.stated import claim, times
+from reports.papers.conserve.common import (
+    BOTH,
+    NON_PREEMPTIVE,
+    ONLINE_ONLY,
+    SARATHI,
+    SLO,
+    TBT,
+    TPS,
+    TTFT,
+    against,
+    at,
+    both,
+    drawn,
+    load,
+)
 
 TITLE = "Fig. 3: online tails and offline throughput of the two simple ways to co-serve, 2 requests/s"
 

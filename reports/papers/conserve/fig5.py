@@ -1,7 +1,12 @@
 """Fig. 5 and section 3: the fate of a preempted request's KV, under bursts and in a small pool."""
 
+from typing import Any
+
 from harness.metrics.classes import steady
-from reports.papers.conserve.common import *
+from reports.claims.quantities import Measure, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both, online_requests
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"
 

@@ -1,6 +1,28 @@
 """Fig. 6a: tails and offline throughput over the online rate, three models."""
 
-from reports.papers.conserve.common import *
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reports.claims.quantities import Measure, average, largest, quotient, smallest
+from reports.claims.stated import claim, level, merged, times
+from reports.papers.conserve.common import (
+    BY_TARGET,
+    DISTSERVE,
+    ONLINE_ONLY,
+    OURS,
+    SARATHI,
+    SLO,
+    TARGET,
+    TBT,
+    TPS,
+    TTFT,
+    against,
+    drawn,
+    gains,
+    load,
+    of_optimal,
+    slo_check,
+)
 
 TITLE = "Fig. 6a: online tails and offline throughput over the online rate, three models"
 

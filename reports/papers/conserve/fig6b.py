@@ -1,6 +1,42 @@
 """Fig. 6b: attainment of TTFT and of TBT, and offline throughput, over the scale of the SLO, 2 requests/s."""
 
-from reports.papers.conserve.common import *
+from collections.abc import Sequence
+from typing import Any
+
+from reports.claims.quantities import (
+    Measure,
+    Setting,
+    average,
+    largest,
+    minus,
+    quotient,
+    ratio,
+    smallest,
+    value,
+)
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import behind, figure, lines
+from reports.papers.conserve.common import (
+    ATTAINED,
+    BOTH,
+    DISTSERVE,
+    NAMES,
+    NON_PREEMPTIVE,
+    OURS,
+    SARATHI,
+    SLO,
+    STYLE,
+    SYSTEMS,
+    TARGET,
+    TPS,
+    at,
+    both,
+    compared,
+    kept,
+    load,
+    optimal,
+    told,
+)
 
 TITLE = "Fig. 6b: first and later tokens within the SLO, and batch throughput, over the SLO's scale"
 

@@ -1,8 +1,39 @@
 """Fig. 7: Llama-3.1-70B serving BurstGPT chats with mixed documents as batch jobs, over time; the points are Table
 2's."""
 
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import Measure, Panels, minus, quotient, value
+from reports.claims.stated import claim, level
 from reports.figures.drawing import plain_log
-from reports.papers.conserve.common import *
+from reports.figures.forms import picture
+from reports.figures.frames import finished
+from reports.papers.conserve.common import (
+    ATTAINED,
+    BOTH,
+    BY_TARGET,
+    DISTSERVE,
+    LLAMA_70B,
+    NAMES,
+    NON_PREEMPTIVE,
+    ONLINE_ONLY,
+    OURS,
+    SARATHI,
+    SLO,
+    STYLE,
+    SYSTEMS,
+    TARGET,
+    alone,
+    at,
+    both,
+    kept,
+    online_requests,
+    prefill_apart,
+    told,
+)
+from reports.runs.measured import Measured
 
 TITLE = (
     "Fig. 7: Llama-3.1-70B on four H100, BurstGPT chats online and mixed documents as batch jobs, over time"

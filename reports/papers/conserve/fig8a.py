@@ -1,6 +1,8 @@
 """Fig. 8a: tails and offline throughput over the burstiness of arrivals, Llama-3.1-8B."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import average
+from reports.claims.stated import claim, merged, times
+from reports.papers.conserve.common import BY_TARGET, OURS, SARATHI, SLO, TBT, TPS, TTFT, drawn, gains, load
 
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"
 

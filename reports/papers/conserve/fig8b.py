@@ -1,6 +1,19 @@
 """Fig. 8b: tails and offline throughput over the length of online inputs, Llama-3.1-8B."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import average, quotient
+from reports.claims.stated import claim, merged, times
+from reports.papers.conserve.common import (
+    BY_TARGET,
+    OURS,
+    SARATHI,
+    SLO,
+    TPS,
+    TTFT,
+    against,
+    drawn,
+    gains,
+    load,
+)
 
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"
 

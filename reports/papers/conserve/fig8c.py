@@ -1,6 +1,8 @@
 """Fig. 8c: tails and offline throughput over the length of online outputs, Llama-3.1-8B."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import average, ratio
+from reports.claims.stated import claim, merged, times
+from reports.papers.conserve.common import OURS, SARATHI, SLO, TBT, TPS, at, drawn, gains, load
 
 TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
 

@@ -1,7 +1,28 @@
 """Fig. 9: Llama-3.1-8B serving BurstGPT chats with mixed documents as batch jobs: throughput of each system over the
 rate."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import each, quotient, value
+from reports.claims.stated import claim, level, merged, times
+from reports.papers.conserve.common import (
+    BY_TARGET,
+    CHAT,
+    CHAT_RATES,
+    DISTSERVE,
+    ONLINE_ONLY,
+    OURS,
+    SARATHI,
+    SLO,
+    TBT,
+    TPS,
+    TTFT,
+    against,
+    at,
+    drawn,
+    load,
+    of_optimal,
+    slo_check,
+    tokens,
+)
 
 TITLE = "Fig. 9: Llama-3.1-8B, BurstGPT chats online and mixed documents as batch jobs"
 

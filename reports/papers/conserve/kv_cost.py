@@ -1,6 +1,12 @@
 """Sections 4.4 and 6.5: cost of copying KV to the host as it is computed, in time of the link and of the steps."""
 
-from reports.papers.conserve.common import *
+import numpy as np
+
+from reports.claims.quantities import each, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import distribution, figure
+from reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both, online_requests
+from reports.runs.measured import Measured
 
 TITLE = "KV checkpoints: bytes for a token, and the share of a step that copying takes"
 

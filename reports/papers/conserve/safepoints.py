@@ -1,6 +1,15 @@
 """Section 6.5: time until a batch leaves a step, and the cost of safepoints, Llama-3.1-70B on four GPUs."""
 
-from reports.papers.conserve.common import *
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import change, difference, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import figure, lines
+from reports.figures.frames import finished
+from reports.papers.conserve.common import BOTH, OURS, at, both, online_requests
+from reports.runs.measured import Measured
 
 TITLE = "Safepoints: time until a batch leaves the step, and their cost, Llama-3.1-70B on four H100"
 

@@ -1,6 +1,8 @@
 """Section 4.2: the profiled model of step times, on the deployments' devices."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import counter, each, value
+from reports.claims.stated import claim, level
+from reports.papers.conserve.common import BOTH, OURS, SLO, at, both
 
 TITLE = "Section 4.2: prediction of the time of a step by five terms"
 

@@ -1,7 +1,11 @@
 """Claims that keep their sign when a constant behind the cards changes by a quarter."""
 
+from collections.abc import Mapping
+
+from harness.experiments.experiment import Experiment
+from reports.claims.sensitivity import varied
 from reports.papers.conserve import fig3, fig9
-from reports.papers.conserve.common import *
+from reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 
 TITLE = "Sensitivity: calibrated and chosen constants changed one at a time"
 

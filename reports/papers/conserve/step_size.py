@@ -1,7 +1,27 @@
 """Tokens of a step, which the paper does not state: evidence from Fig. 3 and the ablation."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from reports.claims.quantities import Measure, counter, largest, quotient, value
+from reports.claims.stated import claim, level, merged, times
+from reports.figures.forms import Plot, bars, behind, figure
 from reports.papers.conserve import ablation, fig3, kv_cost
-from reports.papers.conserve.common import *
+from reports.papers.conserve.common import (
+    BOTH,
+    BOUND_TOKENS,
+    NON_PREEMPTIVE,
+    ONLINE_ONLY,
+    OURS,
+    SARATHI,
+    TBT,
+    TPS,
+    TTFT,
+    against,
+    at,
+    both,
+    load,
+)
 
 TITLE = (
     "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: evidence for each, and ConServe's results with it"

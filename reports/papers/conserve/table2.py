@@ -1,6 +1,35 @@
 """Table 2: Llama-3.1-70B on four H100 serving BurstGPT chats, with four sets of documents as batch jobs."""
 
-from reports.papers.conserve.common import *
+from reports.claims.quantities import Measure, Setting, average, each, quotient, ratio, value
+from reports.claims.stated import claim, level, merged, times
+from reports.figures.forms import Plot, bars, behind, figure
+from reports.papers.conserve.common import (
+    BY_TARGET,
+    DISTSERVE,
+    LLAMA_70B,
+    METRICS,
+    NAMES,
+    NON_PREEMPTIVE,
+    ONLINE_ONLY,
+    OURS,
+    SARATHI,
+    SLO,
+    STYLE,
+    TBT,
+    TPS,
+    TTFT,
+    against,
+    alone,
+    at,
+    best_non_preemptive,
+    both,
+    compared,
+    of_optimal,
+    prefill_apart,
+    slo_check,
+    tokens,
+    told,
+)
 
 TITLE = "Table 2: Llama-3.1-70B on four H100, BurstGPT chats online and four sets of documents as batch jobs"
 

@@ -1,7 +1,31 @@
 """ConServe's targets: 1.0, 1.1, 1.15 and 1.2 times Online-Only's P99."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from harness.experiments.experiment import Experiment
+from reports.claims.quantities import Measure, Setting, largest, ratio, smallest
+from reports.claims.stated import claim, level
+from reports.figures.forms import Plot, behind, every, figure, lines
 from reports.papers.conserve import fig6a
-from reports.papers.conserve.common import *
+from reports.papers.conserve.common import (
+    ALONE,
+    BOTH,
+    CHAT,
+    LLAMA_70B,
+    ONLINE_ONLY,
+    OURS,
+    SLO,
+    TARGET,
+    TBT,
+    TPS,
+    TTFT,
+    alone,
+    at,
+    both,
+    told,
+)
 
 TITLE = "ConServe's targets: 1.0 to 1.2 times Online-Only's P99"
 

@@ -4,7 +4,13 @@ Without a gate the backchannel cuts the reply, and is answered. A gate of a seco
 loaded and protected for its turn is given back.
 """
 
-from reports.papers.duplex.common import *
+from typing import Any
+
+from reports.claims.quantities import Panels, Quantity, Setting, of, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import figure, lines
+from reports.papers.duplex.common import duplex
+from reports.runs.measured import Measured
 
 TITLE = "Backchannels: their cost for LiveServe's preload, without and with a gate"
 

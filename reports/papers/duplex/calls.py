@@ -1,7 +1,11 @@
 """End-of-turn detection of a busy server: rates and delays over the number of calls."""
 
+from reports.claims.claim import Claim
+from reports.claims.quantities import Panels, difference, of, ratio
+from reports.claims.stated import claim, level, merged, times
 from reports.figures import turn_taking
-from reports.papers.duplex.common import *
+from reports.figures.picture import LeftOut, Picture
+from reports.papers.duplex.common import duplex
 
 TITLE = "Turn-taking over the number of calls: times of answers, interruptions and silence"
 

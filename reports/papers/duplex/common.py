@@ -1,6 +1,10 @@
 """The common parts of the cards of open microphones."""
 
-from reports.papers.prelude import *
+from collections.abc import Mapping
+from typing import Any
+
+from harness.experiments.experiment import Experiment
+from reports.papers.experiment import experiment
 
 CALLERS: dict[str, Any] = {"sessions": 64, "rate": 32.0}
 """All callers arrive within two seconds; c are connected at once, and the next one follows when a call ends."""

@@ -3,7 +3,15 @@
 Compared with a semantic detector, which is SIMULATED: it knows the truth and errs at published rates.
 """
 
-from reports.papers.duplex.common import *
+from dataclasses import replace
+from typing import Any
+
+from reports.claims.quantities import average, difference, of, quotient, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import figure, lines
+from reports.figures.style import looks
+from reports.papers.duplex.common import duplex
+from reports.runs.measured import Measured, Variant
 
 TITLE = "End of turn: delay of the answer against answers during a pause"
 

@@ -7,8 +7,13 @@ pool is invisible, but the effect of a full one on latency and speech is not.
 The tolerance is 10 % or 5 ms, whichever is wider; a frame of a healthy engine takes less than 5 ms.
 """
 
+from typing import Any
+
+from reports.claims.claim import Claim
+from reports.claims.quantities import difference, of, ratio
+from reports.claims.stated import Number, claim, level
+from reports.figures.dashboard import views_by_engine
 from reports.papers.live.parity import SOCKETS, VIRTUAL, WHY, both_sides
-from reports.papers.prelude import *
 
 TITLE = "Parity of calls: unbounded and windowed KV, in virtual time and over real sockets"
 

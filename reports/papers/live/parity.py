@@ -8,7 +8,14 @@ the heard duration comes back with `response.done`. The wire has no delay of its
 The tolerance is 10 % or 5 ms, whichever is wider; for any TTFP above 50 ms that is 10 %.
 """
 
-from reports.papers.prelude import *
+from typing import Any
+
+from harness.experiments.experiment import Experiment
+from reports.claims.quantities import Panels, of, ratio
+from reports.claims.stated import claim, level
+from reports.figures.forms import bars, distribution, figure
+from reports.figures.style import Look
+from reports.papers.experiment import experiment
 
 TITLE = "Parity: the same calls with barge-in, in virtual time and over real sockets"
 

@@ -10,11 +10,20 @@ this length was chosen with the baseline's median TTFP in view (card `liveserve-
 fitted to the paper.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
 from harness.metrics.turns import effective_rps
-from reports.figures.shared_turns import TurnLog
-from reports.papers.prelude import *
+from harness.request_tables.request_table import COMPLETED
+from reports.claims.quantities import Quantity, Setting, value
+from reports.figures.forms import Plot, lines
+from reports.figures.shared_turns import ReplyLog, TurnLog
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 
 BASELINES = ["vllm_omni_wo", "vllm_omni"]
 """The paper's two, without and with KV offload."""

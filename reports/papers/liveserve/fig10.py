@@ -4,7 +4,23 @@ The paper has Ming-Flash-Omni 2.0 as well. No public run holds its step times, a
 baseline.
 """
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.quantities import Measure, Setting, average, change, largest, of, quotient, ratio, value
+from reports.claims.stated import claim, level, moves, times
+from reports.figures.forms import Plot, figure, lines
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import (
+    AWAITED,
+    BASELINES,
+    CURRENT_TURN,
+    INTERACTIVE,
+    MIXED,
+    PAIR,
+    SHAREGPT,
+    SHORTER,
+    experiment,
+)
 
 TITLE = "Fig. 10: completed requests and P90 TTFP, c = 2 to 16"
 

@@ -1,6 +1,10 @@
 """Fig. 11 left: distribution of the time to first audio over uninterrupted turns, at c = 8."""
 
-from reports.papers.liveserve.common import *
+from reports.claims.claim import Claim
+from reports.claims.quantities import of, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import distribution, figure
+from reports.papers.liveserve.common import AWAITED, PAIR, PROMPT, SHAREGPT, experiment
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 

@@ -1,6 +1,10 @@
 """Fig. 11 right: how many replies play without a break, over concurrency."""
 
-from reports.papers.liveserve.common import *
+from reports.claims.claim import Claim
+from reports.claims.quantities import Measure, Setting, difference, of, value
+from reports.claims.stated import claim, level, moves
+from reports.figures.forms import figure, grid, lines
+from reports.papers.liveserve.common import PAIR, SHAREGPT, experiment
 
 TITLE = "Fig. 11 right: replies heard without a pause above 100 ms, c = 8 to 16"
 

@@ -1,6 +1,14 @@
 """Fig. 12: LiveServe against the offloading baseline under Poisson and bursty arrivals, 32 requests, c = 8."""
 
-from reports.papers.liveserve.common import *
+from collections.abc import Mapping
+from typing import Any
+
+from harness.experiments.experiment import Experiment
+from reports.claims.claim import Claim
+from reports.claims.quantities import Measure, Quantity, of, ratio, value
+from reports.claims.stated import claim, level, merged, times
+from reports.figures.forms import bars, figure
+from reports.papers.liveserve.common import AWAITED, BURSTS, PAIR, SHAREGPT, SHORTER, experiment, over_limits
 
 TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
 

@@ -1,6 +1,9 @@
 """Fig. 13: throughput and time to first audio over the probability that users interrupt, c = 8."""
 
-from reports.papers.liveserve.common import *
+from reports.claims.quantities import Measure, Quantity, of, ratio, smallest
+from reports.claims.stated import claim, times
+from reports.figures.forms import figure, grid, lines
+from reports.papers.liveserve.common import AWAITED, PAIR, SHAREGPT, SHORTER, experiment, over_limits
 
 TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speech, c = 8"
 

@@ -1,6 +1,13 @@
 """Fig. 14: LiveServe's parts switched on one by one, on interactive sessions, without and with barge-in."""
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.claim import Claim
+from reports.claims.quantities import Quantity, Setting, change, of
+from reports.claims.stated import claim, moves
+from reports.figures.forms import bars, figure
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import AWAITED, CURRENT_TURN, INTERACTIVE, SHORTER, experiment, returning
 
 TITLE = "Fig. 14: scheduling, preload and eviction, added one by one (interactive, c = 8)"
 

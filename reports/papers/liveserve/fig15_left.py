@@ -1,6 +1,10 @@
 """Fig. 15 left: the speed of generation against the time to first audio, over concurrency, with barge-in."""
 
-from reports.papers.liveserve.common import *
+from reports.claims.claim import Claim
+from reports.claims.quantities import largest, of, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import figure, grid, lines
+from reports.papers.liveserve.common import AWAITED, PACED, PAIR, SHAREGPT, experiment
 
 TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
 

@@ -1,6 +1,15 @@
 """Fig. 15 right: the generation of one long reply, let run and held back to the pace of playback."""
 
-from reports.papers.liveserve.common import *
+from dataclasses import replace
+from typing import Any
+
+from reports.claims.quantities import Panels, of, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import figure, own
+from reports.figures.frames import finished
+from reports.figures.picture import paper_marker
+from reports.figures.style import MUTED, Look, engine_looks
+from reports.papers.liveserve.common import LONG_REPLY, PAIR, experiment, of_reply, reply_log
 
 TITLE = "Fig. 15 right: generation against playback of one long reply"
 

@@ -1,9 +1,17 @@
 """Fig. 16 left: generated tokens that are never heard, over the share of interruptions, the length of replies and the
 lead."""
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
-from reports.papers.liveserve.common import *
+from harness.metrics.stats import across_seeds
+from reports.claims.quantities import Panels, Setting, average, change, largest, of, value
+from reports.claims.stated import claim, level, moves
+from reports.figures.forms import bars, figure, grid, lines
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import LONG_TOKENS, PACED, PAIR, SHAREGPT, experiment
 
 TITLE = "Fig. 16 left: generated tokens that are never heard, ShareGPT in speech, c = 8"
 

@@ -6,7 +6,21 @@ is needed next. The live contexts are 1.5 times the pool. The target is the seco
 people come back and so expects them to.
 """
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.quantities import Quantity, Setting, difference, of, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import bars, figure, stacked
+from reports.papers.liveserve.common import (
+    CURRENT_TURN,
+    PAIR,
+    PAIR_OF_QWEN,
+    at_thinker,
+    coming_back,
+    experiment,
+    second_turn,
+)
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 16 right: text TTFT of a reload-pressured turn (36k tokens, pressure ratio 1.5)"
 

@@ -1,7 +1,16 @@
 """Fig. 17: what counting KV pressure in the utility of U2 does to the KV that the thinkers hold."""
 
-from reports.figures.frames import after_steps
-from reports.papers.liveserve.common import *
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import Panels, Quantity, Setting, change, of, ratio
+from reports.claims.stated import claim, moves, times
+from reports.figures.forms import Plot, bars, figure, own
+from reports.figures.frames import after_steps, finished
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import INTERACTIVE, at_thinker, experiment
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
 

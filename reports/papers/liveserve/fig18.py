@@ -1,8 +1,20 @@
 """Fig. 18: playback continuity over time under bursts, c = 32, 12 requests a second; curves without numbers."""
 
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
 from harness.request_tables.playback import Playback, is_continuous
-from harness.request_tables.request_table import BARGED_IN
-from reports.papers.liveserve.common import *
+from harness.request_tables.request_table import BARGED_IN, COMPLETED
+from reports.claims.claim import Claim
+from reports.claims.quantities import Panels, difference, of, smallest, value
+from reports.claims.stated import claim, level, moves
+from reports.figures.forms import Plot, figure, own
+from reports.figures.frames import finished
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import BURSTS, PAIR, experiment
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 18: continuous replies over time, ShareGPT in speech, BurstGPT arrivals, c = 32"
 

@@ -3,8 +3,14 @@
 The paper's picture has no numbers; those of the same kind of reply are in Fig. 15.
 """
 
-from reports.figures.style import SPEECH
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.quantities import Panels, of, value
+from reports.claims.stated import claim, times
+from reports.figures.forms import figure, own
+from reports.figures.frames import finished
+from reports.figures.style import INK, MUTED, SPEECH, engine_looks
+from reports.papers.liveserve.common import LONG_REPLY, experiment, of_reply, reply_log
 
 TITLE = "Fig. 4: completion of each stage and of playback, one reply under vllm_omni"
 
@@ -44,12 +50,12 @@ def _stages(axes: Any, panels: Panels) -> int:
         axes.set_title(f"a reply of {speech[-1]:.1f} s, seed {point.seed}, n = 1")
         axes.fill_between(log.clock, log.generated(log.clock) / speech[-1], played, color=talker, alpha=0.15, lw=0,
                           label="generated, not yet heard")  # fmt: skip
-        for name, (times, made), how in (
+        for name, (done_s, made), how in (
             ("thinker, done after", log.thinker, {"color": SPEECH, "lw": 1.6, "ls": (0, (1, 1))}),
             ("talker,", log.talker, {"color": talker, "lw": 2.4}),
             ("vocoder,", (log.decoded_s, speech[1:]), {"color": INK, "lw": 0.9}),
         ):
-            axes.step(times, made / speech[-1], where="post", label=f"{name} {times[-1]:.1f} s", **how)
+            axes.step(done_s, made / speech[-1], where="post", label=f"{name} {done_s[-1]:.1f} s", **how)
         label = f"playback, {log.heard_by_s:.1f} s"
         axes.plot(log.clock, played, color=MUTED, lw=1.8, ls=(0, (5, 2)), label=label)
         return 1

@@ -1,6 +1,14 @@
 """Fig. 5a: the load on a server that evicts idle KV by LRU: evicted blocks, and the latency tail."""
 
-from reports.papers.liveserve.common import *
+from collections.abc import Mapping
+
+from reports.claims.claim import Claim
+from reports.claims.quantities import Quantity, of, ratio, value
+from reports.claims.stated import claim, times
+from reports.figures.forms import Plot, figure, lines
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 5a: evicted KV and tail latency over load, LRU (interactive, 16k tokens of context)"
 

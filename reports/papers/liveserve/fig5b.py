@@ -1,9 +1,14 @@
 """Fig. 5b: how long a returning turn waits for its KV from host memory, over the size of that KV."""
 
 from math import log
+from typing import Any
 
 from engines.server import ServerParams, resolve
-from reports.papers.liveserve.common import *
+from reports.claims.quantities import Panels, Setting, each, of, ratio, spread
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import figure, lines
+from reports.figures.style import MUTED
+from reports.papers.liveserve.common import PAIR_OF_QWEN, coming_back, experiment
 
 TITLE = "Fig. 5b: reload latency over KV size (one replica, pressure ratio 1.4 to 1.8)"
 

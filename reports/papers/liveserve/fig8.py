@@ -1,6 +1,18 @@
 """Fig. 8: why the urgency order needs a KV term: a long context stays resident while its request is put off."""
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.claims.claim import Claim
+from reports.claims.quantities import Panels, Quantity, of, ratio
+from reports.claims.stated import claim, times
+from reports.figures.forms import bars, figure, own
+from reports.figures.frames import finished
+from reports.figures.style import engine_looks
+from reports.papers.liveserve.common import INTERACTIVE, at_thinker, experiment
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
 

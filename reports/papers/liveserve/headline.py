@@ -1,6 +1,14 @@
 """Sections 1 and 7.1: the load that each system sustains at the same TTFP, in an open loop of arrivals."""
 
-from reports.papers.liveserve.common import *
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.metrics.stats import across_seeds
+from reports.claims.quantities import Measure, Panels, Values, each, largest, of, quotient, value
+from reports.claims.stated import claim, times
+from reports.figures.forms import figure, grid, lines
+from reports.papers.liveserve.common import AWAITED, OPEN_LOOP, PAIR, experiment
 
 TITLE = "Sections 1 and 7.1: sustained load at the same TTFP (open loop, ShareGPT)"
 

@@ -5,7 +5,23 @@ here in 95 % of the replies. Up to there no first packet may come later than in 
 may break that would not there.
 """
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.quantities import (
+    Measure,
+    Panels,
+    Setting,
+    Values,
+    difference,
+    largest,
+    of,
+    ratio,
+    smallest,
+    spread,
+)
+from reports.claims.stated import claim, level
+from reports.figures.forms import figure, lines
+from reports.papers.liveserve.common import OPEN_LOOP, experiment
 
 TITLE = "Load from idle to saturation and beyond (open loop, ShareGPT)"
 

@@ -1,9 +1,10 @@
 """Claims that keep their sign when a calibrated or chosen constant changes."""
 
+from typing import Any
+
 from engines.deployments.changes import write_scale
-from reports.claims.sensitivity import Sensitivity
+from reports.claims.sensitivity import Sensitivity, varied
 from reports.papers.liveserve import fig11_left, fig14, fig16_left
-from reports.papers.liveserve.common import *
 
 TITLE = "Sensitivity: calibrated and chosen constants changed one at a time"
 

@@ -4,7 +4,13 @@ Real timers around every call for free blocks that gave away content, on whateve
 step in which they fell. So these records differ from run to run, and only ratios travel between machines.
 """
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.quantities import Panels, Quantity, of, ratio, smallest, spread
+from reports.claims.stated import claim, times
+from reports.figures.forms import bars, figure
+from reports.papers.liveserve.common import INTERACTIVE, experiment, returning
+from reports.runs.measured import Measured
 
 TITLE = "Table 1: cost of choosing victims with and without the index, by real timers"
 

@@ -1,6 +1,10 @@
 """Settings that the paper leaves open, varied one at a time: the length of prompts, the meaning of c, and routing."""
 
-from reports.papers.liveserve.common import *
+from typing import Any
+
+from reports.claims.quantities import of
+from reports.figures.forms import bars, figure, grid, lines
+from reports.papers.liveserve.common import PAIR, PROMPTS, SHAREGPT, experiment
 
 TITLE = "Testbed: the TTFP over the length of prompts, and over the meaning of c"
 

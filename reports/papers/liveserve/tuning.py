@@ -16,9 +16,16 @@ turn a utility's sign, and all of those measure nearly the same. At the talker n
 hold half a per cent of its pool.
 """
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from harness.experiments.experiment import Experiment
 from harness.request_tables.stages import ENTRY, TALKER
-from reports.figures.style import BROKEN
-from reports.papers.liveserve.common import *
+from reports.claims.quantities import Panels, Quantity, of, spread
+from reports.figures.forms import picture
+from reports.figures.picture import LeftOut
+from reports.figures.style import BROKEN, INK, MUTED
+from reports.papers.liveserve.common import PAIR_OF_QWEN, SERVED
 
 TITLE = "Sweep of alpha and beta: waste and KV stall, each over its largest"
 

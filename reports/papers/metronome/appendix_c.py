@@ -5,7 +5,21 @@ sessions of earlier points whose clients have left and whose requests were not e
 are a quarter of the paper's, which leaves every share as it is.
 """
 
-from reports.papers.metronome.common import *
+from typing import Any
+
+from reports.claims.quantities import of, value
+from reports.claims.stated import claim, level
+from reports.figures.dashboard import views_by_engine
+from reports.papers.metronome.common import (
+    BASELINE,
+    OURS,
+    PAIR,
+    SEEDS,
+    STEP_CALL,
+    calls,
+    latency_percentile,
+    worst_bucket,
+)
 
 TITLE = "Appendix C: a sweep over N on one worker, with calls that end and calls that stay"
 

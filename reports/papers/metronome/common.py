@@ -4,9 +4,17 @@ The paper does not say how many tokens a frame adds. They follow from its own nu
 128 sessions fill in 148 s takes 55 a frame, 32 sessions at 74 % after 300 s take 80.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.experiments.experiment import Experiment
 from harness.request_tables.frame_table import BUCKET_S, DELIVERED
+from reports.claims.quantities import Quantity
 from reports.figures.frames import latency
-from reports.papers.prelude import *
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 
 BASELINE, OURS = "vllm_realtime", "metronome"
 RECYCLING, PR = "recycling", "vllm_realtime_pr49439"

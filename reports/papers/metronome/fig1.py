@@ -1,6 +1,24 @@
 """Fig. 1: one five-minute call at 128 sessions, as a dashboard sees it and as its users do."""
 
-from reports.papers.metronome.common import *
+from reports.claims.quantities import largest, of, value
+from reports.claims.stated import claim, level
+from reports.figures.dashboard import views
+from reports.figures.frames import median_run
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import (
+    BASELINE,
+    CAPPED,
+    HALF,
+    NO_MISS,
+    OURS,
+    PAIR,
+    SEEDS,
+    STEP_CALL,
+    calls,
+    latency_median,
+    speech_after_wall,
+    worst_bucket,
+)
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
 

@@ -1,6 +1,21 @@
 """Fig. 10: the window in the engine against recycling sessions above it, and what vLLM PR 49439 would do instead."""
 
-from reports.papers.metronome.common import *
+from reports.claims.quantities import Measure, Setting, of, quotient, ratio, tally, value
+from reports.claims.stated import claim, level, times
+from reports.figures.dashboard import views_by_engine
+from reports.papers.metronome.common import (
+    BASELINE,
+    BELOW_THE_POOL,
+    DEAR_FEED_S,
+    HALF,
+    OURS,
+    PR,
+    RECYCLING,
+    STEP_CALL,
+    calls,
+    latency_percentile,
+    worst_bucket,
+)
 from reports.papers.metronome.fig4b import OWN_SEEDS
 
 RUNS = list(OWN_SEEDS["day 2", 96])

@@ -1,6 +1,11 @@
 """Fig. 11: a generous window is free: latency over the window's size."""
 
-from reports.papers.metronome.common import *
+from reports.claims.claim import Claim
+from reports.claims.quantities import largest, of, ratio, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import figure, lines
+from reports.figures.style import Look, engine_looks
+from reports.papers.metronome.common import OURS, SEEDS, STEP_CALL, calls
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
 

@@ -1,7 +1,12 @@
 """Fig. 4a: bursts of 90 s at growing concurrency do not reach the capacity under either policy."""
 
-from reports.figures.frames import latency_axes
-from reports.papers.metronome.common import *
+from typing import Any
+
+from reports.claims.quantities import Panels, largest, of, tally, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import every, figure, grid, lines
+from reports.figures.frames import finished, latency_axes
+from reports.papers.metronome.common import PAIR, SEEDS, STEP_CALL, calls
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 

@@ -1,6 +1,23 @@
 """Fig. 4b with Table 1: the same concurrencies for five minutes, on two days: which runs hit the wall."""
 
-from reports.papers.metronome.common import *
+from reports.claims.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
+from reports.claims.stated import claim, level, moves, runs
+from reports.figures.dashboard import views
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import (
+    BASELINE,
+    BELOW_THE_POOL,
+    DAYS,
+    HALF,
+    NO_MISS,
+    OURS,
+    PAIR,
+    STEP_CALL,
+    calls,
+    latency_median,
+    worst_bucket,
+)
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
 

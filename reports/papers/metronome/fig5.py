@@ -1,8 +1,14 @@
 """Fig. 5: the trigger: the pool fills, the scheduler runs nothing, all sessions wait."""
 
-from reports.figures.frames import Curve, running, waiting
+from reports.claims.quantities import Panels, Quantity, of, value
+from reports.claims.stated import claim, level
+from reports.figures.dashboard import runs_of
+from reports.figures.frames import Curve, median_run, running, waiting
+from reports.figures.picture import LeftOut, Picture
 from reports.figures.pool import pool_and_queue
-from reports.papers.metronome.common import *
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import BASELINE, HALF, OURS, PAIR, calls
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
 

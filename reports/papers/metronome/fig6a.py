@@ -1,7 +1,14 @@
 """Fig. 6a: a straight line through the first minute foretells when the pool is full."""
 
+from typing import Any
+
+from reports.claims.claim import Claim
+from reports.claims.quantities import Panels, of, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import Plot, figure, own
 from reports.figures.pool import occupancy
-from reports.papers.metronome.common import *
+from reports.figures.style import INK, MUTED, engine_looks
+from reports.papers.metronome.common import BASELINE, HALF, MINICPM_CALL, PAIR, calls
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
 

@@ -2,8 +2,16 @@
 
 import math
 from statistics import linear_regression
+from typing import Any
 
-from reports.papers.metronome.common import *
+import numpy as np
+
+from reports.claims.quantities import Panels, Values, of, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import every, figure, lines
+from reports.figures.frames import finished
+from reports.figures.style import INK, MUTED, engine_looks
+from reports.papers.metronome.common import OURS, SEEDS, calls
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 

@@ -6,8 +6,27 @@ The controller's signal is read in two ways: latencies of all frames, or of stea
 session's first one waits for real work.
 """
 
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import Panels, of, ratio, tally, value
+from reports.claims.stated import claim, level, times
 from reports.figures.admission import ramps
-from reports.papers.metronome.common import *
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import (
+    BASELINE,
+    BELOW_THE_POOL,
+    CAPPED,
+    DEAR_FEED_S,
+    OURS,
+    PAIR,
+    SEEDS,
+    calls,
+    latency_percentile,
+)
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"
 

@@ -1,8 +1,16 @@
 """Fig. 9: how many sessions a 90 s burst carries, for four models, a fresh worker for each N."""
 
+from collections.abc import Sequence
 from itertools import takewhile
+from typing import Any
 
-from reports.papers.metronome.common import *
+from harness.metrics.stats import across_seeds
+from reports.claims.claim import Claim
+from reports.claims.quantities import Measure, Panels, quotient
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import bars, figure
+from reports.papers.metronome.common import A_FEW, BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL, SEEDS, calls
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"
 

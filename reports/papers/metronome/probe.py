@@ -1,7 +1,11 @@
 """The common parts of the two probes of answer quality. They measure the real answers of a model, so a user brings
 model and questions. No quality is reported that no model produced."""
 
-from reports.papers.metronome.common import *
+from typing import Any
+
+from harness.experiments.experiment import Experiment
+from reports.papers.experiment import experiment
+from reports.papers.metronome.common import QWEN
 
 NEEDS = (
     "the weights of Qwen3-Omni-30B-A3B (--set checkpoint=DIR), recorded questions (--set questions=DIR) and a GPU of "

@@ -1,6 +1,20 @@
 """Section 5.5: on MiniCPM-o the coin flip becomes certainty: its pool is full after a fifth of the call."""
 
-from reports.papers.metronome.common import *
+from reports.claims.quantities import largest, of, tally, value
+from reports.claims.stated import claim, level, runs
+from reports.figures.dashboard import views
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import (
+    BASELINE,
+    HALF,
+    MINICPM_CALL,
+    NO_MISS,
+    OURS,
+    PAIR,
+    STEP_CALL,
+    calls,
+    worst_bucket,
+)
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
 

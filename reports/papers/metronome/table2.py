@@ -4,8 +4,15 @@ The column is block arithmetic, which needs no weights; what the model says unde
 """
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
-from reports.papers.metronome.common import *
+from reports.claims.claim import Claim
+from reports.claims.quantities import largest, of, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import Plot, bars, figure
+from reports.figures.style import engine_looks
+from reports.papers.metronome.common import BASELINE, FREE_RUNNING, OURS, SEEDS, STEP_CALL, calls
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
 

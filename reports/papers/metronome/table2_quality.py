@@ -3,9 +3,21 @@
 The row of the sink kernel with its sinks off is left out: without sinks vLLM's own attention runs here.
 """
 
+from typing import Any
+
+import numpy as np
+
 from harness.metrics.quality import shares
+from reports.claims.claim import Claim
+from reports.claims.quantities import Panels, of, value
+from reports.claims.stated import claim, level, merged
+from reports.figures.drawing import in_per_cent
+from reports.figures.forms import bars, picture
+from reports.figures.frames import finished
+from reports.figures.style import engine_looks
 from reports.papers.metronome import probe
-from reports.papers.metronome.common import *
+from reports.papers.metronome.common import BASELINE, OURS
+from reports.runs.measured import Measured
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"
 

@@ -1,7 +1,9 @@
 """Section 5.4 and Appendix D, turn-based decoding: the window alone costs no quality."""
 
+from reports.claims.quantities import of, value
+from reports.claims.stated import claim, level
 from reports.papers.metronome import probe
-from reports.papers.metronome.common import *
+from reports.papers.metronome.common import BASELINE, OURS, WINDOW
 
 TITLE = "Section 5.4: answers in turn-based decoding, unbounded and windowed (N = 96, 75 s)"
 

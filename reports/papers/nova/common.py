@@ -6,12 +6,18 @@ With 90 tokens around them a request's KV takes the 70 MB that the paper states:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.papers.prelude import *
+from harness.experiments.experiment import Experiment
+from reports.claims.quantities import Measure, Quantity, Setting, of, of_turns, ratio, smallest
+from reports.figures.forms import Draw, figure, grid, lines
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,6 +1,18 @@
 """Fig. 10: end-to-end latency and throughput of four systems over the rate."""
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import Measure, Quantity, each, largest, smallest
+from reports.claims.stated import claim, level, moves, times
+from reports.papers.nova.common import (
+    BASELINES,
+    E2E,
+    E2E_MAX,
+    EVERYBODY,
+    RATES,
+    best,
+    drawn,
+    over,
+    throughput,
+)
 
 TITLE = "Fig. 10: end-to-end latency and throughput over the rate, CogAgent-9B on one RTX A6000"
 

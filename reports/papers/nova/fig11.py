@@ -1,6 +1,19 @@
 """Figs. 11 and 12: time to the first token, time between tokens and decode batches over the rate."""
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import largest, smallest, value
+from reports.claims.stated import claim, level, times
+from reports.papers.nova.common import (
+    EVERYBODY,
+    RATES,
+    STREAMS,
+    TBT,
+    TTFT,
+    at,
+    best,
+    decode_batch,
+    drawn,
+    over,
+)
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
 

@@ -1,6 +1,9 @@
 """Fig. 13: shares that follow the load against fixed ones."""
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import Measure, ratio, smallest
+from reports.claims.stated import claim, times
+from reports.figures.forms import figure, lines
+from reports.papers.nova.common import E2E, OURS, at, gui
 
 TITLE = "Fig. 13: mean latency with adaptive and with fixed shares"
 

@@ -1,8 +1,17 @@
 """Fig. 14: passes of vision and decode while screenshots pile up."""
 
+from typing import Any
+
+import numpy as np
 from scipy.stats import spearmanr
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import Panels, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import picture
+from reports.figures.frames import finished
+from reports.figures.style import MUTED, STAGES
+from reports.papers.nova.common import OURS, SERVED, at, gui, steps
+from reports.runs.measured import Measured
 
 TITLE = "Fig. 14: passes of vision and decode as screenshots queue up and are processed"
 

@@ -1,6 +1,8 @@
 """Fig. 15: the same systems on an RTX 4090, whose memory is too small for the model."""
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import smallest
+from reports.claims.stated import claim, times
+from reports.papers.nova.common import BASELINES, E2E, E2E_MAX, OURS, TBT, best, drawn, gui
 
 TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, chosen rates"
 

@@ -1,8 +1,14 @@
 """Table IV and Fig. 4: two kernels at once, on streams and on shares of the SMs."""
 
 import asyncio
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import Panels
+from reports.claims.stated import claim, level
+from reports.figures.forms import picture
+from reports.papers.nova.common import ALONE_ONLY, fixed
 
 TITLE = "Table IV and Fig. 4: a product of decode and one of vision at once on an RTX A6000"
 

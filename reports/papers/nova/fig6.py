@@ -1,6 +1,14 @@
 """Fig. 6: shares of decode from profiles: the best (eq. 3), and the frontier of latency and throughput."""
 
-from reports.papers.nova.common import *
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import Panels, counter, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import picture
+from reports.figures.style import INK, MUTED, STAGES
+from reports.papers.nova.common import ALONE_ONLY, BY_ITSELF, fixed, profile
 
 TITLE = "Fig. 6: latency and throughput over decode's shares of the SMs, and the frontier"
 

@@ -1,6 +1,14 @@
 """Figs. 8 and 9: gain of two concurrent stages, and the cost for each, over the shares of decode."""
 
-from reports.papers.nova.common import *
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import Panels
+from reports.claims.stated import claim, times
+from reports.figures.forms import picture
+from reports.figures.style import MUTED, STAGES
+from reports.papers.nova.common import ALONE_ONLY, fixed, profile
 
 TITLE = "Figs. 8 and 9: throughput and latency of two stages at once, over decode's share of the SMs"
 

@@ -1,6 +1,9 @@
 """Section V-A: how much the alphas of equation (5) matter, and which chunk is Chunk's best."""
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import Measure, Setting, largest, of, quotient, ratio, smallest, value
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import figure, lines
+from reports.papers.nova.common import CHUNKED, E2E, OURS, gui
 
 TITLE = "Section V-A: mean latency over alpha of equation (5), and over the tokens of a chunk"
 

@@ -1,6 +1,8 @@
 """Table I: each stage by itself on an RTX A6000."""
 
-from reports.papers.nova.common import *
+from reports.claims.quantities import of, value
+from reports.claims.stated import claim, level
+from reports.papers.nova.common import ALONE_ONLY, BY_ITSELF, LIMIT, gui, mean_pass_s
 
 TITLE = "Table I: seconds of vision, prefill and decode alone, CogAgent-9B on one RTX A6000"
 

@@ -1,6 +1,12 @@
 """Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
-from reports.papers.nova.common import *
+from typing import Any
+
+from reports.claims.quantities import average, each, largest, quotient, ratio, value
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import behind, figure, lines
+from reports.figures.style import engine_looks
+from reports.papers.nova.common import EVERYBODY, RATES, WAIT, at, processing_s, theory_s
 
 TITLE = "Table V: processing time, waiting time and the wait of an M/G/1 queue"
 

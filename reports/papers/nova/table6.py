@@ -1,6 +1,34 @@
 """Table VI: layers of the vision encoder that come and go through K slots, and the bandwidth that they take (eq. 8)."""
 
-from reports.papers.nova.common import *
+from typing import Any
+
+from reports.claims.quantities import (
+    Measure,
+    Panels,
+    Quantity,
+    average,
+    difference,
+    each,
+    of,
+    quotient,
+    ratio,
+    spread,
+    value,
+)
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import bars, behind, figure, lines
+from reports.figures.style import MUTED
+from reports.papers.nova.common import (
+    ALONE_ONLY,
+    BY_ITSELF,
+    E2E,
+    E2E_MAX,
+    LOAD,
+    OURS,
+    fixed,
+    gui,
+    mean_pass_s,
+)
 
 TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 

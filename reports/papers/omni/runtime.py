@@ -9,7 +9,16 @@ the environment of `make omni`, and an otherwise idle machine: its record has th
 The tolerance is 5 %.
 """
 
-from reports.papers.prelude import *
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from reports.claims.quantities import Quantity, difference, of, ratio
+from reports.claims.stated import claim, level
+from reports.figures.forms import distribution, figure
+from reports.figures.style import engine_looks
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 
 TITLE = "vLLM-Omni's runtime over modelled GPUs, and our pipeline of it"
 

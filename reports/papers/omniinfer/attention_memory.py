@@ -1,6 +1,15 @@
 """Section 4.2: what attention over first and last tokens in half of the layers does to memory, and its search."""
 
-from reports.papers.omniinfer.common import *
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from reports.claims.quantities import Panels
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import figure, lines
+from reports.papers.omniinfer.common import SEED_RUNS, SHORT, seeded
 
 TITLE = "OmniAttn: requests that fit into memory, KV handed over, and the search for a pattern"
 

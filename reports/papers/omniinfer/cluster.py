@@ -5,13 +5,22 @@ over a window between ramp and drain: the window begins when the first requests,
 replaced, and ends when none is left to replace one.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.experiments.experiment import Experiment
 from harness.request_tables.request_table import COMPLETED
-from reports.papers.prelude import *
+from reports.claims.claim import Claim, Unit
+from reports.claims.quantities import Measure, Quantity, Setting, of, ratio, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import Draw, Plot, bars, figure
+from reports.figures.style import Look
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 
 RAMP = 2.0
 """Mean requests' lengths before the window, where all come at once. [chosen]"""

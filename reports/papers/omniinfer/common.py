@@ -1,7 +1,10 @@
 """Common parts of OmniInfer's cards. Cards of one part of the system ask its model and serve no requests: a short run
 of the smallest mixture of experts provides their seeds."""
 
-from reports.papers.prelude import *
+from collections.abc import Callable
+
+from reports.claims.quantities import Measure, of
+from reports.papers.experiment import experiment
 
 ENGINE, SEEDED = "vllm_omni_wo", "seeds"
 

@@ -3,7 +3,16 @@
 The section has no number, so every claim here is ours; Table 2 has what placement does to a cluster.
 """
 
-from reports.papers.omniinfer.common import *
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reports.claims.quantities import Panels
+from reports.claims.stated import claim, level, times
+from reports.figures.forms import picture
+from reports.papers.omniinfer.common import SEED_RUNS, SHORT, seeded
 
 TITLE = "OmniPlacement: imbalance of 64 dies with 256 experts a layer, under constant and drifting load"
 

@@ -6,8 +6,18 @@ better: over the rate of requests an instance they lie on one curve, wait / (cap
 server does. The deployment multiplies its step times by the one capacity over the other (`step_scale`).
 """
 
-from reports.papers.omniinfer.cluster import *
+from typing import Any
+
+import numpy as np
+
+from harness.experiments.experiment import Experiment
+from reports.claims.quantities import Panels, of, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import figure, lines
+from reports.papers.experiment import experiment
+from reports.papers.omniinfer.cluster import ENGINE, INPUT, OMNIPROXY
 from reports.papers.omniinfer.table1 import PAPER as TABLE_1
+from reports.runs.measured import Measured
 
 TITLE = "Prefill instances: TTFT over the load, and the constant fitted to the paper's"
 

@@ -1,6 +1,23 @@
 """Table 1: prefill instances, decode dies and batches."""
 
-from reports.papers.omniinfer.cluster import *
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reports.claims.stated import claim, level, times
+from reports.papers.omniinfer.cluster import (
+    ALL,
+    COLUMNS,
+    FITTED_PREFILL,
+    FITTED_SLOPE,
+    ONE_QUEUE,
+    TWICE,
+    Columns,
+    Rows,
+    cluster,
+    over,
+    rows_stated,
+    table,
+)
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
 

@@ -1,10 +1,17 @@
 """The changes of vLLM's releases and their effect: the same users before the schedulers of three releases."""
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
+from harness.metrics.stats import across_seeds
+from reports.claims.quantities import Measure, Panels, Quantity, Values, each, of, quotient, value
+from reports.claims.stated import claim, level
+from reports.figures.forms import Series, every, figure, lines
 from reports.papers.conserve.common import PATIENT, SYNTHETIC
+from reports.papers.experiment import experiment
 from reports.papers.metronome.common import DAY_2, QWEN
-from reports.papers.prelude import *
+from reports.runs.measured import Measured, Run
 
 TITLE = "The same workloads on the schedulers of vLLM 0.31, 0.32 and 0.33"
 

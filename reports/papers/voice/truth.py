@@ -5,10 +5,20 @@ that leaves as many requests under way on average (0.89 of c in May). Texts for 
 11.1 s of audio a second at 2 requests a second say.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from harness.metrics.stats import across_seeds
+from reports.claims.claim import Unit
+from reports.claims.quantities import Measure, Panels, Quantity, of, of_turns, value
+from reports.claims.stated import claim, level
 from reports.figures.drawing import identity, plain_log
-from reports.papers.prelude import *
+from reports.figures.forms import picture
+from reports.papers.experiment import experiment
+from reports.runs.measured import Measured
 from workloads.files.yaml_file import read_yaml
 
 TITLE = "Qwen3-Omni and Qwen3-TTS on two H100: vLLM-Omni of four months, predicted and measured"
