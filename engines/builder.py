@@ -273,30 +273,20 @@ class Parts:
         gpu = self._gpus[stage.gpus[index]]
         if self.real and not stage.modelled:
             return self._executed(stage, index, gpu)
-        profile = self._profile
-        fitted = profile.stages.get(stage.name) if isinstance(profile, Profile) else None
-        noise_cv = self.params.step_noise_cv
-        step_time, stated, share = None, stage.extension(StatedSteps), stage.extension(SmShare)
-        if stated is not None:
-            step_time = StepTime({name: stated.scale * value for name, value in stated.coefficients.items()})
-        if fitted is not None:
-            step_time = fitted.step_time
         decoder, factors = as_shown(stage.decoder, stage.async_scheduling), self._factors
         if factors is not None:
             host_s, each_s = factors.host_s.value, factors.host_s_per_request.value
             decoder = replace(decoder, host_s=host_s, host_s_per_request=each_s)
         stage = replace(stage, decoder=decoder)
-        kernels = self._kernels(stage) if step_time is None else None
-        if noise_cv is None:
-            noise_cv = 0.0 if fitted is not None else ROOFLINE_NOISE_CV if kernels is None else STEP_NOISE_CV
+        (times, noise_cv), share = self._step_times(stage), stage.extension(SmShare)
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         scheduler.model()
         device = VirtualStage(
             stage.decoder,
             gpu,
-            noise_cv,
+            noise_cv if self.params.step_noise_cv is None else self.params.step_noise_cv,
             self.stream(f"device/{stage.name}/{index}"),
-            step_time=step_time,
+            step_time=times if isinstance(times, StepTime) else None,
             reach=reach(stage),
             reach_share=windowed_share(stage),
             safepoints=stage.extension(Safepoints) or Safepoints(),
@@ -304,7 +294,7 @@ class Parts:
             waves=self.deployment.waves,
             sms=None if share is None else share.share * gpu.facts.sms,
             vision_slots=slots_of(stage),
-            kernels=kernels,
+            kernels=times if isinstance(times, KernelSteps) else None,
             slower=(1.0, 1.0) if factors is None else (factors.decode.value, factors.prompt.value),
             scale=self.params.slower,
         )
@@ -321,29 +311,51 @@ class Parts:
         port = Port(gpu.facts.network_bandwidth * gpu.count)
         return Replica(stage, index, scheduler, device, gpu=gpu, port=port, fabric=self._fabric)
 
-    def _kernels(self, stage: Stage) -> KernelSteps | None:
-        """Return the stage's steps by kernels: measured ones, or fitted to such; None if the deployment has a roofline
-        of its own, or nothing was ever measured on such a device."""
-        own_roofline = self.deployment.in_turn or self.deployment.waves
-        gpu = self.deployment.gpu
-        fitted = gpu.kernels is not None and not own_roofline
-        measured = None if self.params.step_times == "roofline" else self._measured(stage)
-        if measured is None and fitted:
-            return FittedSteps(stage.decoder, gpu, stage.split, slots_of(stage))
-        return measured
+    def _step_times(self, stage: Stage) -> tuple[StepTime | KernelSteps | None, float]:
+        """Return the stage's step times, by the first source that has any, and their noise; None: by the roofline."""
+        for source, noise_cv in (
+            (self._profiled, 0.0),
+            (self._stated, ROOFLINE_NOISE_CV),
+            (self._measured, STEP_NOISE_CV),
+            (self._estimated, STEP_NOISE_CV),
+        ):
+            if (times := source(stage)) is not None:
+                return times, noise_cv
+        return None, ROOFLINE_NOISE_CV
+
+    def _profiled(self, stage: Stage) -> StepTime | None:
+        """Return times that were fitted to steps measured on this machine."""
+        profile = self._profile.stages.get(stage.name) if isinstance(self._profile, Profile) else None
+        return None if profile is None else profile.step_time
+
+    def _stated(self, stage: Stage) -> StepTime | None:
+        """Return the times that the deployment states."""
+        stated = stage.extension(StatedSteps)
+        if stated is None:
+            return None
+        return StepTime({name: stated.scale * value for name, value in stated.coefficients.items()})
 
     def _measured(self, stage: Stage) -> KernelSteps | None:
-        """Return the steps by kernels that were measured for this very decoder, if any were."""
-        unscaled = self.deployment if self.params.scale is None else self._unscaled
-        known = unscaled.stages.get(stage.name)
-        decoder = known.decoder if known is not None else stage.decoder
+        """Return the times of kernels that were measured for this very decoder: the profile's, or shipped ones."""
+        if self.params.step_times == "roofline":
+            return None
+        scaled = self.params.scale is not None
+        deployment = self._unscaled if scaled else self.deployment
+        decoder, gpu = deployment.stages.get(stage.name, stage).decoder, deployment.gpu
         if isinstance(self._profile, Kernels):
             kernels = self._profile.of(stage.name, stage.split)
         else:
-            found = fitting(unscaled.model.name, stage.name, decoder, unscaled.gpu.name, stage.split)
-            kernels = found[1] if found is not None else None
-        measured = (decoder, unscaled.gpu) if self.params.scale is not None else None
-        return steps_of(stage, self.deployment.gpu, kernels, measured)
+            shipped = fitting(deployment.model.name, stage.name, decoder, gpu.name, stage.split)
+            kernels = None if shipped is None else shipped[1]
+        return steps_of(stage, self.deployment.gpu, kernels, (decoder, gpu) if scaled else None)
+
+    def _estimated(self, stage: Stage) -> KernelSteps | None:
+        """Return the times of kernels at rates that were fitted to those of measured GPUs; None if the deployment has a
+        roofline of its own, or the GPU has no such rates."""
+        gpu = self.deployment.gpu
+        if gpu.kernels is None or self.deployment.in_turn or self.deployment.waves:
+            return None
+        return FittedSteps(stage.decoder, gpu, stage.split, slots_of(stage))
 
     def _executed(self, stage: Stage, index: int, gpu: VirtualGpu) -> Replica:
         # vLLM's engine and worker take seconds to import, and a replay needs neither.
