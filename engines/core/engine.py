@@ -78,9 +78,8 @@ class StageEngine:
         self.requests = self.table.requests
         self.current_step: SchedulerStep | None = None
         self._inbox: list[Command] = []
-        self._next_inbox: list[
-            Command
-        ] = []  # commands that come too late for the step which is planned already
+        # Commands that come too late for the step which is planned already.
+        self._next_inbox: list[Command] = []
         self._ahead = replica.stage.async_scheduling and replica.device.modelled
         self.wakeup: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
