@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from engines.core.request import StageRequest
@@ -81,6 +81,7 @@ class Device(Protocol):
         """
 
 
+@runtime_checkable
 class SummingDevice(Protocol):
     """A modelled device that takes some rows as sums (`takes_sums`). Summed rows cannot leave the step."""
 
@@ -97,6 +98,7 @@ Ended = Callable[[list[list[int] | None]], None]
 """Called at the end of a step with the result of `Device.execute`."""
 
 
+@runtime_checkable
 class CallbackDevice(Protocol):
     """A modelled device that can call back at a step's end (`calls_back`), so that no task has to wait."""
 

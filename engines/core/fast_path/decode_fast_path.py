@@ -58,12 +58,12 @@ class DecodeFastPath(SchedulerPath):
         Steady steps need a device that calls back, and no lockstep."""
         output, device, stage = engine.output, engine.device, engine.replica.stage
         if isinstance(output, StageOutput) and engine.policy is None and engine.on_arrival is None:
-            batches = output.batch_listeners is not None and getattr(device, "takes_sums", False)
-            if in_lockstep or (batches and engine.traffic is None):
+            sums = isinstance(device, SummingDevice) and device.takes_sums
+            if in_lockstep or (sums and output.batch_listeners is not None and engine.traffic is None):
                 self._summed.unstreamed = UnstreamedTokens(engine.requests, output, stage.decoder.vocab)
                 self._summed.reach = reach(stage)
-        if not in_lockstep and getattr(device, "calls_back", False):
-            self._steady_steps = SteadySteps(engine, self._steady, cast(CallbackDevice, device))
+        if not in_lockstep and isinstance(device, CallbackDevice) and device.calls_back:
+            self._steady_steps = SteadySteps(engine, self._steady, device)
 
     def schedule(self, plan: Plan) -> tuple[Any, list[Row]]:
         steady = self._steady.next(plan)
