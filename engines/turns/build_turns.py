@@ -15,7 +15,6 @@ from engines.core.router import Router
 from engines.core.stage import ENTRY, AttentionWindow, Stage
 from engines.turns.gateway import Gateway
 from engines.turns.library import SpeakingParams
-from engines.turns.monitor import Monitor
 from engines.turns.pipeline import Pipeline
 
 
@@ -23,10 +22,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     """Connect every stage's replicas by a pipeline, and attach each component."""
     if params.prefill is not None and params.decode is not None:
         parts.divide(parts.deployment.entry, {"prefill": params.prefill, "decode": params.decode})
-    deployment, server = parts.deployment, parts.params
-    monitor = Monitor(deployment.model.speech_s_per_text_token)
-    gateway = Gateway(deployment, server.first_chunk_frames, monitor, parts.recorder, params.system_tokens)
-    pipeline = gateway.pipeline = Pipeline(deployment, gateway, parts.transfer)
+    deployment, chunk_frames = parts.deployment, parts.params.first_chunk_frames
+    gateway = Gateway(deployment, chunk_frames, parts.recorder, parts.transfer, params.system_tokens)
+    pipeline = gateway.pipeline
     engines = {
         deployment.role(name): engines_of(stage, parts, params, chosen, pipeline)
         for name, stage in deployment.stages.items()

@@ -14,7 +14,7 @@ from engines.core.recorder import Recorder
 from engines.deployments import Deployment
 from engines.models.token_ids import text_ids, token_ids
 from engines.turns.monitor import Ack, Monitor, Reports
-from engines.turns.pipeline import Pipeline
+from engines.turns.pipeline import Pipeline, Transfer
 from engines.turns.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.columns.jobs import OWN, links
 from workloads.trace import Turn
@@ -87,14 +87,14 @@ class Gateway:
         self,
         deployment: Deployment,
         first_chunk_frames: int,
-        monitor: Monitor,
         recorder: Recorder,
+        transfer: Transfer,
         system_tokens: int = 0,
     ) -> None:
         self.deployment = deployment
-        self.monitor = monitor
+        self.monitor = Monitor(deployment.model.speech_s_per_text_token)
         self.recorder = recorder
-        self.pipeline: Pipeline
+        self.pipeline = Pipeline(deployment, self, transfer)
         self.audio_encoder: AudioEncoder | None = None
         self.truncated_prompts = 0
         self.truncated_replies = 0

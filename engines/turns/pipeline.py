@@ -29,6 +29,9 @@ WHOLE_FRAMES = 300
 """Codec frames that the vocoder decodes at once of a reply that it gets whole, each piece with left context (vllm-omni
 0.20.0, qwen3_omni_code2wav.py 196-240)."""
 
+Transfer = Callable[[Replica, Replica, float], float]
+"""(source, target, bytes): queues a copy between the GPUs of two replicas and returns its arrival time (s)."""
+
 
 class Egress(Protocol):
     """Receives the pipeline's output for the client, if given, and knows the speech and playback of sessions."""
@@ -52,16 +55,10 @@ class Pipeline:
     """Takes replies through stage replicas, which `connect` gives it: the graph that components attach to.
 
     Stages go by their roles (`Deployment.role`). The text comes from the `ENTRY`, whatever its name, or with the
-    request if there is no entry. `transfer(source, target, bytes)` queues a copy between the GPUs of two replicas and
-    returns its arrival time (s).
+    request if there is no entry.
     """
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        egress: Egress,
-        transfer: Callable[[Replica, Replica, float], float],
-    ) -> None:
+    def __init__(self, deployment: Deployment, egress: Egress, transfer: Transfer) -> None:
         self.deployment = deployment
         self.egress = egress
         self.transfer = transfer
