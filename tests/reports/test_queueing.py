@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.papers.nova.common import mg1
+from reports.papers.nova.table5 import mg1
 
 
 def test_exponential_and_constant_service():

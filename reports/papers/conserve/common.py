@@ -57,10 +57,6 @@ lengths of Table 1."""
 LLAMA_70B: dict[str, Any] = {"deployment": "llama_70b_4xh100", **CHAT, "rate": 1.9, "requests": 342}
 """The rate is not stated: [calibrated] the one at which Online-Only's P99 TTFT is the paper's 1.08 s."""
 
-CHAT_RATES = (4, 5, 6)
-"""Rates of Llama-3.1-8B, requests/s. The paper states neither them nor Online-Only's TTFT. [calibrated] At 5/s
-Non-Preemptive exceeds the paper's offline throughput by as much as in Table 2 (2.4 times)."""
-
 BOUND_TOKENS = 2048
 """Non-Preemptive is the paper's upper bound, and is one with the step size that is best for it: of 1,024, 2,048, 4,096
 and 8,192 tokens this one: longer steps hold up the decodes of documents that fill the pool. The deployments' 8,192 are
@@ -231,12 +227,6 @@ def kept(which: str, slo: tuple[float, float], scale: float) -> Quantity:
 def online_requests(point: Measured) -> Any:
     """The rows of the request table without the batch."""
     return point.requests.loc[point.requests["request_class"] == "online"]
-
-
-def tokens_per_s(point: Measured) -> float | None:
-    """Useful tokens per second of both classes."""
-    known = [found for name in ("online.tps", TPS) if (found := point.value(name)) is not None]
-    return sum(known) if known else None
 
 
 SYSTEMS = (ONLINE_ONLY, *CO_SERVERS, DISTSERVE)

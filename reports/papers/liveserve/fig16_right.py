@@ -33,7 +33,7 @@ BREAKDOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "LiveServe, preload hit": ("liveserve", {"eviction": "off"}),
     "LiveServe, whole": ("liveserve", CURRENT_TURN),
 }
-BASE, HIT, WHOLE = BREAKDOWN
+BASE, HIT, _ = BREAKDOWN
 HALF = "pcie_bandwidth=0.5"
 """25 GB/s, as copies of many small blocks reach."""
 CROWDED = "KV is 35 % of the pool"

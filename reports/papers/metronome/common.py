@@ -26,8 +26,6 @@ SEEDS = [0, 1, 2, 3, 4]
 QWEN, MINICPM = "qwen3_omni_pro6000", "minicpm_o_pro6000"
 QWEN_SMALL, MOSHI = "qwen2_5_omni_pro6000", "moshi_pro6000"
 
-WINDOW = 1024
-
 A_FEW = 7.0
 """Tokens said in a frame, "a few" by Fig. 2: 55 minus those of audio and text [derived]."""
 DAY_1: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 8.0}
@@ -39,9 +37,6 @@ Day 2 has the 55 tokens that fill the pool in 148 s (Fig. 6a) [derived]: 28 of a
 Table 2: a user's opening, the instruction and the assistant's, 5 + 11 + 5), 7 said; the last one is dropped. Day 1
 has 35, so that 40 % of the run factors fill the pool within 300 s at N = 96 [calibrated to 2 of 5].
 """
-
-FREE_RUNNING: dict[str, Any] = {"template_tokens": 0, "tokens_per_frame": 53.0}
-"""Section 5.4: the model decodes without a break; 80 tokens a frame."""
 
 MINICPM_CALL: dict[str, Any] = {
     "deployment": MINICPM,

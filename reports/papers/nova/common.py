@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from harness.experiments.experiment import Experiment
 from reports.claims.quantities import Measure, Quantity, Setting, of, of_turns, ratio, smallest
@@ -75,40 +74,7 @@ def mean_pass_s(stage: str, batch: int | None = None) -> Quantity:
     return quantity
 
 
-def services_s(point: Measured) -> pd.Series:
-    """S of each request: its pass of vision and its pass of prefill, which follows."""
-    front = steps(point, "vision", "prefill").sort_values("t_s")
-    return front.loc[front["stage"] == "vision", "dt_s"].reset_index(drop=True) + front.loc[
-        front["stage"] == "prefill", "dt_s"
-    ].reset_index(drop=True)
-
-
-def processing_s(point: Measured) -> float | None:
-    """E[S]."""
-    found = services_s(point)
-    return float(found.mean()) if len(found) else None
-
-
-def theory_s(point: Measured) -> float | None:
-    """Equation (6), the wait of an M/G/1 queue with the services of this run; None where it is overloaded."""
-    return mg1(point.params["rate"], services_s(point)).wait_s
-
-
-E2E, E2E_MAX, WAIT = of_turns("e2e_s"), of_turns("e2e_s", np.nanmax), of_turns("queueing_entry_s")
-TTFT, TBT = of_turns("ttft_s"), of_turns("tbt_mean_s")
-
-
-def throughput(point: Measured) -> float | None:
-    """Requests per second, from the first arrival to the last answer."""
-    rows = point.requests
-    return len(rows) / float(np.nanmax(rows["completion_s"]) - np.min(rows["turn_end_s"]))
-
-
-def decode_batch(point: Measured) -> float | None:
-    """Requests that decode in a step, on average over the steps that have any; one of vLLM's may hold a chunk."""
-    found = steps(point, "decode", "thinker")
-    decoding = np.asarray(found["requests"]) - (np.asarray(found["prefill_tokens"]) > 0)
-    return float(decoding[decoding > 0].mean())
+E2E, E2E_MAX, TBT = of_turns("e2e_s"), of_turns("e2e_s", np.nanmax), of_turns("tbt_mean_s")
 
 
 def over(quantity: Quantity, rate: float, engine: str, panel: str = SERVED) -> Measure:
@@ -156,27 +122,3 @@ def drawn(
     series = grid(panel, [*BASELINES, OURS], rate=rates)
     plots = [lines(quantity, series, ylabel=name) for name, quantity in quantities.items()]
     return figure(title, *plots, caption=caption)
-
-
-class Mg1(NamedTuple):
-    """`utilisation` is λ E[S]; `wait_s` the mean wait before service, None where the queue grows without end."""
-
-    utilisation: float
-    wait_s: float | None
-
-
-def mg1(rate: float, service_s: ArrayLike) -> Mg1:
-    """One server, Poisson arrivals, service of any law, in arrival order (Nova, eq. 6).
-
-    Pollaczek and Khinchine: W_q = λ E[S²] / (2 (1 − λ E[S])).
-
-    `rate`: arrivals per s; `service_s`: times of service that were measured, shape (requests,), of one request at a
-    time. ValueError without any.
-    """
-    times = np.asarray(service_s, float)
-    if not times.size or not np.isfinite(times).all() or times.min() < 0:
-        raise ValueError("a queue needs times of service, all known and none negative")
-    utilisation = float(rate * times.mean())
-    if utilisation >= 1:
-        return Mg1(utilisation, None)
-    return Mg1(utilisation, float(rate * np.square(times).mean() / (2 * (1 - utilisation))))

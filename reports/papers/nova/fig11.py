@@ -1,24 +1,26 @@
 """Figs. 11 and 12: time to the first token, time between tokens and decode batches over the rate."""
 
-from reports.claims.quantities import largest, smallest, value
+import numpy as np
+
+from reports.claims.quantities import largest, of_turns, smallest, value
 from reports.claims.stated import claim, level, times
-from reports.papers.nova.common import (
-    EVERYBODY,
-    RATES,
-    STREAMS,
-    TBT,
-    TTFT,
-    at,
-    best,
-    decode_batch,
-    drawn,
-    over,
-)
+from reports.papers.nova.common import EVERYBODY, RATES, STREAMS, TBT, at, best, drawn, over, steps
+from reports.runs.measured import Measured
 
 TITLE = "Figs. 11 and 12: time to the first token, time between tokens, and decode batches over the rate"
 
 EXPERIMENTS = EVERYBODY
 QUICK = {"requests": "120"}
+
+TTFT = of_turns("ttft_s")
+
+
+def decode_batch(point: Measured) -> float | None:
+    """Requests that decode in a step, on average over the steps that have any; one of vLLM's may hold a chunk."""
+    found = steps(point, "decode", "thinker")
+    decoding = np.asarray(found["requests"]) - (np.asarray(found["prefill_tokens"]) > 0)
+    return float(decoding[decoding > 0].mean())
+
 
 CLAIMS = {
     "fig11-tbt": claim(

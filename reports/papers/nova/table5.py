@@ -1,12 +1,21 @@
 """Table V: seconds that vision and prefill of a request take, and how long it waits for them."""
 
-from typing import Any
+from __future__ import annotations
 
-from reports.claims.quantities import average, each, largest, quotient, ratio, value
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from reports.claims.quantities import average, each, largest, of_turns, quotient, ratio, value
 from reports.claims.stated import claim, level, times
 from reports.figures.forms import behind, figure, lines
 from reports.figures.style import engine_looks
-from reports.papers.nova.common import EVERYBODY, RATES, WAIT, at, processing_s, theory_s
+from reports.papers.nova.common import EVERYBODY, RATES, at, steps
+from reports.runs.measured import Measured
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLE = "Table V: processing time, waiting time and the wait of an M/G/1 queue"
 
@@ -18,6 +27,51 @@ PAPER: dict[str, dict[float, float]] = {
     "waiting": dict(zip(RATES, (0.60, 1.14, 2.06, 3.82, 8.49, 33.57), strict=True)),
     "theory": dict(zip(RATES[:5], (0.51, 1.00, 1.86, 4.32, 20.99), strict=True)),
 }
+
+WAIT = of_turns("queueing_entry_s")
+
+
+class Mg1(NamedTuple):
+    """`utilisation` is λ E[S]; `wait_s` the mean wait before service, None where the queue grows without end."""
+
+    utilisation: float
+    wait_s: float | None
+
+
+def mg1(rate: float, service_s: ArrayLike) -> Mg1:
+    """One server, Poisson arrivals, service of any law, in arrival order (Nova, eq. 6).
+
+    Pollaczek and Khinchine: W_q = λ E[S²] / (2 (1 − λ E[S])).
+
+    `rate`: arrivals per s; `service_s`: times of service that were measured, shape (requests,), of one request at a
+    time. ValueError without any.
+    """
+    services = np.asarray(service_s, float)
+    if not services.size or not np.isfinite(services).all() or services.min() < 0:
+        raise ValueError("a queue needs times of service, all known and none negative")
+    utilisation = float(rate * services.mean())
+    if utilisation >= 1:
+        return Mg1(utilisation, None)
+    return Mg1(utilisation, float(rate * np.square(services).mean() / (2 * (1 - utilisation))))
+
+
+def services_s(point: Measured) -> pd.Series:
+    """S of each request: its pass of vision and its pass of prefill, which follows."""
+    front = steps(point, "vision", "prefill").sort_values("t_s")
+    return front.loc[front["stage"] == "vision", "dt_s"].reset_index(drop=True) + front.loc[
+        front["stage"] == "prefill", "dt_s"
+    ].reset_index(drop=True)
+
+
+def processing_s(point: Measured) -> float | None:
+    """E[S]."""
+    found = services_s(point)
+    return float(found.mean()) if len(found) else None
+
+
+def theory_s(point: Measured) -> float | None:
+    """Equation (6), the wait of an M/G/1 queue with the services of this run; None where it is overloaded."""
+    return mg1(point.params["rate"], services_s(point)).wait_s
 
 
 def _of_paper(quantity: Any, what: str, rate: float) -> Any:

@@ -117,17 +117,11 @@ TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 """OmniInfer at 48 requests a die by Table 1 and by Table 2, QPM and s: a band ends half-way, so that no measured point
 counts as both."""
 
-FITTED_SLOPE = (
-    "the efficiency of products was fitted to the growth of this time with the requests of a die, and "
-    "to Table 2 without all parts"
-)
-
 FITTED_PREFILL = (
     "the time of a prefill step was scaled, once for all rows, to how Table 1's TTFT grows with its QPM"
 )
 
 OMNIPROXY: dict[str, Any] = {"routing": "omniproxy", "decode_routing": "least_work", "deferred": True}
-NGINX: dict[str, Any] = {"routing": "round_robin", "decode_routing": "round_robin"}
 ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
 
 ONE_QUEUE = (

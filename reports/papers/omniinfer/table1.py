@@ -8,7 +8,6 @@ from reports.papers.omniinfer.cluster import (
     ALL,
     COLUMNS,
     FITTED_PREFILL,
-    FITTED_SLOPE,
     ONE_QUEUE,
     TWICE,
     Columns,
@@ -20,6 +19,11 @@ from reports.papers.omniinfer.cluster import (
 )
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
+
+FITTED_SLOPE = (
+    "the efficiency of products was fitted to the growth of this time with the requests of a die, and "
+    "to Table 2 without all parts"
+)
 
 
 class Row(NamedTuple):
