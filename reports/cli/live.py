@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from harness.clocks.ctrl_c import stopped
-from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, form_of
+from harness.live.live_options import OPTIONS
+from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.settings import SETTINGS, flag, number, option
 from reports.cli.stage import Stage
 from reports.tables.labels import counted, listed
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from harness.client.client_params import ClientParams
     from harness.experiments.expand import Traces
     from harness.experiments.experiment import Experiment
+    from harness.live.live_experiment import End
     from harness.live.run.duration import Duration
     from harness.slo.search import Step
     from harness.slo.targets import Target, Verdict
@@ -32,34 +35,23 @@ UP_TO = 256
 """Upper bound of a search by default. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
-End = tuple[float, "int | None"]
-"""The end of a run: its longest duration, s, and the turns that it judges; None: all."""
-Ask = Callable[[Sequence[float], Sequence[End]], "Experiment"]
+Ask = Callable[[Mapping[float, "End"]], "Experiment"]
 """Returns the experiment with these loads, each with its end."""
+Present = Callable[["Experiment", Path], "Verdict | None"]
+"""Prints the results of the experiment in that folder and returns the verdict."""
 
 
 def live(
     context: typer.Context,
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="ws(s):// realtime, or http(s):// chat completions.")
-    ],
-    dialect: str = option(
-        "auto",
-        "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
-    ),
-    audio: Path | None = option(None, "What users say; default: sentences of a synthesized voice.", "DIR"),
-    workload: str | None = option(
-        None, "What users do; default: speech, or sharegpt where URL is http.", "NAME"
-    ),
-    sessions: str | None = option(None, "Concurrent calls, all the time; default: 8.", "N[,N...]"),
-    rate: str | None = option(None, "New calls per second instead, in an open loop.", "R[,R...]"),
-    duration: float | None = option(
-        None, "How long to send new turns; default: until the targets can be decided, at most 480.", "SECONDS"
-    ),
+    url: Annotated[str, typer.Argument(help=OPTIONS["url"].help, metavar=OPTIONS["url"].name)],
+    dialect: str = option("auto", *OPTIONS["dialect"]),
+    audio: Path | None = option(None, *OPTIONS["path"]),
+    workload: str | None = option(None, *OPTIONS["workload"]),
+    sessions: str | None = option(None, *OPTIONS["c"]),
+    rate: str | None = option(None, *OPTIONS["rate"]),
+    duration: float | None = option(None, *OPTIONS["stop_after_s"]),
     settings: list[str] = SETTINGS,
-    repeats: int | None = number(
-        None, "Runs of each, each with users of its own; default: 1; 3 with --find."
-    ),
+    repeats: int | None = number(None, *OPTIONS["seeds"]),
     slo: str | None = option(
         None,
         'What each load must meet: "ttfp_p90<=800ms continuity>=95%", the default for voice; for text '
@@ -70,21 +62,15 @@ def live(
         None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
     ),
     to: int | None = number(None, "Where --find stops; default: 256."),
-    shards: int | None = number(None, "Processes that call.", metavar="P"),
-    scrape: str | None = option(None, "Prometheus metrics of the server, kept over time.", "URL"),
-    token_env: str | None = option(
-        None, "Environment variable with the token or key; it is stored nowhere.", "NAME"
-    ),
-    save_audio: int | None = number(
-        None, "Keep both sides of the first N calls of each run as stereo files; of workload duplex."
-    ),
+    shards: int | None = number(None, *OPTIONS["shards"]),
+    scrape: str | None = option(None, *OPTIONS["scrape"]),
+    token_env: str | None = option(None, *OPTIONS["token_env"]),
+    save_audio: int | None = number(None, *OPTIONS["save_audio"]),
     out: Path | None = option(
         None, "Results directory; default: results/live/HOST-PORT/TIME, and a link latest.", "DIR"
     ),
     resume: bool = flag("--resume", "Continue an interrupted run: the one in --out, else the latest of URL."),
-    label: str = option(
-        "", "The server's build; kept with the results and shown by report and compare.", "TEXT"
-    ),
+    label: str = option("", *OPTIONS["label"]),
     dry_run: bool = flag(
         "--dry-run", "Print the points and call no server; with --out also write the plan, as for Locust."
     ),
@@ -118,55 +104,29 @@ def live(
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if duration is not None and not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
+    from harness.endpoints.target import TargetParams
     from harness.experiments.expand import expand
     from harness.experiments.settings import read_settings
-    from harness.live.live_experiment import live_experiment
-    from harness.live.live_slo import counted_as, served
-    from harness.records.results import claim, unfinished
-    from reports.cli.live_folder import check_new, check_same, earlier, lengths, new_folder
+    from harness.live.live_experiment import ends, live_experiment
+    from harness.records.results import claim
+    from reports.cli.live_folder import check_new, check_same, earlier, new_folder
     from reports.cli.measuring import show_points
+    from reports.cli.report import present_live
 
-    target = {"url": url, "dialect": dialect, "shards": shards, "scrape": scrape, "token_env": token_env}
-    target |= {"save_audio": save_audio}
-    target = {name: value for name, value in target.items() if value is not None}
+    own = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
+    target = {name: value for name, value in own.items() if value is not None}
     chosen = read_settings(settings)
     if workload is not None and chosen.setdefault("workload", workload) != workload:
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
     runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
-
-    def ask(amounts: Sequence[float], ends: Sequence[End]) -> Experiment:
-        """Return the experiment with these loads, each called until its end."""
-        return live_experiment(
-            target,
-            chosen,
-            sessions=None if load.rates else [int(amount) for amount in amounts],
-            rates=list(amounts) if load.rates else None,
-            duration_s=[seconds for seconds, _ in ends],
-            turns=[turns for _, turns in ends],
-            repeats=runs,
-            audio=audio,
-            label=label,
-        )
-
-    amounts: Sequence[float] = load.rates or load.sessions
-    first = ask(
-        amounts, [(duration or 60.0, None)] * len(amounts)
-    )  # refused here if it is too much for any run
-    asked = _asked(first, slo, load.targets)
-    counts = counted_as(served(first), "rate" if load.rates else None)
-
-    def name(amount: float) -> str:
-        return f"{amount:g} {counts}{'' if amount == 1 else 's'}{' a second' if load.rates else ''}"
-
+    ask = partial(live_experiment, target, chosen, rates=load.rates, repeats=runs, audio=audio, label=label)
+    least = dict.fromkeys(load.amounts, (duration or 60.0, None))
+    asked, counts = _asked(ask(least), slo, load)  # refused here if it is too much for any run
     stored = earlier(url, out) if resume else None
-    known = lengths(stored[1]) if stored is not None and duration is None else {}
-    stage(
-        "planning the calls"
-        if audio is None
-        else f"planning the calls, with the sound of {printable(str(audio))}"
-    )
-    plan = _Plan(ask, asked.targets, runs, duration, name, known)
-    experiment = plan.experiment(amounts)
+    known = ends(stored[1]) if stored is not None and duration is None else {}
+    stage("planning the calls" + ("" if audio is None else f", with the sound of {printable(str(audio))}"))
+    plan = _Plan(ask, load, asked.targets, counts, runs, duration, known)
+    experiment = plan.experiment(load.amounts)
     points = expand(experiment, plan.traces)
     if stored is not None:
         check_same(*stored, experiment, search=bool(load.targets))
@@ -182,38 +142,36 @@ def live(
     from harness.live.run import live_executor  # noqa: F401
 
     stage("")  # a run shows itself
+    present = partial(present_live, form=form, asked=asked, metrics=metrics)
     folder = stored[0] if stored is not None else out
     with new_folder(url) if folder is None else nullcontext(folder) as folder:
         if load.targets:
-            status = _searched(plan, experiment, asked, load.most, counts, folder, form, metrics)
+            status = _searched(plan, experiment, folder, present)
         else:
-            if resume and not unfinished(folder / "points", points):
-                raise UserError(
-                    f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out"
-                    " to measure again, or give more --repeats to add runs."
-                )
-            status = _measured(experiment, points, folder, asked, form, metrics)
+            status = _measured(experiment, points, folder, present, resume)
     raise typer.Exit(status)
 
 
-def _asked(experiment: Experiment, slo: str | None, searched: tuple[Target, ...]) -> Asked:
-    """UserError for targets that are none, or that no such run can meet."""
-    from harness.live.live_slo import check_targets, default_targets, served, with_failures
+def _asked(experiment: Experiment, slo: str | None, load: _Load) -> tuple[Asked, str]:
+    """Return the targets, and what a load is a number of. UserError for targets that are none, or that no such run can
+    meet."""
+    from harness.live.live_slo import check_targets, counted_as, default_targets, served, with_failures
     from harness.slo.targets import parse_targets
     from reports.live.live_verdict import Asked
 
-    targets = parse_targets(slo, "--slo") if slo is not None else searched
-    check_targets(experiment, targets, "--find" if searched else "--slo")
-    judged = with_failures(targets) if targets else default_targets(served(experiment))
-    return Asked(judged, bool(targets))
+    targets = parse_targets(slo, "--slo") if slo is not None else load.targets
+    check_targets(experiment, targets, "--find" if load.targets else "--slo")
+    what = served(experiment)
+    judged = with_failures(targets) if targets else default_targets(what)
+    return Asked(judged, bool(targets)), counted_as(what, "rate" if load.rates else None)
 
 
 class _Load(NamedTuple):
-    """`sessions`: concurrent, or of a search the first number. `rates`: calls per second, instead. `most`: where a
+    """`amounts`: concurrent calls, or with `rates` calls per second, of a search the first number. `most`: where a
     search stops."""
 
-    sessions: list[int]
-    rates: list[float] | None
+    amounts: Sequence[float]
+    rates: bool
     targets: tuple[Target, ...]
     most: int
 
@@ -230,44 +188,42 @@ def _load(sessions: str | None, rate: str | None, find: str | None, to: int | No
         raise UserError(
             f"--rate is an open loop and {'--find' if targets else '--sessions'} a closed one; leave one out."
         )
-    numbers = (
-        [int(n) for n in _numbers("--sessions", sessions, whole=True)] if sessions is not None else [FIRST]
-    )
+    if rate is not None:
+        return _Load(_numbers("--rate", rate, float), True, (), 0)
+    numbers = _numbers("--sessions", sessions, int) if sessions is not None else [FIRST]
     if targets and len(numbers) > 1:
         raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
-    rates = _numbers("--rate", rate, whole=False) if rate is not None else None
     most = to or UP_TO
-    return _Load([min(numbers[0], most)] if targets else numbers, rates, targets, most)
+    return _Load([min(numbers[0], most)] if targets else numbers, False, targets, most)
 
 
-def _measured(
-    experiment: Experiment, points: list[Any], folder: Path, asked: Asked, form: Form, metrics: Sequence[str]
-) -> int:
+def _measured(experiment: Experiment, points: list[Any], folder: Path, present: Present, resume: bool) -> int:
     """Return the exit status: of the verdict, or of the points if there are no targets."""
+    from harness.records.results import unfinished
     from reports.cli.measuring import measure_points
-    from reports.cli.report import present_live
     from reports.live.live_verdict import EXIT
 
+    if resume and not unfinished(folder / "points", points):
+        raise UserError(
+            f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out to measure "
+            "again, or give more --repeats to add runs."
+        )
     found: list[Verdict | None] = []
-
-    def show() -> None:
-        found.append(present_live(experiment, folder, form, asked, metrics))
-
-    status = measure_points(experiment, points, folder, 1, show)
+    status = measure_points(experiment, points, folder, 1, lambda: found.append(present(experiment, folder)))
     return status if found[0] is None else EXIT[found[0]]
 
 
-def _numbers(option: str, text: str, *, whole: bool) -> list[float]:
+def _numbers(option: str, text: str, read: Callable[[str], float]) -> list[float]:
     """Parse the numbers in `8,16,32`; UserError for anything else, and for values that are not above 0."""
     found = []
     for part in text.split(","):
         try:
-            value = int(part) if whole else float(part)
+            value = read(part)
         except ValueError:
             value = -1
-        if not (1 if whole else 1e-9) <= value < 1e6:
-            example = "8,16,32" if whole else "0.5,2"
-            kind = "whole number from 1 on" if whole else "number above 0"
+        if not (1 if read is int else 1e-9) <= value < 1e6:
+            example = "8,16,32" if read is int else "0.5,2"
+            kind = "whole number from 1 on" if read is int else "number above 0"
             raise UserError(
                 f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
             )
@@ -275,16 +231,7 @@ def _numbers(option: str, text: str, *, whole: bool) -> list[float]:
     return list(dict.fromkeys(found))
 
 
-def _searched(
-    plan: _Plan,
-    experiment: Experiment,
-    asked: Asked,
-    up_to: int,
-    counts: str,
-    folder: Path,
-    form: Form,
-    metrics: Sequence[str] = (),
-) -> int:
+def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Present) -> int:
     """Search from the one load of `experiment`, then print the result, the table of all tried loads, and the basis.
     Return the exit status of the verdict."""
     from harness.experiments.expand import expand
@@ -293,11 +240,10 @@ def _searched(
     from harness.records.results import write_summary
     from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Searches, search
     from reports.cli.measuring import all_measured, measure_points
-    from reports.cli.report import present_live
     from reports.live.find import check_known, record_of, repeat
     from reports.live.live_verdict import EXIT
 
-    targets, seeds, most = asked.targets, len(experiment.seeds), 1
+    targets, seeds, most = plan.targets, len(experiment.seeds), 1
     ((over, (first,)), *_) = experiment.grid.items()
     assert isinstance(first, int), "a search goes over numbers of sessions"
     tried: dict[int, list[str]] = {}
@@ -318,27 +264,28 @@ def _searched(
         check_known("--find", targets, finished)
         return load_step(n, records, repeats, targets)
 
-    bounds = Bounds(1, up_to, first, whole=True, close=CLOSE)
-    question = Question(over, targets, bounds, tuple(experiment.seeds), counts)
+    bounds = Bounds(1, plan.load.most, first, whole=True, close=CLOSE)
+    question = Question(over, targets, bounds, tuple(experiment.seeds), plan.counts)
     found = search(measure, question)
     write_json(folder / SEARCH, Searches(question, (found,)).as_dict())
     write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
     with stopped(all_measured(folder)):
-        present_live(at(sorted(tried), most), folder, form, asked, metrics)
+        present(at(sorted(tried), most), folder)
     return EXIT[found.verdict]
 
 
 @dataclass
 class _Plan:
-    """Ends of the loads. `seconds`: of every load, as the user set it; None: until its targets can be decided. `known`:
-    ends of resumed loads. `name`: a load in words. `traces`: traces made on the way."""
+    """Ends of the loads. `counts`: what a load is a number of. `seconds`: of every load, as the user set it; None:
+    until its targets can be decided. `known`: ends of resumed loads. `traces`: traces made on the way."""
 
     ask: Ask
+    load: _Load
     targets: tuple[Target, ...]
+    counts: str
     runs: int
     seconds: float | None
-    name: Callable[[float], str]
-    known: Mapping[float, End] = field(default_factory=dict)
+    known: Mapping[float, End]
     traces: Traces = field(default_factory=dict)
     _found: dict[float, End] = field(default_factory=dict)
 
@@ -347,14 +294,14 @@ class _Plan:
         for amount in amounts:
             if amount not in self._found:
                 self._found[amount] = self.known.get(amount) or self._planned(amount)
-        return self.ask(amounts, [self._found[amount] for amount in amounts])
+        return self.ask({amount: self._found[amount] for amount in amounts})
 
     def _planned(self, amount: float) -> End:
         from harness.experiments.expand import expand
         from harness.live.run.duration import given, planned
 
         def users(seconds: float) -> tuple[Trace, ClientParams]:
-            asked = self.ask([amount], [(seconds, None)])
+            asked = self.ask({amount: (seconds, None)})
             point = expand(asked.model_copy(update={"seeds": asked.seeds[:1]}), self.traces)[0]
             trace = next(each for each in self.traces.values() if each.header.hash == point.trace_hash)
             return trace, point.setup.client
@@ -365,7 +312,8 @@ class _Plan:
             found = planned(users, self.targets, self.runs)
         else:
             found = given(self.seconds, users, self.targets, self.runs)
-        for line in _said(found, self.name(amount), self.runs, self.seconds is not None):
+        name = f"{amount:g} {self.counts}{'' if amount == 1 else 's'}{' a second' if self.load.rates else ''}"
+        for line in _said(found, name, self.runs, self.seconds is not None):
             typer.echo(line, err=True)
         return found.seconds, found.judged
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from workloads.errors import UserError
@@ -22,10 +22,6 @@ OUT = Path("results/live")
 LATEST = "latest"
 TIME = "%Y-%m-%dT%H-%M-%SZ"
 """UTC; names sort by it."""
-_LENGTHS = ("stop_after_s", "duration_s")
-_TURNS = "stop_after_turns"
-_OF_THE_LOAD = {*_LENGTHS, _TURNS, "rate", "sessions", "requests", "c"}
-"""Settings that follow from the load and its duration."""
 
 
 def of_target(url: str) -> Path:
@@ -52,29 +48,15 @@ def earlier(url: str, out: Path | None) -> tuple[Path, Experiment]:
     return folder, load_experiment(folder / EXPERIMENT)
 
 
-def lengths(experiment: Experiment) -> dict[float, tuple[float, int | None]]:
-    """Return the duration of each load of a stored run, s, and the turns that it judges; None: all."""
-    loads = [float(str(load)) for load in next(iter(experiment.grid.values()), [])]
-
-    def of(name: str) -> list[Any]:
-        return experiment.along.get(name) or [experiment.set.get(name)] * len(loads)
-
-    for name in _LENGTHS:
-        if name in experiment.along or name in experiment.set:
-            ends = zip(of(name), of(_TURNS), strict=True)
-            return dict(zip(loads, ((float(str(s)), turns) for s, turns in ends), strict=True))
-    return {}
-
-
 def check_same(folder: Path, stored: Experiment, asked: Experiment, search: bool) -> None:
     """UserError where a command asks for something else than the run that it is to resume. A search may go on to other
     loads, and any run may get more repeats."""
     from harness.live.live_experiment import asked as words
+    from harness.live.live_experiment import ends, of_the_load
 
     def settled(experiment: Experiment) -> tuple[object, ...]:
-        own = {name: value for name, value in experiment.set.items() if name not in _OF_THE_LOAD}
-        axes = dict(list(experiment.grid.items())[1 if search else 0 :])
-        load = () if search else (axes, lengths(experiment))
+        own = {name: experiment.set[name] for name in experiment.set.keys() - of_the_load(experiment)}
+        load = () if search else (experiment.grid, ends(experiment))
         return (experiment.workload, experiment.label, own, *load)
 
     if settled(stored) != settled(asked) or not {*stored.seeds} <= {*asked.seeds}:

@@ -48,6 +48,7 @@ def number(
     default: int | None,
     help: str,
     metavar: str | None = "N",
+    name: str | None = None,
     least: int = 1,
     most: int = MOST_INTEGER,
     **more: Any,
@@ -66,7 +67,7 @@ def number(
             raise typer.BadParameter(f"it must be {limit}, got {printable(str(value), 40)}")
         return value
 
-    return option(default, help, metavar, parser=parse, **more)
+    return option(default, help, metavar, name, parser=parse, **more)
 
 
 SETTINGS = option([], "Set a parameter; may be given several times.", "NAME=VALUE", name="--set")

@@ -38,10 +38,7 @@ def test_jobs_beside_voice(both: Path, tmp_path: Path) -> None:
         experiment = live_experiment(
             {"url": voice.url, "text_url": text.url},
             {"workload": "file", "path": str(both), "send_delay_limit_ms": "10000"},
-            sessions=[4],
-            rates=None,
-            duration_s=20,
-            repeats=1,
+            {4: (20, None)},
         )
         [point] = expand(experiment)
         measured = measure_live(point)

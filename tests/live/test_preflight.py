@@ -165,9 +165,7 @@ def test_a_wrong_word_costs_no_floor(
     monkeypatch.setattr(live_measure, "cached_floor", lambda *_: pytest.fail("the floor was measured"))
     with realtime(OURS) as url, pytest.raises(UserError, match=words):
         asked_for = {"url": url, **target}
-        wrong = live_experiment(
-            asked_for, {"workload": workload}, sessions=(2,), rates=None, duration_s=8, repeats=1
-        )
+        wrong = live_experiment(asked_for, {"workload": workload}, {2: (8, None)})
         list(LiveExecutor(tmp_path, timeout_s=60).run(expand(wrong)))
 
 
@@ -185,7 +183,7 @@ def test_a_wrong_path_costs_no_floor_and_leaves_nothing(
         pytest.raises(UserError, match="no stream of chat completions"),
     ):
         target = {"url": server.url.replace("/chat/completions", "/models")}
-        typed = live_experiment(target, {}, sessions=(2,), rates=None, duration_s=1, repeats=1)
+        typed = live_experiment(target, {}, {2: (1, None)})
         list(LiveExecutor(tmp_path, timeout_s=60).run(expand(typed)))
     assert not list(tmp_path.glob("*.failed"))
 

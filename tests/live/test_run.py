@@ -56,11 +56,7 @@ def null_server(tmp_path: Path) -> Iterator[NullServer]:
 
 def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 3, **settings: str) -> list[Point]:
     target = {"url": url, "dialect": "rehearsal"}
-    return expand(
-        live_experiment(
-            target, {**SHORT, **settings}, sessions=sessions, rates=None, duration_s=duration_s, repeats=1
-        )
-    )
+    return expand(live_experiment(target, {**SHORT, **settings}, dict.fromkeys(sessions, (duration_s, None))))
 
 
 def measure(
@@ -236,10 +232,8 @@ def test_recordings_are_found_from_any_directory(
     monkeypatch.chdir(tmp_path)
     Path("rec").mkdir()
     soundfile.write("rec/a.wav", SyntheticClip(0).pcm(16_000), 16_000)
-    asked = {"sessions": [1], "rates": None, "duration_s": 5, "repeats": 1, "audio": Path("rec")}
-    called = live_experiment(
-        {"url": null_server.url, "dialect": "rehearsal"}, {"max_reply_tokens": "4"}, **asked
-    )
+    target = {"url": null_server.url, "dialect": "rehearsal"}
+    called = live_experiment(target, {"max_reply_tokens": "4"}, {1: (5, None)}, audio=Path("rec"))
     (outcome,) = measure(tmp_path / "points", expand(called))
     assert (outcome.status, outcome.reason) == ("ok", "")
 

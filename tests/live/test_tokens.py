@@ -172,5 +172,5 @@ def test_every_address_of_a_run_is_searched_for_secrets(name: str) -> None:
 
     target = {"url": "ws://h/v1/realtime", name: "http://user:S3CRET@h/v1"}
     with refused("the url holds a secret (user or password)") as found:
-        live_experiment(target, {}, sessions=(1,), rates=None, duration_s=1, repeats=1)
+        live_experiment(target, {}, {1: (1, None)})
     assert "S3CRET" not in str(found.value)

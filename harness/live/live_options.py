@@ -1,0 +1,36 @@
+"""The options of `rehearse live` that set a parameter. It imports nothing else, as the help of any command loads it."""
+
+from typing import NamedTuple
+
+
+class LiveOption(NamedTuple):
+    """An option: its help, the word for its value, and its name on the command line."""
+
+    help: str
+    metavar: str | None
+    name: str
+
+
+OPTIONS = {
+    "url": LiveOption("ws(s):// realtime, or http(s):// chat completions.", "URL", "URL"),
+    "dialect": LiveOption(
+        "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
+        None, "--dialect"),
+    "path": LiveOption("What users say; default: sentences of a synthesized voice.", "DIR", "--audio"),
+    "workload": LiveOption("What users do; default: speech, or sharegpt where URL is http.", "NAME", "--workload"),
+    "c": LiveOption("Concurrent calls, all the time; default: 8.", "N[,N...]", "--sessions"),
+    "rate": LiveOption("New calls per second instead, in an open loop.", "R[,R...]", "--rate"),
+    "stop_after_s": LiveOption(
+        "How long to send new turns; default: until the targets can be decided, at most 480.", "SECONDS", "--duration"),
+    "seeds": LiveOption("Runs of each, each with users of its own; default: 1; 3 with --find.", "N", "--repeats"),
+    "shards": LiveOption("Processes that call.", "P", "--shards"),
+    "scrape": LiveOption("Prometheus metrics of the server, kept over time.", "URL", "--scrape"),
+    "token_env": LiveOption(
+        "Environment variable with the token or key; it is stored nowhere.", "NAME", "--token-env"),
+    "save_audio": LiveOption(
+        "Keep both sides of the first N calls of each run as stereo files; of workload duplex.", "N", "--save-audio"),
+    "label": LiveOption(
+        "The server's build; kept with the results and shown by report and compare.", "TEXT", "--label"),
+}  # fmt: skip
+"""The option that sets each parameter, of the target in the order in which they are stored."""
+OPTIONS["sessions"] = OPTIONS["c"]  # of frames, which have no closed loop
