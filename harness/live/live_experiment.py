@@ -131,18 +131,25 @@ def asked(experiment: Experiment) -> str:
     text = TargetParams.model_validate({"url": str(experiment.set.get("url", ""))}).is_text
     own = {"dialect": TargetParams.model_fields["dialect"].default, **_added(text)}
     load = of_the_load(experiment)
-    words = [_word(name, values) for name, values in experiment.grid.items()]
+    rates = experiment.grid.keys().isdisjoint(("c", "sessions"))  # else a rate is that of calls in frames
+
+    def word(name: str, values: Sequence[Any]) -> str:
+        text = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+        by_option = name in OPTIONS and (rates or name != "rate")
+        return f"{OPTIONS[name].name} {text}" if by_option else f"--set {name}={text}"
+
+    words = [word(name, values) for name, values in experiment.grid.items()]
     for name in load.intersection(LENGTHS):
         if lengths_s := [float(str(value)) for value in experiment.along.get(name, ())]:
             words.append(f"for {min(lengths_s):g} to {max(lengths_s):g} s")
         if name in experiment.set:
             words.append(f"{OPTIONS['stop_after_s'].name} {experiment.set[name]:g}")
     if len(experiment.seeds) > 1:
-        words.append(_word("seeds", [len(experiment.seeds)]))
+        words.append(word("seeds", [len(experiment.seeds)]))
     if experiment.workload != (TYPED if text else SPOKEN):
-        words.append(_word("workload", [experiment.workload]))
+        words.append(word("workload", [experiment.workload]))
     words += [
-        _word(name, [value])
+        word(name, [value])
         for name, value in experiment.set.items()
         if name not in ("url", *load) and own.get(name) != value
     ]
@@ -160,8 +167,3 @@ def _is_recorded(workload: str) -> bool:
     from workloads.generators.speech import RecordedParams
 
     return issubclass(WORKLOADS[workload].Params, RecordedParams)
-
-
-def _word(name: str, values: Sequence[Any]) -> str:
-    text = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
-    return f"{OPTIONS[name].name} {text}" if name in OPTIONS else f"--set {name}={text}"

@@ -339,6 +339,10 @@ def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, 
     answering.clear()
     assert rehearse(*ask, "--sessions", "4,5", "--resume", "--repeats", "2")[0] == 0  # adds runs
     assert answering == [4, 5]
+    frames = ("live", URL, "--workload", "metronome", "--duration", "8", "--out", "frames", "--dry-run")
+    assert rehearse(*frames, "--set", "rate=8")[0] == 0
+    _, _, err = rehearse(*frames, "--set", "rate=2", "--resume")
+    assert "with --sessions 8 --duration 8 --workload metronome --set rate=8;" in err
     (LATEST.parent / "away").symlink_to(LATEST.resolve())
     LATEST.unlink()
     LATEST.symlink_to("../elsewhere")
