@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of, wide
-from reports.cli.settings import RESULTS, GroupName, flag
+from reports.cli.settings import flag, option
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ _WIDE = 150
 
 
 def claims(
-    group: GroupName,
+    group: Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")],
     as_json: bool = AS_JSON,
     as_csv: bool = AS_CSV,
-    results: Path | None = RESULTS,
+    results: Path | None = option(None, "Results directory; default: results/GROUP.", "DIR"),
     sensitivity: bool = flag("--sensitivity", "Which claims keep their sign under changed constants."),
 ) -> None:
     """Show each claim of a group's cards: the paper's value, ours with its interval, verdict and explanation.

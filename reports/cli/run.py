@@ -17,7 +17,8 @@ from reports.cli.live_folder import check_new
 from reports.cli.measuring import measure_points, points_at_a_time, show_points
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.report import present
-from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option, order_seed
+from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -135,6 +136,17 @@ def run(
         import matplotlib.pyplot  # noqa: F401, I001
         import reports.pages.html  # noqa: F401
     raise typer.Exit(measure_points(owner, points, target, jobs, show, seed, place=place))
+
+
+def order_seed(text: str | None, default: int | None) -> int | None:
+    """The seed that --shuffle gives, or None for the order of the experiment; `default` where it is not given."""
+    if text is None:
+        return default
+    if text == "none":
+        return None
+    if not text.isdecimal() or len(text) > len(str(MOST_SEED)) or int(text) > MOST_SEED:
+        raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 to {MOST_SEED}, or none.")
+    return int(text)
 
 
 def _never_on_line(points: list[Point], traces: Traces) -> str | None:

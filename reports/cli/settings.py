@@ -1,14 +1,12 @@
 """Options that several commands share."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from workloads.atomic_file import check_output
-from workloads.bounds import MOST_INTEGER, MOST_SEED
+from workloads.bounds import MOST_INTEGER
 from workloads.errors import UserError, printable
 
 
@@ -71,8 +69,6 @@ def number(
 
 
 SETTINGS = option([], "Set a parameter; may be given several times.", "NAME=VALUE", name="--set")
-GroupName = Annotated[str, typer.Argument(help="A group of figure cards, see `rehearse list cards`.")]
-PointFolder = Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")]
 EXECUTOR = option(
     "local",
     "Where points run: this machine, or a Ray cluster (auto: the one it belongs to).",
@@ -80,7 +76,6 @@ EXECUTOR = option(
 )
 DRY_RUN = flag("--dry-run", "Print the points and run nothing.")
 QUICK = flag("--quick", "The card's small version, on one seed.")
-RESULTS = option(None, "Results directory; default: results/GROUP.", "DIR")
 
 
 def one_each(texts: Sequence[str], fix: str) -> dict[str, Any]:
@@ -95,23 +90,3 @@ def one_each(texts: Sequence[str], fix: str) -> dict[str, Any]:
             raise UserError(f"--set {name}={text} has {len(several)} values, and {fix}.")
         values[name] = several[0]
     return values
-
-
-def order_seed(text: str | None, default: int | None) -> int | None:
-    """The seed that --shuffle gives, or None for the order of the experiment; `default` where it is not given."""
-    if text is None:
-        return default
-    if text == "none":
-        return None
-    if not text.isdecimal() or len(text) > len(str(MOST_SEED)) or int(text) > MOST_SEED:
-        raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 to {MOST_SEED}, or none.")
-    return int(text)
-
-
-def written_as(*endings: str) -> Callable[[Path | None], Path | None]:
-    """Return a callback for an option that names an output file with one of these endings."""
-
-    def check(path: Path | None) -> Path | None:
-        return path and check_output(path, endings)
-
-    return check

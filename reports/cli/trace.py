@@ -12,7 +12,7 @@ import typer
 
 from reports.cli.listing import named
 from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
-from reports.cli.settings import SETTINGS, Command, Group, PointFolder, number, one_each, option, written_as
+from reports.cli.settings import SETTINGS, Command, Group, number, one_each, option
 from reports.tables.plain_tables import grid, print_tables
 from workloads.atomic_file import STDOUT, check_output, output
 from workloads.bounds import MOST_SEED
@@ -28,11 +28,12 @@ Out = Annotated[
     option(
         "--out",
         "File to write: JSON lines if it ends in .jsonl, else Parquet; - prints JSON lines.",
-        callback=written_as(".parquet", ".jsonl"),
+        callback=lambda path: path and check_output(path, (".parquet", ".jsonl")),
     ),
 ]
 NONE = ("", "-", "none")
 """Word for "no deadline" for one file among several."""
+PointFolder = Annotated[Path, typer.Argument(metavar="POINT", help="A point's record, DIR/points/ID.")]
 TraceFile = Annotated[Path, typer.Argument(help="A trace file, .parquet or .jsonl.")]
 PageFolder = Annotated[Path, option("--out", "Directory for the page and the pictures.", "DIR")]
 _ROWS = 10
@@ -241,7 +242,7 @@ def perfetto(
     out: Path | None = option(
         None,
         "File to write, compressed if it ends in .gz, or -; default: ID.perfetto.json.gz here.",
-        callback=written_as(".json", ".gz"),
+        callback=lambda path: path and check_output(path, (".json", ".gz")),
     ),
 ) -> None:
     """Write what a run did as Chrome trace JSON: open it at ui.perfetto.dev, or in chrome://tracing.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.cards.card import figures
-from reports.cli.settings import order_seed
+from reports.cli.run import order_seed
 from tests.conftest import Rehearse
 from tests.harness import fakes
 
