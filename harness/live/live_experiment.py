@@ -128,7 +128,7 @@ def of_the_load(experiment: Experiment) -> set[str]:
 def asked(experiment: Experiment) -> str:
     """Return a live experiment in the words of the command line: `--sessions 4,16 --duration 30 --set p=0.5`, without
     settings that the command adds itself, such as the spare sessions of a closed loop."""
-    text = TargetParams.model_validate({"url": str(experiment.set.get("url", ""))}).is_text
+    text = TargetParams.model_construct(url=str(experiment.set.get("url", ""))).is_text
     own = {"dialect": TargetParams.model_fields["dialect"].default, **_added(text)}
     load = of_the_load(experiment)
     rates = experiment.grid.keys().isdisjoint(("c", "sessions"))  # else a rate is that of calls in frames

@@ -16,6 +16,7 @@ Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, infe
 
 from collections.abc import Sequence
 
+from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import Experiment
 from harness.metrics.classes import split
 from harness.metrics.frames import FRAME_DEFINITIONS
@@ -58,11 +59,8 @@ def served(experiment: Experiment) -> str | None:
     kind = kinds.get(workload.serves) if workload is not None else None
     if kind != "voice":
         return kind
-    url = str(experiment.set.get("url", ""))
-    made = url.partition("?")[0].rstrip("/").endswith(("/audio/speech", "/audio/speech/stream"))
-    web = url.startswith(("http://", "https://")) and not made
-    written = experiment.set.get("modalities") == "text" or web
-    return "text" if written else "voice"
+    target = TargetParams.model_construct(url=str(experiment.set.get("url", "")))
+    return "text" if target.is_text or experiment.set.get("modalities") == "text" else "voice"
 
 
 def counted_as(what: str | None, axis: str | None = None) -> str:

@@ -26,7 +26,7 @@ from reports.live.find import load_search
 from reports.live.live_verdict import Asked, LiveVerdict, live_verdict
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
-from reports.runs.table import results_data
+from reports.runs.table import results_data, run_settings
 from tests.reports import framed
 from tests.reports.lived import (
     DELAY_S,
@@ -233,6 +233,13 @@ def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
     assert all(each.ratio.median in (1, None) for each in metrics.values())
     assert comparison.differing == {} and comparison.regressions(1) == []
     assert compare(folder, copy, ["connect_p99"]).cells[0].metrics[0].a.median == pytest.approx(0.003)
+
+
+def test_several_urls_are_an_axis_of_the_settings() -> None:
+    grid = {"c": [4], "url": ["ws://a/x", "ws://b/y"]}
+    assert run_settings(experiment(set={}, grid=grid, seeds=[0])).startswith(
+        "--sessions 4 URL ws://a/x,ws://b/y"
+    )
 
 
 def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(copy: Path) -> None:
