@@ -19,7 +19,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from harness.worker.vllm_release import source
+from harness.replays.worker.vllm_release import source
 
 ROOT = Path(__file__).parent.parent
 PAGE = Path(__file__).with_name("vllm-releases.md")

@@ -31,13 +31,13 @@ from engines.devices.kernels.grids import Kernels
 from engines.devices.kernels.steps import FittedSteps, KernelSteps
 from engines.devices.layer_slots import slots_of
 from engines.devices.lockstep import ExpertsTime, LockstepDies
-from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.stage import VirtualStage
 from engines.devices.step_file import Calibrated, StepFile
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import VirtualGpu
 from engines.server import ResolvedServer
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
 from workloads.seeds import stream
 from workloads.trace import Trace

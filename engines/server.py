@@ -23,10 +23,10 @@ from engines.deployments.changes import (
 )
 from engines.devices.extensions import VisionSlots
 from engines.devices.hardware import gpu_names, load_gpu
-from engines.devices.names import REAL_DEVICES, REPLAYING
 from engines.models import load_model
 from engines.models.checkpoint import read_checkpoint
 from engines.models.user_file import content, is_file
+from workloads.devices import REAL_DEVICES, REPLAYING
 from workloads.errors import UserError
 
 

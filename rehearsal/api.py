@@ -25,10 +25,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.executors.place import Place
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.records.results import read_results, summary_row
+from harness.replays.executors.place import Place
 from reports.cards.source import Source, default_out, resolve
 from reports.runs.answer import answer
 from reports.runs.measured import Measured, Run, load_run

@@ -4,7 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
-from harness.kinds import kind_of
+from harness.replays.kinds import kind_of
 from workloads.trace import Trace
 
 

@@ -208,7 +208,7 @@ LIGHT = [
     "workloads.registry",
     "workloads.statistics.describe",
     "harness.doctor",
-    "harness.null_server.null_server",
+    "harness.live.null_server.null_server",
     "harness.live.run.live_executor",
     "harness.live.run.load_generator",
     "harness.metrics.turns",

@@ -20,13 +20,15 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.experiments.expand import Traces, expand
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment
-from harness.experiments.point import Point, id_of
+from harness.experiments.grid import Traces
+from harness.experiments.point import id_of
 from harness.experiments.provenance import ROOT
 from harness.records.measured import RunFacts
 from harness.records.record import ERROR, LOG, MANIFEST, RUN, as_stored, load_record, sums, write_json
 from harness.records.results import COLLECTION, EXPERIMENT, Collection, Panel, claim, write_summary
+from harness.replays.expand import expand
+from harness.replays.point import ReplayPoint
 
 FIRST = "0bce734d"
 """The first commit whose replays have the logs of today: compared byte by byte, by `tools.same_results`."""
@@ -92,8 +94,8 @@ def ids_at(commit: str, experiments: str) -> list[list[str]]:
 
 
 def points_by_former_id(
-    manifest: Mapping[str, Any], experiments: Experiments, now: list[list[Point]]
-) -> dict[str, Point]:
+    manifest: Mapping[str, Any], experiments: Experiments, now: list[list[ReplayPoint]]
+) -> dict[str, ReplayPoint]:
     """Return the points of the experiments now by their ids at the commit of a record. LeftOut where these cannot be
     known."""
     revision = manifest.get("revision")
@@ -104,7 +106,7 @@ def points_by_former_id(
     return {id: point for ids, points in pairs for id, point in zip(ids, points, strict=True)}
 
 
-def carry(folder: Path, points_dir: Path, experiments: Experiments, now: list[list[Point]]) -> None:
+def carry(folder: Path, points_dir: Path, experiments: Experiments, now: list[list[ReplayPoint]]) -> None:
     """Write the record in `folder` as one of today into `points_dir`. LeftOut where it cannot be trusted."""
     manifest = json.loads((folder / MANIFEST).read_text())
     for name, written in manifest["files"].items():
@@ -122,7 +124,7 @@ def carry(folder: Path, points_dir: Path, experiments: Experiments, now: list[li
     shutil.copytree(folder, target)
     (target / "summary.json").unlink()
     setup = point.setup
-    timing = setup.kind.timing(setup.system, setup.served.deployment, point.trace())
+    timing = setup.kind.timing(setup.system, setup.server.deployment, point.trace())
     facts = RunFacts(manifest["cost"]["simulated_s"], timing, stated["counters"])
     write_json(target / RUN, {"schema_version": SCHEMA_VERSION, "point": point.id, **facts.stored()})
     files = {path.name: sums(path) for path in target.iterdir() if path.name not in (MANIFEST, LOG, ERROR)}

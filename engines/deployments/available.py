@@ -9,8 +9,8 @@ import psutil
 
 from engines.deployments import Deployment
 from engines.devices.gpu import gpus, why_none
-from engines.devices.names import REAL_DEVICES
 from workloads.deferred import Deferred
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
 
 if TYPE_CHECKING:

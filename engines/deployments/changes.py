@@ -18,8 +18,8 @@ from engines.deployments import Deployment
 from engines.devices.extensions import InLockstep, SmShare, StatedSteps
 from engines.devices.hardware import Gpu, load_gpu
 from engines.devices.layer_slots import slots_of
-from engines.devices.names import REAL_DEVICES
 from engines.models import Decoder, load_model
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, nearest
 
 COUNTS = ("layers", "expert_ffn", "shared_ffn", "ffn")

@@ -18,9 +18,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from engines.endpoint.base_session import BaseSession
-from engines.endpoint.host_names import is_own
 from engines.endpoint.limits import Limits
 from engines.endpoint.protocol import GOING, Outbox, encode, error_body
+from workloads.host_names import is_own
 
 REALTIME_PATH, METRICS_PATH, HEALTH_PATH = "/v1/realtime", "/metrics", "/health"
 MODELS_PATH = "/v1/models"

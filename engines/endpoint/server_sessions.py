@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from engines.builder import Parts, Serving
-from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.endpoint.audio_store import AudioStore
 from engines.endpoint.base_session import BaseSession, SessionContext
@@ -28,6 +27,7 @@ from engines.endpoint.voice import Voice
 from engines.frames.gateway import TickGateway
 from engines.registry import ENGINES
 from engines.server import ResolvedServer
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
 from workloads.generators.calls import FRAME_S
 

@@ -12,9 +12,9 @@ from time import monotonic
 
 from engines.endpoint.client_socket import ClientSocket
 from engines.endpoint.entrance import EARLY_S, PAUSE_S, Entrance, plain_response
-from engines.endpoint.host_names import only_local
 from engines.endpoint.protocol import GOING, GOING_AWAY
 from engines.endpoint.silent import SilentConnections
+from workloads.host_names import only_local
 
 BACKLOG = 4096
 """Connections that the kernel keeps for us: [config] Linux allows no more (net.core.somaxconn)."""

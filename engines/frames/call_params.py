@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from engines.composition import LibraryParams
+from workloads.generators.calls import TARGET_SHARE, WAIT_CAP
 
 
 def _off(value: Any) -> Any:
@@ -22,7 +23,7 @@ class CallParams(LibraryParams):
         "in the paper's batched call, or of that session alone",
     )
     wait_cap: float = Field(
-        0.8, gt=0, le=1, description="longest wait of a tick, share of B: 0.8 [paper], section 3"
+        WAIT_CAP, gt=0, le=1, description="longest wait of a tick, share of B: 0.8 [paper], section 3"
     )
     slots: int = Field(
         1, ge=1, le=64, description="ticks per B; a session is due at one of them; 1: all at the same [paper]"
@@ -52,7 +53,7 @@ class CallParams(LibraryParams):
         "that is fed again as well: [calibrated] as step_rpc_s",
     )
     target_share: float = Field(
-        0.3,
+        TARGET_SHARE,
         gt=0,
         le=1,
         description="latency at which the cap falls, share of B: 0.6 s of 2 s [paper], Fig. 7",

@@ -21,7 +21,6 @@ import pandas as pd
 from engines.core.device import Row
 from engines.deployments import Deployment
 from engines.deployments.available import check
-from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, load_profile
 from engines.devices.step_time import StepTime, totals
 from engines.models import Decoder
@@ -50,13 +49,14 @@ from harness.calibration.fidelity_report import (
     moved,
 )
 from harness.calibration.fit import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
-from harness.experiments.expand import point_of
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.records.record import write_json
+from harness.replays.expand import point_of
+from harness.replays.worker.fresh_process import Show, in_fresh_process
 from harness.request_tables.request_table import request_table
-from harness.worker.fresh_process import Show, in_fresh_process
 from workloads.atomic_file import cannot_write
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, validate
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -98,7 +98,7 @@ class RealRun:
 def serve_real(served: Served, device: str) -> RealRun:
     """Serve it in this process, which should have served nothing before, and record every step."""
     from engines.devices.watched import Canary, WatchedDevice
-    from harness.worker.replay import replay
+    from harness.replays.worker.replay import replay
 
     watched: list[WatchedDevice] = []
 
@@ -129,7 +129,7 @@ def serve_virtual(
     in `RealRun`, and the number of its steps. `late_s`, by session: delay of requests behind the schedule; latencies
     still count from the schedule."""
     from engines.devices.watched import ChargedDevice
-    from harness.worker.replay import replay
+    from harness.replays.worker.replay import replay
 
     def charge(server: Any) -> None:
         for engine in server.engines:

@@ -14,12 +14,12 @@ import pandas as pd
 
 from engines.deployments import deployment_names
 from engines.deployments.available import check
-from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile, Reaction, StageProfile
 from engines.server import ResolvedServer, ServerParams, resolve
 from harness.calibration.fit import Sample, TooFewSteps, fit_stage, predict, undisturbed
 from harness.experiments.provenance import environment
-from harness.worker.fresh_process import Show, in_fresh_process
+from harness.replays.worker.fresh_process import Show, in_fresh_process
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, nearest
 
 TEXT_DEPLOYMENT = "llama_tiny"

@@ -8,7 +8,7 @@ and interrupts at the time drawn in the trace, counted from the first audio it r
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,16 +20,36 @@ from harness.events.log import EventLog
 from harness.request_tables.playback import Playback
 from workloads.trace import Session, Turn
 
-if TYPE_CHECKING:
-    from engines.core.fast_path.batch_listeners import ListenerGroup
-    from engines.core.fast_path.decode_batch import BatchTokens
-
 FAILED, ABORTED = "turn_failed", "turn_aborted"
 """Events of a turn that ends its session."""
 
 
+class ListenerGroup(Protocol):
+    """The clients of a decode batch, in its order. `kept`: data that `Client.texts` keeps for all of them."""
+
+    listeners: Sequence[Any]
+    kept: Any
+
+
+class StepTokens(Protocol):
+    """One more token for each request from `begin` to `end` of a decode batch. `log_keys`: their sessions and turns,
+    (n, 2)."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def requests(self) -> Sequence[Any]: ...
+
+    @property
+    def log_keys(self) -> np.ndarray: ...
+
+
 class Server(Protocol):
-    """The server that a client calls; a Gateway is one, harness.endpoints.turn_endpoint.TurnEndpoint another.
+    """The server that a client calls; a Gateway is one, harness.live.endpoints.turn_endpoint.TurnEndpoint another.
 
     `speech_start`: the user of `turn` begins to speak.
 
@@ -152,7 +172,7 @@ class Client(User):
             self._hear(at_s, Listening.on_text, turn, tokens)
 
     @staticmethod
-    def texts(group: "ListenerGroup", tokens: "BatchTokens") -> None:
+    def texts(group: "ListenerGroup", tokens: "StepTokens") -> None:
         """Tell each listener of one more text token, which is not the first of its reply.
 
         Such a token only adds a row to the log. In virtual time the rows of all listeners are entered at once, without

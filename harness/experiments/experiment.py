@@ -36,6 +36,9 @@ MOST_VALUES = 10_000
 MOST_NAMES = 1000
 """[chosen] The most engines or parameters of one experiment."""
 
+ENDPOINT = "endpoint"
+"""The engine of live runs: whatever stands behind a url."""
+
 CHOICES = ("engine", "workload", "device")
 """Names that `--set` takes besides parameters."""
 

@@ -12,28 +12,33 @@ import hashlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from engines.devices.names import DEVICES, REPLAYING, SOCKET_DEVICES
 from harness.experiments.provenance import DECIDING, ROOT, packages
 from workloads.deferred import Deferred
+from workloads.devices import DEVICES, LIVE, REPLAYING, SOCKET_DEVICES
 from workloads.plugins import entry_points
 
 PACKAGES = ("workloads", "engines", "harness")
 """`reports` is left out: it only shows numbers."""
 ALWAYS = (
-    *(f"engines/{name}" for name in ("core", "devices", "models", "deployments")),
-    *(f"engines/{name}" for name in ("turns", "frames", "co_serving", "turn_taking")),
     *(f"harness/{name}" for name in ("client", "clocks", "events", "kinds", "request_tables")),
     *(f"workloads/{name}" for name in ("columns", "distributions", "transforms")),
 )
-"""Folders that count for every point, with the files that stand in `engines` and in `workloads` themselves, but for
-`NAMING`."""
+"""Folders that count for every point, with the files that stand in `workloads` itself, but for `NAMING`."""
+SERVERS = (
+    *(f"engines/{name}" for name in ("core", "devices", "models", "deployments")),
+    *(f"engines/{name}" for name in ("turns", "frames", "co_serving", "turn_taking")),
+    "harness/replays/kinds",
+    "harness/replays/worker/replay.py",
+)
+"""Folders and files that count as well for every device but `live`, with the files that stand in `engines` itself, but
+for `NAMING`."""
 NAMING = (
     "engines/registry.py",
     *(
@@ -42,12 +47,12 @@ NAMING = (
     ),
 )
 """Files that name things, or refuse them: a point's modules are in its hash by their own names."""
-FILES = ("harness/worker/replay.py",)
-"""Files that count for every point, of a folder whose other files cannot change its log."""
 SOUND = ("workloads",)
 """Folders that count as well where a model or a server is given real sound: on every device that is no replay."""
-SOCKETS = ("harness/endpoints", "harness/live", "harness/serving", "engines/endpoint", "engines/stock")
+CALLS = ("harness/live",)
 """Folders that count as well where clients call over sockets."""
+SOCKETS = ("harness/serving", "engines/endpoint", "engines/stock")
+"""Folders that count as well where they call a server that starts for the point."""
 METRICS = (
     *(f"harness/{name}" for name in ("kinds", "metrics", "request_tables")),
     "harness/records/measured.py",
@@ -67,10 +72,12 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}")
-    folders = ALWAYS + (() if device in REPLAYING else SOUND) + (SOCKETS if device in SOCKET_DEVICES else ())
-    found = {path: root for folder in folders for path in _below(root / folder)}
-    found |= {root / name: root for name in FILES}
-    found |= {path: root for package in ("engines", "workloads") for path in (root / package).glob("*.py")}
+    places = ALWAYS + (() if device in REPLAYING else SOUND) + (CALLS if device in SOCKET_DEVICES else ())
+    if device != LIVE:
+        places += SERVERS + (SOCKETS if device in SOCKET_DEVICES else ())
+    found = {path: root for place in places for path in _files(root / place)}
+    tops = ("workloads",) if device == LIVE else ("engines", "workloads")
+    found |= {path: root for package in tops for path in (root / package).glob("*.py")}
     for name in NAMING:
         found.pop(root / name, None)
     for name in roots:
@@ -89,8 +96,7 @@ def _sum(files: Mapping[Path, Path], versions: Mapping[str, str]) -> str:
 @cache
 def metrics_hash(root: Path = ROOT) -> str:
     """Return the SHA-256 over everything that makes metrics of a log, with the versions of NumPy and pandas."""
-    places = [root / name for name in METRICS]
-    found = {path: root for place in places for path in (_below(place) if place.is_dir() else [place])}
+    found = {path: root for name in METRICS for path in _files(root / name)}
     for entry in entry_points(group="rehearsal.kinds"):
         found |= _of_root(entry.module, root)
     return _sum(found, packages(("numpy", "pandas")))
@@ -119,10 +125,14 @@ def _of_root(name: str, root: Path) -> dict[Path, Path]:
     elif (package := importlib.util.find_spec(parts[0])) and importlib.util.find_spec(name):
         places = [*map(Path, package.submodule_search_locations or [package.origin or ""])]
         base = places[0].parent
-    found = [path for place in places for path in (_below(place) if place.is_dir() else [place])]
+    found = [path for place in places for path in _files(place)]
     if not any(path.is_file() for path in found):
         raise ValueError(f"{name} has no source, so nothing tells when it changes")
     return {path: base for path in found if path.is_file()}
+
+
+def _files(place: Path) -> Iterable[Path]:
+    return _below(place) if place.is_dir() else [place]
 
 
 def _below(folder: Path) -> Iterator[Path]:

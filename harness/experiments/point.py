@@ -1,22 +1,19 @@
-"""A point: one measured configuration and seed, what a worker runs and a record stores."""
+"""A point: one measured configuration and seed, what a record stores.
+
+`harness.replays.point` and `harness.live.point` add what it takes to measure it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from engines.devices.step_file import StepFile
-from engines.server import ResolvedServer
-from harness.client.client_params import ClientParams
-from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import SCHEMA_VERSION
-from harness.kinds.kind import Kind
 from workloads.registry import WORKLOADS
 
 if TYPE_CHECKING:
@@ -26,37 +23,8 @@ Parameters = dict[str, JsonValue]
 """Values by name, as a record stores them."""
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A point's settings as the objects that its worker uses: names are looked up, defaults filled in, all is valid.
-
-    `kind`: the kind of its workload, which says how users play it and how it is measured. `workload`, `client`,
-    `system`: parameters of the workload, the client and the engine. `server`: the server to build, or the endpoint
-    to call, which runs already. `step_file`: the profile of step times that it replays with.
-    """
-
-    kind: Kind
-    workload: BaseModel
-    client: ClientParams
-    system: BaseModel
-    server: ResolvedServer | TargetParams
-    step_file: StepFile | None = None
-
-    @property
-    def served(self) -> ResolvedServer:
-        """The server of ours that is built for it."""
-        assert isinstance(self.server, ResolvedServer), "an endpoint runs already"
-        return self.server
-
-    @property
-    def target(self) -> TargetParams:
-        """The endpoint that it calls."""
-        assert isinstance(self.server, TargetParams), "a server of ours has no address yet"
-        return self.server
-
-
 class Point(BaseModel):
-    """One measured configuration and seed. A record stores all fields but `resolved`."""
+    """One measured configuration and seed, as a record stores it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,29 +43,21 @@ class Point(BaseModel):
     axes: tuple[str, ...] = Field(
         (), description="parameters that the experiment varies; for display, not in the id"
     )
-    resolved: InstanceOf[Setup] | None = Field(
-        None,
-        exclude=True,
-        repr=False,
-        description="read it as `setup`; None where the point was read from its record",
-    )
 
-    @property
-    def setup(self) -> Setup:
-        """The resolved settings. ValueError for a point that was read from its record."""
-        if self.resolved is None:
-            raise ValueError(f"point {self.id} was read from its record; expand its experiment to run it")
-        return self.resolved
-
-    def trace(self) -> Trace:
-        """Make its trace anew. ValueError when it is not the trace of the point's hash: then a generator is not
-        deterministic, or its input has changed."""
-        trace = WORKLOADS[self.workload].generate(self.setup.workload, self.seed)
+    def generate(self, workload: BaseModel) -> Trace:
+        """Make its trace anew from the parameters of its workload. ValueError when it is not the trace of the point's
+        hash: then a generator is not deterministic, or its input has changed."""
+        trace = WORKLOADS[self.workload].generate(workload, self.seed)
         if trace.header.hash != self.trace_hash:
             raise ValueError(
                 f"the trace changed since the run began: {trace.header.hash}, not {self.trace_hash}"
             )
         return trace
+
+    def sources(self, starts_s: Collection[float] | None = None) -> dict[str, Any]:
+        """Return where its numbers come from, as its manifest says it. `starts_s`: begins of its requests, where
+        known."""
+        return {}
 
     @cached_property
     def id(self) -> str:

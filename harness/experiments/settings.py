@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-from engines.devices.names import REAL_DEVICES
-from harness.experiments.expand import check_names, parameters
 from harness.experiments.experiment import CHOICES, Experiment
+from harness.experiments.grid import Schema, parameters
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, validate
 from workloads.files.yaml_file import parse_yaml
 
@@ -21,6 +21,7 @@ Settings = Mapping[str, object] | Sequence[str]
 def apply(
     experiment: Experiment,
     settings: Settings,
+    schema: Schema,
     seeds: int | None = None,
     *,
     device: str | None = None,
@@ -37,18 +38,20 @@ def apply(
         asked["device"] = device
     own = real if real is not None and asked.get("device") in REAL_DEVICES else quick
     if own is not None:
-        experiment, seeds = override(experiment, own), seeds or 1
-    return override(experiment, asked, seeds)
+        experiment, seeds = override(experiment, own, schema), seeds or 1
+    return override(experiment, asked, schema, seeds)
 
 
-def override(experiment: Experiment, settings: Mapping[str, object], seeds: int | None = None) -> Experiment:
+def override(
+    experiment: Experiment, settings: Mapping[str, object], schema: Schema, seeds: int | None = None
+) -> Experiment:
     """Apply `--set name=value[,value...]` and `--seeds N`. A setting is such text, a value, or a list of values.
 
     `engine`, `workload` and `device` are names too. Several values make a grid axis, one value pins it. A
     setting of the experiment that only a replaced workload or engine understood is dropped; one from
     `settings` never is. Other engines or another workload get a title that names them.
     """
-    check_names(experiment)
+    schema.check_names(experiment)
     values = {name: _values(name, given) for name, given in settings.items()}
     changes: dict[str, Any] = {}
     if "engine" in values:
@@ -60,11 +63,11 @@ def override(experiment: Experiment, settings: Mapping[str, object], seeds: int 
                 raise UserError(f"{choice} takes one name, not {len(names)}; run once for each.")
             changes[choice] = str(names[0])
     replaced = experiment.model_copy(update=changes)
-    check_names(replaced)
+    schema.check_names(replaced)
     if (replaced.workload, set(replaced.engines)) != (experiment.workload, set(experiment.engines)):
         # The given title says what was compared, which is wrong for other engines or another workload.
         replaced.title = f"{', '.join(replaced.engines)} on workload {replaced.workload}"
-    stale = _understood(experiment) - _understood(replaced)
+    stale = _understood(experiment, schema) - _understood(replaced, schema)
     fixed = {name: value for name, value in experiment.set.items() if name not in stale}
     grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}
     along = {
@@ -137,9 +140,9 @@ def _values(name: str, given: object) -> list[Any]:
     return values
 
 
-def _understood(experiment: Experiment) -> set[str]:
+def _understood(experiment: Experiment, schema: Schema) -> set[str]:
     """Return the settings that the experiment's engines understand. Other settings may be meant for other engines."""
     try:
-        return set(parameters(experiment))
+        return set(parameters(experiment, schema))
     except UserError:
-        return set(parameters(experiment.model_copy(update={"set": {}, "grid": {}})))
+        return set(parameters(experiment.model_copy(update={"set": {}, "grid": {}}), schema))

@@ -7,33 +7,20 @@ row in the request table has all that was done for it, whatever it took for its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from pydantic import BaseModel
 
-from engines.deployments import Deployment
-from engines.server import ServerParams
-from engines.turn_taking.listening import Listening
-from engines.turn_taking.turn_taking_params import DuplexServerParams
 from harness.client.client_params import ClientParams
 from harness.client.duplex_user import DuplexUser
 from harness.client.turns import serve_turns
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.kinds.turns import TURNS, LiveTurns
+from harness.kinds.turns import TURNS
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking
 from harness.request_tables.live_window import Window, counted
 from harness.request_tables.turn_taking_table import turn_taking_table
-from workloads.errors import UserError
 from workloads.trace import Session, Trace
-
-if TYPE_CHECKING:
-    from harness.client.duplex_user import DuplexServer
-    from harness.endpoints.dialects.dialect import Dialect
-
 
 OF_REPLIES = (
     "arrive",
@@ -51,54 +38,11 @@ OF_REPLIES = (
 """Kinds of events that stages and gateway log with the number of a reply."""
 
 
-class Duplex(LiveTurns):
-    """The kind of open microphones. Implements `harness.kinds.kind.Fronted`, and `LiveKind` through its base, with
-    another endpoint."""
+class Duplex:
+    """The kind of open microphones. Implements `harness.kinds.kind.Answered`."""
 
     name = "duplex"
-    served_by = "turns"
-    Server: type[ServerParams] = DuplexServerParams
-    Timing, replicas, timing = Window, TURNS.replicas, TURNS.timing
-
-    def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
-        super().check_target(target, trace, c)
-        if target.modalities != "audio":
-            raise UserError(
-                f"modalities={target.modalities}: the users of workload {trace.header.generator!r} listen; set "
-                "modalities=audio."
-            )
-
-    def spoken(self, target: TargetParams, trace: Trace) -> Dialect:
-        from harness.endpoints.dialects import for_open_microphone
-
-        return for_open_microphone(target)
-
-    def endpoint(self, trace: Trace, target: TargetParams, log: EventLog, sends: Any, failures: Any) -> Any:
-        from harness.endpoints.duplex_endpoint import DuplexEndpoint
-
-        server: DuplexServer = DuplexEndpoint(trace, target, log, sends, failures)
-        return server
-
-    def check(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> None:
-        TURNS.check(params, client, deployment, trace)
-        columns = trace.columns()
-        for name, what in (("audio_s", "typed turns"), ("reply_audio_s", "written replies")):
-            if np.isnan(columns[name]).any():
-                raise UserError(
-                    f"workload {trace.header.generator!r} has {what}, and here all is spoken; leave them out."
-                )
-        for name, value, needed in (
-            ("c_counts", client.c_counts, "session"),
-            ("playback", client.playback, "realtime"),
-        ):
-            if value != needed:
-                raise UserError(
-                    f"{name}={value} is not for an open microphone, on which calls are heard as they last; set "
-                    f"{name}={needed}."
-                )
-
-    def front(self, gateway: Any, server: DuplexServerParams, seed: int) -> Listening:
-        return Listening(gateway, server, seed)
+    Timing, turn_rows, answered = Window, TURNS.turn_rows, TURNS.answered
 
     async def play(
         self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engines.registry import ENDPOINT
-from harness.endpoints.target import TargetParams, check_secrets
-from harness.experiments.experiment import Experiment
+from harness.experiments.experiment import ENDPOINT, Experiment
 from harness.experiments.settings import override
-from harness.kinds import live_kind, named
+from harness.live.endpoints.target import TargetParams, check_secrets
+from harness.live.expand import ENDPOINTS
+from harness.live.kinds import named
 from harness.live.live_options import OPTIONS
 from workloads.errors import UserError, unknown, validate
 from workloads.registry import WORKLOADS
@@ -60,7 +60,7 @@ def live_experiment(
                 f"{workload}; leave one of them out."
             )
         fixed["path"] = str(audio)
-    kind = live_kind(named(WORKLOADS[workload].serves))
+    kind = named(WORKLOADS[workload].serves)
     if params.save_audio and kind.name != "duplex":
         raise UserError(
             f"--save-audio keeps calls on open microphones, and workload is {workload}; give --workload duplex, or "
@@ -99,7 +99,7 @@ def live_experiment(
             )
         if name in NOT_SET:
             raise UserError(f"--set {name}: give it as {OPTIONS[name].name} instead.")
-    return override(validate(Experiment, data, "live"), more)
+    return override(validate(Experiment, data, "live"), more, ENDPOINTS)
 
 
 def ends(experiment: Experiment) -> dict[float, End]:
@@ -121,7 +121,7 @@ def ends(experiment: Experiment) -> dict[float, End]:
 def of_the_load(experiment: Experiment) -> set[str]:
     """Return the names of the settings that follow from a load and its duration."""
     workload = WORKLOADS[experiment.workload]
-    kind, known = live_kind(named(workload.serves)), workload.Params.model_fields
+    kind, known = named(workload.serves), workload.Params.model_fields
     return {TURNS, *kind.load(experiment.workload, known, 1, None, 1.0)[1]}
 
 

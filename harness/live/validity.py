@@ -8,12 +8,11 @@ for ever, whatever those waited who were answered.
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from harness.endpoints.target import TargetParams
-from harness.kinds.kind import LiveKind
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds.kind import LiveKind
 from harness.live.run.plan import Merged
 from harness.records.record import InvalidPoint, Measurement
 from harness.request_tables.live_window import DRAIN, PHASE, counted
@@ -52,7 +51,7 @@ def check_machines(measurement: Measurement, merged: Merged, target: TargetParam
         raise InvalidPoint(reason, measurement)
 
 
-def check_server(kind: LiveKind[Any], measurement: Measurement) -> None:
+def check_server(kind: LiveKind, measurement: Measurement) -> None:
     """Raise FailedPoint when the server failed most turns, apart from rejected ones, or answered nothing at all."""
     requests = measurement.requests
     turns = kind.turn_rows(requests) is not None

@@ -25,7 +25,7 @@ from engines.server import ServerParams, resolve
 from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate
 from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, plan, serve
 from harness.measured_runs.replayed import Prefixes, queue_grows
-from harness.worker.isolation import die_with_starter, send_output_to
+from harness.replays.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
 
 MOST_REQUESTS = 400

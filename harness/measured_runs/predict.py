@@ -30,7 +30,7 @@ from harness.measured_runs.replayed import (
     summary_trace,
     trace_of,
 )
-from harness.worker.fresh_process import in_fresh_process
+from harness.replays.worker.fresh_process import in_fresh_process
 from workloads.atomic_file import output
 from workloads.errors import UserError
 from workloads.files.yaml_file import shipped_yaml
@@ -209,10 +209,10 @@ def serve(
 ) -> tuple[pd.DataFrame, str]:
     """Serve the run in virtual time in a fresh process. Return its requests, and the source of its step times.
     `profile`: the content of a file that `--profile` takes."""
-    from harness.experiments.expand import point_of
-    from harness.records.step_times import step_sources
+    from harness.replays.expand import point_of
+    from harness.replays.step_times import step_sources
+    from harness.replays.worker.replay import replay
     from harness.request_tables.request_table import request_table
-    from harness.worker.replay import replay
 
     trace = Trace.from_columns(columns, generator="measured_runs", params={}, seed=0, notes=[])
     server = {"deployment": path, "step_times": step_times}

@@ -1,7 +1,7 @@
 """Metrics that only live runs have: the quality of the load, and losses over sockets.
 
 A send is one message or request of a client. Its send delay counts from when it was due, or from when the connection
-that it needs was ready. Sources of the wording: `harness.endpoints.logs`, `harness.live.run.floor`.
+that it needs was ready. Sources of the wording: `harness.live.endpoints.logs`, `harness.live.run.floor`.
 """
 
 from collections.abc import Mapping

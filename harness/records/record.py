@@ -31,7 +31,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -51,7 +51,6 @@ from harness.experiments.point import Point, id_of
 from harness.records import metrics_cache
 from harness.records.manifest import Manifest, Run, Sums
 from harness.records.measured import RunFacts, facts_of, metrics_of, planned_turns
-from harness.records.step_times import step_times
 from workloads.atomic_file import TEMPORARY, replacing
 from workloads.errors import Model, UserError, printable
 from workloads.files.packed import NO_PARQUET
@@ -86,7 +85,7 @@ class Measurement:
     more: dict[str, pa.Table] = field(default_factory=dict)
     """Further tables by name, where a run has any (`harness.metrics.quality`)."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """Further files by name: sound (`harness.endpoints.call_recorder`)."""
+    """Further files by name: sound (`harness.live.endpoints.call_recorder`)."""
 
 
 INFINITE = "inf"
@@ -110,10 +109,6 @@ class InvalidPoint(RuntimeError):
     def __init__(self, reason: str, measurement: Measurement | None = None) -> None:
         super().__init__(reason)
         self.measurement = measurement
-
-
-Work = Callable[[Point, Path], Measurement]
-"""Measures one point inside a worker; what has no room in memory goes to the folder of its record."""
 
 
 class Damaged(UserError):
@@ -321,7 +316,7 @@ def write_record(
     """Write every file of a finished record but the log into `folder`."""
     write_tables(folder, point, measurement)
     outcome = {"status": "ok", "proof": proof, "cost": measurement.cost}
-    outcome |= step_times(point, measurement.requests.get("turn_start_s"))
+    outcome |= point.sources(measurement.requests.get("turn_start_s"))
     manifest = _write_manifest(folder, point, environment, started, outcome)
     metrics_cache.keep(cache_of(manifest), as_stored(measurement.metrics))
 
@@ -448,7 +443,7 @@ def _write_manifest(
         "schema_version": SCHEMA_VERSION,
         "id": point.id,
         "point": point.model_dump(mode="json"),
-        **step_times(point),
+        **point.sources(),
         "started": started.isoformat(timespec="milliseconds"),
         "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
         **environment,

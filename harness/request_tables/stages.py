@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engines.core.stage import ENTRY
-
 if TYPE_CHECKING:
     import pandas as pd
 
+ENTRY = "entry"
+"""The stage that requests come to first, whatever its name in a deployment."""
 TALKER, VOCODER = "talker", "vocoder"
 """Stages of replies that are spoken, and their names in the log."""
 AR_STAGES = (ENTRY, TALKER)

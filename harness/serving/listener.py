@@ -9,9 +9,9 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from engines.endpoint.host_names import check_host
 from harness.exit_status import OK, SIGNALLED
 from workloads.errors import UserError
+from workloads.host_names import check_host
 
 
 @contextlib.contextmanager

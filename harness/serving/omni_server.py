@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 from engines.stock.omni.omni_params import OmniParams, python
 from engines.stock.omni.shared_gpu import FOLDER
 from engines.stock.omni.step_file import FIELDS, SUFFIX
-from harness.endpoints.transport.get import get
+from harness.live.endpoints.transport.get import get
 
 READY_S = 300
 """[chosen] in which its stages must be ready; on two quiet cores they take 40 to 80 s."""

@@ -9,17 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from engines.composition import owners
 from engines.deployments import Deployment
 from engines.deployments.available import check as check_device
-from engines.devices.names import REAL_DEVICES
-from engines.endpoint.host_names import is_loopback
 from engines.endpoint.limits import Limits
 from engines.frames.call_params import CallParams
 from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
 from engines.server import ServerParams, check_modelled, resolve
-from harness.experiments.profiles import profile_of
-from harness.kinds import live_kind, named
+from harness.live.kinds import named
+from harness.replays.profiles import profile_of
 from workloads.bounds import MOST_SEED
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, nearest, validate
+from workloads.host_names import is_loopback
 from workloads.optional import install_command
 
 SMALL_DEPLOYMENT = "speech_tiny"
@@ -61,7 +61,7 @@ def check(config: ServeConfig) -> None:
     if missing:
         raise UserError(f"a server needs {', '.join(missing)}; run {install_command('cpu', 'live')}.")
     engine_params, server_params = parameters(config)
-    live_kind(named(ENGINES[config.engine].kind))
+    named(ENGINES[config.engine].kind)
     deployment = resolve(server_params)
     check_device(config.device, deployment)
     replayed = profile(config, server_params, deployment)

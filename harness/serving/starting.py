@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-BODY = b"starting\n"
+from harness.live.endpoints.transport.limits import STARTING
+
 PATIENCE_S = 1.0
 """With a client that connects and asks nothing: [chosen]; the others wait for it, and so does the end of loading."""
 POLL_S = 0.05
@@ -42,10 +43,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(HTTPStatus.SERVICE_UNAVAILABLE)
         for name, value in {"Retry-After": "1", "Content-Type": "text/plain; charset=utf-8"}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(BODY)))
+        self.send_header("Content-Length", str(len(STARTING)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(BODY)
+            self.wfile.write(STARTING)
 
     do_HEAD = do_POST = do_GET
 

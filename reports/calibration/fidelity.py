@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from engines.devices.names import REAL_DEVICES
 from engines.devices.profile import Profile
 from engines.devices.step_file import as_step_file
 from harness.calibration.fidelity_report import (
@@ -33,6 +32,7 @@ from reports.figures.picture import Picture
 from reports.figures.style import INK, MUTED, style
 from reports.figures.svg import save
 from reports.runs.measured import Run
+from workloads.devices import REAL_DEVICES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

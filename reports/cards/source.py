@@ -44,8 +44,8 @@ def resolve(
 
     UserError for what names nothing, and for options that do not fit it.
     """
+    from harness.by_device import apply
     from harness.experiments.experiment import Experiment, load_experiment
-    from harness.experiments.settings import apply
 
     if isinstance(source, Mapping):
         stored = validate(Experiment, source, "the experiment")
@@ -95,7 +95,7 @@ def _file(source: str) -> Path | None:
 def default_out(source: Source, experiment: Experiment) -> Path:
     """Return results/NAME; with the suffix -DEVICE on the wall clock, and next to a results directory that is run
     again."""
-    from engines.devices.names import WALL_DEVICES
+    from workloads.devices import WALL_DEVICES
 
     if not isinstance(source, Mapping) and Path(source).is_dir():
         return Path(f"{str(source).rstrip('/')}-{experiment.device}")

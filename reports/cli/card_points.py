@@ -30,10 +30,9 @@ def asked(
 
     A panel without one of the parameters is left as it is; UserError for a parameter that no panel has.
     """
-    from engines.devices.names import REAL_DEVICES
-    from harness.experiments.expand import parameters
+    from harness.by_device import override, parameters
     from harness.experiments.experiment import CHOICES
-    from harness.experiments.settings import override
+    from workloads.devices import REAL_DEVICES
 
     asked_for = device or settings.get("device")
     settings = {name: text for name, text in settings.items() if name != "device"}
@@ -94,7 +93,8 @@ def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Fig
 
 def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
     """The collection that a run of these experiments makes, and its points, each once, in their order."""
-    from harness.experiments.expand import Traces, expand
+    from harness.by_device import expand
+    from harness.experiments.grid import Traces
     from harness.records.results import Collection, Panel
 
     traces: Traces = {}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from harness.clocks.ctrl_c import stopped
-from harness.executors.place import Place
 from harness.exit_status import FAIL, OK
+from harness.replays.executors.place import Place
 from reports.cards.source import default_out, resolve
 from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
@@ -20,9 +20,9 @@ from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, opt
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.expand import Traces
     from harness.experiments.experiment import Experiment
-    from harness.experiments.point import Point
+    from harness.experiments.grid import Traces
+    from harness.replays.point import ReplayPoint
     from harness.slo.search import Bounds, Searches, Tried
     from harness.slo.targets import Target
 
@@ -103,7 +103,7 @@ def find(
 class _Wanted(NamedTuple):
     key: Key
     value: float
-    point: Point
+    point: ReplayPoint
 
 
 @dataclass
@@ -116,7 +116,7 @@ class _Space:
     bounds: Bounds
     traces: Traces = field(default_factory=dict)
     tried: dict[Key, list[Tried]] = field(default_factory=dict)
-    _points: dict[float, list[Point]] = field(default_factory=dict)
+    _points: dict[float, list[ReplayPoint]] = field(default_factory=dict)
 
     def sweep(self, values: Iterable[float]) -> Experiment:
         """The experiment with these values as its last axis."""
@@ -124,19 +124,19 @@ class _Space:
             update={"grid": {**self.experiment.grid, self.over: sorted(values)}}
         )
 
-    def at(self, value: float) -> list[Point]:
+    def at(self, value: float) -> list[ReplayPoint]:
         """The points of every search at one value."""
-        from harness.experiments.expand import expand
+        from harness.replays.expand import expand
 
         if value not in self._points:
             self._points[value] = expand(self.sweep([value]), self.traces)
         return self._points[value]
 
-    def key(self, point: Point) -> Key:
+    def key(self, point: ReplayPoint) -> Key:
         axes = [name for name in self.experiment.grid if name in point.params]
         return point.engine, tuple((name, point.params[name]) for name in axes)
 
-    def point(self, key: Key, value: float, seed: int) -> Point:
+    def point(self, key: Key, value: float, seed: int) -> ReplayPoint:
         return next(point for point in self.at(value) if self.key(point) == key and point.seed == seed)
 
     def searches(self, targets: tuple[Target, ...]) -> Searches:
@@ -161,10 +161,11 @@ class _Space:
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """Return the space; UserError for a parameter that is not a number or that an engine lacks, and for impossible
     bounds."""
-    from harness.experiments.expand import is_whole, largest
+    from harness.experiments.grid import is_whole, largest
+    from harness.replays.expand import SYSTEMS
     from harness.slo.search import Bounds
 
-    whole = is_whole(experiment, over)
+    whole = is_whole(experiment, SYSTEMS, over)
     first, last = (_bound(option, value, whole) for option, value in (("--from", lowest), ("--to", highest)))
     along = {name: values[-1] for name, values in experiment.along.items()}
     fixed = {
@@ -172,7 +173,7 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
         "along": {},
         "grid": {name: values for name, values in experiment.grid.items() if name != over},
     }
-    most = min(HIGHEST, largest(experiment, over))
+    most = min(HIGHEST, largest(experiment, SYSTEMS, over))
     bounds = Bounds(first or LOWEST[whole], last or most, FIRST[whole], whole, CLOSE)
     space = _Space(experiment.model_copy(update=fixed), over, bounds)
     points = space.at(bounds.lowest)

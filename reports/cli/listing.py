@@ -188,7 +188,7 @@ def _engine(name: str) -> Row:
     from engines.registry import ENDPOINT, ENGINES
     from engines.server import ServerParams
     from harness.client.client_params import ClientParams
-    from harness.endpoints.target import TargetParams
+    from harness.live.endpoints.target import TargetParams
 
     client = _parameters("client", ClientParams.model_fields)
     if name == ENDPOINT:
@@ -216,7 +216,7 @@ def _brief_workloads() -> list[Row]:
 
 def _workload(name: str) -> Row:
     from engines.server import ServerParams
-    from harness.kinds import server_model
+    from harness.replays.kinds import server_model
     from workloads.registry import WORKLOADS
 
     known = WORKLOADS[name]
@@ -229,7 +229,7 @@ def _workload(name: str) -> Row:
 
 
 def _brief_devices() -> list[Row]:
-    from engines.devices.names import DEVICES
+    from workloads.devices import DEVICES
 
     return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
 

@@ -22,8 +22,8 @@ from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
     from harness.client.client_params import ClientParams
-    from harness.experiments.expand import Traces
     from harness.experiments.experiment import Experiment
+    from harness.experiments.grid import Traces
     from harness.live.live_experiment import End
     from harness.live.run.duration import Duration
     from harness.slo.search import Step
@@ -104,9 +104,9 @@ def live(
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if duration is not None and not 1 <= duration <= 86_400:
         raise UserError(f"--duration {duration:g}: give a length from 1 to 86400 s.")
-    from harness.endpoints.target import TargetParams
-    from harness.experiments.expand import expand
     from harness.experiments.settings import read_settings
+    from harness.live.endpoints.target import TargetParams
+    from harness.live.expand import expand
     from harness.live.live_experiment import ends, live_experiment
     from harness.records.results import claim
     from reports.cli.live_folder import check_new, check_same, earlier, new_folder
@@ -234,7 +234,7 @@ def _numbers(option: str, text: str, read: Callable[[str], float]) -> list[float
 def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Present) -> int:
     """Search from the one load of `experiment`, then print the result, the table of all tried loads, and the basis.
     Return the exit status of the verdict."""
-    from harness.experiments.expand import expand
+    from harness.live.expand import expand
     from harness.live.verdict import load_step
     from harness.records.record import write_json
     from harness.records.results import write_summary
@@ -297,7 +297,7 @@ class _Plan:
         return self.ask({amount: self._found[amount] for amount in amounts})
 
     def _planned(self, amount: float) -> End:
-        from harness.experiments.expand import expand
+        from harness.live.expand import expand
         from harness.live.run.duration import given, planned
 
         def users(seconds: float) -> tuple[Trace, ClientParams]:

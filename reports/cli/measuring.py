@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from harness.clocks.ctrl_c import Stopped, stopped
-from harness.executors.place import Place
+from harness.replays.executors.place import Place
 from reports.cli.output import Form, emit
 from reports.tables.labels import counted
 from workloads.errors import UserError
@@ -68,9 +68,9 @@ def measured(
     UserError for points that cannot be taken there, and without vLLM, which workers need, or the libraries of live
     runs; `Stopped` on KeyboardInterrupt.
     """
-    from engines.devices.names import SOCKET_DEVICES
     from harness.experiments.run_order import shuffled
     from harness.records import results
+    from workloads.devices import SOCKET_DEVICES
 
     jobs = points_at_a_time(points, jobs, place)
     devices = {point.device for point in points}
@@ -105,8 +105,8 @@ def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) ->
     """Return the number of points that run at a time: by default one per core; one on the wall clock, where points
     would disturb each other. None: as many as the executor has room for. UserError for points that the executor
     cannot run, and for so many that they starve each other."""
-    from engines.devices.names import WALL_DEVICES
     from harness.experiments.provenance import cores
+    from workloads.devices import WALL_DEVICES
 
     place.check(points)
     if not place.local:
@@ -157,11 +157,11 @@ def _executed(
             with contextlib.closing(executor.run(todo)) as outcomes:
                 yield show, outcomes
         return
-    from engines.devices.names import REAL_DEVICES
-    from harness.executors.local import LocalExecutor
-    from harness.worker import vllm_release
-    from harness.worker.measure import measure
+    from harness.by_device import measure
+    from harness.replays.executors.local import LocalExecutor
+    from harness.replays.worker import vllm_release
     from reports.cli.progress import progress
+    from workloads.devices import REAL_DEVICES
 
     spawn = any(point.device in REAL_DEVICES for point in points)
     vllm_release.check(str(each) for point in todo if (each := point.server_params.get("vllm")))
@@ -172,7 +172,7 @@ def _executed(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch
             )
         else:
-            from harness.executors.ray import RayExecutor
+            from harness.replays.executors.ray import RayExecutor
 
             executor = RayExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch

@@ -57,9 +57,9 @@ def nightly(
     `rehearse nightly --against results/nightly/2026-01-31/bench`
     """
     from engines.deployments.available import missing
-    from engines.devices.names import check_device
     from harness.metrics.stats import MIN_FOR_INTERVAL
     from reports.runs.measured import load_run
+    from workloads.devices import check_device
 
     check_device(device)
     if reason := missing(device):
@@ -140,8 +140,8 @@ def _bench(night: Path) -> Part:
 def _fidelity(night: Path, device: str, quick: bool) -> Part:
     """`rehearse fidelity --device DEVICE --out NIGHT/fidelity`: the mechanics decide, other numbers are only
     reported."""
-    from engines.devices.names import REAL_DEVICES
     from harness.calibration import fidelity
+    from workloads.devices import REAL_DEVICES
 
     if device not in REAL_DEVICES:
         return Part("fidelity", "not needed", (f"device {device} is what fidelity judges",))

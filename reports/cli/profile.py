@@ -125,7 +125,7 @@ def _from_runs(
 def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
     from engines.devices.profile import save_profile
     from harness.calibration import profiling
-    from harness.worker.fresh_process import FreshProcessFailed
+    from harness.replays.worker.fresh_process import FreshProcessFailed
     from reports.cli.progress import parts
     from reports.pages.profile_page import tables, write_profile_page
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.executors.place import Place
+from harness.replays.executors.place import Place
 from reports.cards.source import default_out, figures, resolve
 from reports.cli import card_points
 from reports.cli.claims import present_group
@@ -22,8 +22,8 @@ from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
-    from harness.experiments.expand import Traces
     from harness.experiments.experiment import Experiment
+    from harness.experiments.grid import Traces
     from harness.experiments.point import Point
     from harness.records.results import Collection
 
@@ -83,10 +83,11 @@ def run(
 
     `rehearse run bench --executor ray://head:10001`
     """
-    from harness.experiments.expand import MOST_POINTS, Traces, expand
+    from harness.by_device import expand
     from harness.experiments.experiment import Experiment
+    from harness.experiments.grid import MOST_POINTS, Traces
     from harness.experiments.settings import read_settings
-    from harness.worker import fork_server, vllm_release
+    from harness.replays.worker import fork_server, vllm_release
 
     form, asked = form_of(as_json, as_csv), asked_metrics(columns)
     if vllm is not None:

@@ -61,10 +61,10 @@ def serve(
 
     `rehearse serve liveserve --runtime vllm-omni`
     """
-    from engines.devices.names import check_device
     from engines.devices.profile import load_profile
     from engines.endpoint.limits import Limits
     from harness import serving
+    from workloads.devices import check_device
 
     if runtime == "vllm-omni":
         others = {"--device": device != "virtual", "--profile": profile is not None}

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engines.devices.names import REAL_DEVICES
 from engines.devices.step_file import as_step_file
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.metrics.vocabulary import definition
@@ -22,6 +21,7 @@ from reports.runs.measured import Measured, by_seed, events, load_run
 from reports.runs.policies import same_requests
 from reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
 from reports.tables.labels import short
+from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
 
 _MORE = ("tbt_p50", "e2e_p50")

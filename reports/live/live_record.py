@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.target import TargetParams
 from harness.records.record import INVALID
 from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.tables.columns import LEFT_OUT, MISSING, live_notes

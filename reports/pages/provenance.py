@@ -10,7 +10,6 @@ from typing import Any
 
 from engines.deployments import Deployment, load_deployment
 from engines.devices.kernels.grids import Kernels
-from engines.devices.names import DEVICES
 from engines.devices.profile import Profile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
@@ -19,6 +18,7 @@ from harness.measured_runs.measured_run import LATENCIES
 from reports.calibration.fidelity import quoted
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import counted, seed_list, short
+from workloads.devices import DEVICES
 from workloads.errors import UserError
 from workloads.files.yaml_file import shipped_yaml
 from workloads.registry import WORKLOADS

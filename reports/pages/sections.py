@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.endpoints.call_recorder import session_of
+from harness.live.endpoints.call_recorder import session_of
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
 from harness.metrics.vocabulary import definition
 from reports.claims.published import Published

@@ -11,7 +11,7 @@ from engines.deployments.available import missing
 from harness.calibration.fidelity import LENGTHS, RealRun, Served, serve_real, serve_virtual
 from harness.calibration.fidelity_report import Agreement, agreement, judge_mechanics
 from harness.calibration.fit import OwnCosts, fit_costs, nearest_canary
-from harness.worker.fresh_process import in_fresh_process
+from harness.replays.worker.fresh_process import in_fresh_process
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ import yaml
 from engines.deployments import load_deployment
 from engines.devices import profile as profile_module
 from engines.devices.profile import Profile, shipped_profile
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from tests.calibration.test_profile_file import FACTS, STAGE
 from tests.engines.replays import replay

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
-from harness.worker import fork_server, isolation, measure
+from harness.replays.point import ReplayPoint
+from harness.replays.worker import fork_server, isolation, measure
 from reports.pages import group_page, html
 from tests.reports import served, written
 
@@ -63,9 +63,9 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
     def serve(
         name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more
     ) -> None:
-        def moved(experiment: Experiment) -> list[Point]:
+        def moved(experiment: Experiment) -> list[ReplayPoint]:
             return [
-                Point(**{**point.model_dump(), "device": device, "resolved": point.resolved})
+                ReplayPoint(**{**point.model_dump(), "device": device, "setup": point.setup})
                 for point in expand(experiment.model_copy(update={"device": "virtual"}))
             ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.metrics.stats import Spread, across_seeds, paired
 from harness.records.results import write_summary
 from reports.comparison.compare import Cell, Compared, Comparison, Side

@@ -10,9 +10,9 @@ import pytest
 
 from harness import exit_status
 from harness.exit_status import BAD_INPUT, FAIL, FAULT, OK, SIGNALLED, UNDECIDED
+from harness.live.null_server.null_server import NullServer
 from harness.live.run import live_executor
 from harness.live.run.launch import GeneratorFailed
-from harness.null_server.null_server import NullServer
 from harness.records.record import status_of
 from reports.cli.app import COMMANDS
 from tests.builders import REHEARSE

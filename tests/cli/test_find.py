@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.record import load_record

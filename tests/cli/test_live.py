@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from harness.by_device import expand
 from harness.events.log import EventLog
 from harness.exit_status import BAD_INPUT
-from harness.experiments.expand import expand
 from harness.experiments.experiment import load_experiment
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome

@@ -11,7 +11,7 @@ from engines.devices.profile import load_profile
 from engines.server import ServerParams
 from harness.calibration import profiling
 from harness.exit_status import FAULT
-from harness.worker.fresh_process import FreshProcessFailed
+from harness.replays.worker.fresh_process import FreshProcessFailed
 from tests.calibration.test_profile_file import FACTS
 from tests.conftest import Rehearse
 

@@ -10,7 +10,7 @@ import pandas as pd
 from engines.builder import Serving
 from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import replay
 from workloads.distributions.speech import audio_tokens
 from workloads.trace import Trace, Turn

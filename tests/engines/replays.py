@@ -12,10 +12,10 @@ import pyarrow as pa
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
-from harness.experiments.expand import point_of
-from harness.kinds import kind_of
-from harness.worker import replay as replays
-from harness.worker.replay import Replay
+from harness.replays.expand import point_of
+from harness.replays.kinds import kind_of
+from harness.replays.worker import replay as replays
+from harness.replays.worker.replay import Replay
 from workloads.registry import make_trace
 from workloads.trace import Trace
 

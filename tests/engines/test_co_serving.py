@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.metrics.classes import steady, ttft_attainment
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import measured, replay
 from workloads.registry import make_trace
 from workloads.trace import Trace

@@ -12,11 +12,11 @@ from engines.core.policy import StageView
 from engines.registry import ENGINES
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
 from engines.turns.library import SPEAKING
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
+from harness.replays.worker.replay import Replay
+from harness.replays.worker.replay import replay as play
 from harness.serving.serve_config import ServeConfig, parameters
-from harness.worker.replay import Replay
-from harness.worker.replay import replay as play
 from tests.engines.frames import frames
 from tests.engines.replays import replay, run, voice_trace
 from workloads.errors import UserError

@@ -12,7 +12,7 @@ from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from engines.stock.arguments import StockParams
 from harness.client.client_params import ClientParams
-from harness.kinds import kind_of
+from harness.replays.kinds import kind_of
 from harness.request_tables.stages import STAGES
 from tests.engines import replays
 from workloads.errors import UserError

@@ -36,7 +36,7 @@ from engines.devices.roofline import StepCost
 from harness.clocks.clock import VirtualClockLoop
 from harness.events import log as log_module
 from harness.events.log import EventLog
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import assert_same, cut_short, exact, left, replay, voice_trace
 from tests.engines.replica_bench import Bench, play
 from workloads.registry import make_trace

@@ -7,7 +7,7 @@ import pytest
 
 from engines.turns.hook import Hook
 from engines.turns.reply import Reply, ReplyRequest
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import cut_short, replay, voice_trace
 
 DIVIDED = {"prefill": 1, "decode": 3}

@@ -21,7 +21,7 @@ from engines.devices.kernels.times import GridTimes
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ResolvedServer, ServerParams
-from harness.records.step_times import FITTED, step_sources
+from harness.replays.step_times import FITTED, step_sources
 from tools import fit_kernels, ship_kernels
 from workloads.errors import UserError
 

@@ -22,8 +22,8 @@ from engines.server import ServerParams, resolve
 from engines.systems.omniinfer.decode_group import with_redundant_slots
 from engines.systems.omniinfer.omniinfer_params import ReplicaParams
 from harness.clocks.clock import run
+from harness.replays.worker.replay import Replay
 from harness.request_tables.request_table import request_table
-from harness.worker.replay import Replay
 from tests.engines import replays
 from tests.engines.replays import assert_same
 from workloads.errors import UserError

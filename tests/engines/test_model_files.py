@@ -11,7 +11,7 @@ import pytest
 from engines.models import load_model, model_of
 from engines.models.config_file import as_yaml, read_config
 from engines.server import ServerParams, check_modelled, resolve
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3_MOE, Config, file_of, written
 from workloads.errors import UserError

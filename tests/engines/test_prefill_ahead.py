@@ -7,7 +7,7 @@ import pytest
 
 from engines.core.engine import StageEngine
 from engines.core.request import StageRequest
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import replay
 from workloads.errors import UserError
 from workloads.registry import make_trace

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from engines.deployments.changes import constants, parse_scale, write_scale
 from engines.devices.roofline import Roofline, Work
 from engines.server import ServerParams, resolve
-from harness.experiments.expand import expand
+from harness.by_device import expand, override
 from harness.experiments.experiment import Experiment
-from harness.experiments.settings import override, parse_setting
+from harness.experiments.settings import parse_setting
 from workloads.errors import validate
 
 STOCK = resolve(ServerParams())

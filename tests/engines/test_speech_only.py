@@ -8,7 +8,7 @@ from engines.deployments import load_deployment
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
-from harness.kinds import kind_of
+from harness.replays.kinds import kind_of
 from tests.builders import turn, typed_turn
 from tests.engines.replays import measured, replay, run
 from workloads.errors import UserError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from reports.cards.source import resolve
 from tests.examples.test_examples import EXAMPLES, ROOT
 

@@ -15,8 +15,8 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
+from harness.by_device import expand
 from harness.events import point_progress
-from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
-from harness.kinds import kind_of, named, server_model
 from harness.kinds.duplex import by_turn
+from harness.replays.kinds import kind_of, named, server_model
+from harness.replays.worker.replay import Replay
 from harness.request_tables.live_window import WHOLE
 from harness.request_tables.turn_taking_table import COLUMNS
 from harness.slo.targets import judged_value, parse_targets
-from harness.worker.replay import Replay
 from tests.engines.replays import replay
 from workloads.registry import make_trace
 

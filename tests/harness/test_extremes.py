@@ -17,22 +17,24 @@ from pydantic.fields import FieldInfo
 
 from engines import composition
 from engines.deployments import deployment_facts, load_deployment
-from engines.devices.names import DEVICES
 from engines.endpoint.limits import Limits
 from engines.models import load_model, yaml_files
 from engines.registry import ENDPOINT, ENGINES
 from engines.stock.arguments import StockParams
 from engines.stock.omni.omni_params import OmniParams
 from engines.turns.signals import Signal
-from harness import kinds
+from harness import by_device
 from harness.client.client_params import ClientParams
-from harness.endpoints.target import TargetParams
-from harness.experiments import expand as expanding
 from harness.experiments.experiment import Experiment, load_experiment
+from harness.live import expand as live_expand
+from harness.live.endpoints.target import TargetParams
+from harness.replays import expand as replay_expand
+from harness.replays import kinds
 from harness.serving.serve_config import ServeConfig
 from harness.slo.targets import parse_targets
 from workloads import trace
 from workloads.bounds import MOST_SEED
+from workloads.devices import DEVICES
 from workloads.errors import UserError, printable, validate
 from workloads.files.yaml_file import shipped_yaml
 from workloads.generators import servegen
@@ -147,12 +149,13 @@ def test_a_model_takes_a_value_or_says_why_not(model: type[BaseModel], data: st.
 def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "MOST_TURNS", TURNS)
     monkeypatch.setattr(servegen, "MOST_WINDOWS", TURNS)
-    monkeypatch.setattr(expanding, "code_hash", lambda device, roots: "")
+    for module in (live_expand, replay_expand):
+        monkeypatch.setattr(module, "code_hash", lambda device, roots: "")
 
 
 def points(engine: str, workload: str, chosen: Mapping[str, Any], **more: Any) -> Any:
     experiment = {"name": "x", "engines": [engine], "workload": workload, "set": dict(chosen)} | more
-    return answered(lambda: expanding.expand(validate(Experiment, experiment, "here")))
+    return answered(lambda: by_device.expand(validate(Experiment, experiment, "here")))
 
 
 def fields_of(engine: str, workload: str) -> dict[str, FieldInfo]:
@@ -198,7 +201,7 @@ def test_an_engine_is_set_up_or_says_why_not(few_turns: None, engine: str, data:
 @fuzz
 def test_an_experiment_is_expanded_or_says_why_not(few_turns: None, changes: dict[str, Any]) -> None:
     asked = {"name": "x", "engines": ["vllm_omni"], "workload": "voice", "set": {"sessions": 4}}
-    answered(lambda: expanding.expand(validate(Experiment, asked | changes, "here")))
+    answered(lambda: by_device.expand(validate(Experiment, asked | changes, "here")))
 
 
 @given(

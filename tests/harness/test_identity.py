@@ -15,10 +15,10 @@ import pytest
 from engines.registry import ENGINES
 from harness.experiments.identity import (
     ALWAYS,
-    FILES,
     METRICS,
     NAMING,
     PACKAGES,
+    SERVERS,
     SOCKETS,
     code_hash,
     metrics_hash,
@@ -90,44 +90,45 @@ def add(root: Path, files: dict[str, str]) -> Path:
 
 REPLAYS = {(device, system) for device in ("virtual", "paced") for system in SYSTEMS}
 ALL = {(device, system) for device in DEVICES for system in SYSTEMS}
+OURS = {point for point in ALL if point[0] != "live"}
 OVER_SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
 
 
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("engines/core/engine.py", ALL),
-        ("engines/core/vllm_adapter/scheduling.py", ALL),
-        ("engines/deployments/llama_tiny.yaml", ALL),
-        ("engines/deployments/a_new_one.yaml", ALL),
-        ("engines/devices/profiles/llama_tiny.yaml", ALL),
-        ("harness/worker/replay.py", ALL),
+        ("engines/core/engine.py", OURS),
+        ("engines/core/vllm_adapter/scheduling.py", OURS),
+        ("engines/deployments/llama_tiny.yaml", OURS),
+        ("engines/deployments/a_new_one.yaml", OURS),
+        ("engines/devices/profiles/llama_tiny.yaml", OURS),
+        ("harness/replays/worker/replay.py", OURS),
         ("harness/request_tables/request_table.py", ALL),
         ("harness/metrics/turns.py", set()),
         ("harness/records/record.py", set()),
-        ("harness/worker/measure.py", set()),
+        ("harness/replays/worker/measure.py", set()),
         ("workloads/generators/voice.py", ALL),
         ("workloads/replays/csv_logs.py", ALL - REPLAYS),
         ("harness/live/run/measure_live.py", OVER_SOCKETS),
         ("harness/live/run/load_generator.py", OVER_SOCKETS),
-        ("harness/serving/engine_server.py", OVER_SOCKETS),
-        ("engines/endpoint/websocket_server.py", OVER_SOCKETS),
+        ("harness/serving/engine_server.py", OVER_SOCKETS & OURS),
+        ("engines/endpoint/websocket_server.py", OVER_SOCKETS & OURS),
         ("workloads/generators/content.py", ALL - REPLAYS),
-        ("engines/stock/omni/omni_params.py", OVER_SOCKETS),
+        ("engines/stock/omni/omni_params.py", OVER_SOCKETS & OURS),
         (
             "engines/systems/liveserve/urgency.py",
-            {p for p in ALL if p[1] == "liveserve" and p[0] != "live"},
+            {point for point in OURS if point[1] == "liveserve"},
         ),
         (
             "engines/systems/liveserve/tuned.yaml",
-            {p for p in ALL if p[1] == "liveserve" and p[0] != "live"},
+            {point for point in OURS if point[1] == "liveserve"},
         ),
         # Defaults, which are in the point's parameters
         ("engines/systems/vllm_omni/__init__.py", set()),
-        ("engines/turns/pipeline.py", ALL),
-        ("engines/composition.py", ALL),
-        ("engines/frames/gateway.py", ALL),
-        ("engines/server.py", ALL),
+        ("engines/turns/pipeline.py", OURS),
+        ("engines/composition.py", OURS),
+        ("engines/frames/gateway.py", OURS),
+        ("engines/server.py", OURS),
         ("engines/registry.py", set()),
         ("workloads/registry.py", set()),
         ("workloads/errors.py", set()),
@@ -192,7 +193,7 @@ def test_text_that_no_log_can_hold_changes_no_hash(before: str, after: str, same
 
 def test_the_tables_name_what_there_is() -> None:
     assert [name for name in (*ALWAYS, *SOCKETS) if not (ROOT / name).is_dir()] == []
-    assert [name for name in (*FILES, *METRICS, *NAMING) if not (ROOT / name).exists()] == []
+    assert [name for name in (*SERVERS, *METRICS, *NAMING) if not (ROOT / name).exists()] == []
 
 
 def test_a_root_of_another_package_stands_for_all_its_files(
@@ -238,9 +239,9 @@ def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
 
 POINTS = """
 import json, sys
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
-from harness.worker.replay import replay
+from harness.replays.worker.replay import replay
 for experiment in json.loads(sys.argv[1]):
     (point,) = expand(Experiment(**experiment))
     replay(point, point.trace())
@@ -281,25 +282,15 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     here = {name: path.relative_to(ROOT).as_posix() for name, path in modules(ROOT, PACKAGES).items()}
     own = roots_of(WORKLOADS["voice"], WORKLOADS["metronome"])
     # The registries import what they list, and kinds of workload the metrics that are made of the log.
-    counts = (*ALWAYS, "engines/systems", "workloads", "harness/metrics")
+    counts = (*ALWAYS, *SERVERS, "engines/systems", "workloads", "harness/metrics")
     beside = {
         name
         for name in loaded & here.keys() - set(own)
         if not here[name].startswith(tuple(f"{folder}/" for folder in counts))
         and here[name].count("/") > 1
-        and here[name] not in FILES
+        and here[name] not in counts
     }
-    more = (
-        {name for name in beside if not name.startswith("harness.experiments")}
-        - {
-            "engines.stock",  # vLLM looks into it where we are installed
-            "engines.stock.plugin",
-            "harness.endpoints",  # parameters of device live
-            "harness.endpoints.target",
-            "engines.endpoint",  # which host a target names
-            "engines.endpoint.host_names",
-            "harness.worker",
-            "harness.worker.vllm_release",  # the release, or the content of a checkout, is a parameter of the point
-        }
-    )
+    makes_points = ("harness.experiments", "harness.replays")
+    more = {name for name in beside if not name.startswith(makes_points)}
+    more -= {"engines.stock", "engines.stock.plugin"}  # vLLM looks into it where we are installed
     assert sorted(more) == []

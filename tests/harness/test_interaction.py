@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.replays.worker.measure import InvalidPoint, check_send_delay
 from harness.request_tables.frame_table import Beat, frame_table
-from harness.worker.measure import InvalidPoint, check_send_delay
 from tests.harness.servers import played
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.replays.worker.measure import InvalidPoint, check_send_delay
 from harness.request_tables.request_table import request_table
-from harness.worker.measure import InvalidPoint, check_send_delay
 from tests.builders import typed_turn
 from tests.harness.servers import Answering, played
 from workloads.trace import Trace

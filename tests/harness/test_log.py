@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.by_device import expand
 from harness.events import log as log_module
 from harness.events import point_progress
 from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
-from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.record import write_tables
+from harness.replays.worker.measure import measure
 from harness.request_tables.request_table import request_table
-from harness.worker.measure import measure
 from tests.engines.replays import replay
 from workloads.columns.classes import CLASS_COLUMNS
 from workloads.registry import make_trace

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.provenance import environment
 from harness.records.log_to_trace import KEYS, from_record, recorded
 from harness.records.record import MANIFEST, write_failure, write_record
-from harness.worker.measure import measure
+from harness.replays.worker.measure import measure
 from tests import builders
 from tests.engines.replays import replay
 from tests.metrics.event_log import EventLog

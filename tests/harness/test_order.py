@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.executors.local import LocalExecutor
 from harness.experiments.run_order import Order, shuffled
 from harness.records.record import load_record
 from harness.records.results import unfinished
+from harness.replays.executors.local import LocalExecutor
 from tests.harness import fakes
 
 POINTS = fakes.points(10)

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
+from harness.replays.worker.replay import Replay
 from harness.request_tables.request_table import request_table
-from harness.worker.replay import Replay
 from tests.engines.frames import Calls, frames, serve
 from tests.engines.replays import replay
 from workloads.registry import make_trace

@@ -14,9 +14,9 @@ from harness.experiments.provenance import ROOT
 POINTS = """
 import json, sys
 from pathlib import Path
-import harness.worker.preload  # what is printed goes nowhere from here on
-from harness.worker import measure
-from harness.experiments.expand import expand
+import harness.replays.worker.preload  # what is printed goes nowhere from here on
+from harness.replays.worker import measure
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 
 late = {}

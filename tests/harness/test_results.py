@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment

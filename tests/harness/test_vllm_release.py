@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors.local import LocalExecutor
-from harness.experiments.expand import expand
+from harness.by_device import expand, override
 from harness.experiments.point import Point
-from harness.experiments.settings import override
 from harness.records.record import load_record
-from harness.worker import vllm_release
+from harness.replays.executors.local import LocalExecutor
+from harness.replays.worker import vllm_release
 from reports.runs.measured import Measured
 from tests.harness import fakes
 from workloads.errors import UserError

@@ -6,19 +6,19 @@ import functools
 import json
 from typing import Any
 
-from harness.endpoints.base_endpoint import ConnectionContext
-from harness.endpoints.dialects import dialect_of
-from harness.endpoints.dialects.dialect import Dialect
-from harness.endpoints.dialects.events import Ready
-from harness.endpoints.dialects.synthesis import Synthesis
-from harness.endpoints.http_endpoint import HttpEndpoint
-from harness.endpoints.logs import FailureLog, SendLog
-from harness.endpoints.synthesis_endpoint import SynthesisConnection, SynthesisEndpoint
-from harness.endpoints.target import TargetParams
-from harness.endpoints.text_endpoint import TextEndpoint
-from harness.endpoints.transport.http import HttpPool, _Connection
-from harness.endpoints.turn_endpoint import TurnConnection
 from harness.events.log import EventLog
+from harness.live.endpoints.base_endpoint import ConnectionContext
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.dialects.dialect import Dialect
+from harness.live.endpoints.dialects.events import Ready
+from harness.live.endpoints.dialects.synthesis import Synthesis
+from harness.live.endpoints.http_endpoint import HttpEndpoint
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.synthesis_endpoint import SynthesisConnection, SynthesisEndpoint
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.text_endpoint import TextEndpoint
+from harness.live.endpoints.transport.http import HttpPool, _Connection
+from harness.live.endpoints.turn_endpoint import TurnConnection
 from tests.live.scripted import spoken, tone
 
 TRACE = spoken(turns=2)

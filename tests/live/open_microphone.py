@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from websockets.exceptions import ConnectionClosed
 
-from harness.endpoints import base_endpoint
+from harness.live.endpoints import base_endpoint
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking
 from harness.request_tables.turn_taking_table import turn_taking_table
@@ -171,7 +171,7 @@ class _Wire:
 
 
 class _Client:
-    """The client's end, as `harness.endpoints.transport.websocket.WebSocket`."""
+    """The client's end, as `harness.live.endpoints.transport.websocket.WebSocket`."""
 
     def __init__(self, wire: _Wire) -> None:
         self.send, self.close, self.abort = wire.send_to_server, wire.close, wire.abort

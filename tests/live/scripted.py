@@ -17,10 +17,10 @@ from websockets.exceptions import ConnectionClosed
 
 from harness.client.client_params import ClientParams
 from harness.clocks import clock
-from harness.endpoints.logs import FailureLog, SendLog
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.kinds import kind_of
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds import kind_of
 from harness.request_tables.request_table import request_table
 from tests.population import serve_population
 from workloads.audio.synth import synthetic_clips

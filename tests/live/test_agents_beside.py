@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.expand import expand
+from harness.live.expand import expand
 from harness.live.live_experiment import live_experiment
+from harness.live.null_server.null_server import NullServer
 from harness.live.run.measure_live import measure_live
-from harness.null_server.null_server import NullServer
 from tests.workloads import agent_files
 from tests.workloads.agent_files import STEPS
 from workloads.formats import save_trace

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, stated
-from harness.endpoints.dialects.events import Audio
+from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat, stated
+from harness.live.endpoints.dialects.events import Audio
 from tests.live.test_dialects import PCM, delta, dialect, message
 
 PCMU, PCMA = AudioFormat("u-law"), AudioFormat("A-law")

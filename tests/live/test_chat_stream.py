@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.endpoints.dialects.chat import ChatReply, EventStream
+from harness.live.endpoints.dialects.chat import ChatReply, EventStream
 
 DONE = b"data: [DONE]\n\n"
 CHANNELS: dict[str, Any] = {

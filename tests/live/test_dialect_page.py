@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
-from harness.endpoints.dialects import DIALECTS, dialect_of
-from harness.endpoints.dialects.dialect import Cut, Dialect
-from harness.endpoints.dialects.synthesis import Synthesis
-from harness.endpoints.synthesis_endpoint import request_body
-from harness.endpoints.target import Dialect as Name
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.dialects import DIALECTS, dialect_of
+from harness.live.endpoints.dialects.dialect import Cut, Dialect
+from harness.live.endpoints.dialects.synthesis import Synthesis
+from harness.live.endpoints.synthesis_endpoint import request_body
+from harness.live.endpoints.target import Dialect as Name
+from harness.live.endpoints.target import TargetParams
 from reports.cli.live import live
 from tests.live.scripted import spoken
 

@@ -14,11 +14,11 @@ from pydantic import TypeAdapter
 from websockets.asyncio.server import serve
 
 from harness.clocks import clock
-from harness.endpoints.dialects import DIALECTS, detect, dialect_of
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat
-from harness.endpoints.dialects.detect import resolve
-from harness.endpoints.dialects.dialect import CLOSE, Cut, with_query
-from harness.endpoints.dialects.events import (
+from harness.live.endpoints.dialects import DIALECTS, detect, dialect_of
+from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat
+from harness.live.endpoints.dialects.detect import resolve
+from harness.live.endpoints.dialects.dialect import CLOSE, Cut, with_query
+from harness.live.endpoints.dialects.events import (
     Audio,
     AudioDone,
     Cleared,
@@ -37,8 +37,8 @@ from harness.endpoints.dialects.events import (
     TokensPlayed,
     UnreadAudio,
 )
-from harness.endpoints.dialects.rtvi import message as rtvi_message
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.dialects.rtvi import message as rtvi_message
+from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import spoken
 from workloads.errors import UserError
 

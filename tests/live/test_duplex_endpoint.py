@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from harness.endpoints.dialects import dialect_of
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
 
 URL = "ws://127.0.0.1:9/v1/realtime"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from harness.endpoints.call_recorder import CallRecorder
+from harness.live.endpoints.call_recorder import CallRecorder
 from tests.live.open_microphone import (
     ARRIVAL_S,
     SPEECH_S,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.endpoints.logs import FailureLog, SendLog
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 
 
@@ -62,8 +62,8 @@ def test_pieces_of_another_length():
 
 
 def test_sessions_that_say_the_same_share_their_messages():
-    from harness.endpoints.dialects import dialect_of
-    from harness.endpoints.microphone import SpeechMessages
+    from harness.live.endpoints.dialects import dialect_of
+    from harness.live.endpoints.microphone import SpeechMessages
 
     trace = spoken(sessions=30)
     sounds = SpeechMessages(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)

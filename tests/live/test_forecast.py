@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from harness.client.client_params import ClientParams
-from harness.experiments.expand import expand
 from harness.experiments.run_order import Outcome
+from harness.live.expand import expand
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
 from harness.live.run.run_progress import RunProgress
 from harness.request_tables.live_window import WHOLE, Window

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.target import TargetParams
 from harness.live.run.preflight import ask_one_token
 from harness.records.record import Record, load_record
 from reports.live.server_side import both_sides

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.endpoints.frame_endpoint import FrameConnection
+from harness.live.endpoints.frame_endpoint import FrameConnection
 from harness.request_tables.frame_table import Beat, frame_table
 from tests.live.scripted import Peer, nobody, play, played
 from workloads.errors import UserError

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.endpoint.host_names import check_host
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
+from workloads.host_names import check_host
 
 part = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True).filter(
     lambda name: name[:4] != "xn--"

@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.client.duplex_player import Player
-from harness.endpoints.dialects import DIALECTS, chat, dialect_of, parsing
-from harness.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded, length, named, stated
-from harness.endpoints.dialects.chat import ChatReply, EventStream, any_json, has_text, reason_of
-from harness.endpoints.dialects.events import Audio, Done, Event, Garbage
-from harness.endpoints.dialects.rtvi import _field, _number
-from harness.endpoints.dialects.synthesis import Sound, Synthesis
-from harness.endpoints.outcome import Facts, outcome
-from harness.endpoints.replies import Replies, Reply
-from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.limits import MOST_REPLIES, Violation
+from harness.live.endpoints.dialects import DIALECTS, chat, dialect_of, parsing
+from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat, decoded, length, named, stated
+from harness.live.endpoints.dialects.chat import ChatReply, EventStream, any_json, has_text, reason_of
+from harness.live.endpoints.dialects.events import Audio, Done, Event, Garbage
+from harness.live.endpoints.dialects.rtvi import _field, _number
+from harness.live.endpoints.dialects.synthesis import Sound, Synthesis
+from harness.live.endpoints.outcome import Facts, outcome
+from harness.live.endpoints.replies import Replies, Reply
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport.limits import MOST_REPLIES, Violation
 from harness.live.run import scrape
 from workloads.audio import wav
 
@@ -491,7 +491,7 @@ def test_nothing_long_stays_in_a_cache() -> None:
         message = {"type": "response.audio.delta", "delta": "AAAA", "encoding": f"pcm{k}" + "x" * 100_000}
         readers()["openai"](msgspec.json.encode(message))
         named(f"pcm{k}" + "y" * 100_000)
-    from harness.endpoints.dialects import audio_format
+    from harness.live.endpoints.dialects import audio_format
 
     for cache in (parsing._own, audio_format._named):
         assert cache.cache_info().currsize <= 256

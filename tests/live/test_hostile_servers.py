@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.endpoints.dialects.chat import ChatReply
-from harness.endpoints.transport import limits
-from harness.endpoints.transport.connect_diagnosis import asked
-from harness.endpoints.transport.get import Answer, get
-from harness.endpoints.transport.http import HttpPool
-from harness.endpoints.transport.limits import MOST_HEAD
-from harness.endpoints.transport.websocket import ConnectFailed, connect
+from harness.live.endpoints.dialects.chat import ChatReply
+from harness.live.endpoints.transport import limits
+from harness.live.endpoints.transport.connect_diagnosis import asked
+from harness.live.endpoints.transport.get import Answer, get
+from harness.live.endpoints.transport.http import HttpPool
+from harness.live.endpoints.transport.limits import MOST_HEAD
+from harness.live.endpoints.transport.websocket import ConnectFailed, connect
 from tests.builders import refused
 from tests.live.receivers import Receiver, Stream
 from tests.live.scripted import over_http, played, spoken, table, typed
@@ -469,7 +469,7 @@ def test_a_get_that_trickles_ends_at_its_deadline(before: bytes) -> None:
 
 @pytest.mark.parametrize("before", TRICKLES)
 def test_a_probe_of_a_server_that_trickles_ends(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.endpoints.transport.connect_diagnosis.PATIENCE_S", 0.2)
+    monkeypatch.setattr("harness.live.endpoints.transport.connect_diagnosis.PATIENCE_S", 0.2)
     with trickling(before) as address:
         answer = asked(f"ws://{address}/v1", False)
         assert answer is None or answer.cut == "timeout"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.null_server.null_server import NullServer
+from harness.live.null_server.null_server import NullServer
 from tests.conftest import Rehearse
 
 pytestmark = pytest.mark.usefixtures("unrendered", "no_floor")

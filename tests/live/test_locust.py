@@ -18,15 +18,15 @@ import pytest
 import soundfile
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.target import TargetParams
 from harness.exit_status import UNDECIDED
-from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
+from harness.live.endpoints.target import TargetParams
+from harness.live.expand import expand
+from harness.live.null_server.null_server import NullServer
 from harness.live.run.launch import play_plan
 from harness.live.run.plan import Merged, pack_shard, recordings_of, shard_trace, unpack_shard, write_plan
 from harness.live.run.run_progress import RunProgress
-from harness.null_server.null_server import NullServer
 from harness.records import results
 from harness.records.record import Record, load_record
 from tests.builders import free_ports

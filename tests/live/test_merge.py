@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
+from harness.live.endpoints.target import TargetParams
 from harness.live.run.plan import (
     DONE,
     FAILURES,

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from harness.clocks.clock import run
-from harness.endpoints.transport.http import HttpPool
-from harness.endpoints.transport.websocket import connect
-from harness.null_server.null_server import NullServer
+from harness.live.endpoints.transport.http import HttpPool
+from harness.live.endpoints.transport.websocket import connect
+from harness.live.null_server.null_server import NullServer
 from tests.live.receivers import Receiver, Stream
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
@@ -218,7 +218,7 @@ def test_a_server_that_cannot_start_says_so(tmp_path, capfd):
 
 
 def test_a_server_whose_starter_is_gone_before_it_listens_ends_and_says_nothing():
-    command = [sys.executable, "-m", "harness.null_server", "voice"]
+    command = [sys.executable, "-m", "harness.live.null_server", "voice"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.clocks import clock
-from harness.endpoints import base_endpoint
-from harness.endpoints.dialects.speech_body import SpeechBody, not_audio
-from harness.endpoints.outcome import COMPLETE, Facts, outcome
-from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.content_encoding import PIECE, Decoder
+from harness.live.endpoints import base_endpoint
+from harness.live.endpoints.dialects.speech_body import SpeechBody, not_audio
+from harness.live.endpoints.outcome import COMPLETE, Facts, outcome
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport.content_encoding import PIECE, Decoder
+from harness.live.null_server.null_voice import packet_of
 from harness.live.run.preflight import ask_one_token, ask_one_word
 from harness.metrics.replies import reply_metrics
-from harness.null_server.null_voice import packet_of
 from tests.live.in_process import Call, Request, Side, Utterances, calling, chat, speech
 from tests.live.scripted import (
     HEAD,
@@ -356,7 +356,7 @@ def quiet(level: float, seconds: float = 0.5, rate: int = 24_000, channels: int 
 
 def ulaw(samples: np.ndarray) -> bytes:
     """By G.711's decision values: the code whose value is nearest."""
-    from harness.endpoints.dialects.audio_format import AudioFormat
+    from harness.live.endpoints.dialects.audio_format import AudioFormat
 
     values = AudioFormat("u-law").samples(bytes(range(256))).astype(int)
     return bytes(np.abs(values[None, :] - samples.astype(int)[:, None]).argmin(axis=1).tolist())

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from harness.endpoints.dialects import dialect_of
-from harness.endpoints.dialects.dialect import Cut
-from harness.endpoints.dialects.events import Audio, Done, Failure, SpeechStarted, Started, Text
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.dialects.dialect import Cut
+from harness.live.endpoints.dialects.events import Audio, Done, Failure, SpeechStarted, Started, Text
+from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import PIECES, Peer, play, spoken, table
 
 starlette = pytest.importorskip("starlette.websockets", reason="their servers are made with it")

@@ -15,16 +15,16 @@ import pytest
 from websockets.sync.server import ServerConnection, serve
 
 from harness.clocks import clock
-from harness.endpoints.dialects import detect, dialect_of
-from harness.endpoints.target import TargetParams
-from harness.experiments.expand import expand
+from harness.live.endpoints.dialects import detect, dialect_of
+from harness.live.endpoints.target import TargetParams
+from harness.live.expand import expand
 from harness.live.live_experiment import live_experiment
+from harness.live.null_server.null_server import NullServer
 from harness.live.run import measure_live as live_measure
 from harness.live.run import preflight as preflight_module
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.preflight import ask_one_token, preflight
 from harness.metrics.live import LAG
-from harness.null_server.null_server import NullServer
 from harness.serving.starting import starting
 from tests.builders import refused, say, web_server
 from tests.live.scripted import HEAD, OURS, SESSION, Call, chunked, over_http

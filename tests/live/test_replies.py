@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.endpoints.base_endpoint import ConnectionContext
-from harness.endpoints.dialects import dialect_of
-from harness.endpoints.duplex_endpoint import DuplexConnection
-from harness.endpoints.logs import FailureLog, SendLog
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
+from harness.live.endpoints.base_endpoint import ConnectionContext
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.duplex_endpoint import DuplexConnection
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.target import TargetParams
 from tests.live.in_process import Call, Line, calling
 from tests.live.strategies import some
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.endpoints.dialects import dialect_of
-from harness.endpoints.dialects.audio_format import AudioFormat
-from harness.endpoints.dialects.events import Audio, Done, Failure, Garbage, Other, Ready, Started, Text
-from harness.endpoints.dialects.rtvi import message
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.dialects.audio_format import AudioFormat
+from harness.live.endpoints.dialects.events import Audio, Done, Failure, Garbage, Other, Ready, Started, Text
+from harness.live.endpoints.dialects.rtvi import message
+from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import PIECES, Peer, play, spoken, table
 
 pytest.importorskip("google.protobuf", reason="frames are checked against protobuf's own")

@@ -14,18 +14,18 @@ import psutil
 import pytest
 import soundfile
 
-from harness.endpoints.target import TargetParams
-from harness.experiments.expand import expand
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
+from harness.live.endpoints.target import TargetParams
+from harness.live.expand import expand
 from harness.live.live_experiment import live_experiment
+from harness.live.null_server.null_server import NullServer
 from harness.live.run.forecast import on_line
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.preflight import check_answers
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import load_verdict
 from harness.metrics.live import LAG, LIVE_DEFINITIONS
-from harness.null_server.null_server import NullServer
 from harness.records.record import load_record
 from harness.slo.targets import Target
 from tests.builders import REHEARSE, say, web_server

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 import pandas as pd
 import pytest
 
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.target import TargetParams
 from harness.live.run import scrape
 from harness.live.run.scrape import Scraper, scraper_of
 from tests.builders import free_ports, say, web_server

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors.local import LocalExecutor
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.record import Record, load_record
-from harness.worker.measure import measure
+from harness.replays.executors.local import LocalExecutor
+from harness.replays.worker.measure import measure
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError
 
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.target import TargetParams
 from harness.live.run.preflight import ask_one_word
 from tests.live.served import served
 from tests.waiting import in_a_loop, until

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from harness.clocks import clock
-from harness.endpoints.dialects.audio_format import AudioFormat
-from harness.endpoints.dialects.events import Audio, Done, Failure, Garbage, Other
-from harness.endpoints.dialects.synthesis import Synthesis
-from harness.endpoints.prompts import spoken_words
-from harness.endpoints.target import TargetParams
-from harness.kinds import named
+from harness.live.endpoints.dialects.audio_format import AudioFormat
+from harness.live.endpoints.dialects.events import Audio, Done, Failure, Garbage, Other
+from harness.live.endpoints.dialects.synthesis import Synthesis
+from harness.live.endpoints.prompts import spoken_words
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds import named
 from harness.live.run.preflight import ask_one_word
 from harness.metrics.live import summarise_live
 from tests.live.scripted import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.logs import FailureLog, SendLog
-from harness.endpoints.target import TargetParams
-from harness.endpoints.text_endpoint import completions_url
 from harness.events.log import EventLog
-from harness.kinds import kind_of
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.text_endpoint import completions_url
+from harness.live.kinds import kind_of
 from harness.metrics.live import summarise_live
 from tests.builders import typed_turn
 from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table, typed
@@ -120,7 +120,7 @@ def test_requests_are_written_down_with_their_due_time():
 
 
 def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("harness.endpoints.http_endpoint.OPENED", 0)
+    monkeypatch.setattr("harness.live.endpoints.http_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
     assert (out.sends["send_delay_s"] > 0).all()
@@ -166,7 +166,7 @@ def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_co
 
 
 def test_a_request_that_is_sent_again_is_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("harness.endpoints.http_endpoint.OPENED", 1)
+    monkeypatch.setattr("harness.live.endpoints.http_endpoint.OPENED", 1)
     came: list[int] = []
 
     async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.endpoints.mixed_endpoint import text_target
-from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.connect_diagnosis import asked
+from harness.live.endpoints.mixed_endpoint import text_target
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport.connect_diagnosis import asked
 from tests.builders import refused, say, web_server
 from tests.live.test_preflight import STREAM, look
 

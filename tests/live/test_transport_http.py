@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.endpoints.transport.http import HttpPool
+from harness.live.endpoints.transport.http import HttpPool
 from tests.live.receivers import Stream
 from tests.waiting import in_a_loop, until
 
@@ -148,7 +148,7 @@ async def test_a_server_that_closed_an_idle_connection_gets_the_request_again(
     monkeypatch, answers, had_s, ends, connections
 ):
     if had_s is not None:
-        monkeypatch.setattr("harness.endpoints.transport.http.REPEAT_S", had_s)
+        monkeypatch.setattr("harness.live.endpoints.transport.http.REPEAT_S", had_s)
     server = Scripted(*answers)
     async with server.pool() as pool:
         await pool.open(1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import websockets
 
-from harness.endpoints.transport.websocket import ConnectFailed, connect
+from harness.live.endpoints.transport.websocket import ConnectFailed, connect
 from tests.live.receivers import Receiver
 from tests.waiting import in_a_loop
 
@@ -127,7 +127,7 @@ async def test_a_connection_that_breaks_is_closed_with_1006():
 
 @in_a_loop
 async def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
-    monkeypatch.setattr("harness.endpoints.transport.websocket.CLOSE_GRACE_S", 0.02)
+    monkeypatch.setattr("harness.live.endpoints.transport.websocket.CLOSE_GRACE_S", 0.02)
     left = asyncio.Event()
 
     async def handler(peer):

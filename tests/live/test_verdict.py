@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.endpoints.dialects import DIALECTS
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.kinds.frames import FRAMES
-from harness.kinds.turns import TURNS
+from harness.live.endpoints.dialects import DIALECTS
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds.frames import FRAMES
+from harness.live.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS, Loss, Merged
 from harness.live.validity import FailedPoint, check_machines, check_own_server, check_server, check_window
 from harness.records.measured import RunFacts

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
-from harness.kinds.turns import TURNS
+from harness.live.kinds.turns import TURNS
 from harness.metrics.live import LIVE_DEFINITIONS, summarise_live
 from harness.metrics.turns import summarise
 from harness.request_tables.live_window import (

@@ -27,13 +27,13 @@ from engines.devices.step_file import (
     save_calibrated,
 )
 from engines.server import ResolvedServer, ServerParams
-from harness.experiments.profiles import profile_of
 from harness.measured_runs import calibrate as module
 from harness.measured_runs.calibrate import calibrate, errors_of, loads_of
 from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import MeasuredRun, Request, Server
 from harness.measured_runs.predict import plan, serve
-from harness.records.step_times import step_sources
+from harness.replays.profiles import profile_of
+from harness.replays.step_times import step_sources
 from reports.cli.app import app
 from workloads.errors import UserError
 

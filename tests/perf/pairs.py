@@ -61,9 +61,9 @@ def one(
     load: str, engine: str, mooncake: str | None, size: float, profile: str | None = None
 ) -> dict[str, Any]:
     """Cost and digest of one replay in this process. `size`: share of the load's requests."""
-    from harness.experiments.expand import expand
+    from harness.by_device import expand
     from harness.experiments.experiment import Experiment
-    from harness.worker.replay import replay
+    from harness.replays.worker.replay import replay
     from workloads.registry import make_trace
 
     _, workload, settings = LOADS[load]

@@ -16,10 +16,10 @@ from engines.frames.call_params import CallParams
 from harness.events.log import EventLog
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.kinds.frames import FRAMES
 from harness.metrics.frames import summarise_frames
 from harness.records.measured import RunFacts
 from harness.records.record import Measurement
+from harness.replays.kinds.frames import FRAMES
 from harness.request_tables.frame_table import Beat, frame_table
 from tests.reports.written import Fails, measurement, never, write_run
 from workloads.trace import Trace
@@ -60,7 +60,7 @@ def measure(point: Point) -> Measurement:
     trace = point.trace()
     system = point.setup.system
     assert isinstance(system, CallParams)
-    beat = FRAMES.timing(system, point.setup.served.deployment, trace)
+    beat = FRAMES.timing(system, point.setup.server.deployment, trace)
     end_s = point.params["duration_s"] + 2 * beat.budget_s
     events, steps = _log(trace, point, beat, end_s), _steps(point, end_s)
     frames = frame_table(events, pd.DataFrame(trace.columns()), beat)

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from harness.by_device import expand
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
-from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.kinds.turns import TURNS
+from harness.live.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS
 from harness.metrics.live import LAG
 from harness.records.measured import LiveFacts, RunFacts, metrics_of

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness.experiments.experiment import Experiment
 from harness.records.record import Record, load_record
-from harness.worker.measure import measure
+from harness.replays.worker.measure import measure
 from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.conftest import Rehearse
 from tests.reports.written import never, write_run

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.expand import parameters
+from harness.by_device import override, parameters
 from harness.experiments.experiment import CHOICES
 from harness.experiments.point import Point
-from harness.experiments.settings import override
 from reports.cards import card as cards
 from reports.cards.group import NO_PREVIEW, load_group
 from reports.claims.claim import FEW_SEEDS, NOT_MEASURED

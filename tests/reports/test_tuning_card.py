@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.experiments.expand import expand
+from harness.by_device import expand
 from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.papers.liveserve import tuning

@@ -29,10 +29,10 @@ import psutil
 from engines.endpoint.limits import Limits
 from harness.client.client_params import ClientParams
 from harness.clocks.clock import WallClockLoop
-from harness.endpoints.logs import FailureLog, SendLog
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.kinds import kind_of
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds import kind_of
 from harness.request_tables.request_table import FAILED, UNFINISHED, request_table
 from harness.serving import ServeConfig, ServerProcess
 from tests.population import serve_population

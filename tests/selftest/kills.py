@@ -28,7 +28,7 @@ from typing import Annotated
 import psutil
 import typer
 
-from harness.null_server.null_server import NullServer
+from harness.live.null_server.null_server import NullServer
 from tests.selftest.commands import Command, Started, commands, files, of_clock, running
 
 LEAVE_S = 1.0

@@ -25,8 +25,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from harness.live.null_server.null_server import NullServer
 from harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
-from harness.null_server.null_server import NullServer
 from tests.selftest import vllm_bench
 from workloads.distributions.arrivals import poisson
 from workloads.seeds import stream

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 
-from harness.null_server.null_server import NullServer
+from harness.live.null_server.null_server import NullServer
 
 WORDS = 2000  # of the tokenizer: more than a prompt has [chosen]
 TIMEOUT_S = 300.0  # of one run; starting takes 14 s of a core [chosen]

@@ -25,12 +25,12 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from harness.exit_status import BAD_INPUT, FAULT
-from harness.experiments.expand import expand
 from harness.experiments.experiment import load_experiment
-from harness.experiments.point import Point
 from harness.experiments.run_order import Order
+from harness.live.expand import expand
 from harness.live.locust.master import Master
 from harness.live.locust.worker import Worker
+from harness.live.point import LivePoint
 from harness.live.run.live_executor import LiveExecutor
 from harness.records import results
 from harness.records.record import status_of
@@ -90,7 +90,7 @@ class Run:
         finally:
             self._end(status)
 
-    def _points(self, executor: LiveExecutor, todo: Sequence[Point]) -> list[str]:
+    def _points(self, executor: LiveExecutor, todo: Sequence[LivePoint]) -> list[str]:
         """Measure them; return the reasons of the failed ones."""
         failures: list[str] = []
         with closing(executor.run(todo)) as outcomes:

@@ -18,10 +18,9 @@ from locust.env import Environment
 from locust.runners import STATE_MISSING, MasterRunner
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.target import TargetParams
-from harness.experiments.point import Point
-from harness.kinds import live_kind
+from harness.live.endpoints.target import TargetParams
 from harness.live.locust.clock_offset import Offset
+from harness.live.point import LivePoint
 from harness.live.run.forecast import on_line
 from harness.live.run.launch import RunOutput, Show
 from harness.live.run.measure_live import FLOOR_S, check, measurement_of, repeat
@@ -95,13 +94,13 @@ class Master:
             self._runner.register_message(f"rehearsal_{kind}", handler)
 
     def measure(
-        self, point: Point, show: Show | None, timeout_s: float, say: Callable[[str], None]
+        self, point: LivePoint, show: Show | None, timeout_s: float, say: Callable[[str], None]
     ) -> Measurement:
         """Measure as `harness.live.run.measure_live.measure_live` does, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
         setup, trace = point.setup, point.trace()
-        target, client, kind = setup.target, setup.client, live_kind(setup.kind)
+        target, client, kind = setup.target, setup.client, setup.kind
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)
             found = self._play(folder, kind.floor(target), trace, target, client, timeout_s)

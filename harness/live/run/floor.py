@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from harness.client.client_params import ClientParams
 from harness.clocks.ctrl_c import run_until_ctrl_c
-from harness.endpoints.target import TargetParams
+from harness.live.endpoints.target import TargetParams
+from harness.live.null_server.null_server import NullServer
 from harness.live.run.launch import play_plan
 from harness.live.run.plan import Merged, write_plan
 from harness.live.run.run_progress import RunProgress
-from harness.null_server.null_server import NullServer
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.generators import content

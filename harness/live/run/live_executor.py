@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.experiments import provenance
-from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
+from harness.live.point import LivePoint
 from harness.live.run.launch import Show
 from harness.live.run.measure_live import measure_live
 from harness.live.validity import FailedPoint
@@ -29,12 +29,12 @@ from harness.records.record import (
 from workloads.atomic_file import is_full
 from workloads.errors import UserError
 
-Measure = Callable[[Point, Show | None, float, Callable[[str], None]], Measurement]
+Measure = Callable[[LivePoint, Show | None, float, Callable[[str], None]], Measurement]
 
 
 @dataclass(eq=False)
 class LiveExecutor:
-    """Runs points as the executors of `harness.executors` do, one after the other.
+    """Runs points as the executors of `harness.replays.executors` do, one after the other.
 
     `show` gets the state of the run at each change. An endpoint that cannot be used at all is the user's mistake
     (UserError) until a point has been measured; later it is that point's failure.
@@ -50,7 +50,7 @@ class LiveExecutor:
         self._environment = provenance.environment()
         self._measured = False
 
-    def run(self, points: Sequence[Point]) -> Generator[Outcome, None, None]:
+    def run(self, points: Sequence[LivePoint]) -> Generator[Outcome, None, None]:
         order = self.order or Order(tuple(points))
         for point in points:
             folder = temporary(self.points_dir, point.id, os.getpid())
@@ -61,7 +61,7 @@ class LiveExecutor:
                 shutil.rmtree(folder, ignore_errors=True)
             yield outcome
 
-    def _one(self, point: Point, folder: Path, order: Order) -> Outcome:
+    def _one(self, point: LivePoint, folder: Path, order: Order) -> Outcome:
         environment = {**self._environment, **order.facts(point)}
         started, begun = datetime.now(UTC), time.monotonic()
         record, failure = self.points_dir / point.id, failed(self.points_dir, point.id)

@@ -32,10 +32,10 @@ from typing import Any
 import pyarrow as pa
 
 from harness.clocks import clock
-from harness.endpoints.duplex_endpoint import DuplexEndpoint
-from harness.endpoints.logs import FailureLog, SendLog
 from harness.events.log import EventLog
-from harness.kinds import named
+from harness.live.endpoints.duplex_endpoint import DuplexEndpoint
+from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.kinds import named
 from harness.live.run.plan import DONE, SUFFIX, ArrowStream, read_plan, results_of, shard_trace
 from harness.live.run.run_progress import ShardProgress, telling
 from workloads.errors import UserError

@@ -1,24 +1,19 @@
 """One live run: floor, load generators, what they left, and its numbers as an ordinary measurement."""
 
-import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from engines.registry import ENGINES
 from harness.clocks.ctrl_c import run_until_ctrl_c
-from harness.endpoints.call_recorder import CALL, session_of
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
-from harness.experiments.point import Point
-from harness.kinds import live_kind
-from harness.kinds.kind import LiveKind
+from harness.live.endpoints.call_recorder import CALL, session_of
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds.kind import LiveKind
+from harness.live.point import LivePoint
 from harness.live.run.floor import measure_floor
 from harness.live.run.forecast import coming, expected_phases, on_line, phases_of
 from harness.live.run.judged_turns import JudgedTurns
@@ -26,27 +21,25 @@ from harness.live.run.launch import RunOutput, Show, play_plan
 from harness.live.run.plan import Merged, results_of, write_plan
 from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
-from harness.live.validity import check_machines, check_own_server, check_server, check_window
+from harness.live.validity import check_machines, check_server, check_window
 from harness.records.measured import LiveFacts, RunFacts, metrics_of, planned_turns
 from harness.records.record import LOG, Measurement
 from harness.request_tables.live_window import WHOLE, Window
 from harness.request_tables.wait_parts import with_parts
 from workloads.trace import Trace
 
-BUSY = 0.8
-"""[chosen] share of the cores from which on processes of a real runtime wait for one another."""
 FLOOR_S = 4.0
 """[chosen] Seconds of the run against the null server."""
 
 
 def measure_live(
-    point: Point, show: Show | None = None, timeout_s: float = 900, say: Callable[[str], None] = print
+    point: LivePoint, show: Show | None = None, timeout_s: float = 900, say: Callable[[str], None] = print
 ) -> Measurement:
     """Measure a point of device live, whose server parameters are a `TargetParams`. UserError and GeneratorFailed when
     it could not begin. InvalidPoint and FailedPoint, with all measured values, as `harness.live.verdict` says. `say`
     gets the output of the generators."""
     trace = point.trace()
-    kind, tell = live_kind(point.setup.kind), show or (lambda progress: None)
+    kind, tell = point.setup.kind, show or (lambda progress: None)
 
     def waits(waited_s: float) -> None:
         tell(RunProgress(0, point.label, stage="the server loads", t_s=waited_s))
@@ -61,7 +54,7 @@ def measure_live(
     return check(kind, measure_target(point, target, show, timeout_s, say=say))
 
 
-def check(kind: LiveKind[Any], measurement: Measurement) -> Measurement:
+def check(kind: LiveKind, measurement: Measurement) -> Measurement:
     """Return the measurement, unless the server failed or no turn counts: FailedPoint or InvalidPoint."""
     check_server(kind, measurement)
     check_window(measurement)
@@ -69,7 +62,7 @@ def check(kind: LiveKind[Any], measurement: Measurement) -> Measurement:
 
 
 def measure_target(
-    point: Point,
+    point: LivePoint,
     target: TargetParams,
     show: Show | None = None,
     timeout_s: float = 900,
@@ -80,7 +73,7 @@ def measure_target(
     """Play the point's users against `target`; otherwise as `measure_live`, whatever the server answers. `timing`:
     facts that the metrics need about the server (`harness.kinds`), where known."""
     begun = time.perf_counter()
-    trace, client, kind = point.trace(), point.setup.client, live_kind(point.setup.kind)
+    trace, client, kind = point.trace(), point.setup.client, point.setup.kind
     expected = expected_phases(trace, client)
     progress = RunProgress(
         client.c or coming(trace, client),
@@ -144,7 +137,7 @@ def saved_calls(folders: list[Path], target: TargetParams) -> dict[str, bytes]:
 
 
 def measurement_of(
-    kind: LiveKind[Any],
+    kind: LiveKind,
     trace: Trace,
     target: TargetParams,
     found: RunOutput,
@@ -191,101 +184,3 @@ def speaks(target: TargetParams, merged: Merged) -> bool:
     if target.modalities == "text" or target.is_text:
         return False
     return dialects != {"vllm"} or "audio" in merged.events.column("kind").unique().to_pylist()
-
-
-def measure_sockets(point: Point) -> Measurement:
-    """Measure a point of device sockets: the engines of virtual time behind real sockets. Raises as `measure_live`.
-
-    It starts a server for `point`, plays its users against it, and stops it. The server is a process of its own with
-    the modelled devices on the wall clock. Users reach it in dialect rehearsal, which states the length of each reply.
-    Clients add the trace's network delays, as in virtual time.
-    """
-    served = point.setup.served
-    if served.params.runtime == "vllm-omni":
-        return measure_omni(point)
-    # Not at the top: below Locust, gevent takes away the selector that the clock of the server is made from.
-    from harness.serving import ServeConfig, ServerProcess
-
-    trace, kind, setup = point.trace(), live_kind(point.setup.kind), point.setup
-    timing = kind.timing(setup.system, served.deployment, trace)
-    # Users who hang up are gone a moment later than the next ones come.
-    most = 2 * (setup.client.c or len(trace.sessions)) + 8
-    config = ServeConfig.model_validate(
-        {
-            "engine": point.engine,
-            "settings": {**point.server_params, **point.engine_params},
-            "profile": point.profile,
-            "seed": point.seed,
-            "limits": {"max_sessions": most},
-            **kind.serve_settings(trace),
-        }
-    )
-    with ServerProcess(config) as server:
-        said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
-        target = TargetParams.model_validate(said)
-        measurement = measure_target(point, target, timing=timing)
-    check_own_server(measurement, target.send_delay_limit_ms)
-    return measurement
-
-
-class CpuUse:
-    """Use of the processors from now on: by the processes of `pids`, and by the whole machine."""
-
-    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
-        self._pids = pids
-        self._begun_s = time.monotonic()
-        self._before = self._seconds()
-        psutil.cpu_percent()  # the next call tells the mean since this one
-
-    def share(self) -> dict[str, float]:
-        """Return shares of all cores, 0 to 1: `server`, of the processes; `machine`, of everything that runs."""
-        wall_s = (time.monotonic() - self._begun_s) * (os.cpu_count() or 1)
-        return {
-            "server": (self._seconds() - self._before) / wall_s,
-            "machine": psutil.cpu_percent() / 100,
-        }
-
-    def _seconds(self) -> float:
-        total = 0.0
-        for pid in self._pids():
-            try:
-                times = psutil.Process(pid).cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            total += times.user + times.system
-        return total
-
-
-def measure_omni(point: Point) -> Measurement:
-    """Measure a point of device sockets with vLLM-Omni's own runtime: its processes start for `point` and end with it.
-    Clients speak its duplex protocol, and state reply lengths where only the modelled stages read them."""
-    from engines.stock.omni.omni_params import OmniParams
-    from harness.serving.listener import address_of, bound
-    from harness.serving.omni_server import OmniServer
-
-    trace, served = point.trace(), point.setup.served
-    server = served.params
-    timing = live_kind(point.setup.kind).timing(point.setup.system, served.deployment, trace)
-    asked = {"engine": point.engine, "engine_params": changed(point), "deployment": server.deployment}
-    more = {"slower": server.slower, "active_stream_window": server.active_stream_window, "seed": point.seed}
-    with bound("127.0.0.1", 0) as free:
-        port = int(address_of(free).rsplit(":", 1)[1])
-    with OmniServer(OmniParams.model_validate({**asked, **more}), port) as omni:
-        said = {"url": omni.url, "dialect": omni.dialect, "hint": True}
-        usage = CpuUse(lambda: [process.pid for process in omni.processes])
-        measurement = measure_target(point, TargetParams.model_validate(said), timing=timing)
-        taken = measurement.proof["cpu"] = usage.share()
-        measurement.more["runtime_steps"] = omni.steps(measurement.proof["origin_s"])
-    if taken["machine"] > BUSY:
-        print(
-            f"{taken['machine']:.0%} of this machine's cores were taken, {taken['server']:.0%} by the server: steps "
-            "may have ended late; set slower=4, or leave the machine to the run."
-        )
-    return measurement
-
-
-def changed(point: Point) -> dict[str, Any]:
-    """Return the parameters of the point's engine that differ from its defaults."""
-    system = ENGINES[point.engine]
-    defaults = system.stored(system.read({}))
-    return {name: value for name, value in point.engine_params.items() if defaults.get(name) != value}

@@ -24,8 +24,8 @@ from pyarrow import ipc
 from pydantic import BaseModel, ConfigDict
 
 from harness.client.client_params import ClientParams
-from harness.endpoints.target import TargetParams
 from harness.events.log import EventLog
+from harness.live.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.generators.content import recordings
 from workloads.registry import serves

@@ -10,21 +10,27 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
-from engines.endpoint.entrance import METRICS_PATH
 from harness.clocks.ctrl_c import run_until_ctrl_c
-from harness.endpoints import synthesis_endpoint
-from harness.endpoints.dialects.audio_format import AudioFormat
-from harness.endpoints.dialects.chat import any_json, stated_error
-from harness.endpoints.dialects.detect import MOST_WORDS, begin_session, model_remedy, refused_token, resolve
-from harness.endpoints.dialects.dialect import Dialect
-from harness.endpoints.dialects.speech_body import SpeechBody
-from harness.endpoints.dialects.synthesis import Sound
-from harness.endpoints.mixed_endpoint import text_target
-from harness.endpoints.target import TargetParams
-from harness.endpoints.text_endpoint import message, pool_of, request_body
-from harness.endpoints.transport.connect_diagnosis import PLAIN, asked, reach
-from harness.endpoints.transport.content_encoding import unread
-from harness.endpoints.transport.http import HttpPool
+from harness.live.endpoints import synthesis_endpoint
+from harness.live.endpoints.dialects.audio_format import AudioFormat
+from harness.live.endpoints.dialects.chat import any_json, stated_error
+from harness.live.endpoints.dialects.detect import (
+    MOST_WORDS,
+    begin_session,
+    model_remedy,
+    refused_token,
+    resolve,
+)
+from harness.live.endpoints.dialects.dialect import Dialect
+from harness.live.endpoints.dialects.speech_body import SpeechBody
+from harness.live.endpoints.dialects.synthesis import Sound
+from harness.live.endpoints.mixed_endpoint import text_target
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.text_endpoint import message, pool_of, request_body
+from harness.live.endpoints.transport.connect_diagnosis import PLAIN, asked, reach
+from harness.live.endpoints.transport.content_encoding import unread
+from harness.live.endpoints.transport.http import HttpPool
+from harness.live.endpoints.transport.limits import STARTING
 from harness.live.run.scrape import scraper_of
 from harness.metrics.live import LAG
 from workloads.errors import UserError
@@ -100,8 +106,8 @@ OTHER = {"http": "https", "https": "http"}
 
 
 class Answer:
-    """An answer to a probe. Implements `harness.endpoints.transport.http.StreamReceiver`. `ended`: "" or why there is
-    no answer."""
+    """An answer to a probe. Implements `harness.live.endpoints.transport.http.StreamReceiver`. `ended`: "" or why
+    there is no answer."""
 
     def __init__(self) -> None:
         self.code = 0
@@ -248,10 +254,8 @@ def _why_no_speech(target: TargetParams, answer: Answer, reason: str) -> str | N
 
 def _loads(url: str) -> bool:
     """Return whether a server of ours answers there that its models load."""
-    from harness.serving.starting import BODY
-
     found = asked(url, urlsplit(url).scheme in PLAIN, "/health")
-    return found is not None and (found.status, found.body) == (503, BODY)
+    return found is not None and (found.status, found.body) == (503, STARTING)
 
 
 def check_answers(target: TargetParams) -> None:
@@ -268,7 +272,7 @@ def check_answers(target: TargetParams) -> None:
 def _metrics_url(url: str) -> str:
     parts = urlsplit(url)
     scheme = "https" if parts.scheme in PLAIN else "http"
-    return urlunsplit((scheme, parts.netloc, METRICS_PATH, "", ""))
+    return urlunsplit((scheme, parts.netloc, "/metrics", "", ""))
 
 
 def _tells_its_lag(target: TargetParams) -> bool:

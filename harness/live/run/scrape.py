@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from harness.endpoints.target import TargetParams
-from harness.endpoints.transport.get import get
-from harness.endpoints.transport.limits import size
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport.get import get
+from harness.live.endpoints.transport.limits import size
 from workloads.errors import UserError
 
 PERIOD_S = 1.0

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engines.devices.roofline import StepCost
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import assert_same, replay
 from workloads.registry import make_trace
 from workloads.trace import Trace

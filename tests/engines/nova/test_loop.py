@@ -8,7 +8,7 @@ import pytest
 
 from engines.devices.sharing import SharedCompute
 from engines.systems.nova.partition import decode_sms
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines.replays import assert_same, moments, replay
 from workloads.errors import UserError
 from workloads.registry import make_trace

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.lifecycle import Lifecycle, Phase
-from harness.worker.replay import Replay
+from harness.replays.worker.replay import Replay
 from tests.engines import replays
 from workloads.errors import UserError
 from workloads.registry import make_trace

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors.local import LocalExecutor
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
 from harness.records.results import claim, unfinished, write_summary
+from harness.replays.executors.local import LocalExecutor
 from tests.harness import fakes
 from tests.selftest.commands import measured, running
 from tests.waiting import wait_until
@@ -173,7 +173,7 @@ import functools, json, resource, sys
 from pathlib import Path
 from harness.experiments.point import Point
 from harness.records.results import claim, unfinished, write_summary
-from harness.executors.local import LocalExecutor
+from harness.replays.executors.local import LocalExecutor
 from tests.harness import fakes
 from workloads.errors import UserError
 

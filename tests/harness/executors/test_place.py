@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from harness.executors.place import Place
+from harness.replays.executors.place import Place
 from tests.harness import fakes
 from workloads.errors import UserError
 

@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.executors.local import LocalExecutor
-from harness.executors.ray import CHANCES, RayExecutor, connected
 from harness.experiments.identity import PACKAGES
 from harness.experiments.point import Point
 from harness.experiments.provenance import ROOT
 from harness.experiments.run_order import Outcome
 from harness.records.record import Work, load_record
+from harness.replays.executors.local import LocalExecutor
+from harness.replays.executors.ray import CHANCES, RayExecutor, connected
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
 from tests.selftest.commands import measured

@@ -28,8 +28,8 @@ from engines.core.stage import ENTRY
 from engines.registry import ENGINES
 from engines.stock.arguments import policy_of
 from harness.experiments.provenance import ROOT, packages
-from harness.worker.vllm_release import environment as of_release
-from harness.worker.vllm_release import python_path, source
+from harness.replays.worker.vllm_release import environment as of_release
+from harness.replays.worker.vllm_release import python_path, source
 from tests.selftest.vllm_tests.models import redirects
 from workloads.errors import UserError
 

@@ -1,0 +1,98 @@
+"""Replays and live runs by the device of an experiment: its names, its points, and how a point is measured.
+
+Commands that take any experiment come here; each side is imported when an experiment needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.experiments import grid, settings
+from harness.experiments.experiment import Experiment
+from harness.experiments.grid import MOST_POINTS, Fields, Schema, Traces
+from workloads.devices import LIVE, SOCKET_DEVICES
+
+if TYPE_CHECKING:
+    from harness.live.point import LivePoint
+    from harness.records.record import Measurement
+    from harness.replays.point import ReplayPoint
+
+
+class ByDevice:
+    """The names of both sides. Implements `harness.experiments.grid.Schema`."""
+
+    def check_names(self, experiment: Experiment) -> None:
+        schema_of(experiment).check_names(experiment)
+
+    def fields(self, experiment: Experiment, engine: str, settings: Mapping[str, object]) -> Fields:
+        return schema_of(experiment).fields(experiment, engine, settings)
+
+    def owners(self, name: str) -> Sequence[str]:
+        from engines.composition import owners
+
+        return owners(name)
+
+
+BY_DEVICE = ByDevice()
+
+
+def schema_of(experiment: Experiment) -> Schema:
+    """Return the names of the side that measures the experiment."""
+    if experiment.device == LIVE:
+        from harness.live.expand import ENDPOINTS
+
+        return ENDPOINTS
+    from harness.replays.expand import SYSTEMS
+
+    return SYSTEMS
+
+
+def expand(
+    experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS
+) -> Sequence[ReplayPoint] | Sequence[LivePoint]:
+    """Return all points, in the order engines, grid, seeds. UserError for anything that could not run, and for more
+    than `most` points. `traces`: those made so far, for experiments that share some; new ones are added."""
+    if experiment.device == LIVE:
+        from harness.live import expand as live
+
+        return live.expand(experiment, traces, most)
+    from harness.replays import expand as replays
+
+    points = replays.expand(experiment, traces, most)
+    if experiment.device in SOCKET_DEVICES:
+        from harness.live.kinds import named
+
+        for point in points:
+            named(point.setup.kind.name)
+    return points
+
+
+def apply(
+    experiment: Experiment, changes: settings.Settings, seeds: int | None = None, **options: Any
+) -> Experiment:
+    """Return the experiment with the user's settings, as `harness.experiments.settings.apply`."""
+    return settings.apply(experiment, changes, BY_DEVICE, seeds, **options)
+
+
+def override(experiment: Experiment, changes: Mapping[str, object], seeds: int | None = None) -> Experiment:
+    """Return the experiment with these settings, as `harness.experiments.settings.override`."""
+    return settings.override(experiment, changes, BY_DEVICE, seeds)
+
+
+def parameters(experiment: Experiment) -> dict[str, str]:
+    """Return every parameter that some cell of the experiment has, with its group."""
+    return grid.parameters(experiment, BY_DEVICE)
+
+
+def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
+    """Measure a point in this worker, by its device. Raises as `harness.replays.worker.measure` and
+    `harness.serving.measure_sockets`."""
+    if point.device == "sockets":
+        from harness.serving.measure_sockets import measure_sockets  # needs the libraries of live runs
+
+        return measure_sockets(point)
+    from harness.replays.worker import measure
+
+    return measure.measure(point, folder)

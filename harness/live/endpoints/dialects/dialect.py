@@ -1,0 +1,192 @@
+"""The base of dialects: the messages that a client sends in a protocol, and the meaning of the server's messages.
+
+All dialects are JSON text messages over a WebSocket and share the names of OpenAI's Realtime API where they can, so the
+reading of events stands in one place. A dialect defines the differences.
+"""
+
+import json
+from binascii import b2a_base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from harness.live.endpoints.dialects.events import Done, Event
+from harness.live.endpoints.dialects.parsing import Reader
+from harness.live.endpoints.target import TargetParams
+from workloads.trace import Turn
+
+UNDO = "interrupt"
+"""Begins the event_id of all that is sent to interrupt: the reply may have ended meanwhile, so no error about it
+counts. [chosen]"""
+
+APPEND = b'{"type":"input_audio_buffer.append"'
+"""Begins each piece of audio."""
+CLOSE: Final = "close"
+"""An interruption for which the protocol has no message: the client hangs up and calls again."""
+
+
+class Cut(NamedTuple):
+    """The reply that is interrupted, or played. `done`: the server has sent all of it."""
+
+    response: str | None
+    item: str | None
+    played_s: float
+    done: bool = False
+
+    def truncated(self, **about: Any) -> list[bytes]:
+        """Return the message to a server of OpenAI's events about how much of its item was played. `about`: its first
+        fields."""
+        if self.item is None:
+            return []
+        place = {"item_id": self.item, "content_index": 0, "audio_end_ms": int(1e3 * self.played_s)}
+        return [encode("conversation.item.truncate", **about, **place)]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One protocol, as `target` asks for it. Messages are whole JSON texts in UTF-8."""
+
+    target: TargetParams
+
+    name: ClassVar[str]
+    input_rate: ClassVar[int]
+    """Samples/s of the audio that is sent."""
+    ready_on: ClassVar[str]
+    """Type of the event after which the session can begin; empty: as soon as it is connected."""
+    reports_played: ClassVar[bool] = False
+    """True where the server reports how much was played of a reply that was cut after it had been sent."""
+    turn_detection: ClassVar[str] = "client"
+    """Default, if the target does not name one."""
+    hears: ClassVar[bool] = False
+    """True where its servers detect the ends of turns on an open microphone."""
+    speech_stops: ClassVar[bool] = True
+    """True where its clients drop a reply when the server reports speech, not when it reports the cut."""
+    gates: ClassVar[bool] = False
+    """True where a client can set how much speech cuts a reply."""
+    answers_hello: ClassVar[bool] = True
+    """True where the server reports the begin of a session only after it has applied the client's settings."""
+    confirms: ClassVar[bool] = True
+    """True where no session begins before the event `ready_on`. Else one may begin `UNCONFIRMED_S` after the server's
+    greeting: there are servers that never acknowledge the client's settings."""
+    takes_frames: ClassVar[bool] = False
+    """True where its servers may serve interaction sessions."""
+    binary: ClassVar[bool] = False
+    """True where its messages are binary, not JSON texts."""
+    numbers: ClassVar[bool] = False
+    """True where a session's pieces of audio are numbered when sent."""
+
+    def url(self) -> str:
+        return self.target.url
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the handshake, with the token from the environment, if there is one."""
+        return self.target.bearer()
+
+    @property
+    def server_vad(self) -> bool:
+        """True where the server detects the ends of turns."""
+        return self.target.turn_detection != "client"
+
+    def vad(self) -> dict[str, Any]:
+        """Return the detector of ends of turns that the target asks for, as OpenAI's sessions state it."""
+        target = self.target
+        if target.turn_detection == "semantic":
+            return {"type": "semantic_vad", "eagerness": target.eagerness or "auto"}
+        if target.silence_duration_ms is None:
+            return {"type": "server_vad"}
+        return {"type": "server_vad", "silence_duration_ms": target.silence_duration_ms}
+
+    def lengths(self, turn: Turn, left: float = 1.0) -> dict[str, Any]:
+        """Return the length of the reply to a turn, or of the share `left` of it, for a modelled server."""
+        speaks, reply_s = self.target.modalities == "audio", turn.reply_audio_s
+        return {
+            "output_tokens": max(1, round(left * turn.output_tokens)),
+            "reply_audio_s": left * reply_s if speaks and reply_s is not None else None,
+            "visual_tokens": turn.visual_tokens,
+            "content": turn.content,
+        }
+
+    def cannot(self, typed: bool) -> str | None:
+        """Return why this dialect cannot do what the target or the trace needs; `typed`: the trace has typed turns."""
+        if not self.gates and (self.target.min_duration_s or self.target.min_words):
+            return "a client cannot set how much speech cuts a reply; leave min_duration_s and min_words out"
+        return None
+
+    def hello(self) -> list[bytes]:
+        """Return the messages sent as soon as the connection is open."""
+        raise NotImplementedError
+
+    def append(self, pcm: bytes) -> bytes:
+        """Return the messages of audio, 16-bit little-endian mono at `input_rate`."""
+        return b'%s,"audio":"%s"}' % (APPEND, b2a_base64(pcm, newline=False))
+
+    def number(self, piece: bytes, count: int) -> bytes:
+        """Return a piece of audio numbered after `count` others of its session, where the dialect `numbers` them."""
+        return piece
+
+    def begin_of_turn(self) -> list[bytes]:
+        """Return the messages of a user who begins to speak."""
+        return []
+
+    def end_of_turn(self, turn: Turn) -> list[bytes]:
+        """Return the messages of a user who has spoken and wants a reply. Empty where the server's VAD detects that."""
+        return []
+
+    def silence(self, turn: Turn, ends_turn: bool, left: float = 1.0) -> list[bytes]:
+        """Return the messages of a user who falls silent on an open microphone. `ends_turn`: the turn is complete.
+        `left`: share of the turn's reply still to be heard, where a sound cut it."""
+        return []
+
+    def typed_turn(self, turn: Turn, text: str) -> list[bytes]:
+        """Return the messages of a user who has typed `text` and wants a reply."""
+        raise NotImplementedError
+
+    def cancel(self, cut: Cut) -> list[bytes]:
+        """Return the messages that stop the reply's generation."""
+        if cut.done:
+            return []
+        about = {} if cut.response is None else {"response_id": cut.response}
+        return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
+
+    def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
+        """Return the messages of a user who speaks over the reply, after hearing `cut.played_s` seconds of it. Empty
+        where the server hears that."""
+        return []
+
+    def ack(self, played: Cut, playing: bool) -> list[bytes]:
+        """Return the report of how far the reply has been played; `played.done`: to its end. Empty: servers take
+        none."""
+        return []
+
+    def receipt(self, done: Done) -> list[bytes]:
+        """Return the confirmation that the events up to this one have come."""
+        return []
+
+    def missing(self, begun: bool, spoke: bool) -> str:
+        """Return the event that a reply waits for: one that has not `begun`, has not spoken, or has not ended."""
+        if not begun:
+            return "response.created"
+        kind = "text" if self.target.modalities == "text" else "audio"
+        return "response.done" if spoke else f"response.output_{kind}.delta"
+
+    def frame(self, turn: Turn) -> list[bytes]:
+        """Return the messages that go before the audio of an interaction session's frame."""
+        return []
+
+    def reader(self) -> Callable[[bytes], Event]:
+        """Return the reader of one connection's messages; it never raises."""
+        return Reader(self.ready_on)
+
+
+def encode(kind: str, **fields: Any) -> bytes:
+    """Return an event as the bytes of a message."""
+    return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode()
+
+
+def with_query(url: str, **defaults: str | None) -> str:
+    """Return `url` with these query parameters, unless it has them already or they are None."""
+    parts = urlsplit(url)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    missing = {name: value for name, value in defaults.items() if value is not None and name not in given}
+    return urlunsplit(parts._replace(query=urlencode({**given, **missing})))

@@ -1,0 +1,292 @@
+"""The parameters of a target: which server a live run calls, and how. They are the server parameters of a live point.
+
+A target holds no secret: a token or key comes from the environment variable that `token_env` names, when it is sent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from workloads.errors import UserError, printable
+from workloads.host_names import check_host
+
+Dialect = Literal[
+    "auto",
+    "openai",
+    "vllm_omni",
+    "vllm",
+    "sglang_omni",
+    "sglang_duplex",
+    "rtvi",
+    "rehearsal",
+    "text",
+    "synthesis",
+]
+
+TOKEN_ENV = "REHEARSAL_TOKEN"
+"""Variable of the token where `token_env` is not given. [chosen]"""
+OPENAI_TOKEN_ENV = "OPENAI_API_KEY"
+"""The same for OpenAI's own hosts alone: many developers have it exported, and no other server may get it unasked.
+[config: OpenAI's clients]"""
+
+
+_SECRET = re.compile(
+    "key|token|secret|passw|pwd|signature|credential|bearer|jwt|"
+    "^(.*[-_.])?(sig|sas|auth|authorization|pass|ticket|code)$"
+)
+"""Names of query parameters that hold one. [chosen]"""
+_SECRET_VALUE = re.compile(
+    "(sk|pk|rk)[-_]|eyJ|AIza|hf_|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|Bearer "
+)
+"""Common first letters of keys and tokens. [chosen]"""
+
+
+def check_secrets(url: str) -> None:
+    """Raise UserError when a url holds a secret, which a record would keep. The sentence does not repeat it."""
+    address, _, query = url.partition("?")
+    address, _, fragment = address.partition("#")
+    found = "user or password" if "@" in address.rpartition("//")[2].partition("/")[0] else ""
+    if any(_SECRET_VALUE.match(part) for part in re.split("[/;]", unquote(address))):
+        found = "in its path"
+    for name, value in parse_qsl(f"{query}&{fragment}".replace("#", "&"), keep_blank_values=True):
+        if _SECRET_VALUE.match(name):
+            found = "in its query"
+        elif _SECRET.search(name.lower()) or _SECRET_VALUE.match(value):
+            found = printable(name, 40)
+    if found:
+        raise UserError(
+            f"the url holds a secret ({found}), and records keep their url; put it into an environment variable and "
+            "name that with token_env."
+        )
+
+
+_NO_ADDRESS = "is no address; write for example ws://localhost:8765/v1/realtime or http://localhost:8000/v1"
+
+
+def _own(default: None, **about: Any) -> Any:
+    """Leave out of storage what is not set, so that points keep the ids that they had without it."""
+    return Field(default, exclude_if=lambda value: value is None, **about)
+
+
+class TargetParams(BaseModel):
+    """The endpoint, its protocol, and the limits of the load generator."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(
+        description="ws(s):// of a realtime endpoint, http(s):// of chat completions, or /v1/audio/speech"
+    )
+    dialect: Dialect = Field(
+        "auto", description="protocol that the endpoint speaks; auto: look at its first words"
+    )
+    model: str | None = Field(None, description="model to ask for, where the endpoint has several")
+    voice: str | None = Field(None, description="voice to ask for; default: the endpoint's own")
+    modalities: Literal["audio", "text"] = Field("audio", description="what replies are asked for as")
+    turn_detection: Literal["client", "server", "semantic"] | None = _own(
+        None,
+        description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; "
+        "default: the client, but the server in dialects rtvi and sglang_omni and in workload duplex",
+    )
+    silence_duration_ms: int | None = _own(
+        None,
+        ge=0,
+        le=10_000,
+        description="server VAD: silence after which a turn is over; default: the server's own",
+    )
+    eagerness: Literal["low", "medium", "high", "auto"] | None = _own(
+        None, description="semantic: how soon the server answers what may be unfinished; default: auto"
+    )
+    min_duration_s: float | None = _own(
+        None,
+        ge=0,
+        le=10,
+        description="dialect rehearsal: speech that it takes to cut a reply, s; default: any",
+    )
+    min_words: int | None = _own(
+        None, ge=0, le=100, description="dialect rehearsal: words that it takes; default: none"
+    )
+    save_audio: int | None = _own(
+        None, ge=1, le=100, description="workload duplex: keep the sound of both sides of the first N calls"
+    )
+    sample_rate: int | None = _own(
+        None,
+        ge=8000,
+        le=192_000,
+        description="synthesis: samples/s to ask for; default: 24000 are taken for granted",
+    )
+    words_per_s: float | None = _own(
+        None,
+        gt=0,
+        le=1000,
+        description="synthesis over WebSocket: words that go out per second; default: all at once",
+    )
+    chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
+    connect_lead_s: float = Field(
+        1.0, ge=0, le=60, description="open loop: a session connects this long before it is due, s"
+    )
+    connect_timeout_s: float = Field(
+        10.0, gt=0, le=300, description="a connection that takes longer failed, s"
+    )
+    send_delay_limit_ms: float = Field(
+        20.0,
+        gt=0,
+        le=3_600_000,
+        description="a send may be so late, ms; a point with more than 5 % later ones is INVALID",
+    )
+    stop_after_turns: int | None = _own(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="judge the first N turns begun at full load, and end the run when each of them has ended; default: "
+        "those of the whole run",
+    )
+    shards: int = Field(1, ge=1, le=256, description="processes that the sessions are dealt out to")
+    token_env: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="environment variable that holds the token or key of url's host; default: REHEARSAL_TOKEN, or "
+        "OPENAI_API_KEY for hosts of OpenAI",
+    )
+    scrape: str | None = Field(
+        None, description="Prometheus address to poll during the run, http(s)://.../metrics"
+    )
+    ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
+    text_url: str | None = _own(
+        None,
+        description="http(s):// of chat completions for sessions without speech, such as agents next to "
+        "voice, where url speaks",
+    )
+    hint: bool = Field(
+        False,
+        description="dialects openai and vllm_omni: say how long each reply is to be, for a server whose GPUs are "
+        "modelled; dialect rehearsal always does",
+    )
+
+    @field_validator("url", "scrape", "text_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            whole = bool(parts.hostname) and (parts.port is None or 0 < parts.port < 65536)
+        except ValueError:
+            raise ValueError(_NO_ADDRESS) from None
+        if parts.scheme not in ("ws", "wss", "http", "https") or not whole:
+            raise ValueError(_NO_ADDRESS)
+        check_host(parts.hostname or "")
+        return value
+
+    @model_validator(mode="after")
+    def _scheme(self) -> TargetParams:
+        web = self.url.startswith(("http://", "https://"))
+        if self.dialect == "text" and not web:
+            raise ValueError("dialect=text needs an http(s):// url of chat completions")
+        if self.dialect == "synthesis" and not self.synthesizes:
+            raise ValueError(
+                "dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream"
+            )
+        if self.dialect not in ("text", "auto", "synthesis") and web:
+            raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
+        if self.eagerness is not None and self.turn_detection != "semantic":
+            raise ValueError("eagerness is of turn_detection=semantic; set that too, or leave it out")
+        if self.silence_duration_ms is not None and self.turn_detection == "semantic":
+            raise ValueError("silence_duration_ms is of turn_detection=server; leave it out")
+        if self.text_url is not None and web:
+            raise ValueError("text_url is for typed sessions next to a ws(s):// url; leave it out")
+        for name in ("scrape", "text_url"):
+            address = getattr(self, name)
+            if address is not None and not address.startswith(("http://", "https://")):
+                raise ValueError(f"{name} needs an http(s):// address")
+        return self
+
+    @property
+    def is_text(self) -> bool:
+        """True for chat completions over HTTP."""
+        return self.is_http and not self.synthesizes
+
+    @property
+    def is_http(self) -> bool:
+        """True over HTTP; everything else is a WebSocket."""
+        return self.url.startswith(("http://", "https://"))
+
+    @property
+    def synthesizes(self) -> bool:
+        """True for speech from text: /v1/audio/speech, or its /stream over a WebSocket."""
+        return urlsplit(self.url).path.rstrip("/").endswith(("/audio/speech", "/audio/speech/stream"))
+
+    @property
+    def addresses(self) -> list[str]:
+        """All addresses that a run calls."""
+        return [url for url in (self.url, self.text_url, self.scrape) if url is not None]
+
+    def token(self) -> str | None:
+        """Return the token or key to send, from the environment; None: there is none. UserError when `token_env` names
+        a variable that is not set. It is never kept, logged or printed."""
+        if self.token_env is not None:
+            value = os.environ.get(self.token_env)
+            if not value:
+                lacks = "not set" if value is None else "empty"
+                raise UserError(
+                    f"token_env={self.token_env}: this environment variable is {lacks}; set it, or leave token_env out."
+                )
+            return _sendable(self.token_env, value)
+        name = self.token_name()
+        return None if name is None else _sendable(name, os.environ[name])
+
+    def bearer(self) -> dict[str, str]:
+        """Return the header that sends `token`; none without one."""
+        token = self.token()
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def token_name(self) -> str | None:
+        """Return the environment variable whose token is sent; None: none is."""
+        if self.token_env is not None:
+            return self.token_env
+        names = (TOKEN_ENV, OPENAI_TOKEN_ENV) if is_openai(self.url) else (TOKEN_ENV,)
+        return next((name for name in names if os.environ.get(name)), None)
+
+    def token_env_at(self, address: str) -> str | None:
+        """Return `token_env` for another target of the run; None where that is on another host, or without TLS while
+        the url is with it. The target there then has only the tokens that are its own by default."""
+        mine, other = urlsplit(self.url), urlsplit(address)
+        same = mine.hostname == other.hostname and (is_encrypted(address) or not is_encrypted(self.url))
+        return self.token_env if same else None
+
+    def scrape_token(self) -> str | None:
+        """Return the token for the target's metrics; None where another server has them, by its host, its port or its
+        encryption: only the target gets the token."""
+        if self.scrape is None or _server(self.scrape) != _server(self.url):
+            return None
+        return self.token()
+
+
+def is_encrypted(url: str) -> bool:
+    """Return whether it is a url with TLS."""
+    return urlsplit(url).scheme in ("https", "wss")
+
+
+def is_openai(url: str) -> bool:
+    """Return whether OpenAI itself answers there: a host below openai.com, with TLS. Azure and others have hosts of
+    their own."""
+    return is_encrypted(url) and (urlsplit(url).hostname or "").endswith(".openai.com")
+
+
+def _server(url: str) -> tuple[str | None, int, bool]:
+    parts, encrypted = urlsplit(url), is_encrypted(url)
+    return parts.hostname, parts.port or (443 if encrypted else 80), encrypted
+
+
+def _sendable(name: str, value: str) -> str:
+    """Return `value`. UserError, which does not repeat it, for a value that a header cannot hold."""
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        raise UserError(
+            f"the environment variable {name} has a character that a header cannot hold, such as a line break; export "
+            "it again without."
+        )
+    return value

@@ -1,0 +1,37 @@
+"""A point that a live run measures: users call an endpoint that runs already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field, InstanceOf
+
+from harness.client.client_params import ClientParams
+from harness.experiments.point import Point
+from harness.live.endpoints.target import TargetParams
+from harness.live.kinds.kind import LiveKind
+
+if TYPE_CHECKING:
+    from workloads.trace import Trace
+
+
+@dataclass(frozen=True)
+class LiveSetup:
+    """A point's settings as the objects that its run uses. `kind`: how its users call the endpoint and what is
+    measured. `workload`, `client`: parameters of the workload and the client. `target`: the endpoint."""
+
+    kind: LiveKind
+    workload: BaseModel
+    client: ClientParams
+    target: TargetParams
+
+
+class LivePoint(Point):
+    """A point of an endpoint."""
+
+    setup: InstanceOf[LiveSetup] = Field(exclude=True, repr=False)
+
+    def trace(self) -> Trace:
+        """Make its trace anew. ValueError as `Point.generate`."""
+        return self.generate(self.setup.workload)
