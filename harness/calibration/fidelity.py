@@ -49,10 +49,10 @@ from harness.calibration.fidelity_report import (
     moved,
 )
 from harness.calibration.fit import Drift, OwnCosts, fit_costs, nearest_canary, step_costs
-from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.records.record import write_json
 from harness.replays.expand import point_of
+from harness.replays.point import ReplayPoint
 from harness.replays.worker.fresh_process import Show, in_fresh_process
 from harness.request_tables.request_table import request_table
 from workloads.atomic_file import cannot_write
@@ -76,7 +76,7 @@ class Served:
     def trace(self) -> Trace:
         return make_trace("poisson", self.params, self.seed)
 
-    def point(self, trace: Trace, device: str = "virtual") -> Point:
+    def point(self, trace: Trace, device: str = "virtual") -> ReplayPoint:
         """Return a point that serves `trace`, its own or one with arrivals of another run."""
         return point_of(trace, ENGINE, server={"deployment": self.deployment}, seed=self.seed, device=device)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workloads.trace import Trace
 
 P = TypeVar("P", bound=Point)
+P_co = TypeVar("P_co", bound=Point, covariant=True)
 Fields = Mapping[str, Mapping[str, FieldInfo]]
 """Declarations of parameters, by group: workload, client, server, engine."""
 Traces = dict[tuple[str, str, int], "Trace"]
@@ -73,12 +74,15 @@ class Cell:
         return {name: value for name, value in self.settings.items() if name in self.fields[group]}
 
 
-class Maker(Protocol[P]):
+class Maker(Protocol[P_co]):
     """Makes the points of one cell."""
 
-    workload: BaseModel
+    @property
+    def workload(self) -> BaseModel:
+        """Parameters of the workload."""
+        ...
 
-    def point(self, trace: Trace, seed: int) -> P:
+    def point(self, trace: Trace, seed: int) -> P_co:
         """Return the point of a trace. UserError where it could not run."""
         ...
 

@@ -39,9 +39,11 @@ class Point(BaseModel):
     seed: int
     trace_hash: str
     code_hash: str
-    profile: dict[str, Any] | None = Field(None, description="content of the profile that it replays with")
+    profile: dict[str, Any] | None = Field(
+        default=None, description="content of the profile that it replays with"
+    )
     axes: tuple[str, ...] = Field(
-        (), description="parameters that the experiment varies; for display, not in the id"
+        default=(), description="parameters that the experiment varies; for display, not in the id"
     )
 
     def generate(self, workload: BaseModel) -> Trace:

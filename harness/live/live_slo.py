@@ -16,8 +16,8 @@ Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, infe
 
 from collections.abc import Sequence
 
-from harness.endpoints.target import TargetParams
 from harness.experiments.experiment import Experiment
+from harness.live.endpoints.target import TargetParams
 from harness.metrics.classes import split
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS

@@ -18,7 +18,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,6 +30,7 @@ from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
 
 EXPERIMENT, COLLECTION, SUMMARY = "experiment.json", "collection.json", "summary.json"
+P = TypeVar("P", bound=Point)
 DAMAGED = ".damaged"
 """Suffix of damaged files and folders once a run writes them anew."""
 _log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ def ids(path: Path, points: Sequence[Point]) -> list[str]:
     return [point.id for point in points]
 
 
-def unfinished(points_dir: Path, points: Sequence[Point]) -> list[Point]:
+def unfinished(points_dir: Path, points: Sequence[P]) -> list[P]:
     """Return the points without a finished record, failed ones among them. A damaged record is kept as ID.damaged."""
     return [point for point in points if not _is_finished(points_dir / point.id, point)]
 

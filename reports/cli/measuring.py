@@ -7,7 +7,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
     from harness.experiments.point import Point
     from harness.experiments.run_order import Order, Outcome
+    from harness.live.point import LivePoint
     from harness.records.results import Collection
+    from harness.replays.point import ReplayPoint
 
 
 HERE = Place()
@@ -33,7 +35,7 @@ Present = Callable[[], None]
 
 def measure_points(
     owner: Experiment | Collection,
-    points: list[Point],
+    points: Sequence[Point],
     out: Path,
     jobs: int | None,
     present: Present = lambda: None,
@@ -51,7 +53,7 @@ def measure_points(
 
 def measured(
     owner: Experiment | Collection,
-    points: list[Point],
+    points: Sequence[Point],
     out: Path,
     jobs: int | None,
     present: Present | None = None,
@@ -138,8 +140,8 @@ def show_points(points: Sequence[Point], form: Form = "table") -> None:
 @contextlib.contextmanager
 def _executed(
     points_dir: Path,
-    points: list[Point],
-    todo: list[Point],
+    points: Sequence[Point],
+    todo: Sequence[Point],
     jobs: int | None,
     timeout_s: float,
     order: Order,
@@ -154,7 +156,7 @@ def _executed(
 
         with live_view(len(points), finished) as (see, show):
             executor = LiveExecutor(points_dir, timeout_s=timeout_s, order=order, show=see)
-            with contextlib.closing(executor.run(todo)) as outcomes:
+            with contextlib.closing(executor.run(cast("Sequence[LivePoint]", todo))) as outcomes:
                 yield show, outcomes
         return
     from harness.by_device import measure
@@ -177,7 +179,7 @@ def _executed(
             executor = RayExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, watch=watch
             )
-        with contextlib.closing(executor.run(todo)) as outcomes:
+        with contextlib.closing(executor.run(cast("Sequence[ReplayPoint]", todo))) as outcomes:
             yield show, outcomes
 
 
@@ -191,7 +193,7 @@ def _check_installed(vllm: bool, live: bool) -> None:
 
 
 @contextlib.contextmanager
-def _kept(out: Path, ids: list[str], points: list[Point]) -> Iterator[None]:
+def _kept(out: Path, ids: list[str], points: Sequence[Point]) -> Iterator[None]:
     """Write a summary even if the run is interrupted."""
     from harness.records import results
 

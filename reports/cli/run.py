@@ -22,6 +22,8 @@ from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.experiments.experiment import Experiment
     from harness.experiments.grid import Traces
     from harness.experiments.point import Point
@@ -150,7 +152,7 @@ def order_seed(text: str | None, default: int | None) -> int | None:
     return int(text)
 
 
-def _never_on_line(points: list[Point], traces: Traces) -> str | None:
+def _never_on_line(points: Sequence[Point], traces: Traces) -> str | None:
     """Return a warning if a closed loop keeps more sessions than its trace has, so that it never reaches that
     number."""
     by_hash = {trace.header.hash: int((trace.columns()["turn"] == 0).sum()) for trace in traces.values()}
@@ -158,7 +160,7 @@ def _never_on_line(points: list[Point], traces: Traces) -> str | None:
         (c, sessions, "sessions" in point.params)
         for point in points
         if point.device != "live"
-        and (c := point.setup.client.c or 0) > (sessions := by_hash.get(point.trace_hash, c))
+        and (c := int(str(point.client_params["c"] or 0))) > (sessions := by_hash.get(point.trace_hash, c))
     }
     if not short:
         return None

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.by_device import expand
+from harness.by_device import expand, measure
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.record import Record, load_record
 from harness.replays.executors.local import LocalExecutor
-from harness.replays.worker.measure import measure
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from workloads.errors import UserError
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from harness.live.endpoints.base_endpoint import BaseEndpoint
     from harness.live.endpoints.dialects.dialect import Dialect
+    from harness.live.kinds.kind import LiveServer
 
 
 class LiveDuplex(Duplex):
@@ -42,7 +42,7 @@ class LiveDuplex(Duplex):
 
     def endpoint(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> BaseEndpoint:
+    ) -> LiveServer:
         from harness.live.endpoints.duplex_endpoint import DuplexEndpoint
 
         return DuplexEndpoint(trace, target, log, sends, failures)

@@ -18,8 +18,8 @@ from workloads.generators.calls import TARGET_SHARE, WAIT_CAP
 from workloads.trace import Trace
 
 if TYPE_CHECKING:
-    from harness.live.endpoints.base_endpoint import BaseEndpoint
     from harness.live.endpoints.dialects.dialect import Dialect
+    from harness.live.kinds.kind import LiveServer
 
 
 class LiveFrames(Frames):
@@ -42,7 +42,7 @@ class LiveFrames(Frames):
 
     def endpoint(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> BaseEndpoint:
+    ) -> LiveServer:
         from harness.live.endpoints.frame_endpoint import FrameEndpoint
 
         return FrameEndpoint(trace, target, log, sends, failures)

@@ -12,11 +12,29 @@ if TYPE_CHECKING:
 
     from harness.client.client_params import ClientParams
     from harness.events.log import EventLog
-    from harness.live.endpoints.base_endpoint import BaseEndpoint
     from harness.live.endpoints.dialects.dialect import Dialect
     from harness.live.endpoints.logs import FailureLog, SendLog
     from harness.live.endpoints.target import TargetParams
     from workloads.trace import Trace
+
+
+class LiveServer(Protocol):
+    """A server for `play` behind a target's sockets."""
+
+    target: TargetParams
+
+    async def prepare(self) -> None:
+        """Before time 0: find out what the target speaks, and make what will be sent. UserError where it cannot be
+        used."""
+        ...
+
+    def expect(self, params: ClientParams) -> None:
+        """Plan connections, once the clock is set."""
+        ...
+
+    async def aclose(self) -> None:
+        """Hang up every connection, and wait until the servers know."""
+        ...
 
 
 @runtime_checkable
@@ -34,7 +52,7 @@ class LiveKind(Answered, Protocol):
 
     def endpoint(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> BaseEndpoint:
+    ) -> LiveServer:
         """Return a server for `play` behind the target's sockets."""
         ...
 

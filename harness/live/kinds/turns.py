@@ -21,8 +21,8 @@ from workloads.trace import Trace
 from workloads.transforms.shard import check_shards
 
 if TYPE_CHECKING:
-    from harness.live.endpoints.base_endpoint import BaseEndpoint
     from harness.live.endpoints.dialects.dialect import Dialect
+    from harness.live.kinds.kind import LiveServer
 
 
 RAMP_S = 2.0
@@ -65,7 +65,7 @@ class LiveTurns(Turns):
 
     def endpoint(
         self, trace: Trace, target: TargetParams, log: EventLog, sends: SendLog, failures: FailureLog
-    ) -> BaseEndpoint:
+    ) -> LiveServer:
         from harness.live.endpoints.mixed_endpoint import MixedEndpoint
         from harness.live.endpoints.synthesis_endpoint import SynthesisEndpoint, SynthesisStreamEndpoint
         from harness.live.endpoints.text_endpoint import TextEndpoint

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from workloads.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from harness.replays.point import ReplayPoint
+    from harness.experiments.point import Point
 
 LOCAL, AUTO = "local", "auto"
 _RAY = re.compile(r"ray://[\w.\-\[\]:]+:\d{1,5}")
@@ -34,7 +34,7 @@ class Place:
     def local(self) -> bool:
         return self.name == LOCAL
 
-    def check(self, points: Sequence[ReplayPoint]) -> None:
+    def check(self, points: Sequence[Point]) -> None:
         """Raise UserError for points that run on this machine only."""
         other = next((point.device for point in points if point.device != "virtual"), None)
         if other is not None and not self.local:

@@ -16,9 +16,10 @@ import pytest
 
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
-from harness.records.record import Work, load_record
+from harness.records.record import load_record
 from harness.records.results import claim, unfinished, write_summary
 from harness.replays.executors.local import LocalExecutor
+from harness.replays.worker.isolation import Work
 from tests.harness import fakes
 from tests.selftest.commands import measured, running
 from tests.waiting import wait_until

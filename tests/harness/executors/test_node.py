@@ -12,10 +12,11 @@ from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.experiments.run_order import Order
-from harness.records.record import Work, load_record
+from harness.records.record import load_record
 from harness.replays.executors.local import LocalExecutor
 from harness.replays.executors.node import SLOT, Ended, Slot, Task, give_up, receive
 from harness.replays.expand import code_of
+from harness.replays.worker.isolation import Work
 from reports.cards.card import Card, chosen
 from tests.harness import fakes
 from tests.selftest.commands import measured

@@ -20,9 +20,10 @@ from harness.experiments.identity import PACKAGES
 from harness.experiments.point import Point
 from harness.experiments.provenance import ROOT
 from harness.experiments.run_order import Outcome
-from harness.records.record import Work, load_record
+from harness.records.record import load_record
 from harness.replays.executors.local import LocalExecutor
 from harness.replays.executors.ray import CHANCES, RayExecutor, connected
+from harness.replays.worker.isolation import Work
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
 from tests.selftest.commands import measured
