@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome, load_average
 from harness.records.record import failed, publish, temporary, write_failure
 from harness.replays.executors import WATCH_S, no_room
@@ -61,7 +62,7 @@ class Task:
 class Ended:
     """The end of a point on another machine, and the files of its record."""
 
-    point: ReplayPoint
+    point: Point
     status: Literal["ok", "failed"]
     files: dict[str, bytes]
     wall_s: float
