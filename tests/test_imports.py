@@ -28,6 +28,14 @@ LAYERS = (
     ("endpoint", "stock"),
 )
 """The packages of engines: each imports from its own layer and from those before it. The kernel knows no device."""
+SIDES = {
+    "harness.live": ("engines", "harness.replays", "reports"),
+    "harness.replays": ("harness.live", "reports"),
+    "reports.live": ("engines", "harness.replays"),
+}
+"""Folder -> what it never imports. Live runs know no engine, and neither side the other."""
+ABOVE_BOTH = ("by_device", "calibration", "doctor", "measured_runs", "serving")
+"""Parts of harness that need both sides. Nothing else of harness imports them, nor a side."""
 NOT_KERNEL = tuple(f"engines.{name}" for layer in LAYERS[3:] for name in layer)
 
 Graph = dict[str, set[str]]
@@ -124,6 +132,23 @@ def layer(module: str) -> float:
     """Of a module in none of the layers NaN, which is neither above nor below."""
     found = [i for i, names in enumerate(LAYERS) if within(module, [f"engines.{name}" for name in names])]
     return found[0] if found else math.nan
+
+
+def test_replays_and_live_runs_are_apart():
+    shared = {
+        name: ("engines", "harness.live", "harness.replays", *(f"harness.{each}" for each in ABOVE_BOTH))
+        for name in graph()
+        if within(name, ["harness"])
+        and not within(name, [*SIDES, *(f"harness.{each}" for each in ABOVE_BOTH)])
+    }
+    sides = {name: not_for for side, not_for in SIDES.items() for name in graph() if within(name, [side])}
+    forbidden = {
+        (name, target)
+        for name, not_for in {**shared, **sides}.items()
+        for target in graph()[name]
+        if within(target, not_for)
+    }
+    assert not [" -> ".join(edge) for edge in named(forbidden)]
 
 
 def test_imports_make_no_circle():
