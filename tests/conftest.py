@@ -99,9 +99,11 @@ def rehearse(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Iterator[Rehearse]:
     """Runs a command in an empty directory; returns exit status, stdout and stderr."""
-    import reports.cli.app  # noqa: F401  (before a test replaces one of its commands)
     from reports import cli
+    from reports.cli.app import NAMES, build
 
+    for name in NAMES:  # before a test replaces one of the commands
+        build((name,))
     monkeypatch.setattr(typer.main, "get_command", _commands)
     monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     monkeypatch.chdir(tmp_path)

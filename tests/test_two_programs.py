@@ -16,6 +16,8 @@ for module in pkgutil.walk_packages(harness.live.__path__, "harness.live."):
     if module.name not in ("harness.live.locust.locustfile", "harness.live.null_server.__main__"):
         importlib.import_module(module.name)
 """  # Locust changes the interpreter when its file is loaded; the null server's main file runs it
+ALONE = "import sys\nsys.meta_path[:] = [each for each in sys.meta_path if 'Editable' not in repr(each)]\n"
+"""Of `sitecustomize`, which every process loads: an editable installation must not supply what the tree lacks."""
 COMMAND = "from reports.cli import main; main()"
 
 
@@ -34,6 +36,7 @@ def without(tmp_path: Path, *folders: str) -> Path:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in folders:
         shutil.rmtree(tmp_path / folder)
+    (tmp_path / "sitecustomize.py").write_text(ALONE)
     return tmp_path
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from engines.composition import LibraryParams
-from workloads.generators.calls import TARGET_SHARE, WAIT_CAP
+from workloads.distributions.frame_period import TARGET_SHARE, WAIT_CAP
 
 
 def _off(value: Any) -> Any:

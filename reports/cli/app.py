@@ -10,28 +10,13 @@ import os
 import sys
 import sysconfig
 import warnings
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import typer
 
 from harness.exit_status import BAD_INPUT, OK
-from reports.cli import (
-    claims,
-    compare,
-    data,
-    doctor,
-    fidelity,
-    find,
-    listing,
-    live,
-    model,
-    nightly,
-    profile,
-    report,
-    serve,
-    trace,
-)
-from reports.cli import run as run_command
 from reports.cli.settings import Command, Group, flag
 from reports.cli.streams import flush_or_drop
 from workloads.atomic_file import is_full
@@ -42,13 +27,7 @@ OWN_PACKAGES = ("engines", "harness", "rehearsal", "reports", "workloads")
 SENTENCE = 4000
 """Characters that a message has at most. [chosen]"""
 
-app = typer.Typer(
-    name="rehearse",
-    cls=Group,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    epilog="""
+EPILOG = """
 **Start here**
 
 `rehearse run bench --quick` measures part of the default bench in a minute.
@@ -58,40 +37,47 @@ app = typer.Typer(
 `rehearse live ws://HOST:PORT/v1/realtime --sessions 8` calls a server.
 
 `rehearse list engines liveserve` shows an engine and its settings.
-""",
-)
+"""
 COMMANDS = {
-    "Measure": {
-        "run": run_command.run,
-        "live": live.live,
-        "find": find.find,
-        "serve": serve.serve,
-        "fidelity": fidelity.fidelity,
-        "nightly": nightly.nightly,
-        "doctor": doctor.doctor,
-    },
-    "Results": {"report": report.report, "compare": compare.compare, "list": listing.list_},
-    "Papers": {"claims": claims.claims},
-    "Data": {"trace": trace.app, "data": data.app, "profile": profile.profile, "model": model.model},
+    "Measure": ("run", "live", "find", "serve", "fidelity", "nightly", "doctor"),
+    "Results": ("report", "compare", "list"),
+    "Papers": ("claims",),
+    "Data": ("trace", "data", "profile", "model"),
 }
-"""Group of the help -> name -> command, or several below one name."""
+"""Group of the help -> names of its commands. Each is in a module of its name, `list` in `listing`."""
+NAMES = tuple(name for names in COMMANDS.values() for name in names)
 
-for _group, _commands in COMMANDS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_group)
-        else:
-            app.command(_name, rich_help_panel=_group, cls=Command)(_command)
+
+@cache
+def build(names: tuple[str, ...]) -> typer.Typer:
+    """Return the program with these commands, whose modules are imported."""
+    app = typer.Typer(
+        name="rehearse",
+        cls=Group,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+        epilog=EPILOG,
+    )
+    app.callback(invoke_without_command=True)(_rehearse)
+    for group, own in COMMANDS.items():
+        for name in own:
+            if name in names:
+                module = import_module(f"reports.cli.{'listing' if name == 'list' else name}")
+                if hasattr(module, "app"):
+                    app.add_typer(module.app, name=name, rich_help_panel=group)
+                else:
+                    command = getattr(module, "list_" if name == "list" else name)
+                    app.command(name, rich_help_panel=group, cls=Command)(command)
+    for what in REMOVED:
+        if what.startswith("command "):
+            anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+            app.command(what.removeprefix("command "), hidden=True, context_settings=anything)(_removed)
+    return app
 
 
 def _removed(context: typer.Context) -> None:
     raise unknown("command", str(context.info_name), ())
-
-
-for _name in REMOVED:
-    if _name.startswith("command "):
-        _anything = {"allow_extra_args": True, "ignore_unknown_options": True}
-        app.command(_name.removeprefix("command "), hidden=True, context_settings=_anything)(_removed)
 
 
 def _version(wanted: bool) -> None:
@@ -102,7 +88,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _rehearse(
     context: typer.Context,
     version: bool = flag("--version", "Print the version and exit.", callback=_version, is_eager=True),
@@ -141,12 +126,13 @@ def _command() -> int:
     """Do what `app()` does, which would turn a KeyboardInterrupt into a status and a closed pipe into status 1."""
     if "_REHEARSE_COMPLETE" in os.environ:  # a shell completes a name
         try:
-            app(prog_name="rehearse")
+            build(NAMES)(prog_name="rehearse")
         except SystemExit as end:
             return int(end.code or OK)
-    command = typer.main.get_command(app)
+    words = sys.argv[1:]
+    command = typer.main.get_command(build((words[0],) if words and words[0] in NAMES else NAMES))
     try:
-        with command.make_context("rehearse", sys.argv[1:]) as context:
+        with command.make_context("rehearse", words) as context:
             return command.invoke(context) or OK
     except typer.Exit as end:
         return end.exit_code

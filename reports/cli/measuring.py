@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from harness.clocks.ctrl_c import Stopped, stopped
-from harness.replays.executors.place import Place
 from reports.cli.output import Form, emit
 from reports.tables.labels import counted
 from workloads.errors import UserError
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from harness.experiments.run_order import Order, Outcome
     from harness.live.point import LivePoint
     from harness.records.results import Collection
+    from harness.replays.executors.place import Place
     from harness.replays.point import ReplayPoint
 
 
-HERE = Place()
 MOST_PER_CORE = 8
 """Points at a time for each core: each is a process that computes all the time. [chosen]"""
 Present = Callable[[], None]
@@ -41,7 +40,7 @@ def measure_points(
     present: Present = lambda: None,
     order_seed: int | None = None,
     before: Sequence[str] = (),
-    place: Place = HERE,
+    place: Place | None = None,
 ) -> int:
     """Measure as `measured` does, and return the exit status of the points."""
     from harness.records.record import status_of
@@ -59,13 +58,14 @@ def measured(
     present: Present | None = None,
     order_seed: int | None = None,
     before: Sequence[str] = (),
-    place: Place = HERE,
+    place: Place | None = None,
 ) -> list[dict[str, Any]]:
     """Run the points that are not finished in `out`, then return the summary; `present` is called first, while the
     directory is still claimed.
 
     `order_seed`: run them in the order that it gives; None: as they stand. `before`: points of earlier calls that the
-    summary also covers. `place`: the executor, with `jobs` points at a time; None: as many as it has room for.
+    summary also covers. `place`: the executor, of replays; None: this machine. It
+    runs `jobs` points at a time; None: as many as it has room for.
 
     UserError for points that cannot be taken there, and without vLLM, which workers need, or the libraries of live
     runs; `Stopped` on KeyboardInterrupt.
@@ -76,9 +76,15 @@ def measured(
 
     jobs = points_at_a_time(points, jobs, place)
     devices = {point.device for point in points}
-    _check_installed(place.local and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES)))
+    _check_installed(
+        (place is None or place.local) and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES))
+    )
     begun_s, loaded_s = time.monotonic(), None
-    with stopped(f"Stopped; {_goes_on(points)}"), place.opened(), results.claim(out, owner) as points_dir:
+    with (
+        stopped(f"Stopped; {_goes_on(points)}"),
+        place.opened() if place else contextlib.nullcontext(),
+        results.claim(out, owner) as points_dir,
+    ):
         ids = [*before, *results.ids(out, points)]
         order = shuffled(points, order_seed)
         todo = results.unfinished(points_dir, order.points)
@@ -103,16 +109,17 @@ def measured(
     return rows
 
 
-def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place) -> int | None:
+def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place | None = None) -> int | None:
     """Return the number of points that run at a time: by default one per core; one on the wall clock, where points
     would disturb each other. None: as many as the executor has room for. UserError for points that the executor
     cannot run, and for so many that they starve each other."""
     from harness.experiments.provenance import cores
     from workloads.devices import WALL_DEVICES
 
-    place.check(points)
-    if not place.local:
-        return jobs
+    if place is not None:
+        place.check(points)
+        if not place.local:
+            return jobs
     device = next((point.device for point in points if point.device in WALL_DEVICES), None)
     if device is not None:
         if jobs not in (None, 1):
@@ -145,7 +152,7 @@ def _executed(
     jobs: int | None,
     timeout_s: float,
     order: Order,
-    place: Place,
+    place: Place | None,
 ) -> Iterator[tuple[Callable[[Outcome], None], Iterator[Outcome]]]:
     """Yield the function to call with each outcome, and the outcomes as points end: by workers, or calls to a live
     endpoint."""
@@ -168,7 +175,7 @@ def _executed(
     spawn = any(point.device in REAL_DEVICES for point in points)
     vllm_release.check(str(each) for point in todo if (each := point.server_params.get("vllm")))
     with progress(todo, finished, jobs) as (show, watch):
-        if place.local:
+        if place is None or place.local:
             assert jobs is not None, "the number of cores is known"
             executor = LocalExecutor(
                 points_dir, measure, jobs=jobs, timeout_s=timeout_s, order=order, spawn=spawn, watch=watch

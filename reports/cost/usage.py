@@ -11,13 +11,15 @@ turns, 1/s, that met every target of single turns: a latency, and for `continuit
 ms.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from engines.deployments import Deployment
 from harness.client.client_params import ClientParams
 from harness.metrics.stats import across_seeds
 from harness.metrics.turns import DISTRIBUTIONS
@@ -26,7 +28,9 @@ from harness.request_tables.live_window import STEADY, Window, on_line_mean, pha
 from harness.request_tables.playback import is_continuous
 from harness.request_tables.request_table import BARGED_IN, COMPLETED
 from harness.slo.targets import Target
-from reports.runs.placement import deployment_of
+
+if TYPE_CHECKING:
+    from engines.deployments import Deployment
 
 MINUTE_S, MILLION = 60.0, 1e6
 TOKENS = ("first_text", "text", "frame")
@@ -81,6 +85,8 @@ def _usage(record: Record, targets: Sequence[Target]) -> Usage:
 
 
 def _deployment(record: Record) -> Deployment:
+    from reports.runs.placement import deployment_of  # not of live runs, which know no deployment
+
     deployment = deployment_of(record.point)
     assert deployment is not None, "only servers of ours are costed"
     return deployment

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from harness.live.endpoints.call_recorder import CALL, session_of
+from harness.records.saved_calls import CALL, session_of
 from harness.request_tables.turn_taking_table import SAYS
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at, line_handle, patch_handle

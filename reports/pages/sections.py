@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.live.endpoints.call_recorder import session_of
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
 from harness.metrics.vocabulary import definition
+from harness.records.saved_calls import session_of
 from reports.claims.published import Published
 from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks

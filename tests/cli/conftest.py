@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import by_device
 from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.replays.point import ReplayPoint
-from harness.replays.worker import fork_server, isolation, measure
+from harness.replays.worker import fork_server, isolation
 from reports.pages import group_page, html
 from tests.reports import served, written
 
@@ -53,7 +54,7 @@ def work(monkeypatch: pytest.MonkeyPatch, without_vllm: None) -> Callable[[Calla
     """Has workers measure with a stand-in; the reports of such numbers are stand-ins too."""
     monkeypatch.setattr(html, "write_report", lambda folder, asked=(): folder / "report.html")
     monkeypatch.setattr(group_page, "write_group_report", lambda group: group.folder / "report.html")
-    return lambda stand_in: monkeypatch.setattr(measure, "measure", stand_in)
+    return lambda stand_in: monkeypatch.setattr(by_device, "measure", stand_in)
 
 
 @pytest.fixture

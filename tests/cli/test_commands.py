@@ -304,9 +304,9 @@ def test_our_warnings_are_shown_and_those_of_libraries_only_to_who_asks_for_them
     program = """
 import logging, warnings
 from reports import cli
-from reports.cli.app import app
+from reports.cli.app import NAMES, build
 
-@app.command("noisy")
+@build(NAMES).command("noisy")
 def noisy():
     warnings.warn("a library is old", FutureWarning)
     logging.getLogger("library").warning("a backend is missing")

@@ -34,7 +34,7 @@ from harness.measured_runs.measured_run import MeasuredRun, Request, Server
 from harness.measured_runs.predict import plan, serve
 from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
-from reports.cli.app import app
+from reports.cli.app import NAMES, build
 from workloads.errors import UserError
 
 SERVER = Server(
@@ -208,7 +208,7 @@ def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], t
         "--out",
         str(tmp_path / "p.yaml"),
     ]
-    ran = CliRunner().invoke(app, asked)
+    ran = CliRunner().invoke(build(NAMES), asked)
     assert ran.exit_code != 0 and not (tmp_path / "p.yaml").exists()
 
 

@@ -21,7 +21,7 @@ from harness.measured_runs.predict import Failed, Prediction, beside, predict, s
 from harness.measured_runs.replayed import asynchronous, batch_limits, deployment, queue_grows
 from harness.measured_runs.runs_report import REQUESTS, report_of
 from reports.calibration.measured_runs import sentences, tables
-from reports.cli.app import app
+from reports.cli.app import NAMES, build
 from reports.pages.provenance import known, known_error
 from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
@@ -315,7 +315,7 @@ def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicte
         **{"own__config.json": LLAMA},
     )
     out = tmp_path / "out"
-    ran = CliRunner().invoke(app, ["fidelity", "--measured-runs", str(made), "--out", str(out)])
+    ran = CliRunner().invoke(build(NAMES), ["fidelity", "--measured-runs", str(made), "--out", str(out)])
     assert ran.exit_code == UNDECIDED
     assert "failed: bad: ArithmeticError: one and one is three; see" in ran.output
     assert (out / "bad" / "measured_runs.log").exists() and (out / "measured_runs.svg").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.cli.app import app
+from reports.cli.app import NAMES, build
 from reports.pages.contrast import contrast
 from reports.pages.html import write_report
 from tests.reports import lived
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_search(found, lambda n, _: step(n, points), TARGETS)
     for name in ("bench", "live", "find"):
         write_report(folder / name)
-    app(["report", str(folder)], standalone_mode=False)
+    build(NAMES)(["report", str(folder)], standalone_mode=False)
     return folder
 
 

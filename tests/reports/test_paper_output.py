@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from reports.cli.app import app
+from reports.cli.app import NAMES, build
 from reports.figures.column import fit
 from reports.figures.drawing import legend, sheet
 from reports.figures.style import named, style
@@ -21,7 +21,7 @@ from workloads.errors import UserError
 
 def report(folder: Path, *options: str) -> None:
     """`rehearse report`, in this process."""
-    app(["report", str(folder), *options], standalone_mode=False)
+    build(NAMES)(["report", str(folder), *options], standalone_mode=False)
 
 
 @pytest.fixture(scope="module")

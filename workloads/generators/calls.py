@@ -23,11 +23,6 @@ from workloads.seeds import Streams, child_seed
 from workloads.trace import Trace, check_turns
 from workloads.workload_params import UserParams
 
-WAIT_CAP = 0.8
-"""Longest wait of a tick, share of the frame period [paper: Metronome, section 3]."""
-TARGET_SHARE = 0.3
-"""Latency of a frame that is aimed at, share of the period: 0.6 s of 2 s [paper: Metronome, Fig. 7]."""
-
 # [paper] Metronome, sections 3 and 5.1: 128 sessions for 300 s in frames of 2 s.
 SESSIONS, DURATION_S, FRAME_S = 128, 300.0, 2.0
 RATE = 64.0  # 128 sessions are connected after 2 s [chosen]

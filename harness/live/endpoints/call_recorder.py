@@ -15,15 +15,6 @@ MINUTES = 30.0
 """[chosen] Minutes of sound in all files of a load generator together."""
 
 
-CALL = "call-"
-"""Begins the name of a file, before the session's number."""
-
-
-def session_of(path: Path) -> int:
-    """Return the session in a file's name."""
-    return int(path.stem.removeprefix(CALL))
-
-
 class CallRecorder:
     """Records one call from `origin_s` on, at most `longest_s` of it; `rate`: samples/s of the microphone."""
 

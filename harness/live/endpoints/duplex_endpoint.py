@@ -16,7 +16,7 @@ import numpy as np
 from harness.client.duplex_player import audible
 from harness.client.duplex_user import TURN
 from harness.live.endpoints.base_endpoint import CallEndpoint, Connection, ConnectionContext
-from harness.live.endpoints.call_recorder import CALL, LONGEST_S, MINUTES, CallRecorder
+from harness.live.endpoints.call_recorder import LONGEST_S, MINUTES, CallRecorder
 from harness.live.endpoints.dialects import for_open_microphone
 from harness.live.endpoints.dialects.detect import resolve
 from harness.live.endpoints.dialects.dialect import UNDO, Dialect
@@ -38,6 +38,7 @@ from harness.live.endpoints.loudness import SILENT
 from harness.live.endpoints.outcome import Facts, outcome
 from harness.live.endpoints.replies import Replies, Reply
 from harness.live.endpoints.transport.limits import MOST_REPLIES, Violation
+from harness.records.saved_calls import CALL
 from harness.request_tables.stages import AR_STAGES
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.generators.content import event_pcm, pcm_for

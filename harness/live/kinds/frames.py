@@ -13,8 +13,8 @@ from harness.kinds.frames import Frames, check_loop, period_s
 from harness.live.endpoints.logs import FailureLog, SendLog
 from harness.live.endpoints.target import TargetParams, check_secrets
 from harness.request_tables.frame_table import Beat
+from workloads.distributions.frame_period import TARGET_SHARE, WAIT_CAP
 from workloads.errors import UserError
-from workloads.generators.calls import TARGET_SHARE, WAIT_CAP
 from workloads.trace import Trace
 
 if TYPE_CHECKING:

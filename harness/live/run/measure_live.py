@@ -10,7 +10,6 @@ from typing import Any
 
 from harness.clocks.ctrl_c import run_until_ctrl_c
 from harness.events.log import EventLog
-from harness.live.endpoints.call_recorder import CALL, session_of
 from harness.live.endpoints.target import TargetParams
 from harness.live.kinds.kind import LiveKind
 from harness.live.point import LivePoint
@@ -24,6 +23,7 @@ from harness.live.run.run_progress import RunProgress
 from harness.live.validity import check_machines, check_server, check_window
 from harness.records.measured import LiveFacts, RunFacts, metrics_of, planned_turns
 from harness.records.record import LOG, Measurement
+from harness.records.saved_calls import CALL, session_of
 from harness.request_tables.live_window import WHOLE, Window
 from harness.request_tables.wait_parts import with_parts
 from workloads.trace import Trace
