@@ -14,7 +14,13 @@ Frames: 95 % come back within their period and with text; one that is in time an
 Sources: Stivers et al., PNAS 106 (2009), on gaps between turns; MLCommons, inference policies, constraints of Server.
 """
 
+from __future__ import annotations
+
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from harness.experiments.experiment import Experiment
 from harness.live.endpoints.target import TargetParams
@@ -24,10 +30,12 @@ from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
+from harness.records.record import write_json
 from harness.slo.targets import Target, name_of, parse_targets
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
 
+VERDICT = "verdict.json"
 FAILURES = "failed<=1%"
 """The target of every verdict whose targets say nothing of failures."""
 DEFAULTS = {
@@ -89,3 +97,30 @@ def check_targets(experiment: Experiment, targets: Sequence[Target], option: str
                 f"{option}: {name_of(target.metric)} is not measured of {what}, which workload "
                 f'{experiment.workload} at this url is; write for example {option} "{DEFAULTS[what]}".'
             )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`given`: the targets are the user's own."""
+
+    targets: tuple[Target, ...]
+    given: bool = False
+
+    def write(self, folder: Path, more: dict[str, Any] | None = None) -> None:
+        """DIR/verdict.json."""
+        targets = [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in self.targets]
+        data = {"schema_version": 1, "asked": {"targets": targets, "given": self.given}}
+        write_json(folder / VERDICT, {**data, **(more or {})})
+
+    @classmethod
+    def read(cls, folder: Path) -> Asked | None:
+        """Read the targets that were asked of a results directory; None where none were. UserError for a damaged
+        file."""
+        path = folder / VERDICT
+        if not path.is_file():
+            return None
+        try:
+            data = json.loads(path.read_text())["asked"]
+            return cls(tuple(Target(**each) for each in data["targets"]), data["given"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(f"{path} is damaged; delete it, and give --slo again.") from None

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
     from harness.experiments.grid import Traces
     from harness.live.live_experiment import End
+    from harness.live.live_slo import Asked
     from harness.live.run.duration import Duration
     from harness.slo.search import Step
     from harness.slo.targets import Target, Verdict
-    from reports.live.live_verdict import Asked
     from workloads.trace import Trace
 
 UP_TO = 256
@@ -111,7 +111,6 @@ def live(
     from harness.records.results import claim
     from reports.cli.live_folder import check_new, check_same, earlier, new_folder
     from reports.cli.measuring import show_points
-    from reports.cli.report import present_live
 
     own = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
     target = {name: value for name, value in own.items() if value is not None}
@@ -140,6 +139,7 @@ def live(
         return
     stage("loading the load generator")
     from harness.live.run import live_executor  # noqa: F401
+    from reports.cli.report import present_live
 
     stage("")  # a run shows itself
     present = partial(present_live, form=form, asked=asked, metrics=metrics)
@@ -155,9 +155,8 @@ def live(
 def _asked(experiment: Experiment, slo: str | None, load: _Load) -> tuple[Asked, str]:
     """Return the targets, and what a load is a number of. UserError for targets that are none, or that no such run can
     meet."""
-    from harness.live.live_slo import check_targets, counted_as, default_targets, served, with_failures
+    from harness.live.live_slo import Asked, check_targets, counted_as, default_targets, served, with_failures
     from harness.slo.targets import parse_targets
-    from reports.live.live_verdict import Asked
 
     targets = parse_targets(slo, "--slo") if slo is not None else load.targets
     check_targets(experiment, targets, "--find" if load.targets else "--slo")

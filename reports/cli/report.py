@@ -15,8 +15,9 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
+    from harness.live.live_slo import Asked
     from harness.slo.targets import Verdict
-    from reports.live.live_verdict import Asked, LiveVerdict
+    from reports.live.live_verdict import LiveVerdict
     from reports.runs.measured import Run
 
 

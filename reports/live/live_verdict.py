@@ -8,7 +8,6 @@ The targets and the verdict are stored in DIR/verdict.json; a report judges the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,11 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import exit_status
-from harness.live.live_slo import counted_as, default_targets, served
+from harness.live.live_slo import Asked, counted_as, default_targets, served
 from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, span
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stats import MIN_FOR_INTERVAL
-from harness.records.record import INVALID, write_json
+from harness.records.record import INVALID
 from harness.slo.search import SHOWN, Search
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
 from reports.live.failed_turns import main_reason
@@ -36,43 +35,14 @@ from reports.runs.measured import Cell, Measured, Run
 from reports.tables.columns import MISSING
 from reports.tables.labels import counted, setting
 from reports.tables.labels import short as short_name
-from workloads.errors import UserError
 from workloads.generators.content import speech_source
 
-VERDICT = "verdict.json"
 EXIT = {PASS: exit_status.OK, FAIL: exit_status.FAIL, INCONCLUSIVE: exit_status.UNDECIDED}
 """Exit status of the command for each verdict."""
 MET = "met"
 _STYLES = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 STEP_S, SPARE = 5.0, 1.05
 """Proposed durations are multiples of the first and longer by the second, because turns differ. [chosen]"""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """`given`: the targets are the user's own."""
-
-    targets: tuple[Target, ...]
-    given: bool = False
-
-    def write(self, folder: Path, more: dict[str, Any] | None = None) -> None:
-        """DIR/verdict.json."""
-        targets = [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in self.targets]
-        data = {"schema_version": 1, "asked": {"targets": targets, "given": self.given}}
-        write_json(folder / VERDICT, {**data, **(more or {})})
-
-    @classmethod
-    def read(cls, folder: Path) -> Asked | None:
-        """Read the targets that were asked of a results directory; None where none were. UserError for a damaged
-        file."""
-        path = folder / VERDICT
-        if not path.is_file():
-            return None
-        try:
-            data = json.loads(path.read_text())["asked"]
-            return cls(tuple(Target(**each) for each in data["targets"]), data["given"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise UserError(f"{path} is damaged; delete it, and give --slo again.") from None
 
 
 @dataclass(frozen=True)

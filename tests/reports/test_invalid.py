@@ -1,8 +1,9 @@
 """A load that is INVALID says why, also where another of its targets lacks turns."""
 
+from harness.live.live_slo import Asked
 from harness.live.verdict import Judgement, LoadVerdict
 from harness.slo.targets import INCONCLUSIVE, parse_targets
-from reports.live.live_verdict import Asked, LiveVerdict, Load, rows
+from reports.live.live_verdict import LiveVerdict, Load, rows
 
 WHY = "FAIL as measured, PASS without the load generator's own send delay; give it more --shards or a quieter machine"
 

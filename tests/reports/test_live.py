@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.experiments.point import id_of
+from harness.live.live_slo import Asked
 from harness.metrics.turns import DISTRIBUTIONS, columns_of
 from harness.records.results import write_summary
 from harness.request_tables.live_window import counted
@@ -23,7 +24,7 @@ from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
 from reports.live import live_record as live
 from reports.live.find import load_search
-from reports.live.live_verdict import Asked, LiveVerdict, live_verdict
+from reports.live.live_verdict import LiveVerdict, live_verdict
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
 from reports.runs.table import results_data, run_settings

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.events.log import EventLog
+from harness.live.live_slo import Asked
 from harness.slo.targets import parse_targets
 from reports.comparison.compare import compare
-from reports.live.live_verdict import Asked, live_verdict, rows
+from reports.live.live_verdict import live_verdict, rows
 from reports.pages.html import write_report
 from reports.runs.measured import load_run
 from reports.runs.table import flat, results_data
