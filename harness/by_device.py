@@ -5,12 +5,12 @@ Commands that take any experiment come here; each side is imported when an exper
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.experiments import grid, settings
-from harness.experiments.experiment import Experiment
+from harness.experiments.experiment import ENDPOINT, Experiment
 from harness.experiments.grid import MOST_POINTS, Fields, Schema, Traces
 from workloads.devices import LIVE, SOCKET_DEVICES
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 class ByDevice:
     """The names of both sides. Implements `harness.experiments.grid.Schema`."""
 
-    def check_names(self, experiment: Experiment) -> None:
-        schema_of(experiment).check_names(experiment)
+    @property
+    def engines(self) -> Collection[str]:
+        from engines.registry import ENGINES
+
+        return [*ENGINES, ENDPOINT]
 
     def fields(self, experiment: Experiment, engine: str, settings: Mapping[str, object]) -> Fields:
         return schema_of(experiment).fields(experiment, engine, settings)
@@ -67,13 +70,6 @@ def expand(
         for point in points:
             named(point.setup.kind.name)
     return points
-
-
-def apply(
-    experiment: Experiment, changes: settings.Settings, seeds: int | None = None, **options: Any
-) -> Experiment:
-    """Return the experiment with the user's settings, as `harness.experiments.settings.apply`."""
-    return settings.apply(experiment, changes, BY_DEVICE, seeds, **options)
 
 
 def override(experiment: Experiment, changes: Mapping[str, object], seeds: int | None = None) -> Experiment:

@@ -143,7 +143,7 @@ def run(
 
     experiment = resolve(source, settings or {}, seeds, device, quick, profile)
     points = expand(experiment)
-    folder = Path(out) if out is not None else default_out(source, experiment)
+    folder = Path(out) if out is not None else default_out(source, experiment.name, experiment.device)
     place = Place(executor)
     measured(experiment, points, folder, jobs, place=place)
     return Results(load_run(folder, experiment))

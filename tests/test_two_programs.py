@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.path_of_a_value import follow
 from tests.test_imports import ORDER, ROOT
 
 IMPORT_ALL = """
@@ -18,6 +19,12 @@ for module in pkgutil.walk_packages(harness.live.__path__, "harness.live."):
 """  # Locust changes the interpreter when its file is loaded; the null server's main file runs it
 ALONE = "import sys\nsys.meta_path[:] = [each for each in sys.meta_path if 'Editable' not in repr(each)]\n"
 """Of `sitecustomize`, which every process loads: an editable installation must not supply what the tree lacks."""
+REPLAY = """
+import rehearsal
+if __name__ == "__main__":
+    settings = {"engine": "liveserve", "c": 2, "p": 0, "sessions": 2}
+    print(*rehearsal.run("bench", settings, seeds=1).points["status"])
+"""
 COMMAND = "from reports.cli import main; main()"
 
 
@@ -50,7 +57,27 @@ def test_live_runs_need_no_engines(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_replays_need_no_live_runs(tmp_path: Path) -> None:
     tree = without(tmp_path, "harness/live", "reports/live")
-    settings = ("engine=liveserve", "c=2", "p=0", "sessions=2")
-    chosen = [word for setting in settings for word in ("--set", setting)]
-    out = run_in(tree, COMMAND, "run", "bench", *chosen, "--seeds", "1", "--out", "results")
-    assert "liveserve" in out and (tree / "results" / "report.html").is_file()
+    made = run_in(tree, REPLAY).splitlines()
+    assert made[-1] == "ok"
+
+
+def test_the_page_has_the_path_of_a_setting() -> None:
+    """Each file once, in the order of the first call with the value."""
+    page = (ROOT / "docs/architecture.md").read_text().partition("## The path of a setting")[2]
+    files = [row.split("`")[1] for row in page.partition("\n## ")[0].splitlines() if row.startswith("| `")]
+    one = [
+        "run",
+        "bench",
+        "--set",
+        "engine=liveserve",
+        "--set",
+        "c=17",
+        "--set",
+        "p=0",
+        "--dry-run",
+        "--seeds",
+    ]
+    stops = follow([*one, "1"], 17)
+    assert list(dict.fromkeys(file for file, _ in stops)) == files
+    assert len(files) <= 10 and len(stops) <= 15
+    assert len(follow([*one, "6"], 17)) <= len(stops) + 2 * 5

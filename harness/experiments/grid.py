@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
@@ -47,8 +47,9 @@ MOST_POINTS = 100_000
 class Schema(Protocol):
     """The names that replays, or live runs, know."""
 
-    def check_names(self, experiment: Experiment) -> None:
-        """Raise UserError for an unknown engine, workload or device."""
+    @property
+    def engines(self) -> Collection[str]:
+        """All engines by name."""
         ...
 
     def fields(self, experiment: Experiment, engine: str, settings: Mapping[str, object]) -> Fields:
@@ -63,15 +64,13 @@ class Schema(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """An engine with settings, without a seed. `fields`: the declarations of its parameters."""
+    """An engine with settings, without a seed. `fields`: the declarations of its parameters; `groups`: its settings by
+    the same groups."""
 
     engine: str
     settings: Mapping[str, object]
     fields: Fields
-
-    def of(self, group: str) -> dict[str, object]:
-        """Return the settings of one group."""
-        return {name: value for name, value in self.settings.items() if name in self.fields[group]}
+    groups: Mapping[str, dict[str, object]]
 
 
 class Maker(Protocol[P_co]):
@@ -87,15 +86,13 @@ class Maker(Protocol[P_co]):
         ...
 
 
-def points(
-    experiment: Experiment, cells: Sequence[Cell], makers: Iterable[Maker[P]], traces: Traces | None = None
-) -> list[P]:
-    """Return the points of all cells, in their order and that of the seeds. `makers`: of each cell. `traces`: those
+def points(experiment: Experiment, makers: Iterable[Maker[P]], traces: Traces | None = None) -> list[P]:
+    """Return the points of all cells, in their order and that of the seeds. `traces`: those
     made so far, for experiments that share some; new ones are added. UserError for anything that could not run."""
     traces = {} if traces is None else traces
     kept = sum(map(len, traces.values()))
     made: dict[str, P] = {}
-    for _, maker in zip(cells, makers, strict=True):
+    for maker in makers:
         stored = json.dumps(maker.workload.model_dump(mode="json"), sort_keys=True)
         for seed in experiment.seeds:
             key = (experiment.workload, stored, seed)
@@ -114,7 +111,7 @@ def points(
 def checked_cells(experiment: Experiment, schema: Schema, most: float = MOST_POINTS) -> list[Cell]:
     """Return the cells of an experiment, engine by engine. UserError for unknown names, settings that cannot be
     combined, and more than `most` points."""
-    schema.check_names(experiment)
+    check_names(experiment, schema.engines)
     _check_size(experiment, most)
     cells = [*cells_of(experiment, schema)]
     known = {name for cell in cells for fields in cell.fields.values() for name in fields}
@@ -131,7 +128,12 @@ def cells_of(experiment: Experiment, schema: Schema) -> Iterator[Cell]:
         for name, along in experiment.along.items():
             first = next(iter(experiment.grid.values()))
             settings[name] = along[first.index(values[0])]
-        yield Cell(engine, settings, schema.fields(experiment, engine, settings))
+        fields = schema.fields(experiment, engine, settings)
+        groups = {
+            group: {name: value for name, value in settings.items() if name in own}
+            for group, own in fields.items()
+        }
+        yield Cell(engine, settings, fields, groups)
 
 
 def parameters(experiment: Experiment, schema: Schema) -> dict[str, str]:
@@ -168,7 +170,7 @@ def largest(experiment: Experiment, schema: Schema, name: str) -> float:
     return min((limit for limit in limits if limit is not None), default=float("inf"))
 
 
-def check_names(experiment: Experiment, engines: Iterable[str]) -> None:
+def check_names(experiment: Experiment, engines: Collection[str]) -> None:
     """Raise UserError for an engine that is not one of `engines`, and for an unknown workload or device."""
     live = experiment.device == "live"
     for engine in experiment.engines:

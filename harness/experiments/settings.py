@@ -9,7 +9,7 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from harness.experiments.experiment import CHOICES, Experiment
-from harness.experiments.grid import Schema, parameters
+from harness.experiments.grid import Schema, check_names, parameters
 from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, validate
 from workloads.files.yaml_file import parse_yaml
@@ -51,7 +51,7 @@ def override(
     setting of the experiment that only a replaced workload or engine understood is dropped; one from
     `settings` never is. Other engines or another workload get a title that names them.
     """
-    schema.check_names(experiment)
+    check_names(experiment, schema.engines)
     values = {name: _values(name, given) for name, given in settings.items()}
     changes: dict[str, Any] = {}
     if "engine" in values:
@@ -63,7 +63,7 @@ def override(
                 raise UserError(f"{choice} takes one name, not {len(names)}; run once for each.")
             changes[choice] = str(names[0])
     replaced = experiment.model_copy(update=changes)
-    schema.check_names(replaced)
+    check_names(replaced, schema.engines)
     if (replaced.workload, set(replaced.engines)) != (experiment.workload, set(experiment.engines)):
         # The given title says what was compared, which is wrong for other engines or another workload.
         replaced.title = f"{', '.join(replaced.engines)} on workload {replaced.workload}"

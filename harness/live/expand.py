@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 class Endpoints:
     """The parameters of live runs. Implements `harness.experiments.grid.Schema`."""
 
-    def check_names(self, experiment: Experiment) -> None:
-        grid.check_names(experiment, [ENDPOINT])
+    engines = (ENDPOINT,)
 
     def fields(self, experiment: Experiment, engine: str, settings: Mapping[str, object]) -> Fields:
         workload = WORKLOADS[experiment.workload].Params
@@ -47,7 +46,7 @@ def expand(
     """Return all points, in the order grid, seeds. UserError for anything that could not run, and for more than `most`
     points. `traces`: those made so far, for experiments that share some; new ones are added."""
     cells = grid.checked_cells(experiment, ENDPOINTS, most)
-    return grid.points(experiment, cells, _makers(experiment, cells), traces)
+    return grid.points(experiment, [*_makers(experiment, cells)], traces)
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def _makers(experiment: Experiment, cells: Sequence[Cell]) -> Iterator[_Maker]:
     workload = WORKLOADS[experiment.workload]
     code = code_hash(experiment.device, roots_of(workload, kinds.named(workload.serves)))
     for cell in cells:
-        params = validate(workload.Params, cell.of("workload"), "workload parameters")
-        client = validate(ClientParams, cell.of("client"), "client parameters")
-        target = validate(TargetParams, cell.of("server"), "server parameters")
+        params = validate(workload.Params, cell.groups["workload"], "workload parameters")
+        client = validate(ClientParams, cell.groups["client"], "client parameters")
+        target = validate(TargetParams, cell.groups["server"], "server parameters")
         yield _Maker(experiment, params, client, target, code)

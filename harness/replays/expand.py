@@ -22,6 +22,7 @@ from harness.experiments.grid import MOST_POINTS, Cell, Fields, Traces
 from harness.experiments.identity import code_hash, roots_of
 from harness.experiments.point import Point
 from harness.replays import kinds
+from harness.replays.kinds.kind import Fronted, ReplayKind
 from harness.replays.point import ReplayPoint, ReplaySetup
 from harness.replays.profiles import given_profile, profile_of
 from workloads.errors import UserError, validate
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 class Systems:
     """The names of systems and their parameters. Implements `harness.experiments.grid.Schema`."""
 
-    def check_names(self, experiment: Experiment) -> None:
-        grid.check_names(experiment, ENGINES)
+    engines = ENGINES
 
     def fields(self, experiment: Experiment, engine: str, settings: Mapping[str, object]) -> Fields:
         workload = WORKLOADS[experiment.workload]
@@ -61,9 +61,9 @@ def expand(
     """Return all points, in the order engines, grid, seeds. UserError for anything that could not run, and for more
     than `most` points. `traces`: those made so far, for experiments that share some; new ones are added."""
     cells = grid.checked_cells(experiment, SYSTEMS, most)
-    systems = [ENGINES[cell.engine].read(cell.of("engine")) for cell in cells]
+    systems = [ENGINES[cell.engine].read(cell.groups["engine"]) for cell in cells]
     _check_used(cells, systems)
-    return grid.points(experiment, cells, _makers(experiment, cells, systems), traces)
+    return grid.points(experiment, [*_makers(experiment, cells, systems)], traces)
 
 
 def point_of(
@@ -98,12 +98,9 @@ class _Maker:
 
     experiment: Experiment
     engine: str
+    workload: BaseModel
     setup: ReplaySetup
     code_hash: str
-
-    @property
-    def workload(self) -> BaseModel:
-        return self.setup.workload
 
     def point(self, trace: Trace, seed: int) -> ReplayPoint:
         device = self.experiment.device
@@ -112,7 +109,8 @@ class _Maker:
         check_runtime(server.params, device)
         check_device(device, server.deployment)
         check_said(device, server.deployment, trace)
-        kinds.check(setup.kind, self.engine, setup.system, setup.client, server.deployment, trace)
+        self._check_served(setup.kind, trace)
+        setup.kind.check(setup.system, setup.client, server.deployment, trace)
         return _point(
             setup,
             trace,
@@ -124,21 +122,34 @@ class _Maker:
             axes=tuple(self.experiment.grid),
         )
 
+    def _check_served(self, kind: ReplayKind[Any], trace: Trace) -> None:
+        """Raise UserError when the system serves another kind of workload, or its parameters do not fit it."""
+        system, setup = ENGINES[self.engine], self.setup
+        wanted = kind.served_by if isinstance(kind, Fronted) else kind.name
+        if system.kind != wanted:
+            able = ", ".join(name for name, other in ENGINES.items() if other.kind == wanted)
+            raise UserError(
+                f"engine {self.engine!r} serves {system.kind}, and workload {trace.header.generator!r} is made of "
+                f"{kind.name}; set engine to one of: {able}, or use another workload."
+            )
+        system.check(setup.system)
+        system.check_deployment(setup.system, setup.server.deployment)
+
 
 def _makers(experiment: Experiment, cells: Sequence[Cell], systems: Sequence[BaseModel]) -> Iterator[_Maker]:
     """Resolve the settings of each cell. UserError for one that is wrong, or changes nothing on this device."""
     workload, device = WORKLOADS[experiment.workload], experiment.device
     given = given_profile(experiment.profile, device)
     for cell, system in zip(cells, systems, strict=True):
-        params = validate(workload.Params, cell.of("workload"), "workload parameters")
-        client = validate(ClientParams, cell.of("client"), "client parameters")
-        server = validate(kinds.server_model(workload.serves), cell.of("server"), "server parameters")
+        params = validate(workload.Params, cell.groups["workload"], "workload parameters")
+        client = validate(ClientParams, cell.groups["client"], "client parameters")
+        server = validate(kinds.server_model(workload.serves), cell.groups["server"], "server parameters")
         resolved = ResolvedServer.of(server)
         step_file = profile_of(given, experiment.profile, device, server, resolved.deployment)
         check_modelled(server, device, step_file.stages if isinstance(step_file, Profile) else ())
         setup = ReplaySetup(kinds.named(workload.serves), params, client, system, resolved, step_file)
-        roots = _roots(experiment.workload, cell.engine, cell.of("engine"))
-        yield _Maker(experiment, cell.engine, setup, code_hash(device, roots))
+        roots = _roots(experiment.workload, cell.engine, cell.groups["engine"])
+        yield _Maker(experiment, cell.engine, params, setup, code_hash(device, roots))
 
 
 def _point(

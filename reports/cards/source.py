@@ -44,8 +44,9 @@ def resolve(
 
     UserError for what names nothing, and for options that do not fit it.
     """
-    from harness.by_device import apply
+    from harness.by_device import BY_DEVICE
     from harness.experiments.experiment import Experiment, load_experiment
+    from harness.experiments.settings import apply
 
     if isinstance(source, Mapping):
         stored = validate(Experiment, source, "the experiment")
@@ -55,11 +56,13 @@ def resolve(
     if stored is not None:
         if quick:
             raise UserError("--quick is for cards; narrow a stored experiment with --set and --seeds.")
-        experiment = apply(stored, settings, seeds, device=device)
+        experiment = apply(stored, settings, BY_DEVICE, seeds, device=device)
     else:
         card = _card(str(source))
         small = card.quick if quick else None
-        experiment = apply(card.experiment, settings, seeds, device=device, quick=small, real=card.real)
+        experiment = apply(
+            card.experiment, settings, BY_DEVICE, seeds, device=device, quick=small, real=card.real
+        )
     return experiment if profile is None else experiment.model_copy(update={"profile": str(profile)})
 
 
@@ -92,12 +95,12 @@ def _file(source: str) -> Path | None:
     return None
 
 
-def default_out(source: Source, experiment: Experiment) -> Path:
+def default_out(source: Source, name: str, device: str) -> Path:
     """Return results/NAME; with the suffix -DEVICE on the wall clock, and next to a results directory that is run
     again."""
     from workloads.devices import WALL_DEVICES
 
     if not isinstance(source, Mapping) and Path(source).is_dir():
-        return Path(f"{str(source).rstrip('/')}-{experiment.device}")
-    suffix = f"-{experiment.device}" if experiment.device in WALL_DEVICES else ""
-    return Path("results") / f"{experiment.name}{suffix}"
+        return Path(f"{str(source).rstrip('/')}-{device}")
+    suffix = f"-{device}" if device in WALL_DEVICES else ""
+    return Path("results") / f"{name}{suffix}"

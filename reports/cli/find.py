@@ -93,7 +93,9 @@ def find(
     if dry_run:
         show_points([each.point for each in space.wanted(targets)], form)
         return
-    folder = out or default_out(source, experiment).with_name(f"{experiment.name}-find")
+    folder = out or default_out(source, experiment.name, experiment.device).with_name(
+        f"{experiment.name}-find"
+    )
     failed = _searched(space, targets, folder, jobs, place)
     with stopped("Stopped; run the same command again to resume."):
         held = _present(space.searches(targets), space, folder, form)

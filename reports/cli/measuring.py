@@ -74,8 +74,10 @@ def measured(
     from harness.records import results
     from workloads.devices import SOCKET_DEVICES
 
-    jobs = points_at_a_time(points, jobs, place)
+    if place is not None and not place.local:
+        place.check(points)
     devices = {point.device for point in points}
+    jobs = points_at_a_time(devices, jobs, place)
     _check_installed(
         (place is None or place.local) and bool(devices - {"live"}), bool(devices & set(SOCKET_DEVICES))
     )
@@ -109,18 +111,16 @@ def measured(
     return rows
 
 
-def points_at_a_time(points: Sequence[Point], jobs: int | None, place: Place | None = None) -> int | None:
+def points_at_a_time(devices: set[str], jobs: int | None, place: Place | None = None) -> int | None:
     """Return the number of points that run at a time: by default one per core; one on the wall clock, where points
     would disturb each other. None: as many as the executor has room for. UserError for points that the executor
     cannot run, and for so many that they starve each other."""
     from harness.experiments.provenance import cores
     from workloads.devices import WALL_DEVICES
 
-    if place is not None:
-        place.check(points)
-        if not place.local:
-            return jobs
-    device = next((point.device for point in points if point.device in WALL_DEVICES), None)
+    if place is not None and not place.local:
+        return jobs
+    device = next((each for each in sorted(devices) if each in WALL_DEVICES), None)
     if device is not None:
         if jobs not in (None, 1):
             raise UserError(f"--jobs {jobs}: device {device} measures one point at a time; leave --jobs out.")

@@ -112,7 +112,7 @@ def run(
         target = out or card_points.default_out(owner.name, quick)
     else:
         owner, traces = resolve(source, settings, seeds, device, quick, profile), Traces()
-        target = out or default_out(source, owner)
+        target = out or default_out(source, owner.name, owner.device)
         if begins(target) and owner.device == "virtual":
             fork_server.start()
         points = expand(owner, traces, inf if yes else MOST_POINTS)
@@ -123,8 +123,10 @@ def run(
     if dry_run:
         from harness.experiments.run_order import shuffled
 
-        points_at_a_time(points, jobs, place)  # says what cannot be
-        show_points(shuffled(points, seed).points, form)
+        if not place.local:
+            place.check(points)
+        points_at_a_time({point.device for point in points}, jobs, place)  # says what cannot be
+        show_points(points if seed is None else shuffled(points, seed).points, form)
         return
 
     def show() -> None:

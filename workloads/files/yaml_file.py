@@ -122,18 +122,20 @@ def _check_size(root: yaml.Node) -> None:
 
 
 def _check_scalar(loader: Any, node: yaml.ScalarNode) -> None:
-    kind, text = node.tag.rpartition(":")[2], printable(node.value, 40)
+    kind = node.tag.rpartition(":")[2]
     problem = ""
     try:
         read = loader.construct_object(node)
         large = isinstance(read, int) and abs(read) > MOST_INTEGER
         if not large and node.tag in _PLAIN and not _PLAIN[node.tag].fullmatch(node.value):
-            problem = f"{text} would be read as {read}; write {read}, or put quotes around it"
+            problem = (
+                f"{printable(node.value, 40)} would be read as {read}; write {read}, or put quotes around it"
+            )
     except (AttributeError, LookupError, ValueError):  # PyYAML's own, of a value that its type does not have
         large = kind == "int" and len(node.value) > len(str(MOST_INTEGER))
-        problem = f"{text} is no {kind}; correct it, or put quotes around it"
+        problem = f"{printable(node.value, 40)} is no {kind}; correct it, or put quotes around it"
     if large:
-        problem = f"{text} is too large; write a whole number of at most {MOST_INTEGER}"
+        problem = f"{printable(node.value, 40)} is too large; write a whole number of at most {MOST_INTEGER}"
     if problem:
         raise ConstructorError(None, None, problem, node.start_mark)
 
