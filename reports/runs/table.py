@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiments.experiment import Experiment
-from harness.live import live_experiment
 from harness.metrics.classes import in_class
 from harness.records.record import INVALID
 from reports.runs import measured
@@ -204,7 +203,9 @@ def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def run_settings(experiment: Experiment) -> str:
     """Return the settings that are the same in every row, as text."""
     if experiment.device == "live":
-        return live_experiment.asked(experiment)
+        from harness.live.live_experiment import asked
+
+        return asked(experiment)
     return " ".join(f"{name}={short(value)}" for name, value in experiment.set.items())
 
 
