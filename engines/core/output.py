@@ -105,6 +105,7 @@ class StageOutput:
                 if self.on_prefilled is not None and len(request.output) < request.max_tokens:
                     self.on_prefilled(request)
                     continue
+                assert len(request.output) == request.max_tokens
                 event(now, "finish", request.session, request.turn, stage, request.produced)
                 self.on_finish(request)
 

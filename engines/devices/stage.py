@@ -10,7 +10,7 @@ import numpy as np
 
 from engines.core.device import NO_ROWS, Ended, Row, SummedRows
 from engines.core.policy import Shape
-from engines.core.request import StageRequest
+from engines.core.request import NO_WORK, StageRequest
 from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep
@@ -216,21 +216,23 @@ class VirtualStage:
         """Return the work of the step, with the input audio that it encodes and the frames that it makes audio of."""
         work = Work.of(rows, self.reach, self.reach_share, summed)
         for row in rows:
-            request = requests[row.request_id]
-            if request.hands_over and row.tokens > 1:
+            more = requests[row.request_id].work
+            if more is NO_WORK:
+                continue
+            if more.hands_over and row.tokens > 1:
                 work.states += row.tokens
-            if request.chunk_starts:
-                clips = _begin_in(row, request.chunk_starts)
+            if more.chunk_starts:
+                clips = _begin_in(row, more.chunk_starts)
                 work.clips += clips
-                work.audio_s += clips * request.audio_s
-            elif row.context <= request.encoded_at < row.context + row.tokens:
-                if request.audio_s:
+                work.audio_s += clips * more.audio_s
+            elif row.context <= more.encoded_at < row.context + row.tokens:
+                if more.audio_s:
                     work.clips += 1
-                    work.audio_s += request.audio_s
-                if request.image_tokens:
-                    work.images += (request.image_tokens,)
+                    work.audio_s += more.audio_s
+                if more.image_tokens:
+                    work.images += (more.image_tokens,)
             if row.samples:
-                work.frames += request.rendered_frames
+                work.frames += more.rendered_frames
         return work
 
     def next_noise(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from engines.core.admission import Admission, FrameLatency
 from engines.core.recorder import Recorder
+from engines.core.request import DeviceWork
 from engines.core.router import Router, check_replica
 from engines.deployments import Deployment
 from engines.frames.batcher import FrameBatcher
@@ -244,9 +245,8 @@ class TickGateway:
 
     def _begin(self, session: Call, first: Turn) -> None:
         first_id = first_answer_id(first, self._vocab)
-        session.request = SessionRequest(
-            self.stage, first.session, first.turn, [], 0, first_id, audio_s=self.frame_s
-        )
+        work = DeviceWork(audio_s=self.frame_s)
+        session.request = SessionRequest(self.stage, first.session, first.turn, [], 0, first_id, work=work)
 
     def _recycle(self, session: Call, again: Sequence[Frame], turn: Turn) -> None:
         """End the session's request and open one that begins with the audio of earlier frames."""

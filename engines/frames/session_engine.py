@@ -197,7 +197,7 @@ class SessionEngine:
         chunk = request.coming.popleft()
         request.answered = None if self._extending else request.turn
         request.turn, request.started = chunk.turn.turn, False
-        request.chunk_starts.extend(position + at for at in chunk.audio_at)
+        request.work.chunk_starts.extend(position + at for at in chunk.audio_at)
         if position + len(chunk.prompt) + chunk.max_tokens > self.max_model_len:
             self.engine.enqueue(Outgrown(self, request))
 

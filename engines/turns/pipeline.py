@@ -14,6 +14,7 @@ from typing import Protocol
 from engines.core.engine import StageEngine
 from engines.core.fast_path.batch_listeners import BatchListeners
 from engines.core.replica import Replica
+from engines.core.request import NO_WORK, DeviceWork
 from engines.core.router import AssigningRouter, BindingRouter, Router, check_replica
 from engines.core.stage import ENTRY
 from engines.deployments import Deployment
@@ -138,18 +139,19 @@ class Pipeline:
         """Send a complete turn to its session's replica of the entry. `audio_s`: sound to encode, which begins at
         `encoded_at` in its prompt."""
         turn, speech_only = reply.turn, self.deployment.speech_only
+        hands_over, image_tokens = reply.progress.spoken and not speech_only, turn.visual_tokens or 0
+        work = NO_WORK
+        if audio_s or image_tokens or hands_over:
+            work = DeviceWork(audio_s, image_tokens, encoded_at, hands_over=hands_over)
         request = reply.request(
             self._entry,
             reply.prompt,
             reply.frames_total + self._lag if speech_only else reply.text_total,
-            audio_s=audio_s,
-            image_tokens=turn.visual_tokens or 0,
-            encoded_at=encoded_at,
+            work=work,
             features=reply.features,
             slo=turn.request.slo,
             due_s=reply.due_s,
             background=turn.request.backlog is not None,
-            hands_over=reply.progress.spoken and not speech_only,
         )
         if speech_only:
             reply.progress.text_tokens = reply.progress.text_arrived = reply.text_total
@@ -243,10 +245,9 @@ class Pipeline:
                     f"talker.{begin // size:04d}"  # in order also where a policy sees no difference but names
                 )
                 prompt = [0] * (end - begin + extra)
+                work = DeviceWork(rendered_frames=frames)
                 requests.append(
-                    reply.request(
-                        name, prompt, 1, rendered_frames=frames, tokens_per_output=frames, text_end=end
-                    )
+                    reply.request(name, prompt, 1, work=work, tokens_per_output=frames, text_end=end)
                 )
         return requests
 
@@ -334,7 +335,8 @@ class Pipeline:
         progress.chunk_end = progress.frames + CHUNK_FRAMES
         name = f"vocoder.{progress.frames_sent}"
         decoded = frames + context + CHUNK_FRAMES * ((frames - 1) // WHOLE_FRAMES)
-        request = reply.request(name, [0] * decoded, 1, new_frames=frames, rendered_frames=decoded)
+        work = DeviceWork(rendered_frames=decoded)
+        request = reply.request(name, [0] * decoded, 1, new_frames=frames, work=work)
         arrival_s = self._loop.time() + self.deployment.overheads.hop_s
         self._loop.call_at(arrival_s, self._submit, self.engines["vocoder"][talker.index], request)
 

@@ -111,8 +111,8 @@ class Reply:
     routed: dict[str, tuple[int, int]] = field(default_factory=dict)
     live: dict[str, tuple[StageEngine, ReplyRequest]] = field(default_factory=dict)
 
-    def request(self, name: str, prompt: list[int], max_tokens: int, **work: Any) -> ReplyRequest:
-        """Return its request at a stage; `work`: further fields of one."""
+    def request(self, name: str, prompt: list[int], max_tokens: int, **fields: Any) -> ReplyRequest:
+        """Return its request at a stage; `fields`: further ones of it."""
         return ReplyRequest(
             name,
             self.turn.session,
@@ -121,7 +121,7 @@ class Reply:
             max_tokens,
             self.first_token_id,
             reply=self,
-            **work,
+            **fields,
         )
 
     def frames_up_to(self, text: int) -> int:

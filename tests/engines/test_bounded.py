@@ -10,7 +10,7 @@ from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
 import engines.core.vllm_adapter.bounded as bounded
 from engines.core import vllm_adapter as vllm
-from engines.core.request import StageRequest
+from engines.core.request import DeviceWork, StageRequest
 from engines.core.stage import AttentionWindow, Stage
 from engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
 from engines.deployments import load_deployment
@@ -341,9 +341,7 @@ class Gpu:
 def test_each_chunk_that_is_computed_is_encoded_again():
     """Three frames begin at 0, 55 and 110. A re-prefill encodes all of them, a decoding step none."""
     stage = VirtualStage(THINKER, Gpu(), 0.0, None)  # type: ignore[arg-type]
-    request = StageRequest.__new__(StageRequest)
-    request.chunk_starts, request.audio_s, request.rendered_frames = [0, 55, 110], 2.0, 0
-    request.image_tokens, request.hands_over = 0, False
+    request = StageRequest("thinker", 0, 0, [], 0, work=DeviceWork(2.0, chunk_starts=[0, 55, 110]))
 
     def clips(context: int, tokens: int) -> tuple[int, float]:
         work = stage.work([Span(context, tokens)], {"s": request})
@@ -362,7 +360,7 @@ def test_each_chunk_that_is_computed_is_encoded_again():
 def test_a_turn_is_encoded_once_however_much_of_its_context_is_cached(hit: int, chunk: int) -> None:
     """Its sound and its image begin behind 100 tokens of history, of which `hit` are found."""
     stage = VirtualStage(THINKER, Gpu(), 0.0, None)  # type: ignore[arg-type]
-    request = StageRequest("thinker", 0, 1, [0] * 150, 10, audio_s=3.0, image_tokens=20, encoded_at=100)
+    request = StageRequest("thinker", 0, 1, [0] * 150, 10, work=DeviceWork(3.0, 20, encoded_at=100))
     steps = [Span(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [Span(150, 1)]
     works = [(step, stage.work([step], {"s": request})) for step in steps]
     [(step, work)] = [(step, work) for step, work in works if work.clips or work.images]

@@ -62,7 +62,7 @@ def test_a_turn_pays_for_its_sound_once() -> None:
     def watched(self: StageEngine, request: StageRequest) -> None:
         if self.stage == "thinker":
             key = request.session, request.turn
-            seen[key] = seen.get(key, 0.0) + request.audio_s
+            seen[key] = seen.get(key, 0.0) + request.work.audio_s
         submit(self, request)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from engines.builder import Parts
 from engines.core.engine import StageEngine
+from engines.core.request import DeviceWork
 from engines.systems.liveserve.liveserve_params import KvParams
 from engines.turns.hook import Hook
 from engines.turns.pipeline import Pipeline
@@ -85,13 +86,13 @@ class PrefillAhead(Hook):
         if speech.history != history:  # of a reply that has been cut meanwhile
             speech.history, speech.encoded_s = history, 0.0
         reply = Reply(turn, prompt, 0, 1, 0, 0, Progress(False, 0))
+        begin = len(history) + self._tokens(speech.encoded_s)
         speech.request, speech.engine, speech.until_s = (
             reply.request(
                 f"ahead.{self._begun}",
                 prompt,
                 1,
-                audio_s=said_s - speech.encoded_s,
-                encoded_at=len(history) + self._tokens(speech.encoded_s),
+                work=DeviceWork(said_s - speech.encoded_s, encoded_at=begin),
                 speculative=True,
             ),
             engine,

@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -44,7 +45,7 @@ class Queues:
     def see(self, requests: Mapping[str, Any]) -> None:
         if self.at.keys() != requests.keys():
             self.at = {
-                id: self.at.get(id) or (VISION if request.image_tokens else PREFILL)
+                id: self.at.get(id) or (VISION if request.work.image_tokens else PREFILL)
                 for id, request in requests.items()
             }
 
@@ -289,11 +290,11 @@ class PassEngine(StageEngine):
 
     async def _see(self, request_id: str) -> None:
         worker, request, start_s = self.vision.worker, self.requests[request_id], self._loop.time()
-        row = Row(request_id, request.image_tokens, 0, False)
+        row = Row(request_id, request.work.image_tokens, 0, False)
         self.table.record_starts([row], start_s)
-        await self.vision.encode(request.image_tokens)
+        await self.vision.encode(row.tokens)
         self._log(VISION, start_s, [row], row.tokens, worker.sms)
-        request.image_tokens = 0  # the prefill finds it encoded
+        request.work = replace(request.work, image_tokens=0)  # the prefill finds it encoded
         self._end(VISION, {request_id: PREFILL})
 
     async def _compute(self, stage: str, worker: VirtualStage, scheduled: Any, rows: list[Row]) -> None:
