@@ -9,14 +9,11 @@ import psutil
 
 from engines.deployments import Deployment
 from engines.devices.gpu import gpus, why_none
-from workloads.deferred import Deferred
 from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from workloads.trace import Trace
-
-tells_what_is_said = Deferred("workloads.generators.content:tells_what_is_said")
 
 CPU_BLOCK = 32
 """vLLM's CPU attention takes KV blocks of a multiple of this number of tokens."""
@@ -61,7 +58,11 @@ def check(device: str, deployment: Deployment) -> None:
 def check_said(device: str, deployment: Deployment, trace: Trace) -> None:
     """Raise UserError when the users of `trace` speak to a deployment that really hears and the trace lacks the
     words."""
-    if device in REAL_DEVICES and deployment.hears and not tells_what_is_said(trace):
+    if device not in REAL_DEVICES or not deployment.hears:
+        return
+    from workloads.generators.content import tells_what_is_said
+
+    if not tells_what_is_said(trace):
         raise UserError(
             f"deployment {deployment.name!r} hears on device {device}, but workload={trace.header.generator} says how "
             "long its users speak and not what; set workload=speech, or deployment=speech_tiny, which counts speech."

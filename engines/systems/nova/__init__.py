@@ -8,16 +8,14 @@ from engines.systems.nova.nova_params import ChunkParams, PartitionParams, Strea
 from engines.turns.library import SPEAKING
 from workloads.deferred import Deferred
 
-_BUILD = "engines.systems.nova.engine"
-
 
 def _sees(scheduler: str) -> dict[str, Any]:
     """Return the settings of a scheduler that runs steps side by side at a stage that sees."""
     return dict(
         kinds=("turns",),
         refusal="it runs the stages of one request one after the other, and a call's frames are of one stage.",
-        stage=partial(Deferred(f"{_BUILD}:as_shared"), scheduler),
-        loop=partial(Deferred(f"{_BUILD}:loop"), scheduler),
+        stage=partial(Deferred("engines.systems.nova.engine:as_shared"), scheduler),
+        loop=partial(Deferred("engines.systems.nova.engine:loop"), scheduler),
     )
 
 
