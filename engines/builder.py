@@ -260,11 +260,11 @@ class Parts:
     def serving(self, gateway: Any, engines: Sequence[StageEngine], answers: Any = None) -> Serving:
         """Return the system with this front; replicas of a stage that step together and are in no group yet become
         one."""
-        left = [each for each in engines if each.replica.stage.extension(InLockstep) is not None]
+        ungrouped = [engine for engine in engines if engine.replica.stage.extension(InLockstep) is not None]
         for group in self._groups:
-            left = [each for each in left if each not in group.engines]
-        for stage in dict.fromkeys(each.stage for each in left):
-            self.lockstep([each for each in left if each.stage == stage])
+            ungrouped = [engine for engine in ungrouped if engine not in group.engines]
+        for stage in dict.fromkeys(engine.stage for engine in ungrouped):
+            self.lockstep([engine for engine in ungrouped if engine.stage == stage])
         return Serving(
             gateway, engines, self._executors, self._thread, self.audio_encoder, answers, self._groups
         )

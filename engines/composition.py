@@ -60,13 +60,12 @@ class LibraryParams(BaseModel):
 
     def flat(self) -> dict[str, object]:
         """Return all of them by name."""
-        own = dict(self)
-        return {name: value for each in self._components.values() for name, value in each} | own
+        return {name: value for model in self._components.values() for name, value in model} | dict(self)
 
     def stored(self) -> dict[str, JsonValue]:
         """Return all of them as a record keeps them."""
         models = (*self._components.values(), self)
-        return {name: value for each in models for name, value in each.model_dump(mode="json").items()}
+        return {name: value for model in models for name, value in model.model_dump(mode="json").items()}
 
 
 C = TypeVar("C", bound=BaseModel)
@@ -100,9 +99,9 @@ class Component(Generic[C]):
 
     def given(self, values: Mapping[str, object]) -> Self:
         """Return this component with its own of a composition's parameters by name, which have been validated."""
-        own = self.reads or self.Params
-        known: dict[str, Any] = {name: value for name, value in values.items() if name in own.model_fields}
-        return replace(self, params=own.model_construct(**known))
+        model = self.reads or self.Params
+        fields: dict[str, Any] = {name: value for name, value in values.items() if name in model.model_fields}
+        return replace(self, params=model.model_construct(**fields))
 
 
 @dataclass(frozen=True)
@@ -148,8 +147,8 @@ class Routing(Component[C]):
 
     def router(self, replicas: Sequence[Target]) -> Router:
         """Return the router to these replicas, which have not served anything yet."""
-        own = self.reads or self.Params
-        return self.rule(replicas) if own is NoParams else self.rule(replicas, self.params)
+        model = self.reads or self.Params
+        return self.rule(replicas) if model is NoParams else self.rule(replicas, self.params)
 
 
 BY_PROMPT = {"kinds": ("turns",), "refusal": "it goes by the whole prompt, which only turns begin with."}
@@ -192,13 +191,13 @@ def fillings(choice: str) -> Mapping[str, Any]:
 def component(choice: str, name: object, kind: str) -> Any:
     """Return a component by name. UserError without one, or if it cannot serve this kind of workload."""
     name = "off" if name is False else name  # YAML, and so `--set`, reads off as a boolean
-    known = fillings(choice)
-    if not isinstance(name, str) or name not in known:
-        raise UserError(f"unknown {choice} {name!r}.{nearest(str(name), known)}")
-    found = known[name]
-    if found.kinds and kind not in found.kinds:
-        raise UserError(f"{choice}={name} cannot serve {kind}: {found.refusal}")
-    return found
+    components = fillings(choice)
+    if not isinstance(name, str) or name not in components:
+        raise UserError(f"unknown {choice} {name!r}.{nearest(str(name), components)}")
+    chosen = components[name]
+    if chosen.kinds and kind not in chosen.kinds:
+        raise UserError(f"{choice}={name} cannot serve {kind}: {chosen.refusal}")
+    return chosen
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -315,34 +314,34 @@ class Composition:
 
     def fields(self, settings: Mapping[str, object]) -> dict[str, FieldInfo]:
         chosen = self.chosen(settings)
-        models = [self.library.Params, *(each.Params for each in chosen.values())]
-        found = {name: field for model in reversed(models) for name, field in model.model_fields.items()}
+        models = [self.library.Params, *(component.Params for component in chosen.values())]
+        fields = {name: field for model in reversed(models) for name, field in model.model_fields.items()}
         for name, default in self._defaults(chosen).items():
-            if name in found:  # else it is of a component that another one has taken the place of
-                found[name] = copy(found[name])
-                found[name].default, found[name].default_factory = default, None
-        return found
+            if name in fields:  # else it is of a component that another one has taken the place of
+                fields[name] = copy(fields[name])
+                fields[name].default, fields[name].default_factory = default, None
+        return fields
 
     def read(self, settings: Mapping[str, object], where: str = "engine parameters") -> LibraryParams:
-        chosen, known = self.chosen(settings), self.fields(settings)
+        chosen, fields = self.chosen(settings), self.fields(settings)
         for name in settings:
-            if name not in known:
-                raise unknown_parameter(where, name, known)
+            if name not in fields:
+                raise unknown_parameter(where, name, fields)
         values = {**self._defaults(chosen), **settings}
 
-        def own(model: type[Model]) -> Model:
+        def validated(model: type[Model]) -> Model:
             return validate(model, {n: v for n, v in values.items() if n in model.model_fields}, where)
 
-        brought = {choice: each.Params for choice, each in chosen.items() if each.Params is not NoParams}
-        return own(self.library.Params).composed_of(
-            {choice: own(model) for choice, model in reversed(brought.items())}
+        brought = {choice: part.Params for choice, part in chosen.items() if part.Params is not NoParams}
+        return validated(self.library.Params).composed_of(
+            {choice: validated(model) for choice, model in reversed(brought.items())}
         )
 
     def stored(self, params: LibraryParams) -> dict[str, JsonValue]:
         return params.stored()
 
     def _defaults(self, chosen: Mapping[str, Component[Any]]) -> dict[str, object]:
-        return {**self.defaults, **{choice: each.name for choice, each in chosen.items()}}
+        return {**self.defaults, **{choice: component.name for choice, component in chosen.items()}}
 
     def check(self, params: LibraryParams) -> None:
         self.library.check(params, self.chosen(dict(params)))
@@ -355,7 +354,7 @@ class Composition:
 
     def composition(self, params: LibraryParams) -> dict[str, str]:
         values = dict(params)
-        filled = {choice: f"{each.name}: {each.summary}" for choice, each in self.chosen(values).items()}
+        filled = {choice: f"{part.name}: {part.summary}" for choice, part in self.chosen(values).items()}
         plain = {name: str(values[name]) for name in self.library.plain if values[name] is not None}
         return filled | plain
 
@@ -388,7 +387,7 @@ class Composition:
         self.library.check(params, chosen)
         values = params.flat()
         return self.library.build(
-            parts, params, {choice: each.given(values) for choice, each in chosen.items()}
+            parts, params, {choice: component.given(values) for choice, component in chosen.items()}
         )
 
     def policy(self, stage: str, params: LibraryParams) -> Policy | None:
@@ -423,7 +422,7 @@ def owners(name: str) -> list[str]:
     """Return the components that have the parameter `name`: `scheduler=liveserve`."""
     return [
         f"{choice}={component.name}"
-        for choice, known in COMPONENTS.items()
-        for component in known.values()
+        for choice, components in COMPONENTS.items()
+        for component in components.values()
         if name in component.Params.model_fields
     ]

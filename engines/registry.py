@@ -61,14 +61,14 @@ def _modules() -> Iterator[Any]:
 
 def discover() -> dict[str, System[Any]]:
     """Return all systems by name. ValueError if two systems have one name."""
-    found: dict[str, System[Any]] = {}
+    by_name: dict[str, System[Any]] = {}
     register(*COMPONENTS)
     for module in _modules():
         register(*getattr(module, "COMPONENTS", ()))
         for system in getattr(module, "SYSTEMS", ()):
-            if found.setdefault(system.name, system) is not system:
+            if by_name.setdefault(system.name, system) is not system:
                 raise ValueError(f"two systems are called {system.name}")
-    return found
+    return by_name
 
 
 ENGINES = discover()

@@ -356,14 +356,14 @@ def _check_budget(stage: Stage) -> None:
 
 def check_runtime(params: ServerParams, device: str) -> None:
     """Raise UserError if a parameter or the device does not go together with `runtime`."""
-    own = {"active_stream_window"}
+    runtime_only = {"active_stream_window"}
     set_here = {
         name
         for name, field in ServerParams.model_fields.items()
         if getattr(params, name) != field.get_default() and name not in ("runtime", "deployment")
     }
     if params.runtime == "rehearsal":
-        for name in sorted(set_here & own):
+        for name in sorted(set_here & runtime_only):
             raise UserError(f"{name} is of runtime vllm-omni; add runtime=vllm-omni, or leave it out.")
         return
     if device != "sockets":
@@ -371,7 +371,7 @@ def check_runtime(params: ServerParams, device: str) -> None:
             f"runtime=vllm-omni is a server with clocks and sockets of its own, which no {device} time drives; give "
             "--device sockets."
         )
-    for name in sorted(set_here - own - {"slower"}):
+    for name in sorted(set_here - runtime_only - {"slower"}):
         raise UserError(f"{name}={getattr(params, name)} is not for runtime=vllm-omni; leave it out.")
 
 

@@ -24,12 +24,12 @@ WALL_DEVICES = ("paced", *SOCKET_DEVICES, *REAL_DEVICES)
 well."""
 
 
-def check_device(name: str, known: Iterable[str] = tuple(DEVICES), of: str = "") -> None:
+def check_device(name: str, devices: Iterable[str] = tuple(DEVICES), of: str = "") -> None:
     """Raise UserError for a device that is not `known`; for "gpu" it names both kinds of GPU."""
-    if name in known:
+    if name in devices:
         return
     if name.lower() in ("gpu", "gpus", "nvidia"):
         raise UserError(
             f"unknown device {name!r}{of}. A GPU of this machine is 'cuda', a modelled one 'virtual'."
         )
-    raise UserError(f"unknown device {name!r}{of}.{nearest(name, known)}")
+    raise UserError(f"unknown device {name!r}{of}.{nearest(name, devices)}")

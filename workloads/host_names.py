@@ -21,7 +21,7 @@ def is_loopback(host: str) -> bool:
 
 def check_host(host: str) -> None:
     """Raise ValueError, with the reason, for a name that no machine can have, so that nobody looks it up."""
-    if any(each.isspace() or not each.isprintable() for each in host):
+    if any(character.isspace() or not character.isprintable() for character in host):
         raise ValueError("names no machine: a host name has no spaces; correct it")
     if ":" in host:
         return  # an address of IPv6

@@ -329,19 +329,19 @@ class StageEngine:
         return plan
 
     def view_now(self, parked: frozenset[str]) -> StageView:
-        now, requests, view = self._loop.time(), self.requests, self.output.view
-        found = stage_view(
+        now, requests, view_of = self._loop.time(), self.requests, self.output.view
+        view = stage_view(
             self.stage,
             now,
             self.scheduler,
-            lambda request_id: view(requests[request_id], now),
+            lambda request_id: view_of(requests[request_id], now),
             self.step_cost.predict,
             parked,
             slots_left_out=len(parked),
         )
         if parked:
-            found.parked = [view(requests[request_id], now) for request_id in sorted(parked)]
-        return found
+            view.parked = [view_of(requests[request_id], now) for request_id in sorted(parked)]
+        return view
 
     def can_run(self, plan: Plan) -> bool:
         """Return True if a round could do anything."""

@@ -136,8 +136,8 @@ class HostKv(KvTraffic):
         if self.manager is None or request.speculative:
             return
         scheduler = self.scheduler
-        found = scheduler.block_ids(request.id)[: row.context // scheduler.block_size - (loaded or 0)]
-        blocks = scheduler.preloads.hit(request.session, found)
+        cached_ids = scheduler.block_ids(request.id)[: row.context // scheduler.block_size - (loaded or 0)]
+        blocks = scheduler.preloads.hit(request.session, cached_ids)
         if blocks:
             self._event("preloaded", request, now, blocks)
         self.manager.turn_started(request.session, now)
@@ -215,8 +215,8 @@ class HandedKv(KvTraffic):
 
     def forget(self, request_id: str) -> None:
         unfetched, self.scheduler.hand_overs.unfetched = self.scheduler.hand_overs.unfetched, []
-        for each in unfetched:
-            self._sources.pop(each).drop(each)
+        for unfetched_id in unfetched:
+            self._sources.pop(unfetched_id).drop(unfetched_id)
 
     def _arrived(self, request_id: str, blocks: int) -> None:
         self._come[request_id] = blocks

@@ -80,13 +80,13 @@ class StageOutput:
     ) -> None:
         event, on_token, stage = self.recorder.event, self.on_token, self.stage
         interval = self.stream_interval
-        for each in produced:
-            if isinstance(each, BatchTokens):
+        for product in produced:
+            if isinstance(product, BatchTokens):
                 assert self.batch_listeners is not None
-                self.recorder.event_of_each(now, "token", each.log_keys, stage, 1)
-                self.batch_listeners.on_batch_tokens(each)
+                self.recorder.event_of_each(now, "token", product.log_keys, stage, 1)
+                self.batch_listeners.on_batch_tokens(product)
                 continue
-            request_id, token_ids, finished = each
+            request_id, token_ids, finished = product
             request = requests[request_id]
             request.produced += len(token_ids) * request.tokens_per_output
             request.output += token_ids

@@ -22,26 +22,26 @@ class PrefixIndex:
 
     def stored(self, hashes: Iterable[Hashable]) -> None:
         """Add blocks that the server reports as stored; one hash can have several."""
-        for each in hashes:
-            self._stored[each] += 1
-            self._expected.pop(each, None)
+        for block_hash in hashes:
+            self._stored[block_hash] += 1
+            self._expected.pop(block_hash, None)
 
     def removed(self, hashes: Iterable[Hashable]) -> None:
         """Remove blocks that the server reports as evicted."""
-        for each in hashes:
-            self._expected.pop(each, None)
-            if self._stored[each] > 1:
-                self._stored[each] -= 1
+        for block_hash in hashes:
+            self._expected.pop(block_hash, None)
+            if self._stored[block_hash] > 1:
+                self._stored[block_hash] -= 1
             else:
-                del self._stored[each]
+                del self._stored[block_hash]
 
     def expect(self, hashes: Iterable[Hashable]) -> None:
         """Expect the blocks of a request that was sent to the server, before its server reports them (or never
         does)."""
-        for each in hashes:
-            if each not in self._stored:
-                self._expected[each] = None
-                self._expected.move_to_end(each)
+        for block_hash in hashes:
+            if block_hash not in self._stored:
+                self._expected[block_hash] = None
+                self._expected.move_to_end(block_hash)
         while len(self._expected) > self._capacity:
             self._expected.popitem(last=False)
 
@@ -53,8 +53,8 @@ class PrefixIndex:
     def depth(self, hashes: Iterable[Hashable]) -> int:
         """Return the number of a prompt's first blocks that are cached."""
         depth = 0
-        for each in hashes:
-            if each not in self._stored and each not in self._expected:
+        for block_hash in hashes:
+            if block_hash not in self._stored and block_hash not in self._expected:
                 break
             depth += 1
         return depth

@@ -53,7 +53,7 @@ class Stage:
 
     def extension(self, kind: type[Extension]) -> Extension | None:
         """Return the extension of this type that a mechanism has attached; None without one."""
-        return next((each for each in self.extensions if type(each) is kind), None)
+        return next((extension for extension in self.extensions if type(extension) is kind), None)
 
     def extended(self, *extensions: object) -> "Stage":
         """Return the stage with these extensions; each replaces one of its type."""
@@ -82,16 +82,16 @@ class Stage:
     def as_role(self, role: str) -> "Stage":
         """Return the stage as its replicas of this role have it. A request comes to a decode replica with all of its
         KV, so the prefix cache is not searched there."""
-        caching, own = self.prefix_caching and role != "decode", dict(self.of_role.get(role, {}))
-        extensions = own.pop("extensions", ())
-        return replace(self, role=role, prefix_caching=caching, **own).extended(*extensions)
+        caching, changes = self.prefix_caching and role != "decode", dict(self.of_role.get(role, {}))
+        extensions = changes.pop("extensions", ())
+        return replace(self, role=role, prefix_caching=caching, **changes).extended(*extensions)
 
     def with_role(self, role: str, *extensions: object, **fields: Any) -> "Stage":
         """Return the stage with these fields and extensions for the replicas of this role."""
-        own = self.of_role.get(role, {}) | fields
+        changes = self.of_role.get(role, {}) | fields
         if extensions:
-            own["extensions"] = _extended(own.get("extensions", ()), extensions)
-        return replace(self, of_role=self.of_role | {role: own})
+            changes["extensions"] = _extended(changes.get("extensions", ()), extensions)
+        return replace(self, of_role=self.of_role | {role: changes})
 
     @property
     def block_bytes(self) -> int:
@@ -104,8 +104,8 @@ class Stage:
         return self.decoder.weight_bytes + self.kv_blocks * self.block_bytes
 
 
-def _extended(own: tuple[object, ...], others: tuple[object, ...]) -> tuple[object, ...]:
-    return tuple({type(each): each for each in (*own, *others)}.values())
+def _extended(extensions: tuple[object, ...], added: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple({type(extension): extension for extension in (*extensions, *added)}.values())
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ class StepCost:
         work."""
         if self._steps < REFIT:
             return None
-        constant, each, token, context = self._coefficients
-        return constant + each * work.requests + token * work.prompt + context * work.context
+        constant, request, token, context = self._coefficients
+        return constant + request * work.requests + token * work.prompt + context * work.context
 
     def _sum(self) -> None:
         """Add the steps since the last fit: products of (1, n, p, c) among themselves and with the seconds.
@@ -107,17 +107,17 @@ class StepCost:
 
     def _fit(self) -> None:
         one, nn, n1, pp, p1, pn, cc, c1, cn, cp, s, sn, sp, sc = self._sums
-        constant, each, token, context = self._coefficients
+        constant, request, token, context = self._coefficients
         for _ in range(SWEEPS):
-            best = (s - (n1 * each + p1 * token + c1 * context)) / one
+            best = (s - (n1 * request + p1 * token + c1 * context)) / one
             constant = best if best > 0.0 else 0.0
             if nn > 0.0:
                 best = (sn - (n1 * constant + pn * token + cn * context)) / nn
-                each = best if best > 0.0 else 0.0
+                request = best if best > 0.0 else 0.0
             if pp > 0.0:
-                best = (sp - (p1 * constant + pn * each + cp * context)) / pp
+                best = (sp - (p1 * constant + pn * request + cp * context)) / pp
                 token = best if best > 0.0 else 0.0
             if cc > 0.0:
-                best = (sc - (c1 * constant + cn * each + cp * token)) / cc
+                best = (sc - (c1 * constant + cn * request + cp * token)) / cc
                 context = best if best > 0.0 else 0.0
-        self._coefficients = (constant, each, token, context)
+        self._coefficients = (constant, request, token, context)

@@ -82,7 +82,7 @@ class Deployment:
         one. If there are other stages, the replicas are the present ones. UserError if a GPU has other stages too, or
         if the number of replicas differs then."""
         stage, replicas = self.stage(name), sum(roles.values())
-        elsewhere = {group for each in self.stages.values() if each.name != name for group in each.gpus}
+        elsewhere = {group for stage in self.stages.values() if stage.name != name for group in stage.gpus}
         why = ""
         if stage.roles:
             why = "has divided them itself"
@@ -144,10 +144,10 @@ def load_deployment(name: str) -> Deployment:
             ) from None
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(f"deployment {name} is not one: {error}; write it as those shipped.") from None
-    known = yaml_files("deployments")
-    if name not in known:
+    shipped = yaml_files("deployments")
+    if name not in shipped:
         raise UserError(
-            f"unknown deployment {name!r}.{nearest(name, known)} See `rehearse list deployments`."
+            f"unknown deployment {name!r}.{nearest(name, shipped)} See `rehearse list deployments`."
         )
     return _read(name)
 
@@ -195,11 +195,11 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
     of_role: dict[str, dict[str, Any]] = {}
     used = 0
     for role, facts in limits["roles"].items():
-        own = dict(facts)
-        replicas, size = own.pop("replicas"), own.pop("gpus")
+        changes = dict(facts)
+        replicas, size = changes.pop("replicas"), changes.pop("gpus")
         gpus[role] = [list(range(first, first + size)) for first in range(used, used + replicas * size, size)]
         used += replicas * size
-        of_role[role] = _fields(own)
+        of_role[role] = _fields(changes)
     first = next(iter(of_role.values()))
     shared = {key: value for key, value in first.items() if key in ("max_num_seqs", "max_num_batched_tokens")}
     return Stage(name=name, decoder=decoder, **common, **shared, **_placed(gpus), of_role=of_role)

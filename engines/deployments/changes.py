@@ -69,7 +69,7 @@ def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None =
         raise UserError(f"{refused} hears, which {model.name} does not; set another deployment.")
     if stage.decoder.vision_encoder is not None and decoder.vision_encoder is None:
         raise UserError(f"{refused} sees, which {model.name} does not; set another deployment.")
-    if any(each.extension(StatedSteps) for each in (stage, *map(stage.as_role, stage.of_role))):
+    if any(variant.extension(StatedSteps) for variant in (stage, *map(stage.as_role, stage.of_role))):
         raise UserError(f"{refused} has step times of its own model; set another deployment.")
     if decoder.heads % stage.split:
         raise UserError(
@@ -133,12 +133,12 @@ def constants(deployment: Deployment) -> dict[str, float]:
 
 def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
     """Return the deployment with its constants multiplied. UserError for a name that it does not have."""
-    known = constants(deployment)
+    names = constants(deployment)
     for name in factors:
-        if name not in known:
+        if name not in names:
             raise UserError(
                 f"scale names {name!r}, which deployment {deployment.name!r} does not have."
-                f"{nearest(name, known)}"
+                f"{nearest(name, names)}"
             )
     stages = {name: _scaled_stage(stage, _under(name, factors)) for name, stage in deployment.stages.items()}
     decoders = {name: stage.decoder for name, stage in stages.items()}
@@ -164,7 +164,7 @@ def check_scale(text: str, device: str, measured: Collection[str]) -> None:
 
 
 def _of_decoder(decoder: Decoder) -> dict[str, float]:
-    own = {
+    constants = {
         field.name: getattr(decoder, field.name)
         for field in fields(decoder)
         if field.name in COUNTS or field.type is float
@@ -172,8 +172,8 @@ def _of_decoder(decoder: Decoder) -> dict[str, float]:
     predictor = decoder.code_predictor
     if predictor is not None:
         of_predictor = {**_of_decoder(predictor), "steps": predictor.steps}
-        own |= {f"code_predictor.{name}": value for name, value in of_predictor.items()}
-    return own
+        constants |= {f"code_predictor.{name}": value for name, value in of_predictor.items()}
+    return constants
 
 
 def _under(prefix: str, factors: Mapping[str, float]) -> dict[str, float]:
@@ -232,9 +232,9 @@ def with_shares(
         on_it = [name for name, stage in stages.items() if group in stage.gpus]
         given = [name for name in on_it if name in shares]
         if given and given != on_it:
-            left = ", ".join(name for name in on_it if name not in shares)
+            missing = ", ".join(name for name in on_it if name not in shares)
             raise UserError(
-                f"sm_shares gives {', '.join(given)} a share, but not {left} on the same GPU; add it."
+                f"sm_shares gives {', '.join(given)} a share, but not {missing} on the same GPU; add it."
             )
         total = sum(shares[name] for name in given)
         if total > 1 + 1e-9:

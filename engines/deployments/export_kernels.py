@@ -49,15 +49,15 @@ def kernels_for(name: str, gpu: str, tp: int | None) -> Kernels:
     and as `kernels_of`."""
     if name in deployment_names():
         deployment = load_deployment(name)
-        stages = [(each.name, each.decoder, tp or each.split) for each in deployment.stages.values()]
+        stages = [(stage.name, stage.decoder, tp or stage.split) for stage in deployment.stages.values()]
         model = deployment.model.name
     elif name in yaml_files("models") or is_file(name):
         model = name
         stages = [(stage, decoder, tp or 1) for stage, decoder in load_model(name).stages.items()]
     else:
-        known = [*deployment_names(), *yaml_files("models")]
+        names = [*deployment_names(), *yaml_files("models")]
         raise UserError(
-            f"--model {name} is neither a deployment, nor a model, nor a model's file.{nearest(name, known)} A file is "
+            f"--model {name} is neither a deployment, nor a model, nor a model's file.{nearest(name, names)} A file is "
             "made with `rehearse model config.json`."
         )
     for stage, decoder, gpus in stages:
@@ -87,26 +87,26 @@ def kernels_of(model: str, stages: Iterable[tuple[str, Decoder, int]], gpu_name:
 
 
 def _stage(gpu: Gpu, name: str, decoder: Decoder, gpus: int) -> StageKernels:
-    own = DecoderKernels(gpu, decoder, gpus)
-    tally = _Tally(gpu, own.formats)
+    kernels = DecoderKernels(gpu, decoder, gpus)
+    tally = _Tally(gpu, kernels.formats)
     predictor = decoder.code_predictor
     frame = DecoderKernels(gpu, predictor, 1).frame if predictor else None
-    experts, allreduce = own.experts, own.allreduce
+    experts, allreduce = kernels.experts, kernels.allreduce
     stage = StageKernels(
         stage=name,
         gpus=gpus,
         decoder=json.loads(json.dumps(shape(decoder))),
-        products=tally.line("products", own.products, TOKENS),
+        products=tally.line("products", kernels.products, TOKENS),
         experts=tally.line("experts", experts, TOKENS) if experts else None,
         allreduce=tally.line("allreduce", allreduce, TOKENS) if allreduce else None,
-        head=tally.line("head", own.head, SAMPLES),
+        head=tally.line("head", kernels.head, SAMPLES),
         predictor=tally.line("predictor", frame, SAMPLES[:8]) if frame else None,
-        decodes=tally.decodes(own.decode),
-        prompts=tally.prompts(own.prompt),
+        decodes=tally.decodes(kernels.decode),
+        prompts=tally.prompts(kernels.prompt),
         sources=tally.sources,
         held_out={},
     )
-    return stage.model_copy(update={"held_out": held_out(own, stage)})
+    return stage.model_copy(update={"held_out": held_out(kernels, stage)})
 
 
 class _Tally:
@@ -117,7 +117,7 @@ class _Tally:
         self.sources: dict[str, Source] = {}
 
     def line(self, name: str, kernel: Kernel, at: Sequence[int]) -> Line:
-        answers = [kernel(each) for each in at]
+        answers = [kernel(point) for point in at]
         self._count(name, answers)
         return Line(at=list(at), ms=[_short(answer.ms) for answer in answers])
 
@@ -151,17 +151,17 @@ class _Tally:
         )
 
 
-def held_out(own: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]:
+def held_out(kernels: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]:
     """Return the errors of whole steps between the grid's points: of decodes, of prompts, and of both."""
     times = GridTimes(stage)
     decodes = [(b, c) for b in (1, 5, 11, 20, 41, 90) for c in (300, 700, 1500, 3000, 6000, 12000)]
     prompts = [(n, p) for n in (20, 80, 200, 640, 900, 1800, 2800, 5000) for p in (0, 300, 1000, 5000)]
     mixed = [(n, b, c) for n in (100, 450, 1300) for b in (3, 23, 75) for c in (400, 1700, 5500)]
     return {
-        "decode": _error((times.decode_step_ms(*p), own.decode_step_ms(*p)) for p in decodes),
-        "prefill": _error((times.prompt_step_ms(*p), own.prompt_step_ms(*p)) for p in prompts),
+        "decode": _error((times.decode_step_ms(*p), kernels.decode_step_ms(*p)) for p in decodes),
+        "prefill": _error((times.prompt_step_ms(*p), kernels.prompt_step_ms(*p)) for p in prompts),
         "mixed": _error(
-            (times.prompt_step_ms(n, 0, b, c), own.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed
+            (times.prompt_step_ms(n, 0, b, c), kernels.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed
         ),
     }
 

@@ -80,18 +80,18 @@ class Fabric:
 def _share_fairly(flows: Iterable[_Flow]) -> None:
     """Share by progressive filling: the port that gives each of its flows least settles theirs, and so on without
     them."""
-    left = list(flows)
-    room: dict[tuple[Port, bool], float] = {way: way[0].bandwidth for flow in left for way in flow.ports}
-    while left:
+    unsettled = list(flows)
+    room: dict[tuple[Port, bool], float] = {way: way[0].bandwidth for flow in unsettled for way in flow.ports}
+    while unsettled:
         count = dict.fromkeys(room, 0)
-        for flow in left:
+        for flow in unsettled:
             for way in flow.ports:
                 count[way] += 1
         tightest = min((way for way in room if count[way]), key=lambda way: room[way] / count[way])
         rate = max(0.0, room[tightest]) / count[tightest]
-        for flow in [flow for flow in left if tightest in flow.ports]:
+        for flow in [flow for flow in unsettled if tightest in flow.ports]:
             flow.rate = rate
-            left.remove(flow)
+            unsettled.remove(flow)
             for way in flow.ports:
                 room[way] -= rate
         del room[tightest]

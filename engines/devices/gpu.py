@@ -49,20 +49,20 @@ def gpus() -> list[GpuFound]:
 
 def why_none() -> str:
     """Return a sentence for a machine on which `gpus` is empty."""
-    found = "nvidia-smi shows none" if shutil.which("nvidia-smi") else "there is no nvidia-smi"
+    reason = "nvidia-smi shows none" if shutil.which("nvidia-smi") else "there is no nvidia-smi"
     return (
-        f"device cuda needs an NVIDIA GPU with its driver, and here {found}; use a machine that has one, "
+        f"device cuda needs an NVIDIA GPU with its driver, and here {reason}; use a machine that has one, "
         "or device cpu or virtual."
     )
 
 
 def main() -> int:
-    found = gpus()
-    for gpu in found:
+    devices = gpus()
+    for gpu in devices:
         print(gpu)
-    if not found:
+    if not devices:
         print(f"rehearse: {why_none()}", file=sys.stderr)
-    return 0 if found else 2
+    return 0 if devices else 2
 
 
 if __name__ == "__main__":

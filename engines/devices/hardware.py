@@ -84,8 +84,8 @@ def gpu_called(name: str) -> str | None:
     """Return our name of an accelerator from another, such as `NVIDIA H100 80GB HBM3` or `A100-SXM4-80GB`; None if it
     is none of ours."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
-    known = sorted(gpu_names(), key=len, reverse=True)  # gb200 before b200
-    return next((each for each in known if each.replace("_", "") in letters), None)
+    names = sorted(gpu_names(), key=len, reverse=True)  # gb200 before b200
+    return next((gpu for gpu in names if gpu.replace("_", "") in letters), None)
 
 
 @cache

@@ -74,15 +74,15 @@ class LockstepDies:
         await asyncio.sleep(seconds)
         vocab = self.decoder.vocab
         return [
-            [[own[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in each]
-            for each, own in zip(rows, requests, strict=True)
+            [[die_requests[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in die_rows]
+            for die_rows, die_requests in zip(rows, requests, strict=True)
         ]
 
     def step_s(self, rows: Sequence[Sequence[Row]], summed: Sequence[SummedRows]) -> float:
         """Return the seconds of a step in which each die computes its own rows."""
         dies = [
-            Work.of(each, self.reach, self.reach_share, others)
-            for each, others in zip(rows, summed, strict=True)
+            Work.of(die_rows, self.reach, self.reach_share, die_sums)
+            for die_rows, die_sums in zip(rows, summed, strict=True)
         ]
         works = [work for work in dies if work.requests]
         decoder = self.decoder

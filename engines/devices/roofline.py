@@ -75,23 +75,23 @@ class Work:
             new, context = row.tokens, row.context
             tokens += new
             samples += row.samples
-            kv, own = context + new, new * (context + 0.5 * new)
+            kv, row_pairs = context + new, new * (context + 0.5 * new)
             visible += kv
-            pairs += own
-            near_kv, near_own = kv, own
+            pairs += row_pairs
+            near_kv, near_row_pairs = kv, row_pairs
             if reach is not None and kv > reach:
                 seen = min(context, reach)
                 growing = reach - seen  # the first of the new tokens, which still see all before them
                 near_kv = seen + new
-                near_own = growing * (seen + 0.5 * growing) + (new - growing) * reach
+                near_row_pairs = growing * (seen + 0.5 * growing) + (new - growing) * reach
             near += near_kv
-            near_pairs += near_own
+            near_pairs += near_row_pairs
             if new > 1:
                 prompts += 1
                 prompt_tokens += new
                 squares += new * new
                 prompt_kv += kv + share * (near_kv - kv)
-                prompt_pairs += own + share * (near_own - own)
+                prompt_pairs += row_pairs + share * (near_row_pairs - row_pairs)
         if reach is not None:
             visible += share * (near - visible)
             pairs += share * (near_pairs - pairs)

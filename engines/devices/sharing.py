@@ -175,13 +175,13 @@ class SharedCompute:
         for execution, seconds in zip(self._running, self.seconds(self._running), strict=True):
             execution.seconds = seconds
             execution.ends_s = now + execution.left * seconds
-        self._timer = self._loop.call_at(min(each.ends_s for each in self._running), self._end)
+        self._timer = self._loop.call_at(min(execution.ends_s for execution in self._running), self._end)
 
     def _end(self) -> None:
         self._timer = None
         self._advance()
         now = self._loop.time()
-        ended = [each for each in self._running if each.ends_s <= now + ALIKE_S]
+        ended = [execution for execution in self._running if execution.ends_s <= now + ALIKE_S]
         for execution in ended:
             self._next(execution)
         self._reprice()
@@ -251,20 +251,20 @@ def partitioned(gpu: Gpu, phases: list[Parts], sms: list[float]) -> list[float]:
     bound: list[list[tuple[float, float]]] = []
     fixed = []
     for parts, share in zip(phases, sms, strict=True):
-        reach, own = traffic(gpu, share / crowd), []
+        reach, part_times = traffic(gpu, share / crowd), []
         for part in parts:
             compute_s = (
                 part.compute_s / arithmetic(gpu, share / crowd, part.blocks) if part.compute_s else 0.0
             )
-            own.append((compute_s, part.memory_s / reach))
-        bound.append(own)
+            part_times.append((compute_s, part.memory_s / reach))
+        bound.append(part_times)
         fixed.append(sum([part.fixed_s for part in parts]))
     moved = [sum([part.memory_s for part in parts]) for parts in phases]
     stretch = 1.0
     while True:
         seconds = [
-            constant + sum([max(compute, stretch * memory) for compute, memory in own])
-            for constant, own in zip(fixed, bound, strict=True)
+            constant + sum([max(compute, stretch * memory) for compute, memory in part_times])
+            for constant, part_times in zip(fixed, bound, strict=True)
         ]
         demand = sum([m / s for m, s in zip(moved, seconds, strict=True) if s > 0])
         if len(phases) == 1 or demand <= 1.0 + SETTLED:

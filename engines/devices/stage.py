@@ -162,8 +162,8 @@ class VirtualStage:
         step = self._step
         if step is None:
             return
-        left = [row for row in step.rows if row.request_id not in request_ids | self._dropped]
-        if self._interrupt(step, left):
+        rest = [row for row in step.rows if row.request_id not in request_ids | self._dropped]
+        if self._interrupt(step, rest):
             self._dropped |= request_ids
 
     def measure(self, shape: Shape) -> float:
@@ -178,14 +178,14 @@ class VirtualStage:
         other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
         return other
 
-    def _interrupt(self, step: _Step, left: Sequence[Row]) -> bool:
+    def _interrupt(self, step: _Step, rest: Sequence[Row]) -> bool:
         """Let the step go on with the remaining requests, if any."""
-        work, compute = self.work(left, step.requests), self.gpu.compute
+        work, compute = self.work(rest, step.requests), self.gpu.compute
         if isinstance(compute, SharedCompute):
             assert isinstance(step.execution, SharedExecution)
-            return compute.interrupt(step.execution, self._shared_step(work, step.noise) if left else None)
+            return compute.interrupt(step.execution, self._shared_step(work, step.noise) if rest else None)
         assert isinstance(step.execution, Execution)
-        return compute.interrupt(step.execution, self._step_cost(left, work, step.noise) if left else None)
+        return compute.interrupt(step.execution, self._step_cost(rest, work, step.noise) if rest else None)
 
     def _shared_step(self, work: Work, noise: float) -> SharedStep:
         return self.roofline.shared_step(work, noise, self._slower[work.prompts > 0])

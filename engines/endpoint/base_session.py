@@ -76,9 +76,9 @@ class BaseSession:
             event_id = event.event_id
             handler = self.handlers.get(event.type)
             if handler is None:
-                known = ", ".join(self.handlers)
+                types = ", ".join(self.handlers)
                 raise Refusal(
-                    f"this server knows no event {event.type[:64]!r}; it knows {known}.", param="type"
+                    f"this server knows no event {event.type[:64]!r}; it knows {types}.", param="type"
                 )
             handler(self, event)
         except Refusal as refusal:

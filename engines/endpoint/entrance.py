@@ -201,8 +201,8 @@ class Entrance:
         posted = self.posted
         entrances = ([] if posted and posted.only else [REALTIME_PATH]) + ([posted.path] if posted else [])
         if path not in entrances:
-            known = f"{', '.join((*entrances, MODELS_PATH, METRICS_PATH))} and {HEALTH_PATH}"
-            return self._refuse("path", HTTPStatus.NOT_FOUND, f"There is {known}.")
+            paths = f"{', '.join((*entrances, MODELS_PATH, METRICS_PATH))} and {HEALTH_PATH}"
+            return self._refuse("path", HTTPStatus.NOT_FOUND, f"There is {paths}.")
         if (request.method == POST) != (path != REALTIME_PATH):
             allow = "GET" if path == REALTIME_PATH else POST
             why = f"{path} is asked with {allow}."
@@ -227,7 +227,7 @@ class Entrance:
         """Add a connection. If there are too many, the oldest without a request loses its place."""
         self._sockets[client] = None
         if len(self._sockets) > self.limits.max_sessions + MOST_SOCKETS:
-            oldest = next(each for each in self._sockets if not each.served)
+            oldest = next(socket for socket in self._sockets if not socket.served)
             self.disconnected(oldest)  # it is not to be chosen again before it has gone
             oldest.drop()
 
@@ -273,8 +273,8 @@ class Entrance:
         if self._token is None:
             return True
         scheme, _, shown = ", ".join(headers.get_all("Authorization")).partition(" ")
-        known = hmac.compare_digest(shown.strip(" ").encode(), self._token.encode())
-        return known and scheme.lower() == "bearer"
+        matches = hmac.compare_digest(shown.strip(" ").encode(), self._token.encode())
+        return matches and scheme.lower() == "bearer"
 
     def _refuse(self, reason: str, status: HTTPStatus, why: str, allow: str = ", ".join(READING)) -> Response:
         self.refused[reason] += 1

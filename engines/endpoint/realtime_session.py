@@ -132,7 +132,7 @@ class RealtimeSession(BaseSession):
         self._waits, self._speaks_since = False, None
         self._stop_timer()
         if turn.modality == "audio":
-            pcm = b"".join(each.pcm for each in items)
+            pcm = b"".join(item.pcm for item in items)
             samples = round(turn.audio_s * self._buffer.rate) if turn.audio_s else 0
             self.context.audio_store.put(turn, pcm[-2 * samples :], self._buffer.rate)
         response.announce(self._last_item)
@@ -151,8 +151,8 @@ class RealtimeSession(BaseSession):
         """Return the next turn, as far as it is known."""
         items, hint = items or [], hint or Hint()
         # If the items together are too long for the audio encoder, their end is encoded.
-        audio_s = min(sum(each.samples for each in items) / self._buffer.rate, self.context.longest_s)
-        typed, shown = sum(each.tokens for each in items), hint.visual_tokens or 0
+        audio_s = min(sum(item.samples for item in items) / self._buffer.rate, self.context.longest_s)
+        typed, shown = sum(item.tokens for item in items), hint.visual_tokens or 0
         if audio_s and not self.context.deployment.model.input_tokens_per_s:
             # A model without an audio encoder reads the text that a recogniser would have made of the sound.
             typed, audio_s = typed + -(-round(audio_s * AUDIO_TOKENS_PER_S * 1000) // 1000), 0.0

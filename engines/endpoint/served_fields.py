@@ -68,7 +68,7 @@ def check_served(
 
 def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
     """Return the struct that a field holds, alone or next to the mark of its absence."""
-    for each in (kind, *get_args(kind)):
-        if isinstance(each, type) and issubclass(each, msgspec.Struct):
-            return each
+    for part in (kind, *get_args(kind)):
+        if isinstance(part, type) and issubclass(part, msgspec.Struct):
+            return part
     return None

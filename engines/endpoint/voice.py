@@ -31,8 +31,8 @@ class Voice:
         loop = self._loops[speaker % VOICES]
         at %= len(loop)
         pieces = [loop[at : at + samples]]
-        while (left := samples - sum(map(len, pieces))) > 0:
-            pieces.append(loop[:left])
+        while (missing := samples - sum(map(len, pieces))) > 0:
+            pieces.append(loop[:missing])
         return b"".join(piece.tobytes() for piece in pieces)
 
 

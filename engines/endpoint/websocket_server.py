@@ -60,7 +60,7 @@ class WebSocketServer(Entrance):
         self.draining = True
         end_s = monotonic() + within_s
         while True:
-            for client in [each for each in self._sockets if each.idle]:
+            for client in [client for client in self._sockets if client.idle]:
                 client.close(GOING_AWAY, GOING)
             if not self.busy or monotonic() >= end_s:
                 return self.busy

@@ -60,7 +60,7 @@ class FrameBatcher:
         Waits until every one has a token, at most `wait_cap` of B from its own start.
         """
         gateway, params, loop = self.gateway, self.gateway.params, self._loop
-        recorder, each = gateway.recorder, params.wait_scope == "session"
+        recorder, per_session = gateway.recorder, params.wait_scope == "session"
         begun_s = loop.time()
         latencies: list[FrameLatency] = []
 
@@ -89,9 +89,9 @@ class FrameBatcher:
             self._feed(session, frames, begun_s)
             if not session.uncollected:
                 silent.append(session)
-            elif each:
+            elif per_session:
                 give_back(session)
-        self._on_answer = give_back if each else _nothing
+        self._on_answer = give_back if per_session else _nothing
         self._silent = [session for session in silent if not session.gone]
         self._look()
         if self._silent:
@@ -101,7 +101,7 @@ class FrameBatcher:
             timer.cancel()
             self._answered = None
         cut = bool(self._silent)
-        for session in self._silent if each else [session for session, _ in due]:
+        for session in self._silent if per_session else [session for session, _ in due]:
             give_back(session)
         self._silent = []
         recorder.event(loop.time(), "tick_end", -1, number, value=float(cut))

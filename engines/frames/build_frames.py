@@ -60,7 +60,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
         text,
         listeners,
     )
-    return parts.serving(gateway, [each.engine for each in engines], answers)
+    return parts.serving(gateway, [session_engine.engine for session_engine in engines], answers)
 
 
 def frame_period(trace: Trace) -> float:

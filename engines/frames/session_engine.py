@@ -261,9 +261,9 @@ class SessionOutput:
         self, produced: Iterable[Produced | BatchTokens], requests: dict[str, StageRequest], now: float
     ) -> None:
         any_token = False
-        for each in produced:
-            assert not isinstance(each, BatchTokens), "sessions are in no decode batch"
-            request_id, token_ids, _ = each
+        for product in produced:
+            assert not isinstance(product, BatchTokens), "sessions are in no decode batch"
+            request_id, token_ids, _ = product
             request: SessionRequest = requests[request_id]  # type: ignore[assignment]
             request.produced += len(token_ids)
             request.output += token_ids

@@ -194,11 +194,11 @@ class Decoder:
         """Return the bytes of weights on the GPU: with `vision_slots` slots for the vision encoder's layers, on one of
         `expert_dies` dies that divide the routed experts."""
         routed = round((self.layers - self.dense_layers) * self.experts * self.expert_params / expert_dies)
-        own = (
+        decoder_bytes = (
             round(self.layers * self.dense_params) + routed
         ) * self.layer_dtype_bytes + 2 * self.vocab * self.hidden * self.dtype_bytes
-        own += self.vision_encoder.weight_bytes(vision_slots) if self.vision_encoder else 0
-        return own + (self.code_predictor.weight_bytes if self.code_predictor else 0)
+        decoder_bytes += self.vision_encoder.weight_bytes(vision_slots) if self.vision_encoder else 0
+        return decoder_bytes + (self.code_predictor.weight_bytes if self.code_predictor else 0)
 
 
 @dataclass(frozen=True)
@@ -280,10 +280,10 @@ def load_model(name: str, facts: dict[str, Any] | None = None) -> Model:
 
 @cache
 def _known(name: str) -> Model:
-    known = yaml_files("models")
-    if name not in known:
-        raise UserError(f"unknown model '{name}'.{nearest(name, known)}")
-    return _model(name, shipped_yaml(known[name]))
+    shipped = yaml_files("models")
+    if name not in shipped:
+        raise UserError(f"unknown model '{name}'.{nearest(name, shipped)}")
+    return _model(name, shipped_yaml(shipped[name]))
 
 
 def _model(name: str, written: dict[str, Any]) -> Model:

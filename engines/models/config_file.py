@@ -201,15 +201,15 @@ def _dtype(config: Config, text: Config, where: str) -> str:
 
 def _quantisation(path: Path, config: Config, text: Config) -> Config:
     """Return the configuration of quantised weights; empty without one. UserError for one that is no object."""
-    for each in (config, text):
+    for section in (config, text):
         for key in ("quantization_config", "compression_config"):
-            found = each.get(key)
-            if found is not None and not isinstance(found, dict):
+            value = section.get(key)
+            if value is not None and not isinstance(value, dict):
                 raise UserError(
-                    f"{path} has {found!r:.40} as {key}, which should be an object; use the file it was published with."
+                    f"{path} has {value!r:.40} as {key}, which should be an object; use the file it was published with."
                 )
-            if found:
-                return found
+            if value:
+                return value
     quantisation_file = path.with_name(path.name.removesuffix(CONFIG) + QUANTISED)
     return _load(quantisation_file) if quantisation_file.is_file() and path.name.endswith(CONFIG) else {}
 
@@ -224,7 +224,7 @@ def _weights(quantisation: Config, where: str) -> str | None:
         return method if "fp8" in method.lower() else f"FP8 by {method}"
     inside = quantisation.get("quantization")
     algorithm = {**quantisation, **(inside if isinstance(inside, dict) else {})}.get("quant_algo")
-    named = " ".join(str(each) for each in (method, algorithm or quantisation.get("format")) if each)
+    named = " ".join(str(word) for word in (method, algorithm or quantisation.get("format")) if word)
     raise UserError(
         f"{where} has weights quantised by {named} (quantization_config), and a model's file says 16 bits or FP8; take "
         "that out to model it unquantised, or take another model."

@@ -127,8 +127,8 @@ def is_fp8(quantization: Config) -> bool:
             for group in (groups.values() if isinstance(groups, dict) else ())
         ]
         return bool(weights) and all(
-            isinstance(each, dict) and (each.get("type"), each.get("num_bits")) == ("float", 8)
-            for each in weights
+            isinstance(group, dict) and (group.get("type"), group.get("num_bits")) == ("float", 8)
+            for group in weights
         )
     if method == "modelopt":
         return str(_modelopt(quantization).get("quant_algo")).upper() in MODELOPT_FP8
@@ -223,17 +223,17 @@ def _feed_forward(config: Config, layers: int, where: str) -> dict[str, Any]:
         return {"ffn": integer(config, "intermediate_size", where)}
     per_token = next((name for name in PER_TOKEN if config.get(name) is not None), PER_TOKEN[0])
     dialect = _mixtral if counted == "num_local_experts" else _qwen_or_deepseek
-    found = {
+    sizes = {
         "experts": integer(config, counted, where),
         "experts_per_token": integer(config, per_token, where),
         **dialect(config, layers, where),
     }
-    if found["experts_per_token"] > found["experts"]:
+    if sizes["experts_per_token"] > sizes["experts"]:
         raise UserError(
-            f"{where} has {found['experts_per_token']} as {per_token}, more than the {found['experts']} experts; use "
+            f"{where} has {sizes['experts_per_token']} as {per_token}, more than the {sizes['experts']} experts; use "
             "the file it was published with."
         )
-    return found
+    return sizes
 
 
 def _mixtral(config: Config, layers: int, where: str) -> dict[str, int]:
@@ -265,9 +265,9 @@ def _dense_layers(config: Config, layers: int, where: str) -> int:
     """Return the number of layers without experts, wherever they are."""
     first = integer(config, "first_k_dense_replace", where, least=0, default=0)
     step = integer(config, "decoder_sparse_step", where, default=1)
-    each = config.get("moe_layer_freq") or 1
-    if isinstance(each, list):
-        has = [bool(flag) for flag in each]
+    frequency = config.get("moe_layer_freq") or 1
+    if isinstance(frequency, list):
+        has = [bool(flag) for flag in frequency]
         if len(has) != layers:
             raise UserError(
                 f"{where} has {len(has)} entries in moe_layer_freq and {layers} as num_hidden_layers; use the file it "

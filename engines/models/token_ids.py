@@ -76,10 +76,10 @@ def _audio_hash(turn: Turn) -> int:
 
 def _counted(first: int, count: int, vocab: int) -> list[int]:
     ids = _ids(vocab)
-    rounds, left = divmod(first + count, vocab)
+    rounds, end = divmod(first + count, vocab)
     if not rounds:
-        return ids[first:left]
-    return ids[first:] + ids * (rounds - 1) + ids[:left]
+        return ids[first:end]
+    return ids[first:] + ids * (rounds - 1) + ids[:end]
 
 
 @cache

@@ -34,12 +34,12 @@ def checked(path: str, facts: dict[str, Any], model: Callable[[str, dict[str, An
     UserError when it is not as ours are.
     """
     try:
-        found = model(Path(path).stem, facts)
-        _check(found)
+        loaded = model(Path(path).stem, facts)
+        _check(loaded)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         message = str(error).replace("Decoder.__init__() ", "").replace("LatentAttention.__init__() ", "")
         raise UserError(f"model {path} is none: {message}; {MAKE}.") from None
-    return found
+    return loaded
 
 
 def _check(facts: Any, where: str = "") -> None:
@@ -47,8 +47,8 @@ def _check(facts: Any, where: str = "") -> None:
     for field in fields(facts):
         name, value = f"{where}{field.name}", getattr(facts, field.name)
         if isinstance(value, dict):
-            for key, each in value.items():
-                _check(each, f"{name}.{key}.")
+            for key, item in value.items():
+                _check(item, f"{name}.{key}.")
         elif is_dataclass(value):
             _check(value, f"{name}.")
         elif value is None or field.name == "name" or (isinstance(value, bool) and field.type is bool):

@@ -151,19 +151,19 @@ class ModelledExecutor(Executor):
         """Return the step's rows and its tokens: made up, never the model's end token."""
         for request_id in output.finished_req_ids:
             self._prompts.pop(request_id, None)
-        known: dict[str, tuple[int, int]] = {}
+        lengths: dict[str, tuple[int, int]] = {}
         for new in output.scheduled_new_reqs:
             self._prompts[new.req_id] = new.prompt_len
             tokens = len(new.prefill_token_ids) if new.prefill_token_ids else new.prompt_len
-            known[new.req_id] = (new.num_computed_tokens, tokens)
+            lengths[new.req_id] = (new.num_computed_tokens, tokens)
         cached = output.scheduled_cached_reqs
         for request_id, computed, outputs in zip(
             cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
         ):
-            known[request_id] = (computed, self._prompts[request_id] + outputs)
+            lengths[request_id] = (computed, self._prompts[request_id] + outputs)
         rows, sampled = [], []
         for request_id, tokens in output.num_scheduled_tokens.items():
-            context, total = known[request_id]
+            context, total = lengths[request_id]
             rows.append(Row(request_id, tokens, context, context + tokens >= total))
             sampled.append([self._token(request_id, total)] if rows[-1].samples else [])
         index = {row.request_id: i for i, row in enumerate(rows)}

@@ -132,9 +132,9 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         step is scheduled, so its successor can be."""
         left_out = set()
         for request in self.running:
-            known = request.num_tokens_with_spec + request.num_output_placeholders
+            tokens = request.num_tokens_with_spec + request.num_output_placeholders
             last = request.num_prompt_tokens + request.max_tokens
-            if known <= request.num_computed_tokens or (request.num_output_placeholders and known >= last):
+            if tokens <= request.num_computed_tokens or (request.num_output_placeholders and tokens >= last):
                 left_out.add(request.request_id)
         seated = len(left_out)
         for request in self.waiting_requests():

@@ -135,9 +135,9 @@ class _Call:
         """Take in sound of the user's side, which begins now."""
         now, params = self._loop.time(), self._listening.params
         parts = turn.stretches if kind == TURN else [(0.0, turn.microphone.event_s or 0.0)]
-        found = {"noise": params.noise_heard, "background_speech": params.background_heard}
+        chances = {"noise": params.noise_heard, "background_speech": params.background_heard}
         for begin_s, end_s in parts:
-            detected = self._errors.random() < found.get(kind, 1 - params.vad_misses)
+            detected = self._errors.random() < chances.get(kind, 1 - params.vad_misses)
             if detected and end_s - begin_s > params.vad_delay_s:
                 self._at(now + begin_s + params.vad_delay_s, self._speech, turn, kind, now + begin_s)
                 self._at(now + end_s, self._silence, now + end_s, end_s == parts[-1][1])

@@ -42,20 +42,20 @@ def engines_of(
     """Return the loops of a stage's replicas, in their order; their products go to the pipeline."""
     role = parts.deployment.role(stage.name)
     stage = _composed(stage, role, params, chosen)
-    replicas = [each for part in stage.roles or (None,) for each in parts.replicas(stage, part)]
-    return [_engine(each, role, parts, chosen, pipeline) for each in replicas]
+    replicas = [replica for part in stage.roles or (None,) for replica in parts.replicas(stage, part)]
+    return [_engine(replica, role, parts, chosen, pipeline) for replica in replicas]
 
 
 def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str, Any]) -> dict[str, Router]:
     """Return the routers to the replicas of entry and talker. The router of a divided entry leads to the prefill
     replicas; the one named `decode` leads to its other replicas."""
-    replicas = {role: [engine.replica for engine in each] for role, each in engines.items()}
+    replicas = {role: [engine.replica for engine in members] for role, members in engines.items()}
     rules: dict[str, Routing] = {ENTRY: chosen["routing"], "talker": chosen["talker_routing"]}
     entry = replicas.get(ENTRY, ())
     if entry and entry[0].stage.roles:
         rules["decode"] = chosen["decode_routing"]
         for role, part in ((ENTRY, "prefill"), ("decode", "decode")):
-            replicas[role] = [each for each in entry if each.stage.role == part]
+            replicas[role] = [members for members in entry if members.stage.role == part]
     return {role: rule.router(replicas[role]) for role, rule in rules.items() if role in replicas}
 
 

@@ -111,7 +111,7 @@ class Pipeline:
         """Return the engines of a role; in a divided entry also of `prefill` or `decode`."""
         if role in self.engines:
             return [*self.engines[role]]
-        return [each for each in self.engines.get(ENTRY, ()) if each.replica.stage.role == role]
+        return [engine for engine in self.engines.get(ENTRY, ()) if engine.replica.stage.role == role]
 
     def entry(self, session: int) -> StageEngine | None:
         """Return the entry's replica that has the session's KV, or will have; None before its first request, if its
@@ -128,7 +128,7 @@ class Pipeline:
 
     def forget(self, session: int) -> None:
         engines = self._visited.pop(session, set())
-        engines |= {each for each in (self.entry(session), self.talker(session)) if each is not None}
+        engines |= {engine for engine in (self.entry(session), self.talker(session)) if engine is not None}
         for engine in sorted(engines, key=lambda engine: (engine.stage, engine.index)):
             engine.forget(session)
         for stage, router in self.routers.items():

@@ -88,12 +88,12 @@ class BatchMembers:
             return produced
         merged: list[Produced | BatchTokens] = []
         begin, size = 0, len(self._ids)
-        for each in produced:
-            end = bisect_left(self._ids, places[each[0]], key=places.__getitem__)
+        for product in produced:
+            end = bisect_left(self._ids, places[product[0]], key=places.__getitem__)
             if end > begin:
                 merged.append(BatchTokens(self._batch, begin, end))
                 begin = end
-            merged.append(each)
+            merged.append(product)
         if begin < size:
             merged.append(BatchTokens(self._batch, begin, size))
         return merged

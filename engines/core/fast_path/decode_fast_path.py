@@ -103,7 +103,7 @@ class DecodeFastPath(SchedulerPath):
             indices = [i for i, row in enumerate(rows) if row.request_id in scheduled_ids]
             own_rows, own_ids = [rows[i] for i in indices], [sampled[i] for i in indices]
             ended = finish_step(self.scheduler, scheduled, own_rows, own_ids, transfers)
-            finished = {each[0]: each for each in ended}
+            finished = {product[0]: product for product in ended}
             self._places = {}  # requests may have left
         produced: list[Produced] = []
         for row, ids in zip(rows, sampled, strict=True):

@@ -31,7 +31,7 @@ class SteadyRows:
     def start(self, decodes: Sequence[SimpleDecode], plan: Plan) -> None:
         """Start from a scheduled step of these rows alone, under `plan`."""
         self._decodes, self._plan = decodes, plan
-        self.left = max(0, min([each.until - each.row.context for each in decodes]) - 1)
+        self.left = max(0, min([decode.until - decode.row.context for decode in decodes]) - 1)
 
     def clear(self) -> None:
         """Forget the rows: one of them has left, or may have."""

@@ -25,8 +25,8 @@ class UnstreamedTokens:
         request = self._requests[request_id]
         if not self._has_no_deadline(request):
             return 0
-        left = self._output.stream_interval - (request.produced - request.streamed)
-        return max(0, -(-left // request.tokens_per_output) - 1)
+        missing = self._output.stream_interval - (request.produced - request.streamed)
+        return max(0, -(-missing // request.tokens_per_output) - 1)
 
     def may_batch(self, request_id: str) -> bool:
         """Return True if the request can be in a decode batch: one token is one message, and the listener takes it
@@ -47,7 +47,7 @@ class UnstreamedTokens:
         first, produced = request.fake_token_id(vocab), steps * request.tokens_per_output
         made = list(range(first, first + produced, request.tokens_per_output))
         if first + produced > vocab:
-            made = [each % vocab for each in made]
+            made = [token_id % vocab for token_id in made]
         request.produced += produced
         request.output += made
         if batched:

@@ -49,10 +49,10 @@ class FastBlockPool(BlockPool):
     def get_cached_block(self, block_hash: Any, kv_cache_group_ids: list[int]) -> list[KVCacheBlock] | None:
         if kv_cache_group_ids != [0]:
             return super().get_cached_block(block_hash, kv_cache_group_ids)
-        found: Any = self.cached_block_hash_to_block._cache.get(block_hash + _SUFFIX)
-        if found is None:
+        cached: Any = self.cached_block_hash_to_block._cache.get(block_hash + _SUFFIX)
+        if cached is None:
             return None
-        return [next(iter(found.values())) if type(found) is dict else found]
+        return [next(iter(cached.values())) if type(cached) is dict else cached]
 
     def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]:
         if not self.enable_caching or not self._plain:
@@ -99,8 +99,8 @@ class FastBlockPool(BlockPool):
                 if block._block_hash is not None:
                     break  # it held a part of this content before
                 key = hashes[first] + _SUFFIX
-                found = cache._cache.setdefault(key, block)
-                if found is not block:
+                cached = cache._cache.setdefault(key, block)
+                if cached is not block:
                     if cache.contain(key, block.block_id):
                         continue
                     cache.insert(key, block)

@@ -256,12 +256,12 @@ class ModelExecutor:
                 result = executor.sample_tokens(None)
         except Interrupted:
             return None
-        left = self.interruption.dropped
+        dropped = self.interruption.dropped
         sampled = result.sampled_token_ids
         return {
             request_id: list(sampled[index]) if sampled else []
             for request_id, index in result.req_id_to_index.items()
-            if request_id not in left
+            if request_id not in dropped
         }
 
     def warm_up(self, prompt: list[int] | None = None, features: Sequence[Any] = ()) -> int:

@@ -18,10 +18,10 @@ def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | N
     layers, experts = loads.shape
     slots = experts + extra * dies
     old = None if before is None else torch.from_numpy(before.reshape(layers, slots).astype(np.int64))
-    found = expert_balancer().rebalance_experts(
+    layout = expert_balancer().rebalance_experts(
         torch.from_numpy(loads.astype(np.float64)), slots, 1, 1, dies, old
     )
-    return found.numpy().reshape(layers, dies, -1)
+    return layout.numpy().reshape(layers, dies, -1)
 
 
 def transfer_rounds(before: np.ndarray, after: np.ndarray) -> list[list[tuple[int, int, tuple[int, ...]]]]:

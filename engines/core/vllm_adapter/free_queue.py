@@ -93,11 +93,11 @@ class NextUseQueue(FreeKVCacheBlockQueue):
         victims = [self._by_id[block_id] for block_id in self.index.pop(count)]
         for block in victims:
             super().remove(block)
-        left = super().popleft_n(count - len(victims))
-        if left:
+        fallback = super().popleft_n(count - len(victims))
+        if fallback:
             self.counters["lru_fallback_allocs"] += 1
-            self.counters["lru_fallback_blocks"] += len(left)
-        return [*blocks, *victims, *left]
+            self.counters["lru_fallback_blocks"] += len(fallback)
+        return [*blocks, *victims, *fallback]
 
     def _by_last_use(self, victims: int, n: int) -> list[KVCacheBlock]:
         """Take `n` blocks in vLLM's order of last use. The index's own choices go back into it."""

@@ -86,7 +86,7 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
             return
         assert num_external_tokens, "a replica that takes KV over has none of it before"
         counts = [sum(not block.is_null for block in group) for group in blocks.blocks]
-        size = sum(n * each for n, each in zip(counts, self._block_bytes, strict=True))
+        size = sum(n * block_bytes for n, block_bytes in zip(counts, self._block_bytes, strict=True))
         self._fetches.append(Fetch(request.request_id, sum(counts), size))
         assert request.kv_transfer_params is not None
         request.kv_transfer_params["do_remote_prefill"] = False

@@ -62,19 +62,19 @@ class Histories:
     def __init__(self, block_size: int, short_keys: bool = False) -> None:
         self.block_size = block_size
         self.short_keys = short_keys
-        self._known: dict[int, History] = {}
+        self._histories: dict[int, History] = {}
 
     def get(self, session: int) -> History | None:
-        return self._known.get(session)
+        return self._histories.get(session)
 
     def set(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> History:
         """Set the session's history to `tokens`. Its unchanged first blocks are not hashed again."""
-        before = self._known.get(session)
+        before = self._histories.get(session)
         hashes: list[Any] = []
         if before is not None and _begins_with(tokens, features, before):
             hashes = list(before.hashes)
         self.extend(hashes, tokens, features)
-        history = self._known[session] = History(tokens, features, hashes)
+        history = self._histories[session] = History(tokens, features, hashes)
         return history
 
     def extend(self, hashes: list[Any], tokens: list[int], features: Sequence[Any] = ()) -> None:
@@ -99,7 +99,7 @@ class Histories:
             hashes.extend(block_hasher(size, self.short_keys)(scratch))
 
     def forget(self, session: int) -> None:
-        self._known.pop(session, None)
+        self._histories.pop(session, None)
 
 
 _NOTHING = SamplingParams(max_tokens=1)

@@ -104,10 +104,10 @@ class Preloads:
                     piece.request.request_id
                 ].num_locally_computed_tokens
                 piece.blocks = (piece.request.num_computed_tokens - hit) // self.scheduler.block_size
-        left = [piece.request for piece in offered if not piece.blocks]
-        if left:
-            self.scheduler.waiting.remove_requests(left)
-            self.scheduler.deferred_waiting.difference_update(left)
+        waiting = [piece.request for piece in offered if not piece.blocks]
+        if waiting:
+            self.scheduler.waiting.remove_requests(waiting)
+            self.scheduler.deferred_waiting.difference_update(waiting)
 
     def receive(self, request_ids: Iterable[str]) -> None:
         """Take the KV that has arrived for these requests: pieces among them enter the prefix cache and end."""

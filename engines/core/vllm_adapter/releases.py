@@ -41,8 +41,8 @@ class _NoNames:
 
 
 def _names() -> Any:
-    known = vars(_scheduler.Scheduler)
-    promotes = [known[name] for name in known if name.endswith("promote_blocked_waiting_request")]
+    methods = vars(_scheduler.Scheduler)
+    promotes = [methods[name] for name in methods if name.endswith("promote_blocked_waiting_request")]
     if not promotes:
         return _NoNames
     return type("Names", (EarlierNames,), {"_handle_blocked_waiting_request": promotes[0]})

@@ -88,9 +88,9 @@ def make_chunk(
     of an answer never enters the context (vLLM's resumable requests, Metronome specification 2.1). `abort` closes the
     session.
     """
-    own = list(prompt)  # vLLM appends later chunks to the first one's list
+    ids = list(prompt)  # vLLM appends later chunks to the first one's list
     request = make_request(
-        request_id, own, max_tokens, arrival_s, session=session, features=features, end=end
+        request_id, ids, max_tokens, arrival_s, session=session, features=features, end=end
     )
     request.resumable = True
     if hash_blocks is not None:

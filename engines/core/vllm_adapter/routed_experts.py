@@ -16,13 +16,13 @@ class RoutedExperts:
 
     def __init__(self, executor: ModelExecutor, experts: int) -> None:
         model: torch.nn.Module = executor.runner.model
-        routers = [getattr(module, "router", None) for module in model.modules()]
-        found = [router for router in routers if isinstance(router, BaseRouter)]
-        if not found:
+        attributes = (getattr(module, "router", None) for module in model.modules())
+        routers = [router for router in attributes if isinstance(router, BaseRouter)]
+        if not routers:
             raise ValueError("the model has no routed experts")
-        self._layers, self._experts = len(found), experts
+        self._layers, self._experts = len(routers), experts
         self._steps: list[list[np.ndarray]] = []
-        for layer, router in enumerate(found):
+        for layer, router in enumerate(routers):
             router.set_capture_fn(partial(self._note, layer))
 
     def _note(self, layer: int, chosen: torch.Tensor) -> None:

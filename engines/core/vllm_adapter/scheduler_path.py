@@ -34,8 +34,8 @@ def rows_of(scheduler: Scheduler, output: SchedulerOutput) -> list[Row]:
 def passed_over(scheduler: Scheduler, plan: Plan, rows: Sequence[Row]) -> bool:
     """Return True if a request that the plan let run did not, though it waits for nothing."""
     served = {row.request_id for row in rows}
-    left = [scheduler.requests[id] for id in plan.order if id not in served]
-    return any(request not in scheduler.deferred_waiting for request in left)
+    unserved = [scheduler.requests[id] for id in plan.order if id not in served]
+    return any(request not in scheduler.deferred_waiting for request in unserved)
 
 
 def dropped(rows: Sequence[Row], sampled: Sampled) -> list[str]:

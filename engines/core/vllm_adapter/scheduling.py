@@ -335,14 +335,14 @@ class StageScheduler(KvScheduler):
     def cached_tokens(self, hashes: Sequence[Any]) -> int:
         """Return the tokens at the beginning of a prompt with these block hashes that vLLM knows to be in the prefix
         cache."""
-        cached = (self.kv_cache_manager.block_pool.get_cached_block(each, [0]) for each in hashes)
+        cached = (self.kv_cache_manager.block_pool.get_cached_block(block_hash, [0]) for block_hash in hashes)
         return self.block_size * sum(1 for _ in takewhile(lambda blocks: blocks is not None, cached))
 
     def event_hashes(self, tokens: Sequence[int], features: Sequence[Any] = ()) -> list[Any]:
         """Return the hashes of a prompt's full blocks, as KV events name them."""
         hashes: list[Any] = []
         self.histories.extend(hashes, list(tokens), features)
-        return [maybe_convert_block_hash(each) for each in hashes]
+        return [maybe_convert_block_hash(block_hash) for block_hash in hashes]
 
     def forget(self, session: int) -> None:
         self.histories.forget(session)

@@ -64,7 +64,7 @@ class SimpleDecodes:
         managers = scheduler.kv_cache_manager.coordinator.single_type_managers
         self.groups = len(managers)
         self._manager = managers[0]
-        self._windows = [each for each in managers if isinstance(each, SlidingWindowManager)]
+        self._windows = [manager for manager in managers if isinstance(manager, SlidingWindowManager)]
         # A window takes blocks back, too; otherwise `cache_blocks` is all that a row needs which only fills its block.
         self._only_caches = self.groups == 1 and not self._windows
 
@@ -79,8 +79,8 @@ class SimpleDecodes:
 
     def last_context(self, request: Request) -> int:
         """Return the context on which the request samples its last token."""
-        left = request.max_tokens - request.num_output_tokens
-        return min(request.num_computed_tokens + left - 1, self.scheduler.max_model_len - 2)
+        remaining = request.max_tokens - request.num_output_tokens
+        return min(request.num_computed_tokens + remaining - 1, self.scheduler.max_model_len - 2)
 
     def through_full_block(self, request: Request) -> SimpleDecode:
         """Give the request the block that its next row needs, or let vLLM know of the block which that row fills.
@@ -158,7 +158,7 @@ class SimpleDecodes:
 
     def could_be_hit(self, decode: SimpleDecode) -> bool:
         """Return True if a request that vLLM takes in now could begin with the block that the decode's row fills."""
-        scheduler, own = self.scheduler, decode.request.block_hashes
+        scheduler, block_hashes = self.scheduler, decode.request.block_hashes
         block = decode.until // scheduler.block_size
         slots = (
             scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
@@ -168,7 +168,7 @@ class SimpleDecodes:
         for request in islice(scheduler.waiting, max(0, slots)):
             hashes = request.block_hashes
             if request.status not in LOOKED_AT or (
-                len(hashes) > block and hashes[block - 1] == own[block - 1]
+                len(hashes) > block and hashes[block - 1] == block_hashes[block - 1]
             ):
                 return True
         return False
@@ -215,7 +215,7 @@ def _taken_back(manager: SlidingWindowManager, request_id: str, context: int) ->
     """Return the first context, from this one on, on which vLLM takes back a block that the window has left."""
     size = manager.block_size
     pinned = manager.sink_blocks if isinstance(manager, SinkWindowManager) else 0
-    left = manager.get_num_skipped_tokens(context) // size
-    if left > pinned and not manager.req_to_blocks[request_id][left - 1].is_null:
+    skipped = manager.get_num_skipped_tokens(context) // size
+    if skipped > pinned and not manager.req_to_blocks[request_id][skipped - 1].is_null:
         return context
-    return manager.sliding_window - 1 + (max(left, pinned) + 1) * size
+    return manager.sliding_window - 1 + (max(skipped, pinned) + 1) * size

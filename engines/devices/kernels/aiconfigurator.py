@@ -64,8 +64,8 @@ class Gpu:
             raise UserError(f"{PACKAGE} has no measured kernels of gpu={name}.{nearest(name, SYSTEMS)}")
         logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
         common, engine, operations, perf_database = (
-            optional(f"aiconfigurator_core.sdk.{each}", "kernels")
-            for each in ("common", "engine", "operations", "perf_database")
+            optional(f"aiconfigurator_core.sdk.{module}", "kernels")
+            for module in ("common", "engine", "operations", "perf_database")
         )
         self.name, self.system = name, SYSTEMS[name]
         self._common, self._engine, self.ops = common, engine, operations
@@ -132,9 +132,9 @@ class Gpu:
         self._engine._resolve_attention_lane_orders([op], self._database, None)
         described = self._engine.build_ops_json([op])
 
-        def answer(requests: int, each: int, before: int = 0) -> Answer:
+        def answer(requests: int, length: int, before: int = 0) -> Answer:
             rows = self._handle.evaluate_ops_json(
-                described, is_context=prefill, batch_size=requests, s=each, prefix=before
+                described, is_context=prefill, batch_size=requests, s=length, prefix=before
             )
             ms = sum(row[1] for row in rows)
             shares = {"silicon": (1.0, 0.0), "empirical": (0.0, 1.0)}
@@ -161,10 +161,10 @@ class Gpu:
             rows = parquet.read_table(file)
             formats = rows[next(name for name in rows.column_names if name.endswith("_dtype"))].to_pylist()
             sources = rows["kernel_source"].to_pylist()
-            names |= {name for name, each in zip(sources, formats, strict=True) if each == dtype}
+            names |= {name for name, format in zip(sources, formats, strict=True) if format == dtype}
         return sorted(names)
 
 
 def added(answers: Iterable[Answer]) -> Answer:
-    each = list(answers)
-    return Answer(*(sum(getattr(a, name) for a in each) for name in ("ms", "measured", "estimated")))
+    parts = list(answers)
+    return Answer(*(sum(getattr(a, name) for a in parts) for name in ("ms", "measured", "estimated")))

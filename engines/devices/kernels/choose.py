@@ -31,10 +31,10 @@ def shipped(model: str, gpu: str) -> Kernels | None:
     models = stages["model"].to_pylist() if stages is not None else []
     if stages is None or model not in models:
         return None
-    own = stages.slice(models.index(model), models.count(model)).to_pylist()
-    facts = {key: own[0][key] for key in ("schema_version", "model", "package", "backend", "date")}
+    rows = stages.slice(models.index(model), models.count(model)).to_pylist()
+    facts = {key: rows[0][key] for key in ("schema_version", "model", "package", "backend", "date")}
     return as_kernels(
-        facts | {"gpu": gpu, "kernels": [_stage_facts(each) for each in own]},
+        facts | {"gpu": gpu, "kernels": [_stage_facts(row) for row in rows]},
         f"the kernels shipped of {model} on {gpu}",
     )
 
@@ -59,7 +59,7 @@ def _stage_facts(row: dict[str, Any]) -> dict[str, Any]:
         "decoder": json.loads(row["decoder"]),
         **{grid["name"]: _grid_facts(grid) for grid in grids},
         "sources": {grid["name"]: {key: grid[key] for key in sources} for grid in grids},
-        "held_out": {each.pop("step"): each for each in row["held_out"]},
+        "held_out": {errors.pop("step"): errors for errors in row["held_out"]},
     }
 
 
@@ -81,9 +81,9 @@ def fitting(
     """Return the shipped kernels of this very decoder: by its model's name, or else of any model with an equal one."""
     for name in dict.fromkeys([model, *shipped_models(gpu)]):
         kernels = shipped(name, gpu)
-        for each in kernels.kernels if kernels is not None else ():
-            if each.gpus == gpus and each.fits(decoder) and (name != model or each.stage == stage):
-                return kernels, each  # type: ignore[return-value]
+        for grids in kernels.kernels if kernels is not None else ():
+            if grids.gpus == gpus and grids.fits(decoder) and (name != model or grids.stage == stage):
+                return kernels, grids  # type: ignore[return-value]
     return None
 
 

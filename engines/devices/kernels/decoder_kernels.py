@@ -40,11 +40,11 @@ class DecoderKernels:
             return ops.ElementWise(f"pass_{read}_{written}", times, read, written, 0.8)
 
         def feed_forward(times: float, width: int) -> list[Any]:
-            own = width // gpus
+            shard = width // gpus
             return [
-                product(times, 2 * own, d.hidden),
-                passes(times, 2 * own, own),
-                product(times, d.hidden, own),
+                product(times, 2 * shard, d.hidden),
+                passes(times, 2 * shard, shard),
+                product(times, d.hidden, shard),
             ]
 
         dense = d.layers if not d.experts else d.dense_layers

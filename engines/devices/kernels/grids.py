@@ -191,7 +191,7 @@ def check_kernels(kernels: Kernels, model: str, gpu: str, splits: Mapping[str, i
     if kernels.gpu != gpu:
         raise UserError(f"{where} is of gpu {kernels.gpu!r}, but this runs on gpu {gpu!r}; {wanted}`.")
     if not any(kernels.of(*split) for split in splits.items()):
-        has = ", ".join(f"{each.stage} on {each.gpus}" for each in kernels.kernels)
+        has = ", ".join(f"{entry.stage} on {entry.gpus}" for entry in kernels.kernels)
         needs = ", ".join(f"{stage} on {gpus}" for stage, gpus in splits.items())
         raise UserError(
             f"{where} has the stages {has} GPU, but this runs {needs}; {wanted} --tp {max(splits.values())}`."

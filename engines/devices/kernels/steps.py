@@ -123,8 +123,8 @@ def _as_served(kernels: StageKernels) -> StageKernels:
     served: dict[str, Line | Decodes] = {}
     if kernels.gpus == 4 and kernels.allreduce is not None:
         line, token_bytes = kernels.allreduce, 2 * kernels.decoder["hidden"]
-        own = [at * token_bytes < OWN_ALLREDUCE_BYTES for at in line.at]
-        ms = [FOUR_GPU_ALLREDUCE * each if small else each for each, small in zip(line.ms, own, strict=True)]
+        custom = [at * token_bytes < OWN_ALLREDUCE_BYTES for at in line.at]
+        ms = [FOUR_GPU_ALLREDUCE * t if own else t for t, own in zip(line.ms, custom, strict=True)]
         served["allreduce"] = Line(at=line.at, ms=ms)
     if kernels.decoder["heads"] == kernels.decoder["kv_heads"]:
         ms = [[MHA_DECODES * each for each in row] for row in kernels.decodes.ms]

@@ -32,13 +32,13 @@ class LogLine:
         """Add up lines over the same axis."""
         self._x = [log(each) for each in lines[0].at]
         self._y = [_log(sum(ms)) for ms in zip(*(line.ms for line in lines), strict=True)]
-        self._known: dict[int, float] = {}
+        self._ms: dict[int, float] = {}
 
     def ms(self, at: int) -> float:
-        known = self._known.get(at)
-        if known is None:
-            known = self._known[at] = _ms(between(self._y, *place(self._x, log(at))))
-        return known
+        ms = self._ms.get(at)
+        if ms is None:
+            ms = self._ms[at] = _ms(between(self._y, *place(self._x, log(at))))
+        return ms
 
 
 class GridTimes:

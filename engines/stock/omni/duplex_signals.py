@@ -106,8 +106,8 @@ def attach(signals: bool) -> None:
 
 
 def _signals(runner: Any, all_of_them: bool) -> SessionSignals:
-    known = vars(runner).get("rehearsal_signals")
-    if known is None:
+    signals = vars(runner).get("rehearsal_signals")
+    if signals is None:
         pools = runner.stage_port.stage_pools
         under_way: set[asyncio.Task[Any]] = set()
 
@@ -119,5 +119,5 @@ def _signals(runner: Any, all_of_them: bool) -> SessionSignals:
                 under_way.add(task := asyncio.ensure_future(rpc))
                 task.add_done_callback(under_way.discard)
 
-        known = runner.rehearsal_signals = SessionSignals(runner.session.session_id, send)
-    return known
+        signals = runner.rehearsal_signals = SessionSignals(runner.session.session_id, send)
+    return signals

@@ -176,8 +176,8 @@ class OmniExecutor(ModelledExecutor):
         information |= getattr(output.scheduled_cached_reqs, "additional_information", {})
         rows, sounds = [], []
         for request_id, tokens in output.num_scheduled_tokens.items():
-            known = _information(information.get(request_id))
-            context = int((known.get("meta") or {}).get("left_context_size") or 0)
+            info = _information(information.get(request_id))
+            context = int((info.get("meta") or {}).get("left_context_size") or 0)
             frames = tokens // CODEBOOKS
             self._frames += frames
             rows.append(Row(request_id, frames, 0, True))
@@ -204,11 +204,11 @@ def _not_cached(new: Any) -> list[int]:
 def kernel_steps(deployment: Deployment, stage: Stage) -> Roofline:
     """Return a stage's step times as in a replay without settings: by shipped kernels of its decoder, by rates that
     kernels reach on such a GPU, or by the roofline that the deployment asks for."""
-    gpu, own = deployment.gpu, deployment.in_turn or deployment.waves
-    found = fitting(deployment.model.name, stage.name, stage.decoder, gpu.name, stage.split)
-    steps = steps_of(stage, gpu, found[1] if found is not None else None)
+    gpu, own_roofline = deployment.gpu, deployment.in_turn or deployment.waves
+    shipped = fitting(deployment.model.name, stage.name, stage.decoder, gpu.name, stage.split)
+    steps = steps_of(stage, gpu, shipped[1] if shipped is not None else None)
     if steps is not None:
         return steps
-    if gpu.kernels is not None and not own:
+    if gpu.kernels is not None and not own_roofline:
         return FittedSteps(stage.decoder, gpu, stage.split, slots_of(stage))
     return Roofline(stage.decoder, gpu, stage.split, deployment.in_turn, deployment.waves, slots_of(stage))

@@ -20,7 +20,7 @@ class Lengths:
         self._seed = seed
         self._frame_s = model.frame_s or 0.08
         self._token_s = model.speech_s_per_text_token
-        self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._lengths: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def tell(self, name: str, text: int, audio_s: float | None) -> None:
         """Set the length of the next reply of a session: text tokens, and s of audio (None: a frame for each token)."""
@@ -34,17 +34,17 @@ class Lengths:
 
     def of(self, request_id: str, session: str | None = None) -> tuple[int, int]:
         """Return text tokens and codec frames of a reply. A length that was set for its session goes first."""
-        known = self._known.get(request_id)
-        if known is None:
-            session_lengths = self._known.get(session) if session is not None else None
-            known = self._draw(request_id) if session_lengths is None else session_lengths
-            self._keep(request_id, known)
-        return known
+        lengths = self._lengths.get(request_id)
+        if lengths is None:
+            session_lengths = self._lengths.get(session) if session is not None else None
+            lengths = self._draw(request_id) if session_lengths is None else session_lengths
+            self._keep(request_id, lengths)
+        return lengths
 
     def _keep(self, name: str, lengths: tuple[int, int]) -> None:
-        self._known[name] = lengths
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._lengths[name] = lengths
+        if len(self._lengths) > REMEMBERED:
+            self._lengths.popitem(last=False)
 
     def _draw(self, request_id: str) -> tuple[int, int]:
         """Draw a length, with a frame for each token at least."""

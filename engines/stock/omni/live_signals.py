@@ -23,7 +23,7 @@ class OmniSignals(LiveSignals):
         ended: list[dict[str, Any]] = []
         if signal.verb in ENDING:
             ended = (await self._rpc("rehearsal_requests", signal.session))[0]
-            await self._omni.abort([each["request"] for each in ended])
+            await self._omni.abort([request["request"] for request in ended])
         await self._rpc("rehearsal_signal", signal.model_dump())
         return {"aborted": ended}
 
@@ -34,12 +34,12 @@ class OmniSignals(LiveSignals):
 
     async def _rpc(self, name: str, *args: Any) -> list[Any]:
         stages = list(range(self._omni.num_stages - 1))  # the last makes no tokens
-        found = await self._omni.collective_rpc(name, args=args, stage_ids=stages)
-        if any(isinstance(each, dict) and each.get("supported") is False for each in found):
+        results = await self._omni.collective_rpc(name, args=args, stage_ids=stages)
+        if any(isinstance(result, dict) and result.get("supported") is False for result in results):
             raise UserError(
                 "this server takes no live signals; start it under an engine of ours, not vllm_omni."
             )
-        return found
+        return results
 
 
 async def http(request: Any, call_next: Any) -> Any:

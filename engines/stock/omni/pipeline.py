@@ -50,13 +50,13 @@ def deploy(params: OmniParams) -> dict[str, Any]:
     served = params.served
     if served.speech_only:
         pipeline, shipped = "qwen3_tts", "qwen3_tts.yaml"
-        own: dict[str, Any] = {"model_runner": "v1"}  # v2 passes the executor by
+        extra: dict[str, Any] = {"model_runner": "v1"}  # v2 passes the executor by
     else:
         pipeline, shipped = "qwen3_omni_moe", "qwen3_omni_duplex.yaml"
-        own = {"session_mode": "duplex", "duplex_session": {"max_sessions": MOST_SESSIONS}}
+        extra = {"session_mode": "duplex", "duplex_session": {"max_sessions": MOST_SESSIONS}}
     return {
         "base_config": str(Path(package.origin).parent / "deploy" / shipped),
-        **own,
+        **extra,
         **({} if params.gpu else {"distributed_executor_backend": EXECUTOR}),
         "active_stream_window": params.active_stream_window,
         **({} if params.own_schedule else {"pipeline": PREFIX + pipeline}),

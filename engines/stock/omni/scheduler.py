@@ -68,8 +68,8 @@ def _requests(engine: Any, session: str) -> list[dict[str, Any]]:
     entrypoints/async_omni_base.py 222: stages see the client's id with a random suffix)."""
     requests = engine.scheduler.requests_of(session)
     return [
-        {"request": without_suffix(each.external_req_id), "tokens": each.num_output_tokens}
-        for each in requests
+        {"request": without_suffix(request.external_req_id), "tokens": request.num_output_tokens}
+        for request in requests
     ]
 
 

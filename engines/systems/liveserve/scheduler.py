@@ -188,7 +188,7 @@ class UrgencyPolicy:
         for index, request in enumerate(new):
             listeners.add(id(request.session))
             if batch.made(request) < len(listeners):
-                return frozenset([each.id for each in new[index:]])
+                return frozenset([later.id for later in new[index:]])
             batch.add(request)
         return frozenset()
 

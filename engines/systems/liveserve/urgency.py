@@ -27,10 +27,10 @@ class Weights:
 def weights(stage: str, params: OrderParams) -> Weights:
     """Return the stage's weights; without `kv_aware` the weight of KV pressure is 0."""
     if stage == "talker":
-        found = Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
+        of_stage = Weights(params.talker_safe_s, params.talker_alpha, params.talker_beta)
     else:
-        found = Weights(params.thinker_safe_s, params.thinker_alpha, params.thinker_beta)
-    return found if params.kv_aware else replace(found, beta=0.0)
+        of_stage = Weights(params.thinker_safe_s, params.thinker_alpha, params.thinker_beta)
+    return of_stage if params.kv_aware else replace(of_stage, beta=0.0)
 
 
 def assess(stage: str, request: SpeechView, now: float, params: OrderParams) -> tuple[int, float, float]:

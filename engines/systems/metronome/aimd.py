@@ -68,10 +68,10 @@ class Aimd:
 
     def _counted(self, latencies: Sequence[FrameLatency]) -> list[float]:
         if self._params.signal == "all":
-            return [each.latency_s for each in latencies]
-        if self._params.wait_scope == "batch" and any(each.first for each in latencies):
+            return [frame.latency_s for frame in latencies]
+        if self._params.wait_scope == "batch" and any(frame.first for frame in latencies):
             return []
-        return [each.latency_s for each in latencies if not each.first]
+        return [frame.latency_s for frame in latencies if not frame.first]
 
     def _statistic(self, latencies_s: list[float]) -> float:
         return max(latencies_s) if self._params.statistic == "max" else float(np.quantile(latencies_s, 0.95))

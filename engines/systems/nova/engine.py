@@ -110,22 +110,22 @@ class Partition:
         searched = profile(device, params.least_decode_sms).search(
             params.mean_output_tokens, params.rho_weighting
         )
-        for (stage, sms), found in zip(given.items(), searched, strict=True):
-            self._default[stage] = found if sms is None else sms
+        for (stage, sms), best in zip(given.items(), searched, strict=True):
+            self._default[stage] = best if sms is None else sms
             self.counters[f"decode_sms_{stage}"] = self._default[stage]
 
     def next(self, queues: Queues, under_way: UnderWay) -> Passes:
         if DECODE not in under_way and (decodes := queues.of(DECODE)):
             yield DECODE, decodes
-        if VISION not in under_way and PREFILL not in under_way and (found := front(queues)):
-            yield found
+        if VISION not in under_way and PREFILL not in under_way and (front_pass := front(queues)):
+            yield front_pass
 
     def sms(self, stage: str, queues: Queues, under_way: UnderWay) -> float:
-        other = next((each for each in (VISION, PREFILL) if each in under_way), None)
+        other = next((front_stage for front_stage in (VISION, PREFILL) if front_stage in under_way), None)
         if stage != DECODE:
             return self._sms - self.of_decode(stage, queues) if queues.of(DECODE) else self._sms
-        if other is None and (found := front(queues)):
-            other = found[0]  # begins together with this pass
+        if other is None and (front_pass := front(queues)):
+            other = front_pass[0]  # begins together with this pass
         return self._sms if other is None else self.of_decode(other, queues)
 
     def of_decode(self, other: str, queues: Queues) -> int:
@@ -174,16 +174,16 @@ class Turns:
     def next(self, queues: Queues, under_way: UnderWay) -> Passes:
         if under_way:
             return
-        decodes, found = queues.of(DECODE), front(queues)
+        decodes, front_pass = queues.of(DECODE), front(queues)
         self._draining &= set(decodes)
-        if not self._draining and (len(decodes) >= self.params.decode_threshold or found is None):
+        if not self._draining and (len(decodes) >= self.params.decode_threshold or front_pass is None):
             self._draining = set(decodes)
         if self._draining:
             yield DECODE, decodes
             if self.params.decode_quantum == "iteration":
                 self._draining.clear()
-        elif found:
-            yield found
+        elif front_pass:
+            yield front_pass
 
     def sms(self, stage: str, queues: Queues, under_way: UnderWay) -> float:
         return self._sms
@@ -253,11 +253,11 @@ class PassEngine(StageEngine):
         """Yield the passes of a rule. The time that the rule takes counts as the policy's."""
         while True:
             clock = time.perf_counter_ns()
-            found = next(passes, None)
+            next_pass = next(passes, None)
             self.policy_ns += time.perf_counter_ns() - clock
-            if found is None:
+            if next_pass is None:
                 return
-            yield found
+            yield next_pass
 
     def _begin(self, stage: str, ids: Sequence[str], passes: asyncio.TaskGroup) -> None:
         """Begin one pass of `stage` for these requests, with the worker's present share."""

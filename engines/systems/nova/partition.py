@@ -88,11 +88,11 @@ def profile(device: VirtualStage, least: int) -> Profile:
     shares = range(-(-least // TPC) * TPC, gpu.sms - TPC + 1, TPC)
 
     def shared(front: SharedStep, front_s: float) -> dict[int, SharedTimes]:
-        found = {}
+        times = {}
         for sms in shares:
             slow = _slowdown(device, [front, decode], [gpu.sms - sms, sms])
-            found[sms] = SharedTimes(front_s * slow[0], decode_s * slow[1])
-        return found
+            times[sms] = SharedTimes(front_s * slow[0], decode_s * slow[1])
+        return times
 
     return Profile(shared(vision, vision_s), shared(prefill, prefill_s), vision_s, prefill_s, decode_s)
 

@@ -28,7 +28,7 @@ class AttentionPattern:
             raise UserError(
                 f"attention pattern {text!r} should have {layers} characters, a 0 or a 1 for each layer of the model."
             )
-        return cls(tuple(each == "1" for each in text), sinks, recent)
+        return cls(tuple(digit == "1" for digit in text), sinks, recent)
 
     @property
     def count(self) -> int:
@@ -42,8 +42,8 @@ class AttentionPattern:
         """Return the number of a context's blocks with any token that the next query sees in a compressed layer."""
         blocks = -(-tokens // block_size)
         sinks = -(-self.sinks // block_size)
-        left = max(0, tokens - self.recent + 1) // block_size  # blocks that lie before the window
-        return blocks - max(0, left - sinks)
+        before = max(0, tokens - self.recent + 1) // block_size  # blocks that lie before the window
+        return blocks - max(0, before - sinks)
 
     def handover_bytes(self, tokens: int, block_size: int, token_bytes: int) -> tuple[int, int]:
         """Return the bytes of a prompt's KV that decode needs, in whole blocks: of full layers, and of compressed ones.
@@ -66,7 +66,7 @@ class AttentionPattern:
             )
         if not self.count:
             return stage
-        layers = tuple(layer for layer, each in enumerate(self.compressed) if each)
+        layers = tuple(layer for layer, compressed in enumerate(self.compressed) if compressed)
         return replace(stage, prefix_caching=False).extended(AttentionWindow(self.recent, self.sinks, layers))
 
 

@@ -48,10 +48,10 @@ def with_redundant_slots(stage: Stage, params: ReplicaParams) -> Stage:
 
 def place(graph: Pipeline, parts: Parts, params: LoadParams) -> None:
     """Let the decode dies step together, if they do, with experts placed as the parameters say."""
-    together = [each for each in graph.at(ENTRY) if each.replica.stage.extension(InLockstep) is not None]
-    if together:
-        steps = _expert_steps(parts, together[0].replica.stage, params)
-        parts.lockstep(together, steps.step)
+    dies = [die for die in graph.at(ENTRY) if die.replica.stage.extension(InLockstep) is not None]
+    if dies:
+        steps = _expert_steps(parts, dies[0].replica.stage, params)
+        parts.lockstep(dies, steps.step)
         if isinstance(steps.placement, DynamicPlacement):
             graph.attach(Moved(steps.placement))
 

@@ -127,8 +127,8 @@ class RecordedLoad:
 
 def write_routing(path: Path | str, steps: np.ndarray) -> None:
     """Write (S, L, E) counts as a routing trace."""
-    found = np.nonzero(steps)
-    columns = dict(zip(COLUMNS, (*found, steps[found]), strict=True))
+    indices = np.nonzero(steps)
+    columns = dict(zip(COLUMNS, (*indices, steps[indices]), strict=True))
     pq.write_table(pa.table({name: pa.array(values, pa.int32()) for name, values in columns.items()}), path)
 
 

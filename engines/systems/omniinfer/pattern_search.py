@@ -57,7 +57,7 @@ def search(score: Score, layers: int, threshold: float, seed: int, settings: Sea
     scores: dict[tuple[bool, ...], float] = {}
 
     def scored(row: np.ndarray) -> float:
-        pattern = tuple(bool(each) for each in row)
+        pattern = tuple(bool(compressed) for compressed in row)
         if pattern not in scores:
             scores[pattern] = score(pattern)
         return scores[pattern]
@@ -67,11 +67,11 @@ def search(score: Score, layers: int, threshold: float, seed: int, settings: Sea
         out["F"] = -x.sum(axis=1)
         out["G"] = threshold - values
 
-    own = type("_Pattern", (problem,), {"_evaluate": lambda self, x, out, *_, **__: evaluate(x, out)})
+    task = type("_Pattern", (problem,), {"_evaluate": lambda self, x, out, *_, **__: evaluate(x, out)})
     first = _first(layers, settings.population, stream(seed, "pattern population"))
     algorithm = ga.GA(settings.population, sampling=first, eliminate_duplicates=True, **operators)
     algorithm.setup(
-        own(n_var=layers, n_obj=1, n_ieq_constr=1, xl=0, xu=1, vtype=bool),
+        task(n_var=layers, n_obj=1, n_ieq_constr=1, xl=0, xu=1, vtype=bool),
         termination=("n_gen", settings.generations),
         seed=int(stream(seed, "pattern search").integers(2**31)),
         verbose=False,

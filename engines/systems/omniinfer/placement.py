@@ -106,7 +106,7 @@ def replicas(load: np.ndarray, extra: int, most: int) -> np.ndarray:
     if extra > len(load) * (most - 1):
         raise ValueError(f"{extra} replicas do not fit {len(load)} experts of {most} slots at most")
     counts = np.ones(len(load), dtype=int)
-    heap = [(-float(each), expert) for expert, each in enumerate(load)] if most > 1 else []
+    heap = [(-float(tokens), expert) for expert, tokens in enumerate(load)] if most > 1 else []
     heapq.heapify(heap)
     for _ in range(extra):
         _, expert = heapq.heappop(heap)
@@ -143,12 +143,12 @@ def _exchange(
 ) -> None:
     """Let another die take `expert` and give the expert nearest in load to a die with room, which has `expert`
     already."""
-    room = next(die for die, own in enumerate(dies_of) if len(own) < size)
+    room = next(die for die, experts in enumerate(dies_of) if len(experts) < size)
     swaps = [
         (abs(parts[other] - parts[expert]), die, other)
-        for die, own in enumerate(dies_of)
-        if expert not in own
-        for other in own
+        for die, experts in enumerate(dies_of)
+        if expert not in experts
+        for other in experts
         if other not in dies_of[room]
     ]
     _, die, other = min(swaps)
@@ -156,7 +156,7 @@ def _exchange(
     dies_of[room].append(other)
     if len(dies_of[room]) < size:
         return
-    heap[:] = [each for each in heap if each[1] != room]
+    heap[:] = [entry for entry in heap if entry[1] != room]
     heapq.heapify(heap)
 
 
@@ -182,9 +182,9 @@ def best_layout(load: np.ndarray, dies: int, extra: int, mode: Mode = "paper") -
     best = sequential(len(load), dies)
     least = imbalance(load, best)
     for level in range(extra + 1):
-        found = place(load, replicas(load, level * dies, dies), dies)
-        if (own := imbalance(load, found)) < least - 1e-9:
-            best, least = found, own
+        layout = place(load, replicas(load, level * dies, dies), dies)
+        if (ratio := imbalance(load, layout)) < least - 1e-9:
+            best, least = layout, ratio
     return best
 
 
@@ -197,8 +197,8 @@ def static_placement(
     `per_host`: dies of one host. Slots that a layer does not use are -1.
     """
     layers = [
-        over_hosts(best_layout(load, dies, int(own), mode), per_host)
-        for load, own in zip(loads, extra, strict=True)
+        over_hosts(best_layout(load, dies, int(slots), mode), per_host)
+        for load, slots in zip(loads, extra, strict=True)
     ]
     return stacked(layers, loads.shape[1] // dies + int(extra.max()))
 
@@ -206,5 +206,5 @@ def static_placement(
 def stacked(layers: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Return layers of (D, S_l) as (L, D, `size`), padded with -1."""
     return np.stack(
-        [np.pad(each, ((0, 0), (0, size - each.shape[1])), constant_values=-1) for each in layers]
+        [np.pad(layer, ((0, 0), (0, size - layer.shape[1])), constant_values=-1) for layer in layers]
     )

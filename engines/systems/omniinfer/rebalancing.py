@@ -89,18 +89,18 @@ def _best_swap(load: np.ndarray, layout: np.ndarray, loads: np.ndarray, die: int
     expert."""
     counts = np.bincount(layout[layout >= 0], minlength=len(load))
     parts = np.append(load / counts, 0.0)[layout]
-    own = layout[die]
-    comes_twice = np.isin(layout, own)  # (D, S)
-    goes_twice = (layout[:, :, None] == own).any(axis=1)  # (D, S of `die`)
-    refused = comes_twice[:, :, None] | goes_twice[:, None, :] | (layout < 0)[:, :, None] | (own < 0)
+    experts = layout[die]
+    comes_twice = np.isin(layout, experts)  # (D, S)
+    goes_twice = (layout[:, :, None] == experts).any(axis=1)  # (D, S of `die`)
+    refused = comes_twice[:, :, None] | goes_twice[:, None, :] | (layout < 0)[:, :, None] | (experts < 0)
     gain = parts[:, :, None] - parts[die]  # (D, S, S of `die`): the load that `die` gains and the other loses
     own_load, other_load = loads[die] + gain, loads[:, None, None] - gain
     most, least = _without(loads, die)
     highest = np.maximum(np.maximum(own_load, other_load), most[:, None, None])
     lowest = np.minimum(np.minimum(own_load, other_load), least[:, None, None])
     ratios = np.where(refused | (lowest <= 0), np.inf, highest / np.where(lowest > 0, lowest, 1.0))
-    other, there, slot = (int(each) for each in np.unravel_index(ratios.argmin(), ratios.shape))
-    changes = [(die, slot, int(layout[other, there])), (other, there, int(own[slot]))]
+    other, there, slot = (int(index) for index in np.unravel_index(ratios.argmin(), ratios.shape))
+    changes = [(die, slot, int(layout[other, there])), (other, there, int(experts[slot]))]
     return float(ratios[other, there, slot]), changes
 
 
@@ -251,10 +251,10 @@ def forecast(readings: list[np.ndarray], average: np.ndarray, predict: Predict) 
         return readings[-1]
     if predict == "ema" or len(readings) < LEAST_FOR_TREND:
         return average
-    known = np.stack(readings)
-    mean = known.mean(axis=0)
-    times = np.arange(len(known)) - (len(known) - 1) / 2
-    slope = np.tensordot(times, known - mean, axes=1) / (times**2).sum()
+    loads = np.stack(readings)
+    mean = loads.mean(axis=0)
+    times = np.arange(len(loads)) - (len(loads) - 1) / 2
+    slope = np.tensordot(times, loads - mean, axes=1) / (times**2).sum()
     return np.maximum(0.0, mean + slope * (times[-1] + 1))
 
 
@@ -312,8 +312,8 @@ class DynamicPlacement:
         if self.migration is not None:
             return  # the last decision is still being carried out
         layouts = self.map.slots
-        known = zip(self._average, layouts, strict=True)
-        unbalanced = [imbalance(*each) > self.settings.trigger for each in known]
+        trigger, layers = self.settings.trigger, zip(self._average, layouts, strict=True)
+        unbalanced = [imbalance(*layer) > trigger for layer in layers]
         triggered = np.flatnonzero(unbalanced)
         if not len(triggered):
             return
@@ -353,11 +353,11 @@ def replanned(extra: np.ndarray, per_host: int) -> Planner:
 
     def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
         dies, size = layouts.shape[1:]
-        found = [
-            over_hosts(best_layout(load, dies, int(own)), per_host)
-            for load, own in zip(loads, extra[layers], strict=True)
+        planned = [
+            over_hosts(best_layout(load, dies, int(count)), per_host)
+            for load, count in zip(loads, extra[layers], strict=True)
         ]
-        return stacked(found, size)
+        return stacked(planned, size)
 
     return plan
 
@@ -368,9 +368,9 @@ def few_moves(extra: np.ndarray) -> Planner:
     def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
         dies, size = layouts.shape[1:]
         slots = loads.shape[1] // dies + extra[layers]
-        found = [
-            edited(load, layout[:, :own]) for load, layout, own in zip(loads, layouts, slots, strict=True)
+        planned = [
+            edited(load, layout[:, :count]) for load, layout, count in zip(loads, layouts, slots, strict=True)
         ]
-        return stacked(found, size)
+        return stacked(planned, size)
 
     return plan

@@ -73,7 +73,7 @@ class Deferral(Hook):
     def _tokens(self, reply: Reply) -> list[int]:
         request = self._requests[reply]
         cached = self._router.cached(request.prompt, request.features)
-        return [max(1, len(request.prompt) - each) for each in cached]
+        return [max(1, len(request.prompt) - tokens) for tokens in cached]
 
     def _choose(self, reply: Reply, among: Sequence[int]) -> int:
         request = self._requests[reply]

@@ -140,17 +140,17 @@ class _Instance(Generic[Key]):
         """Begin its next batch in the order of hand-over, the last prompt in part if it is too long (vLLM's chunked
         prefill), the first one whole in any case; returns its requests."""
         tokens, keys, begun = 0, set[Key](), list[Key]()
-        for key, own in list(self.next.items()):
+        for key, prompt in list(self.next.items()):
             if tokens >= room:
                 break
             begun.append(key)
-            if tokens and tokens + own > room:
-                self.next[key] = int(tokens + own - room)
+            if tokens and tokens + prompt > room:
+                self.next[key] = int(tokens + prompt - room)
                 tokens = int(room)
                 break
             del self.next[key]
             keys.add(key)
-            tokens += own
+            tokens += prompt
         self.batch = _Batch(now, tokens, keys) if keys else None
         return begun
 
@@ -224,28 +224,28 @@ class PrefillQueue(Generic[Key]):
         taking = {i for i in nodes if self._takes(i, now)}
         if taking and self._held:
             held = by_priority(self._held.values(), lambda each: each.tokens, lambda each: now - each.since_s)
-            ahead = [sum(each.next.values()) for each in self._instances]
-            for each in held:
+            ahead = [sum(request.next.values()) for request in self._instances]
+            for request in held:
                 if not taking:
                     break
-                own = self._tokens(each.key)
+                tokens = self._tokens(request.key)
                 done_s = [
-                    instance.done_s(ahead[i] + own[i], now, self._room)
+                    instance.done_s(ahead[i] + tokens[i], now, self._room)
                     for i, instance in enumerate(self._instances)
                 ]
                 others_s = min([done_s[i] for i in nodes if i not in taking], default=math.inf)
                 able = [i for i in sorted(taking) if done_s[i] <= others_s]
-                node = self._choose(each.key, able) if able else None
+                node = self._choose(request.key, able) if able else None
                 if node is None:
                     soonest = min(nodes, key=done_s.__getitem__)
-                    ahead[soonest] += own[soonest]
+                    ahead[soonest] += tokens[soonest]
                     continue
-                del self._held[each.key]
-                self._at[each.key] = node
-                self._instances[node].next[each.key] = own[node]
-                ahead[node] += own[node]
-                self._submit(each.key, node)
-                out.append((each.key, node))
+                del self._held[request.key]
+                self._at[request.key] = node
+                self._instances[node].next[request.key] = tokens[node]
+                ahead[node] += tokens[node]
+                self._submit(request.key, node)
+                out.append((request.key, node))
                 if not self._takes(node, now):
                     taking.remove(node)
         for instance in self._instances:
@@ -257,7 +257,7 @@ class PrefillQueue(Generic[Key]):
         """Return the time of the next call of `due` if nothing happens (s), later than `now`; None: not needed."""
         if not self._held:
             return None
-        opens = [each.opens_s() for each in self._instances]
+        opens = [instance.opens_s() for instance in self._instances]
         return min((at_s for at_s in opens if at_s is not None and at_s > now), default=None)
 
     def _takes(self, node: int, now: float) -> bool:
