@@ -25,7 +25,7 @@ well."""
 
 
 def check_device(name: str, devices: Iterable[str] = tuple(DEVICES), of: str = "") -> None:
-    """Raise UserError for a device that is not `known`; for "gpu" it names both kinds of GPU."""
+    """Raise UserError for a device that is not among `devices`; for "gpu" it names both kinds of GPU."""
     if name in devices:
         return
     if name.lower() in ("gpu", "gpus", "nvidia"):

@@ -151,7 +151,7 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
         raise UserError(f"{where}: {text} holds half of a character; write it without.") from None
     except ValidationError as error:
         # A name that is unknown explains one that is missing.
-        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+        first = min(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         name = str(first["loc"][0])
         raise unknown_parameter(where, name, model.model_fields, _as_list(model, name, first["input"]))
@@ -174,15 +174,15 @@ def validate(model: type[Model], values: Mapping[str, object], where: str) -> Mo
 def _check_values(values: Mapping[Any, object], where: str) -> None:
     """UserError for a value, at any depth, that no field takes: a number that is not finite or has more than 64 bits,
     and text with half of a character."""
-    left: list[tuple[str, object]] = [("", values)]
+    pending: list[tuple[str, object]] = [("", values)]
     seen: set[int] = set()
-    for place, value in left:  # which grows meanwhile
+    for place, value in pending:  # which grows meanwhile
         wanted = ""
         if isinstance(value, Mapping | list | tuple):
             if id(value) not in seen:
                 seen.add(id(value))
                 named = value.items() if isinstance(value, Mapping) else enumerate(value)
-                left += [(f"{place}.{name}" if place else str(name), each) for name, each in named]
+                pending += [(f"{place}.{name}" if place else str(name), item) for name, item in named]
         elif isinstance(value, float) and not isfinite(value):
             wanted = f"be a finite number, got {value}"
         elif isinstance(value, int) and abs(value) > MOST_INTEGER:

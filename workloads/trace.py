@@ -138,8 +138,8 @@ class Turn:
 
     def row(self) -> dict[str, Any]:
         """Return the turn as a row of the table: a value for each column of `SCHEMA`."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in GROUPS}
-        return own | asdict(self.request) | asdict(self.microphone) | asdict(self.job)
+        flat = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in GROUPS}
+        return flat | asdict(self.request) | asdict(self.microphone) | asdict(self.job)
 
     def changed(self, **columns: Any) -> Turn:
         """Return the turn with other values in these columns."""
@@ -514,8 +514,8 @@ def _read_columns(table: pa.Table, path: Path) -> Columns:
     fields = [field for field in SCHEMA if field.name in table.column_names or field.name not in LATER]
     for field in fields:
         if field.name not in table.column_names:
-            found = ", ".join(table.column_names)
-            raise UserError(f"{path} has no column {field.name!r} (found: {found}); make the trace again.")
+            present = ", ".join(table.column_names)
+            raise UserError(f"{path} has no column {field.name!r} (found: {present}); make the trace again.")
         if not field.nullable and table[field.name].null_count:
             raise UserError(f"{path}: column {field.name!r} has empty values; make the trace again.")
     schema = pa.schema(fields)

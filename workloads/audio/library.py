@@ -121,10 +121,10 @@ class Library:
                     raise
                 skipped[bad.kind] += 1
             progress(done, len(names))
-        found = cls(folder, tuple(clips), skipped)
+        library = cls(folder, tuple(clips), skipped)
         if not clips:
-            raise found.unusable()
-        return found
+            raise library.unusable()
+        return library
 
     def unusable(self) -> UserError:
         """Return the error for a folder without any usable recording."""
@@ -160,17 +160,17 @@ def audio_files(folder: Path) -> list[str]:
         if not folder.is_dir():
             what = "is a file, not a folder" if folder.exists() else "does not exist"
             raise UserError(f"{folder} {what}; give a folder of recordings.")
-        found = [
+        paths = [
             path for path in folder.rglob("*") if path.suffix.lower() in decode.SUFFIXES and path.is_file()
         ]
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}; give a readable folder.") from None
-    relative = [path.relative_to(folder) for path in found]
+    relative = [path.relative_to(folder) for path in paths]
     hidden = [any(part.startswith(".") for part in path.parts) for path in relative]
     names = sorted(path.as_posix() for path, hide in zip(relative, hidden, strict=True) if not hide)
     if not names:
-        known = ", ".join(sorted(suffix[1:] for suffix in decode.SUFFIXES))
-        raise UserError(f"{folder} has no recordings (looked for {known}); give a folder of recordings.")
+        suffixes = ", ".join(sorted(suffix[1:] for suffix in decode.SUFFIXES))
+        raise UserError(f"{folder} has no recordings (looked for {suffixes}); give a folder of recordings.")
     return names
 
 

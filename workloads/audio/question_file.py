@@ -60,14 +60,14 @@ def read_questions(folder: str | Path) -> Questions:
     file.refuse(
         np.array(given), "keywords", "must be left out: those of the session's first question are meant"
     )
-    found = [
+    questions = [
         Question(open_recording(folder, name), tuple(words or ()), kind)
         for name, words, kind in zip(names, keywords, kinds, strict=True)
     ]
-    of_kind = {kind: tuple(question for question in found if question.kind == kind) for kind in KINDS}
+    of_kind = {kind: tuple(question for question in questions if question.kind == kind) for kind in KINDS}
     if not of_kind["question"]:
         raise UserError(f"{folder / NAME} has no question of kind 'question'; add one.")
-    content = json.dumps([[question.clip.sha256, question.kind, *question.keywords] for question in found])
+    content = json.dumps([[each.clip.sha256, each.kind, *each.keywords] for each in questions])
     digest = int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big") >> 11
     return Questions(of_kind["question"], of_kind["fresh"], of_kind["recall"], digest)
 

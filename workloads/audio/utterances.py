@@ -40,19 +40,19 @@ def utterances(recording: Recording) -> list[Utterance]:
     The end is about 80 ms late (P50 over 36 recordings; the detector's hang-over), so a latency counted from
     the end of an utterance comes out that much too short.
     """
-    found = segments(recording)
-    if not found:
+    spoken = segments(recording)
+    if not spoken:
         raise BadRecording("without speech", recording.path, "holds no speech that a detector finds")
     last = np.floor(recording.seconds * 100) / 100
     return [
         Utterance(recording, round(turn.start_s, 2), min(round(turn.end_s, 2), float(last)))
-        for turn in turns_of(found)
+        for turn in turns_of(spoken)
     ]
 
 
-def turns_of(found: Sequence[Segment]) -> list[Segment]:
+def turns_of(spoken: Sequence[Segment]) -> list[Segment]:
     turns: list[Segment] = []
-    for segment in found:
+    for segment in spoken:
         pieces = int(np.ceil((segment.end_s - segment.start_s) / LONGEST_S))
         cuts = np.linspace(segment.start_s, segment.end_s, pieces + 1)
         for start_s, end_s in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):

@@ -79,16 +79,16 @@ def ends_there(rest: bytes) -> bool:
 def corrected(content: bytes) -> bytes | None:
     """`content`, a WAV, with the length of its samples in its header where that is another; None where it is right,
     or larger than the file though it can be meant: then the file was cut."""
-    found = header(content)
-    if found is None:
+    chunk = header(content)
+    if chunk is None:
         return None
-    left = len(content) - found.at
-    if found.size <= left and ends_there(content[found.at + found.size :]) and (found.size or not left):
+    length = len(content) - chunk.at
+    if chunk.size <= length and ends_there(content[chunk.at + chunk.size :]) and (chunk.size or not length):
         return None
-    if found.size > left and found.known and found.riff >= found.at - 8 + found.size:
+    if chunk.size > length and chunk.known and chunk.riff >= chunk.at - 8 + chunk.size:
         return None
-    sizes = (left + found.at - 8).to_bytes(4, "little"), left.to_bytes(4, "little")
-    return b"RIFF%b%b%b%b" % (sizes[0], content[8 : found.at - 4], sizes[1], content[found.at :])
+    sizes = (length + chunk.at - 8).to_bytes(4, "little"), length.to_bytes(4, "little")
+    return b"RIFF%b%b%b%b" % (sizes[0], content[8 : chunk.at - 4], sizes[1], content[chunk.at :])
 
 
 class Stream:
@@ -178,4 +178,4 @@ def _number(data: bytes, at: int, size: int) -> int:
 
 
 def _printable(name: bytes) -> bool:
-    return len(name) == 4 and all(0x20 <= each < 0x7F for each in name)
+    return len(name) == 4 and all(0x20 <= byte < 0x7F for byte in name)

@@ -52,13 +52,13 @@ def links(waits: str | None) -> tuple[Link, ...]:
     two before. ValueError for another form."""
     if not waits or waits == BEGIN:
         return ()
-    pairs = (each.split(":") for each in waits.split(","))
+    pairs = (link.split(":") for link in waits.split(","))
     return tuple((int(offset), int(turn)) for offset, turn in pairs)
 
 
-def written(found: Sequence[Link]) -> str:
+def written(waits: Sequence[Link]) -> str:
     """The same the other way round."""
-    return ",".join(f"{offset}:{turn}" for offset, turn in found) or BEGIN
+    return ",".join(f"{offset}:{turn}" for offset, turn in waits) or BEGIN
 
 
 def starts(columns: Mapping[str, Any]) -> np.ndarray:
@@ -92,8 +92,8 @@ class Waits:
             session = np.asarray(columns["session"])
             rows = {key: row for row, key in enumerate(zip(session.tolist(), turn.tolist(), strict=True))}
             for row in waiting:
-                found = links(str(columns["waits"][row]))
-                before[row] += [rows[int(session[row]) + offset, later] for offset, later in found]
+                awaited = links(str(columns["waits"][row]))
+                before[row] += [rows[int(session[row]) + offset, later] for offset, later in awaited]
         gap_s = np.nan_to_num(np.asarray(columns["think_s"], float))
         return cls(before, np.where(starts(columns), 0.0, gap_s))
 
@@ -128,14 +128,14 @@ def rules(columns: Mapping[str, Any]) -> list[Rule]:
         return []
     session, job, called = columns["session"], job_of(columns), (turn == 0) & (waits != "")
     odd, lost, round_ = none.copy(), none.copy(), none.copy()
-    known = dict(zip(zip(session.tolist(), turn.tolist(), strict=True), job.tolist(), strict=True))
+    job_by_turn = dict(zip(zip(session.tolist(), turn.tolist(), strict=True), job.tolist(), strict=True))
     for row in np.flatnonzero(waits != "").tolist():
         try:
             keys = [(int(session[row]) + offset, later) for offset, later in links(str(waits[row]))]
         except ValueError:
             odd[row] = True
         else:
-            lost[row] = any(known.get(key) != job[row] for key in keys)
+            lost[row] = any(job_by_turn.get(key) != job[row] for key in keys)
     if not (odd | lost).any():
         zero = np.zeros(len(turn))
         round_ = np.isnan(Waits.of(columns).ends(zero, zero))

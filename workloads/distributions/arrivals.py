@@ -145,21 +145,21 @@ def windows(
     state: begun at an arrival it would have (cv^2 - 1) / 2 arrivals too many.
     """
     mass = np.concatenate([[0.0], np.cumsum(rate * window_s)])
-    found: list[np.ndarray] = []
+    times: list[np.ndarray] = []
     at: float | None = None
     for index in np.flatnonzero(rate > 0).tolist():
         gaps = _Gaps(rng, float(cv[index]), bool(weibull_law[index]))
         at = gaps.remainder() if at is None else at
         while at < mass[index + 1]:
-            left = mass[index + 1] - at
-            more = at + np.cumsum(gaps.draw(int(left + 4 * np.sqrt(left) + 16)))
+            remaining = mass[index + 1] - at
+            more = at + np.cumsum(gaps.draw(int(remaining + 4 * np.sqrt(remaining) + 16)))
             within = int(np.searchsorted(more, mass[index + 1]))
-            found.append(np.concatenate([[at], more[:within]]))
+            times.append(np.concatenate([[at], more[:within]]))
             at = float(more[within]) if within < len(more) else float(more[-1] + gaps.draw(1)[0])
-    if not found:
+    if not times:
         return np.zeros(0)
     at_s = np.repeat(np.arange(len(rate) + 1) * window_s, 2)[1:-1]
-    return follow(np.concatenate(found), [*at_s, at_s[-1]], [*np.repeat(rate, 2), 1.0])
+    return follow(np.concatenate(times), [*at_s, at_s[-1]], [*np.repeat(rate, 2), 1.0])
 
 
 class _Gaps:

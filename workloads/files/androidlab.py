@@ -40,7 +40,7 @@ def read_episodes(path: Path, notes: list[str], skip_bad: bool = False) -> Tasks
     goals = file.values(file.require(["goal"]), str, "a text")
     acted = file.values(file.require(["actions"]), list, "a list")
     file.refuse(np.array([goal is not None and not goal.strip() for goal in goals]), "goal", "is empty")
-    counts = np.array([len(each or ()) for each in acted])
+    counts = np.array([len(actions or ()) for actions in acted])
     file.refuse(counts < 1, "actions", "is empty")
     file.refuse(counts > MAX_STEPS, "actions", f"has more than {MAX_STEPS} steps")
     notes += file.notes()
@@ -61,24 +61,24 @@ def read_androidlab(folder: Path, notes: list[str], skip_bad: bool = False) -> T
     steps_of = read_document(folder / STEPS_FILE)
     if not isinstance(steps_of, dict):
         raise UserError(f"{folder / STEPS_FILE} is not an object of task ids and steps; correct it.")
-    found: list[tuple[int, int]] = []
+    tasks: list[tuple[int, int]] = []
     skipped = 0
     for path in files:
         for place, task in enumerate(_tasks(path), 1):
             try:
-                found.append(_checked(task, steps_of))
+                tasks.append(_checked(task, steps_of))
             except ValueError as error:
                 if not skip_bad:
                     raise UserError(f"{path}, task {place}: {error}; correct or remove this task.") from None
                 skipped += 1
     if skipped:
         notes.append(
-            f"{skipped} of {skipped + len(found)} tasks skipped: no instruction or no number of steps"
+            f"{skipped} of {skipped + len(tasks)} tasks skipped: no instruction or no number of steps"
         )
-    if not found:
+    if not tasks:
         raise UserError(f"{folder}: no good task in {len(files)} files; give better ones.")
-    tokens, steps = np.array(found, np.int64).T
-    notes.append(f"{len(found)} tasks of {len(files)} apps")
+    tokens, steps = np.array(tasks, np.int64).T
+    notes.append(f"{len(tasks)} tasks of {len(files)} apps")
     return Tasks(tokens, steps)
 
 

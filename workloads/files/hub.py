@@ -70,13 +70,13 @@ def dataset(name: str) -> Dataset:
     name, _, chosen = name.partition("/")
     if name not in datasets():
         raise UserError(f"unknown data set {name!r}.{nearest(name, datasets())}")
-    found = datasets()[name]
+    whole = datasets()[name]
     if not chosen:
-        return found
-    files = {Path(file.name).name: file for file in found.files}
+        return whole
+    files = {Path(file.name).name: file for file in whole.files}
     if chosen not in files:
         raise UserError(f"data set {name} has no file {chosen!r}.{nearest(chosen, files)}")
-    return found.model_copy(update={"files": (files[chosen],)})
+    return whole.model_copy(update={"files": (files[chosen],)})
 
 
 def _on_hub(address: str) -> Dataset:
@@ -128,11 +128,11 @@ def _fetch(wanted: Dataset, file: RemoteFile, path: Path) -> Path:
         part.unlink()
     address = _address(wanted, file)
     _download(address, part, file.bytes)
-    found = sha256(part)
-    if found != file.sha256:
+    digest = sha256(part)
+    if digest != file.sha256:
         part.unlink()
         raise UserError(
-            f"{address} has sha256 {found[:16]}... and not {file.sha256[:16]}... as pinned in hub.yaml; "
+            f"{address} has sha256 {digest[:16]}... and not {file.sha256[:16]}... as pinned in hub.yaml; "
             "it was changed or damaged on the way, so it is not used."
         )
     part.replace(path)

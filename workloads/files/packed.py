@@ -28,9 +28,9 @@ def open_packed(path: Path) -> BinaryIO:
 
 def check_parquet(path: Path) -> None:
     """UserError for a table that takes more memory than its file size explains; `NO_PARQUET` where it is none."""
-    found = pq.read_metadata(path)
-    groups = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
-    _check(path, max(groups, 8 * found.num_rows * found.num_columns), 16 * FREE_BYTES)
+    metadata = pq.read_metadata(path)
+    groups = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    _check(path, max(groups, 8 * metadata.num_rows * metadata.num_columns), 16 * FREE_BYTES)
 
 
 def _check(path: Path, unpacked: int, free: int) -> None:

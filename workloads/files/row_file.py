@@ -66,10 +66,10 @@ class RowFile(ABC):
 
     def find(self, names: Sequence[str]) -> str | None:
         """The first of these column names that the file has, or None."""
-        found = next((name for name in names if name in self.columns), None)
-        if found is not None:
-            self.used.add(found)
-        return found
+        column = next((name for name in names if name in self.columns), None)
+        if column is not None:
+            self.used.add(column)
+        return column
 
     def unused(self, harmless: Sequence[str] = ()) -> list[str]:
         """Return the columns that the loader did not ask for, except columns without information about a request.
@@ -84,8 +84,8 @@ class RowFile(ABC):
         column = self.find(names)
         if column is None:
             wanted = " or ".join(repr(name) for name in names)
-            found = printable(", ".join(self.columns))
-            raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({found}).")
+            present = printable(", ".join(self.columns))
+            raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({present}).")
         return column
 
     def numbers(self, column: str) -> np.ndarray:

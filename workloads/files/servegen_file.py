@@ -148,13 +148,13 @@ def _read_lengths(path: Path) -> dict[float, Laws | None]:
     document = read_document(path)
     if not isinstance(document, dict):
         raise UserError(f"{path} is not an object of times and lengths; give ServeGen's file.")
-    found: dict[float, Laws | None] = {}
+    lengths: dict[float, Laws | None] = {}
     for key, value in document.items():
         try:
-            found[float(key)] = _laws(value)
+            lengths[float(key)] = _laws(value)
         except ValueError as error:
             raise UserError(f"{path}, {key!r}: {error}; correct or remove this entry.") from None
-    return dict(sorted(found.items()))
+    return dict(sorted(lengths.items()))
 
 
 def _laws(entry: Any) -> Laws | None:

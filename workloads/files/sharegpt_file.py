@@ -112,28 +112,28 @@ def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
     names, roles = file.text(file.require(["conv_id"])), file.text(file.require(["from"]))
     order = file.counts(file.require(["msg_index"]))
     tokens = file.counts(file.require(["n_chars"])) / CHARS_PER_TOKEN
-    found: dict[str, list[tuple[int, str, float]]] = {}
+    talks: dict[str, list[tuple[int, str, float]]] = {}
     columns = [values[file.good].tolist() for values in (names, order, roles, tokens)]
     for name, index, role, length in zip(*columns, strict=True):
-        found.setdefault(name, []).append((index, role, length))
-    return file, [[(role, n) for _, role, n in sorted(talk, key=itemgetter(0))] for talk in found.values()]
+        talks.setdefault(name, []).append((index, role, length))
+    return file, [[(role, n) for _, role, n in sorted(talk, key=itemgetter(0))] for talk in talks.values()]
 
 
 def _exchanges(conversations: Iterable[list[Message]], path: Path, notes: list[str]) -> Exchanges:
     left_out: Counter[str] = Counter()
-    found: list[tuple[int, int, float, float]] = []
+    exchanges: list[tuple[int, int, float, float]] = []
     total = without = 0
     for conversation, talk in enumerate(conversations):
         total += len(talk)
         pairs = _pairs(talk, left_out)
-        found += [(conversation, turn, *pair) for turn, pair in enumerate(pairs)]
+        exchanges += [(conversation, turn, *pair) for turn, pair in enumerate(pairs)]
         without += not pairs
-    if not found:
+    if not exchanges:
         raise UserError(f"{path}: no question with an answer in any conversation; give a file of dialogues.")
     notes += [f"{n} of {total} messages left out: {kind}" for kind, n in sorted(left_out.items())]
     if without:
         notes.append(f"{without} conversations without a question and its answer")
-    conversation, turn, prompts, replies = (np.array(values) for values in zip(*found, strict=True))
+    conversation, turn, prompts, replies = (np.array(values) for values in zip(*exchanges, strict=True))
     tokens = [np.maximum(np.ceil(values), 1).astype(np.int64) for values in (prompts, replies)]
     return Exchanges(conversation, turn, *tokens)
 

@@ -76,11 +76,11 @@ def read_streamingbench(path: Path, notes: list[str], skip_bad: bool = False) ->
 
 def seconds(stamp: str) -> float:
     """A time stamp in s; NaN when it is none."""
-    found = _STAMP.fullmatch(stamp.strip())
-    if found is None or int(found[3]) > 59 or int(found[4]) > 59:
+    match = _STAMP.fullmatch(stamp.strip())
+    if match is None or int(match[3]) > 59 or int(match[4]) > 59:
         return np.nan
-    total = int(found[2] or 0) * 3600 + int(found[3]) * 60 + int(found[4])
-    return float(-total if found[1] else total)
+    total = int(match[2] or 0) * 3600 + int(match[3]) * 60 + int(match[4])
+    return float(-total if match[1] else total)
 
 
 def _count(notes: list[str], which: np.ndarray, total: int, what: str) -> None:
@@ -103,14 +103,14 @@ def _options(value: Any) -> str | None:
 
 def _questions(document: list[Any]) -> list[Any]:
     """Return the questions of all entries, each with the path of its video; an invalid entry is returned as it is."""
-    found: list[Any] = []
+    flat: list[Any] = []
     for item in document:
         entries = item if isinstance(item, list) else [item]
         for entry in entries:
             questions = entry.get("questions") if isinstance(entry, dict) else None
             if not isinstance(questions, list) or not questions:
-                found.append(entry)
+                flat.append(entry)
                 continue
             video = {"video_path": entry.get("video_path")}
-            found += [question | video if isinstance(question, dict) else question for question in questions]
-    return found
+            flat += [question | video if isinstance(question, dict) else question for question in questions]
+    return flat

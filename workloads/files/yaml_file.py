@@ -45,7 +45,7 @@ def read_yaml(path: str | Path, fix: str = "correct it") -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as text: {error}; {fix}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML{said(error)}; {fix}.") from None
+        raise UserError(f"{path} is not valid YAML{fault(error)}; {fix}.") from None
 
 
 def parse_yaml(text: str) -> Any:
@@ -62,17 +62,17 @@ def parse_yaml(text: str) -> Any:
         if node is None:
             return None
         _check_size(node)
-        for each in _nodes(node):
-            if isinstance(each, yaml.MappingNode):
-                _check_keys(each)
-            elif isinstance(each, yaml.ScalarNode) and each.tag in _CONVERTED:
-                _check_scalar(loader, each)
+        for child in _nodes(node):
+            if isinstance(child, yaml.MappingNode):
+                _check_keys(child)
+            elif isinstance(child, yaml.ScalarNode) and child.tag in _CONVERTED:
+                _check_scalar(loader, child)
         return loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def said(error: yaml.YAMLError) -> str:
+def fault(error: yaml.YAMLError) -> str:
     """Return place and fault, to follow "is not valid YAML"."""
     mark = getattr(error, "problem_mark", None)
     where = f", line {mark.line + 1}" if mark else ""
@@ -81,17 +81,17 @@ def said(error: yaml.YAMLError) -> str:
 
 def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
     """Yield all nodes below `root`, each once: an anchor may refer to a node that contains it."""
-    left, seen = [root], set()
-    while left:
-        node = left.pop()
+    pending, seen = [root], set()
+    while pending:
+        node = pending.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         yield node
         if isinstance(node, yaml.MappingNode):
-            left += [each for pair in reversed(node.value) for each in reversed(pair)]
+            pending += [child for pair in reversed(node.value) for child in reversed(pair)]
         elif isinstance(node, yaml.SequenceNode):
-            left += reversed(node.value)
+            pending += reversed(node.value)
 
 
 def _check_depth(text: str) -> None:

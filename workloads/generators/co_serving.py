@@ -191,7 +191,7 @@ def _online(params: CoServingParams, seed: int) -> Trace:
         fixed = {"input_tokens": params.input_tokens, "output_tokens": params.output_tokens}
         note = f"lengths: {params.input_tokens} in, {params.output_tokens} out"
         trace = changed(
-            trace, trace.columns() | {name: np.full(n, each) for name, each in fixed.items()}, note
+            trace, trace.columns() | {name: np.full(n, value) for name, value in fixed.items()}, note
         )
     elif params.chat == "burstgpt":
         drawn = {name: law.sample(streams(f"chat {name}"), n) for name, law in BURSTGPT_CHAT.items()}

@@ -50,14 +50,14 @@ def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
 
 def event_sound(
     turn: Turn,
-    own: AnyUtterance,
-    known: Sequence[AnyUtterance],
+    spoken: AnyUtterance,
+    clips: Sequence[AnyUtterance],
     params: Mapping[str, Any],
     seed: int,
     rate: int,
 ) -> np.ndarray:
-    """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `own`: the clip
-    of the turn; `known`: all clips. Another speaker says another clip, if there is one.
+    """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `spoken`: the
+    clip of the turn; `clips`: all of them. Another speaker says another clip, if there is one.
 
     Levels are those of the speech: its RMS, as `Phrases` have no silences. Other speakers are in the same room and at
     the same telephone; the noise of `snr_db` is added to the turns.
@@ -68,22 +68,22 @@ def event_sound(
     if turn.microphone.event == "noise":
         sound = _rustle(rng, samples)
     else:
-        others = [utterance for utterance in known if utterance.clip != own.clip] or list(known)
-        sound = _speech(rng, others if turn.microphone.event == "background_speech" else known, samples, rate)
+        others = [utterance for utterance in clips if utterance.clip != spoken.clip] or list(clips)
+        sound = _speech(rng, others if turn.microphone.event == "background_speech" else clips, samples, rate)
     sound *= _ramps(samples, rate)
     below = LEVEL_DB[turn.microphone.event]
     below_db = params[below] if isinstance(below, str) else below
-    sound *= _rms(own.pcm(rate)) * 10 ** (-below_db / 20) / max(_rms(sound), 1e-9)
+    sound *= _rms(spoken.pcm(rate)) * 10 ** (-below_db / 20) / max(_rms(sound), 1e-9)
     pcm = np.clip(np.rint(sound), -32768, 32767).astype(np.int16)
     degradation = Degradation(None, params.get("reverb_s"), params.get("codec"))
     return degradation.applied(pcm, rate, seed, turn.session, turn.turn)
 
 
-def _speech(rng: np.random.Generator, known: Sequence[AnyUtterance], samples: int, rate: int) -> np.ndarray:
+def _speech(rng: np.random.Generator, clips: Sequence[AnyUtterance], samples: int, rate: int) -> np.ndarray:
     """Return the speech from a drawn place on, until it is long enough."""
-    at, pieces, got = int(rng.integers(len(known))), [], 0
+    at, pieces, got = int(rng.integers(len(clips))), [], 0
     while got < samples:
-        pieces.append(known[at % len(known)].pcm(rate))
+        pieces.append(clips[at % len(clips)].pcm(rate))
         got += len(pieces[-1])
         at += 1
     return np.concatenate(pieces)[:samples].astype(np.float64)
@@ -191,9 +191,9 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
         )
     if turn.microphone.event in TAKES_FLOOR:
         return pcm_for(trace, _next(trace, turn), rate)
-    utterance, known = _utterance(trace, turn)
+    utterance, utterances = _utterance(trace, turn)
     header = trace.header
-    return library.chunks(event_sound(turn, utterance, known, header.params, header.seed, rate), rate)
+    return library.chunks(event_sound(turn, utterance, utterances, header.params, header.seed, rate), rate)
 
 
 def _next(trace: Trace, turn: Turn) -> Turn:
@@ -210,13 +210,13 @@ def _utterance(trace: Trace, turn: Turn) -> tuple[AnyUtterance, tuple[AnyUtteran
     """Return the turn's utterance, and all utterances of the workload. UserError where the trace has none, or was
     changed."""
     header = trace.header
-    known = known_utterances(tuple(header.notes), header.params.get("path"))
-    if not known:
+    utterances = known_utterances(tuple(header.notes), header.params.get("path"))
+    if not utterances:
         raise UserError(
             f"workload {header.generator} says how long its users speak but not what; use workload speech."
         )
-    place = int(places(stream(header.seed, STREAM), turn.session + 1, len(known))[-1])
-    utterance = known[(place + turn.turn) % len(known)]
+    place = int(places(stream(header.seed, STREAM), turn.session + 1, len(utterances))[-1])
+    utterance = utterances[(place + turn.turn) % len(utterances)]
     if (
         turn.audio_s is None
         or abs(turn.audio_s - utterance.seconds - (turn.microphone.pause_s or 0.0)) > 1e-6
@@ -226,7 +226,7 @@ def _utterance(trace: Trace, turn: Turn) -> tuple[AnyUtterance, tuple[AnyUtteran
             f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
             f"{utterance.seconds} s{pause}, so the trace was changed; make it again."
         )
-    return utterance, known
+    return utterance, utterances
 
 
 def _frame(trace: Trace, turn: Turn, rate: int) -> np.ndarray:
@@ -245,17 +245,17 @@ def _streams(generator: str, params: str, seed: int, rate: int) -> list[Stream]:
 
 @lru_cache(maxsize=8)
 def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[AnyUtterance, ...]:
-    found = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
+    named = [match.groups() for match in map(_NOTE.fullmatch, notes) if match]
     if folder is None:
         made: list[Clip] = [*voice.sentences(), *synthetic_clips()]
         by_name = {clip.name: clip for clip in made}
-        clips = {name: by_name.get(name, made[0]) for name, *_ in found}
+        clips = {name: by_name.get(name, made[0]) for name, *_ in named}
     else:
-        clips = {name: library.open_recording(Path(folder), name) for name in {name for name, *_ in found}}
-    for name, digits, _ in found:
+        clips = {name: library.open_recording(Path(folder), name) for name in {name for name, *_ in named}}
+    for name, digits, _ in named:
         if not clips[name].sha256.startswith(digits):
             raise UserError(f"{name} is not the sound that the trace was made with; make the trace again.")
-    return tuple(_from_note(clips[name], spans) for name, _, spans in found)
+    return tuple(_from_note(clips[name], spans) for name, _, spans in named)
 
 
 def _from_note(clip: Clip, text: str) -> AnyUtterance:

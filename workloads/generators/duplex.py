@@ -82,10 +82,10 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     session, turn = number_turns(counts)
     n = len(session)
 
-    found, notes = material(params, spoken_phrases, voice_phrases)
+    units, notes = material(params, spoken_phrases, voice_phrases)
     degradation = Degradation.of(params.model_dump())
     degradation.check()
-    chosen = [found[i] for i in streams("utterance order").permutation(len(found))[:n]]
+    chosen = [units[i] for i in streams("utterance order").permutation(len(units))[:n]]
     which = (content.places(streams(content.STREAM), params.sessions, len(chosen))[session] + turn) % len(
         chosen
     )
@@ -93,7 +93,7 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     pause_after_s, pause_s = _hesitations(
         streams("hesitations"), params.hesitations / able, [chosen[i] for i in which]
     )
-    audio_s = np.round(np.array([each.seconds for each in chosen])[which] + np.nan_to_num(pause_s), 2)
+    audio_s = np.round(np.array([unit.seconds for unit in chosen])[which] + np.nan_to_num(pause_s), 2)
 
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
     reply_tokens = params.replies.sample(streams("replies"), n)
@@ -149,7 +149,7 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
             "event_after_s": event_after_s,
             "event_s": event_s,
         },
-        notes + [content.note(each) for each in chosen],
+        notes + [content.note(unit) for unit in chosen],
     )
 
 

@@ -154,15 +154,15 @@ class ShareGptParams(PoissonParams):
         if self.path is None:
             return super().content(streams)
         notes: list[str] = []
-        found = read_sharegpt(self.path, notes, self.skip_bad)
+        exchanges = read_sharegpt(self.path, notes, self.skip_bad)
         middle = lengths.SHAREGPT_REPLY.median
-        replies = found.reply_tokens
+        replies = exchanges.reply_tokens
         chosen = {"all": replies > 0, "short": replies <= middle, "long": replies > middle}[self.kind]
         if not chosen.any():
             raise UserError(f"{self.path} has no {self.kind} reply (of {middle:g} tokens); set kind=all.")
-        prompts, replies = found.prompt_tokens[chosen], replies[chosen]
+        prompts, replies = exchanges.prompt_tokens[chosen], replies[chosen]
         notes.append(
-            f"{self.kind} of {len(found.turn)} exchanges drawn from: {len(prompts)}, ~4 characters a token"
+            f"{self.kind} of {len(exchanges.turn)} exchanges drawn from: {len(prompts)}, ~4 characters a token"
         )
         prompts = _cut(
             prompts, self.max_prompt_tokens, lengths.SPOKEN_PROMPT.high, self.modality, "prompts", notes

@@ -121,20 +121,20 @@ def assigned_questions(params: QuestionParams, seed: int, material: Questions) -
     rotating = [material.questions[place] for place in order]
     last = params.segments if params.mode == "turns" else params.segments - 2
     if params.mode == "free":
-        for kind, found in zip(KINDS[1:], (material.fresh, material.recall), strict=True):
-            if not found:
+        for kind, questions in zip(KINDS[1:], (material.fresh, material.recall), strict=True):
+            if not questions:
                 raise UserError(
                     f"{params.questions} has no question of kind {kind!r}, which mode free asks at the end; add one, "
                     "or set mode=turns."
                 )
     sessions = []
     for session in range(params.sessions):
-        own = [rotating[(session + segment) % len(rotating)] for segment in range(last)]
+        heard = [rotating[(session + segment) % len(rotating)] for segment in range(last)]
         if params.mode == "free":
             recall = material.recall[session % len(material.recall)]
-            own.append(material.fresh[session % len(material.fresh)])
-            own.append(replace(recall, keywords=own[0].keywords))
-        sessions.append(own)
+            heard.append(material.fresh[session % len(material.fresh)])
+            heard.append(replace(recall, keywords=heard[0].keywords))
+        sessions.append(heard)
     return sessions
 
 
@@ -148,7 +148,7 @@ def _streams(params: QuestionParams, assigned: Sequence[Sequence[Question]], rat
     packet, alike = round(CHUNK_S * rate), {}
     for session, questions in enumerate(assigned):
         alike.setdefault(questions[0], []).append(session)
-    found: dict[int, Stream] = {}
+    sounds: dict[int, Stream] = {}
     for first, sessions in alike.items():
         if len(sessions) > int(first.clip.seconds / CHUNK_S):
             raise UserError(
@@ -162,8 +162,8 @@ def _streams(params: QuestionParams, assigned: Sequence[Sequence[Question]], rat
                 length = int(question.clip.seconds * rate)
                 at = length // packet * place // len(sessions) * packet
                 parts += _repeated(question, at, length, end - begin)
-            found[session] = Stream(parts, rate)
-    return [found[session] for session in range(len(assigned))]
+            sounds[session] = Stream(parts, rate)
+    return [sounds[session] for session in range(len(assigned))]
 
 
 def _repeated(question: Question, at: int, length: int, total: int) -> list[Part]:

@@ -162,9 +162,9 @@ def _from(client: Client, params: ServeGenParams) -> Client:
     n = int(np.ceil(params.duration_s / WINDOW_S))
     start_s = params.start_s + np.arange(n) * WINDOW_S
     at = np.searchsorted(client.start_s, start_s, side="right") - 1
-    known = (at >= 0) & (start_s < client.start_s[np.maximum(at, 0)] + WINDOW_S)
+    covered = (at >= 0) & (start_s < client.start_s[np.maximum(at, 0)] + WINDOW_S)
     at = np.maximum(at, 0)
-    rate = np.where(known, client.rate[at], 0.0)
+    rate = np.where(covered, client.rate[at], 0.0)
     return Client(client.name, start_s, rate, client.cv[at], client.weibull[at], client.lengths)
 
 
@@ -208,9 +208,9 @@ def _measured(
     anyones = next(laws for client in clients for laws in client.lengths.values() if laws)
     parts = []
     for client, times in zip(clients, per_client, strict=True):
-        known = {start_s: laws for start_s, laws in client.lengths.items() if laws}
-        starts = np.array(list(known) or [0.0])
-        laws = list(known.values()) or [anyones]
+        tables = {start_s: laws for start_s, laws in client.lengths.items() if laws}
+        starts = np.array(list(tables) or [0.0])
+        laws = list(tables.values()) or [anyones]
         which = np.clip(np.searchsorted(starts, params.start_s + times, side="right") - 1, 0, None)
         lengths = np.zeros((3, len(times)), np.int64)
         for index in np.unique(which).tolist():

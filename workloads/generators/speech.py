@@ -84,15 +84,15 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     session, turn = number_turns(counts)
     n = len(session)
 
-    found, notes = material(params, utterances, lambda clip: [Utterance(clip, 0.0, clip.seconds)])
+    units, notes = material(params, utterances, lambda clip: [Utterance(clip, 0.0, clip.seconds)])
     degradation = Degradation.of(params.model_dump())
     degradation.check()
-    order = streams("utterance order").permutation(len(found))[:n]
-    chosen = [found[i] for i in order]
+    order = streams("utterance order").permutation(len(units))[:n]
+    chosen = [units[i] for i in order]
     place = content.places(streams(content.STREAM), params.sessions, len(chosen))
     which = (place[session] + turn) % len(chosen)
     pause_after_s, pause_s = _pauses(streams("pauses"), params, [chosen[i].clip for i in which])
-    audio_s = np.round(np.array([each.seconds for each in chosen])[which] + np.nan_to_num(pause_s), 2)
+    audio_s = np.round(np.array([unit.seconds for unit in chosen])[which] + np.nan_to_num(pause_s), 2)
 
     model = params.replies
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
@@ -154,25 +154,25 @@ def _pauses(
 def material(
     params: RecordedParams,
     cut: Callable[[Recording], list[SpeechUnit]],
-    said: Callable[[Sentence], list[SpeechUnit]],
+    of_sentence: Callable[[Sentence], list[SpeechUnit]],
 ) -> tuple[list[SpeechUnit], list[str]]:
-    """Return all utterances and a note about them: `cut` out of recordings, or `said` by the voice."""
+    """Return all utterances and a note about them: `cut` out of recordings, or `of_sentence`, by the voice."""
     if params.path is None:
-        return [each for sentence in voice.sentences() for each in said(sentence)], [voice.note()]
+        return [unit for sentence in voice.sentences() for unit in of_sentence(sentence)], [voice.note()]
     library = Library.scan(params.path, params.skip_bad)
-    found: list[SpeechUnit] = []
+    units: list[SpeechUnit] = []
     for clip in library.clips:
         try:
-            found += cut(clip)
+            units += cut(clip)
         except BadRecording as bad:
             if not params.skip_bad:
                 raise
             library.skipped[bad.kind] += 1
-    if not found:
+    if not units:
         raise library.unusable()
-    total_s = sum(utterance.seconds for utterance in found)
-    summary = f"speech: {len(found)} utterances, {total_s:.0f} s, from {len(library.clips)} recordings"
-    return found, [summary, *library.notes(RATE)]
+    total_s = sum(utterance.seconds for utterance in units)
+    summary = f"speech: {len(units)} utterances, {total_s:.0f} s, from {len(library.clips)} recordings"
+    return units, [summary, *library.notes(RATE)]
 
 
 def _rates(cuts: np.ndarray, replies_s: np.ndarray, policy: str) -> str:

@@ -75,10 +75,10 @@ def streamingbench(params: StreamingBenchParams, seed: int) -> Trace:
         waits = np.where(turn == 0, first, gap)
         asked_s = sum_before(waits, turn) + waits
     else:
-        found = read_streamingbench(params.path, notes, params.skip_bad)
-        rows, session, turn = _watched(found, params.sessions, streams)
-        asked_s = found.time_s[rows]
-        content = _content(found, rows, params, streams)
+        asked = read_streamingbench(params.path, notes, params.skip_bad)
+        rows, session, turn = _watched(asked, params.sessions, streams)
+        asked_s = asked.time_s[rows]
+        content = _content(asked, rows, params, streams)
     shown_s = np.minimum(asked_s - np.where(turn > 0, np.roll(asked_s, 1), 0.0), params.shown_s)
     visual = np.rint(shown_s * params.video_tokens_per_s).astype(np.int64)
     columns = exchange_columns(params, streams, session, content)
@@ -95,17 +95,17 @@ def streamingbench(params: StreamingBenchParams, seed: int) -> Trace:
     return Trace.made("streamingbench", params, streams, columns, [*notes, *content.notes])
 
 
-def _watched(found: Questions, viewers: int, streams: Streams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _watched(asked: Questions, viewers: int, streams: Streams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(row of the question, session, turn) of each turn, when every viewer takes a video at random."""
-    starts = np.flatnonzero(np.diff(found.video, prepend=-1))
-    counts = np.diff(starts, append=len(found.video))
+    starts = np.flatnonzero(np.diff(asked.video, prepend=-1))
+    counts = np.diff(starts, append=len(asked.video))
     videos = streams("videos").choice(len(starts), viewers)
     session, turn = number_turns(counts[videos])
     return starts[videos][session] + turn, session, turn
 
 
-def _content(found: Questions, rows: np.ndarray, params: StreamingBenchParams, streams: Streams) -> Content:
-    tokens = found.spoken_tokens if params.modality == "audio" else found.typed_tokens
+def _content(asked: Questions, rows: np.ndarray, params: StreamingBenchParams, streams: Streams) -> Content:
+    tokens = asked.spoken_tokens if params.modality == "audio" else asked.typed_tokens
     replies = params.replies()
     return Content(
         tokens[rows], replies.sample(streams("replies"), len(rows)), replies.sample, [f"replies: {replies}"]
@@ -129,8 +129,8 @@ Params = TypeVar("Params", bound=WorkloadParams)
 def _part(model: type[Params], given: Mapping[str, Any]) -> Params:
     """Return the parameters of one kind of session; missing ones have that kind's defaults. A part of a valid rate may
     be below the least that a user may set."""
-    known = {name: value for name, value in given.items() if name in model.model_fields and value is not None}
-    return model.model_construct(**known)
+    fields = {name: v for name, v in given.items() if name in model.model_fields and v is not None}
+    return model.model_construct(**fields)
 
 
 def omni_mix(params: OmniMixParams, seed: int) -> Trace:

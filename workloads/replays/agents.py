@@ -81,16 +81,16 @@ class Step:
 
     def shares(self, before: Step) -> int:
         """Return the number of first blocks that it shares with `before`."""
-        earlier, own = before.blocks or [], self.blocks or []
-        most = min(len(earlier), len(own))
-        if not most or earlier[0] != own[0]:
+        earlier, blocks = before.blocks or [], self.blocks or []
+        most = min(len(earlier), len(blocks))
+        if not most or earlier[0] != blocks[0]:
             return 0
-        if earlier[:most] == own[:most]:
+        if earlier[:most] == blocks[:most]:
             return most
         alike, unlike = 1, most
         while unlike - alike > 1:
             middle = (alike + unlike) // 2
-            alike, unlike = (middle, unlike) if earlier[:middle] == own[:middle] else (alike, middle)
+            alike, unlike = (middle, unlike) if earlier[:middle] == blocks[:middle] else (alike, middle)
         return alike
 
     def continues(self, before: Step) -> int:
@@ -251,14 +251,14 @@ def _chains(job: Job) -> list[Chain]:
     """Return the first chain, then those of each agent in the order of their begins."""
     chains: list[Chain] = []
     for place, agent in enumerate(job.agents):
-        own: list[Chain] = []
+        of_agent: list[Chain] = []
         for step in agent.steps:
-            best = max(own, key=lambda chain: step.continues(chain.steps[-1]), default=None)
+            best = max(of_agent, key=lambda chain: step.continues(chain.steps[-1]), default=None)
             if best is not None and step.continues(best.steps[-1]):
                 best.steps.append(step)
             else:
-                own.append(Chain(place, [step]))
-        chains += own
+                of_agent.append(Chain(place, [step]))
+        chains += of_agent
     first = min(chains, key=lambda chain: chain.steps[0].begin_s)
     return [first, *(chain for chain in chains if chain is not first)]
 
@@ -281,12 +281,12 @@ def _depends(job: Job, chains: Sequence[Chain]) -> dict[Turn, list[Turn]]:
     depends: dict[Turn, list[Turn]] = {}
     for place, agent in enumerate(job.agents):
         begin_s, end_s = (np.array([span[i] for span in seen[place]]) for i in (0, 1))
-        for own, (begun_s, _, turn) in enumerate(seen[place]):
+        for index, (begun_s, _, turn) in enumerate(seen[place]):
             if chains[turn[0]].agent != place:
                 continue  # an agent that was called
-            ended = end_s[:own] <= begun_s + _EPSILON_S
+            ended = end_s[:index] <= begun_s + _EPSILON_S
             if ended.any():
-                latest = np.flatnonzero(ended & (end_s[:own] >= begin_s[:own][ended].max()))
+                latest = np.flatnonzero(ended & (end_s[:index] >= begin_s[:index][ended].max()))
                 depends[turn] = [seen[place][i][2] for i in latest]
             else:
                 depends[turn] = _caller(agent.parent, begun_s, job, of_agent)
@@ -346,8 +346,8 @@ def _gaps(
 def _arrivals(come_s: Sequence[float | None], params: JobParams, streams: Streams) -> np.ndarray:
     if params.rate is not None:
         return arrivals.poisson(streams("arrivals"), params.rate, len(come_s))
-    known = np.array([math.nan if at_s is None else at_s for at_s in come_s])
-    return np.zeros(len(come_s)) if np.isnan(known).any() else known - known.min()
+    arrivals_s = np.array([math.nan if at_s is None else at_s for at_s in come_s])
+    return np.zeros(len(come_s)) if np.isnan(arrivals_s).any() else arrivals_s - arrivals_s.min()
 
 
 def counted(counts: Counter[str], meanings: Mapping[str, str]) -> Callable[[], list[str]]:

@@ -66,11 +66,11 @@ class Log:
     @cached_property
     def holders(self) -> dict[int, list[int]]:
         """Block -> the requests that hold it, in the order of time."""
-        found: dict[int, list[int]] = {}
+        holders: dict[int, list[int]] = {}
         for row in self.order:
             for block in dict.fromkeys(self.blocks[row]):
-                found.setdefault(block, []).append(row)
-        return found
+                holders.setdefault(block, []).append(row)
+        return holders
 
     def is_line(self, row: int) -> bool:
         """Return whether all holders of the last full block of `row` can be one conversation, judged by this block.
@@ -226,8 +226,8 @@ def _check_blocks(file: JsonFile, counts: np.ndarray, inputs: np.ndarray, block:
 def _linked(file: JsonFile, time_s: np.ndarray, rule: Rule, notes: list[str]) -> np.ndarray:
     """Return the conversation of each request, by the request that it names as its predecessor."""
     ids, parents = (file.optional(file.require([name])) for name in LINKS)
-    known = [isinstance(each, int | str) for each in ids]
-    file.refuse(~np.array(known), LINKS[0], "is not a number or a text")
+    valid = [isinstance(id, int | str) for id in ids]
+    file.refuse(~np.array(valid), LINKS[0], "is not a number or a text")
     place: dict[object, int] = {}
     for row in np.flatnonzero(file.good).tolist():
         if place.setdefault(ids[row], row) != row:
@@ -273,14 +273,14 @@ def _conversations(
     notes: list[str],
 ) -> np.ndarray:
     full = [min(tokens // block, len(ids)) for tokens, ids in zip(inputs.tolist(), blocks, strict=True)]
-    found = follow(Log(blocks, full, inputs.tolist(), outputs.tolist(), time_s.tolist()), rule)
+    result = follow(Log(blocks, full, inputs.tolist(), outputs.tolist(), time_s.tolist()), rule)
     notes.append(
-        f"conversations={rule}: {found.joined} of {len(blocks)} requests joined to an earlier one whose full blocks "
-        f"they begin with; {found.shared:.1%} of the blocks came before, {found.kept:.1%} in the same conversation; "
+        f"conversations={rule}: {result.joined} of {len(blocks)} requests joined to an earlier one whose full blocks "
+        f"they begin with; {result.shared:.1%} of the blocks came before, {result.kept:.1%} in the same conversation; "
         "sharing between others is not kept"
     )
-    notes += [f"{n} requests not joined to such a one: {why}" for why, n in found.refused.most_common()]
-    return found.conversation.astype(str).astype(object)
+    notes += [f"{n} requests not joined to such a one: {why}" for why, n in result.refused.most_common()]
+    return result.conversation.astype(str).astype(object)
 
 
 def _dequantised(time_s: np.ndarray, jitter_s: float | None, seed: int, notes: list[str]) -> np.ndarray:

@@ -101,7 +101,7 @@ def _job(records: list[Record], counts: Counter[str]) -> Job | None:
         agents.append(Agent(steps[id], order.index(caller) if caller in order else 0))
     agents[0].parent = None
     counts["agents"] += len(agents) - 1
-    return Job(agents, come_s=min(step.begin_s for each in steps.values() for step in each))
+    return Job(agents, come_s=min(step.begin_s for of_agent in steps.values() for step in of_agent))
 
 
 def _span(span: Record) -> _Span:

@@ -119,9 +119,9 @@ def times(file: RowFile, column: str, params: ReplayParams, unit: Literal["s", "
 _NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
 
-def _other_unit(file: RowFile, found: str, unit: str, other: str) -> UserError:
+def _other_unit(file: RowFile, rate: str, unit: str, other: str) -> UserError:
     return UserError(
-        f"{file.path}: {found}: are the times in {_NAMES[other]}? --set unit={other} (or --set unit={unit}, if not)."
+        f"{file.path}: {rate}: are the times in {_NAMES[other]}? --set unit={other} (or --set unit={unit}, if not)."
     )
 
 

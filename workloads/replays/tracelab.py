@@ -110,7 +110,7 @@ def _callers(sessions: dict[str, _Session], spans: dict[str, tuple[float, float]
         calls.setdefault(session.project, []).extend(
             (end - begin, begin, end, name) for begin, end in session.calls
         )
-    found: dict[str, str] = {}
+    callers: dict[str, str] = {}
     for name, (begin_s, end_s) in spans.items():
         around = [
             (length, caller)
@@ -118,8 +118,8 @@ def _callers(sessions: dict[str, _Session], spans: dict[str, tuple[float, float]
             if begin < begin_s and end_s <= end and caller != name
         ]
         if around:
-            found[name] = min(around)[1]
-    return found
+            callers[name] = min(around)[1]
+    return callers
 
 
 def _job(

@@ -60,7 +60,7 @@ def _step(request: Record, job: str, block: int, since_s: float, counts: Counter
     if request.text("type") not in ("n", "s"):
         request.refuse("type", "n, s or subagent")
     ids = request.fields.get("hash_ids") or []
-    if not isinstance(ids, list) or not all(type(each) is int for each in ids):
+    if not isinstance(ids, list) or not all(type(id) is int for id in ids):
         request.refuse("hash_ids", "a list of whole numbers")
     begin_s, input_tokens = since_s + request.number("t"), request.tokens("in")
     if len(ids) > -(-input_tokens // block):

@@ -81,9 +81,9 @@ def describe(trace: Trace) -> dict[str, Number]:
         summary[f"{name}_p50"] = float(np.percentile(columns[name], 50))
         summary[f"{name}_p99"] = float(np.percentile(columns[name], 99))
     for name in ("audio_s", "reply_audio_s"):
-        known = columns[name][~np.isnan(columns[name])]
-        summary[f"{name}_total"] = float(known.sum()) if len(known) else None
-        summary[f"{name}_p50"] = float(np.median(known)) if len(known) else None
+        present = columns[name][~np.isnan(columns[name])]
+        summary[f"{name}_total"] = float(present.sum()) if len(present) else None
+        summary[f"{name}_p50"] = float(np.median(present)) if len(present) else None
     summary["barge_in_share"] = barge_ins / spoken_replies if spoken_replies else None
     return summary
 
@@ -204,8 +204,8 @@ def _class(columns: Columns, rows: np.ndarray) -> dict[str, Any]:
 
 
 def _span(values: np.ndarray) -> list[float] | None:
-    known = values[~np.isnan(values)]
-    return [float(known.min()), float(known.max())] if len(known) else None
+    present = values[~np.isnan(values)]
+    return [float(present.min()), float(present.max())] if len(present) else None
 
 
 def _quantity(values: np.ndarray) -> dict[str, float | int]:

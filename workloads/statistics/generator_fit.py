@@ -48,16 +48,16 @@ class Comparison:
 
 def compare(data_dir: Path, seed: int = 0) -> list[Comparison]:
     """All comparisons for which `data_dir` has the files; UserError when it has none of them."""
-    found = [
+    comparisons = [
         comparison
         for file, of_file in _SOURCES.items()
         if (data_dir / file).exists()
         for comparison in of_file(data_dir / file, seed)
     ]
-    if not found:
+    if not comparisons:
         files = ", ".join(_SOURCES)
         raise UserError(f"{data_dir} has none of the real files ({files}); give the folder that holds them.")
-    return found
+    return comparisons
 
 
 def _pair(
@@ -173,27 +173,27 @@ def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
 
 
 def _sharegpt(path: Path, seed: int) -> Iterator[Comparison]:
-    found, name = read_sharegpt(path, []), "ShareGPT V3"
+    exchanges, name = read_sharegpt(path, []), "ShareGPT V3"
     ours = _made("sharegpt", seed, requests=10_000, **TYPED)
     note = "a lognormal has too few very short and too few very long prompts: greetings, and pasted documents"
-    yield _pair("sharegpt", name, "prompt", "tokens", found.prompt_tokens, ours["input_tokens"], note)
+    yield _pair("sharegpt", name, "prompt", "tokens", exchanges.prompt_tokens, ours["input_tokens"], note)
     note = "fitted to whole conversations; V3 cuts them at about 2,000 tokens, so its answers end near 1,000"
-    yield _pair("sharegpt", name, "reply", "tokens", found.reply_tokens, ours["output_tokens"], note)
+    yield _pair("sharegpt", name, "reply", "tokens", exchanges.reply_tokens, ours["output_tokens"], note)
 
 
 def _streamingbench(path: Path, seed: int) -> Iterator[Comparison]:
-    found, name = read_streamingbench(path, []), "StreamingBench"
-    opening = np.diff(found.video, prepend=-1) > 0
-    gaps = np.diff(found.time_s)[~opening[1:]]
+    asked, name = read_streamingbench(path, []), "StreamingBench"
+    opening = np.diff(asked.video, prepend=-1) > 0
+    gaps = np.diff(asked.time_s)[~opening[1:]]
     watched = _made("streamingbench", seed, sessions=2000, rate=1e-4, shown_s=1e5, video_tokens_per_s=100.0)
     shown_s = watched["visual_tokens"] / 100
     first = watched["turn"] == 0
-    yield _pair("streamingbench", name, "first question", "s", found.time_s[opening], shown_s[first])
+    yield _pair("streamingbench", name, "first question", "s", asked.time_s[opening], shown_s[first])
     note = "drawn one by one, though in a video long and short gaps make up for each other"
     yield _pair("streamingbench", name, "gap between questions", "s", gaps, shown_s[~first], note)
     typed = _made("streamingbench", seed, sessions=2000, modality="text", video_tokens_per_s=0.0)
     yield _pair(
-        "streamingbench", name, "question and options", "tokens", found.typed_tokens, typed["input_tokens"]
+        "streamingbench", name, "question and options", "tokens", asked.typed_tokens, typed["input_tokens"]
     )
 
 
@@ -226,8 +226,8 @@ def _servegen(path: Path, seed: int) -> Iterator[Comparison]:
     }
     draw = stream(seed, "fidelity")
     for column, note in notes.items():
-        known = [laws for laws in client.lengths.values() if laws]
-        tables = [laws.text if column == "input" else laws.output for laws in known]
+        windows = [laws for laws in client.lengths.values() if laws]
+        tables = [laws.text if column == "input" else laws.output for laws in windows]
         real = np.concatenate([law.sample(draw, 1000) for law in tables])
         source = "ServeGen r1, client 1"
         yield _pair("servegen", source, column, "tokens", real, ours[f"{column}_tokens"], note)
