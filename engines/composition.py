@@ -410,9 +410,7 @@ class Composition:
                 raise UserError(f"{name} is no choice of {self.name}: {reason}")
         return {
             choice: component(
-                choice,
-                given.get(choice, library.Params.model_fields[choice].default),
-                library.kind,
+                choice, given.get(choice, library.Params.model_fields[choice].default), library.kind
             )
             for choice in library.extension_points
         }

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="BaseModel")
 
-_MESSAGES = {
-    "too_short": "needs {min_length} or more",
-    "string_pattern_mismatch": "should match {pattern}",
-}
+_MESSAGES = {"too_short": "needs {min_length} or more", "string_pattern_mismatch": "should match {pattern}"}
 """Messages of pydantic that do not follow the field's name."""
 
 

@@ -10,26 +10,10 @@ Config = dict[str, Any]
 NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
 """Fields of a model that hears or sees that hold the configuration of its decoder; the first may hold the second."""
 
-LATENT = (
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v32",
-    "kimi_k2",
-    "glm_moe_dsa",
-    "glm4_moe_lite",
-)
+LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite")
 """Types of models whose compressed KV vLLM keeps compressed (0.32: `is_deepseek_mla`); for others it expands it."""
 
-PLAIN_FFN = (
-    "falcon",
-    "gpt2",
-    "gpt_bigcode",
-    "gpt_neox",
-    "nemotron",
-    "opt",
-    "phi",
-    "starcoder2",
-)
+PLAIN_FFN = ("falcon", "gpt2", "gpt_bigcode", "gpt_neox", "nemotron", "opt", "phi", "starcoder2")
 """Types of models whose feed-forward has two products; a model's file has three (gate, up, down)."""
 
 QK_NORM = ("gemma3_text", "minimax_m2", "olmo2", "qwen3", "qwen3_moe", "qwen3_omni_moe_text", "qwen3_vl_text")

@@ -24,8 +24,7 @@ class ModelledPlatform(CpuPlatform):
         asynchronous = vllm_config.scheduler_config.async_scheduling
         given = vllm_config.parallel_config.distributed_executor_backend
         modelled = given if isinstance(given, str) and given.startswith("engines.stock.") else EXECUTOR
-        super().check_and_update_config(
-            vllm_config
-        )  # turns asynchronous scheduling off, as a CPU does not gain by it
+        # It turns asynchronous scheduling off, as a CPU does not gain by it.
+        super().check_and_update_config(vllm_config)
         vllm_config.scheduler_config.async_scheduling = asynchronous
         vllm_config.parallel_config.distributed_executor_backend = modelled

@@ -74,11 +74,7 @@ def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[s
 
 
 def _engine(
-    replica: Replica,
-    role: str,
-    parts: Parts,
-    chosen: Mapping[str, Any],
-    pipeline: Pipeline,
+    replica: Replica, role: str, parts: Parts, chosen: Mapping[str, Any], pipeline: Pipeline
 ) -> StageEngine:
     scheduler: Scheduler = chosen["scheduler"]
     kv: KvManagement = chosen["kv"]

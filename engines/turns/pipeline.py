@@ -241,9 +241,8 @@ class Pipeline:
             end = min(begin + size, reply.text_total)
             frames = reply.frames_up_to(end) - reply.frames_up_to(begin)
             if end <= reply.progress.text_arrived and frames:
-                name = (
-                    f"talker.{begin // size:04d}"  # in order also where a policy sees no difference but names
-                )
+                # In order also where a policy sees no difference but names.
+                name = f"talker.{begin // size:04d}"
                 prompt = [0] * (end - begin + extra)
                 work = DeviceWork(rendered_frames=frames)
                 requests.append(

@@ -132,11 +132,7 @@ def scale_to_peak(times: np.ndarray, rate: float, window_s: float) -> float:
 
 
 def windows(
-    rng: np.random.Generator,
-    window_s: float,
-    rate: np.ndarray,
-    cv: np.ndarray,
-    weibull_law: np.ndarray,
+    rng: np.random.Generator, window_s: float, rate: np.ndarray, cv: np.ndarray, weibull_law: np.ndarray
 ) -> np.ndarray:
     """Arrival times in s of one client, whose rate and gaps are given for successive windows of `window_s`.
 

@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-AUDIO_TOKENS_PER_S = (
-    13  # Qwen3-Omni audio encoder: 100 mel frames -> 13 tokens (vLLM, qwen3_omni_moe_thinker.py)
-)
+AUDIO_TOKENS_PER_S = 13  # Qwen3-Omni's audio encoder: 100 mel frames (vLLM, qwen3_omni_moe_thinker.py)
 SPEECH_S_PER_TOKEN = 0.28  # about 3.6 text tokens per spoken second; vLLM-Omni issue 602 logs 0.29
 SPEECH_RATE_SIGMA = 0.15  # choice: sessions differ by +-15 %
 UTTERANCE_SIGMA = 0.6  # choice: P99 of a 3 s median is 12 s

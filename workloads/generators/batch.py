@@ -115,10 +115,7 @@ def novel(params: NovelParams, seed: int) -> Trace:
     streams, n = Streams(seed), params.requests
     laws = [
         LengthModel(mean / np.exp(sigma**2 / 2), sigma, 1, params.cap - 1, "OmniInfer, benchmark")
-        for mean, sigma in (
-            (params.input_mean, NOVEL_INPUT_SIGMA),
-            (params.output_mean, NOVEL_OUTPUT_SIGMA),
-        )
+        for mean, sigma in ((params.input_mean, NOVEL_INPUT_SIGMA), (params.output_mean, NOVEL_OUTPUT_SIGMA))
     ]
     drawn = [law.sample(streams(name), n) for law, name in zip(laws, ("inputs", "outputs"), strict=True)]
     again = streams("too long")

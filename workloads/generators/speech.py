@@ -22,9 +22,7 @@ from workloads.seeds import Streams
 from workloads.trace import Trace
 
 SpeechUnit = TypeVar("SpeechUnit", Utterance, Phrases)
-RATE = (
-    16_000  # what the notes on conversions refer to: the rate of Qwen3-Omni's and most models' audio encoders
-)
+RATE = 16_000  # of which notes on conversions speak: that of Qwen3-Omni's and most audio encoders
 REPLY_SAMPLE = 65_536  # lengths from which the cut of a barge-in is drawn
 
 

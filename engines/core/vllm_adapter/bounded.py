@@ -205,10 +205,7 @@ def kv_spec(
 
 
 def kv_groups(
-    config: VllmConfig,
-    layers: int,
-    window: AttentionWindow | None,
-    **shape: Any,
+    config: VllmConfig, layers: int, window: AttentionWindow | None, **shape: Any
 ) -> list[KVCacheGroupSpec]:
     """Return vLLM's groups of layers: each has its own block tables over one pool, and each block belongs to one group.
 

@@ -125,8 +125,6 @@ def is_elsewhere(request: Request) -> bool:
 
 def handed_over(sent: Iterable[str], received: Iterable[str]) -> KVConnectorOutput:
     """Report, as vLLM's worker would, requests whose KV has been sent, and requests whose KV has been received."""
-    sets: Any = (
-        dict.fromkeys(sent),
-        dict.fromkeys(received),
-    )  # a set of strings has another order in every process
-    return KVConnectorOutput(finished_sending=sets[0].keys() or None, finished_recving=sets[1].keys() or None)
+    # A set of strings has another order in every process.
+    sending, receiving = (dict.fromkeys(ids).keys() or None for ids in (sent, received))
+    return KVConnectorOutput(finished_sending=sending, finished_recving=receiving)  # type: ignore[arg-type]

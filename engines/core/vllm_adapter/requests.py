@@ -94,7 +94,6 @@ def make_chunk(
     )
     request.resumable = True
     if hash_blocks is not None:
-        request._block_hasher = block_hasher(
-            hash_blocks, short_keys
-        )  # add_request hashes if it is the session's first
+        # `add_request` hashes if it is the session's first.
+        request._block_hasher = block_hasher(hash_blocks, short_keys)
     return request

@@ -151,9 +151,8 @@ class SimpleDecodes:
 
     def give_back(self, decode: SimpleDecode) -> None:
         """Let vLLM schedule the request from now on."""
-        self.scheduler.prev_step_scheduled_req_ids.add(
-            decode.row.request_id
-        )  # else it copies all of its tokens
+        # Else it copies all of its tokens.
+        self.scheduler.prev_step_scheduled_req_ids.add(decode.row.request_id)
         self.sync(decode)
 
     def could_be_hit(self, decode: SimpleDecode) -> bool:

@@ -89,10 +89,7 @@ class Batch:
     """
 
     def __init__(
-        self,
-        stage: str,
-        step_s: Callable[[StepWork], float | None],
-        requests: Iterable[SpeechView] = (),
+        self, stage: str, step_s: Callable[[StepWork], float | None], requests: Iterable[SpeechView] = ()
     ) -> None:
         self._stage = stage
         self._predict = step_s

@@ -104,13 +104,7 @@ def load_of(params: LoadParams, layers: int, experts: int, per_token: int, seed:
     if params.routing_trace is not None:
         return RecordedLoad(read_routing(params.routing_trace, layers, experts), per_token, seed)
     return SampledLoad(
-        layers,
-        experts,
-        per_token,
-        params.expert_skew,
-        seed,
-        params.expert_drift_s,
-        params.expert_drift_share,
+        layers, experts, per_token, params.expert_skew, seed, params.expert_drift_s, params.expert_drift_share
     )
 
 
