@@ -24,9 +24,9 @@ from typing import Any
 
 from harness.experiments.experiment import Experiment
 from harness.live.endpoints.target import TargetParams
-from harness.metrics.classes import split
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
@@ -45,18 +45,17 @@ DEFAULTS = {
     "frames": "cadence_nonempty>=95%",
 }
 _SPOKEN = ("continuity", "continuity_fixed_timeline", "ttfp_in_target", "effective_rps", "talked_over")
+_TURNS, _FRAMES, _DUPLEX = (
+    {parsed(name).family for name in own.keys() | LIVE_DEFINITIONS}
+    for own in (DEFINITIONS, FRAME_DEFINITIONS, DEFINITIONS | TURN_TAKING_DEFINITIONS)
+)
 _METRICS = {
-    "voice": DEFINITIONS.keys() | LIVE_DEFINITIONS.keys(),
-    "text": {
-        name
-        for name in DEFINITIONS.keys() | LIVE_DEFINITIONS.keys()
-        if name not in _SPOKEN
-        and not ((known := DISTRIBUTIONS.get(name.rpartition("_")[0])) and known.spoken_only)
-    },
-    "open microphones": DEFINITIONS.keys() | LIVE_DEFINITIONS.keys() | TURN_TAKING_DEFINITIONS.keys(),
-    "frames": FRAME_DEFINITIONS.keys() | LIVE_DEFINITIONS.keys(),
+    "voice": _TURNS,
+    "text": _TURNS.difference(_SPOKEN, (name for name, each in DISTRIBUTIONS.items() if each.spoken_only)),
+    "open microphones": _DUPLEX,
+    "frames": _FRAMES,
 }
-"""Metrics that a run of each kind can have. An ordinary run of turns has also those of its classes."""
+"""Families of metrics that a run of each kind can have. An ordinary run of turns has also those of its classes."""
 
 
 def served(experiment: Experiment) -> str | None:
@@ -92,7 +91,8 @@ def check_targets(experiment: Experiment, targets: Sequence[Target], option: str
     """Raise UserError, before anything is measured, for a metric that no such run can have."""
     what = served(experiment)
     for target in targets:
-        if what is not None and target.metric not in _METRICS[what] and split(target.metric) is None:
+        name = parsed(target.metric)
+        if what is not None and not name.request_class and name.family not in _METRICS[what]:
             raise UserError(
                 f"{option}: {name_of(target.metric)} is not measured of {what}, which workload "
                 f'{experiment.workload} at this url is; write for example {option} "{DEFAULTS[what]}".'

@@ -21,6 +21,7 @@ import pandas as pd
 
 from harness.metrics.live import GAPS_MS
 from harness.metrics.metric import share, statistic
+from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stats import (
     least_for_quantile,
@@ -212,9 +213,9 @@ def needed(target: Target) -> int | None:
     if metric == FAILED_SHARE:
         return 1
     if is_sampled(metric):
-        if (quantile := _quantile(metric)) is None:
+        if (quantile := parsed(metric).quantile) is None:
             return 2
-        return least_for_quantile(quantile if target.op == "<=" else 1 - quantile)
+        return least_for_quantile(float(quantile if target.op == "<=" else 1 - quantile))
     if not _counts_events(metric):
         return 1
     missed = bound if target.op == "<=" else 1 - bound
@@ -302,17 +303,13 @@ def _sample(metric: str, observed: Sequence[Observed]) -> Any:
 
 
 def _of_turns(metric: str, values: np.ndarray) -> _Sampled:
-    quantile = _quantile(metric)
-    low, high = mean_interval(values) if quantile is None else quantile_interval(values, quantile)
-    value, _, _ = statistic(values, metric.rpartition("_")[2])
+    name = parsed(metric)
+    quantile = name.quantile
+    low, high = mean_interval(values) if quantile is None else quantile_interval(values, float(quantile))
+    value, _, _ = statistic(values, name.statistic)
     if value is not None:  # interpolated, it may lie beside an end that is one of few values
         low, high = min(low, value), max(high, value)
     return value, (low, high), values.size
-
-
-def _quantile(metric: str) -> float | None:
-    statistic = metric.rpartition("_")[2]
-    return None if statistic == "mean" else float(statistic[1:]) / 100
 
 
 def _counts_events(metric: str) -> bool:
@@ -392,7 +389,9 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
     measured = [record for record in there if not record.invalid]
     late = [record for record in records if record.invalid]
     failed = [record for record in records if record.error is not None and not record.invalid]
-    judgements = [judge(target, [_observed(record) for record in measured or there]) for target in targets]
+    judgements = [
+        judge(target, [_observed(record, target) for record in measured or there]) for target in targets
+    ]
     if not measured:
         judgements = [
             replace(each, verdict=INCONCLUSIVE, why="", enough=None, invalid=bool(late))
@@ -414,7 +413,7 @@ def load_step(
     return Step(value, tuple(repeats), next(outcome for outcome, word in SHOWN.items() if word == shown))
 
 
-def _observed(record: Record) -> Observed:
+def _observed(record: Record, target: Target) -> Observed:
     late = record.metrics.get("sends_late", {}).get("value") and record.has("sends")
     p99_s, most_s = (
         record.metrics.get(f"server_lag_{each}", {}).get("value") or 0.0 for each in ("p99", "max")
@@ -422,7 +421,7 @@ def _observed(record: Record) -> Observed:
     limit_ms = record.point.params.get("send_delay_limit_ms")
     starved = isinstance(limit_ms, int | float) and 1e3 * p99_s > limit_ms
     return Observed(
-        record.metrics,
+        record.metrics_with([target.metric]),
         record.table("requests"),
         record.table("sends") if late else None,
         max(p99_s, most_s) if starved else 0.0,

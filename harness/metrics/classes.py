@@ -1,7 +1,6 @@
 """Metrics of each class of requests: latencies, deadlines met, and what was done for it per second.
 
-Metric M of class C is called `C.M`, such as `online.ttft_p90`. No class has a dot in its name and no other metric has
-one, so a name says by itself whose number it is.
+Metric M of class C is called `C.M`, such as `online.ttft_p90` (`harness.metrics.metric_name`).
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition
+from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition, share_of, statistics
 from harness.metrics.failed_turns import infinite_where_failed
-from harness.metrics.metric import Measured, Metric, metrics_of, statistic
+from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, statistic
+from harness.metrics.metric_name import in_class, parsed
 from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
 from workloads.columns.classes import class_of
 
-SEPARATOR = "."
 KEY = ["session", "turn"]
 _DRY = ("backlog_dry",)
 """Kind of event of a backlog without a next session."""
@@ -36,7 +35,7 @@ def summarise_classes(turns: Turns, run_end_s: float) -> dict[str, Metric]:
         return {}
     names = turns["request_class"]
     urgency = {name: turns["priority"][names == name].min() for name in np.unique(names)}
-    measured: dict[str, Measured] = {}
+    measured: dict[str, Result] = {}
     for name in sorted(urgency, key=lambda name: (urgency[name], name)):
         rows = names == name
         own = {column: values[rows] for column, values in turns.items()}
@@ -50,8 +49,13 @@ def summarise_classes(turns: Turns, run_end_s: float) -> dict[str, Metric]:
     return _named(measured)
 
 
-def _named(measured: Mapping[str, Measured]) -> dict[str, Metric]:
-    own = {name: CLASS_DEFINITIONS[name.partition(SEPARATOR)[2]] for name in measured}
+def _named(measured: Mapping[str, Result]) -> dict[str, Metric]:
+    own = {
+        in_class(name, metric): meaning
+        for name in dict.fromkeys(parsed(each).request_class for each in measured)
+        for metric, meaning in CLASS_DEFINITIONS.items()
+        if in_class(name, measured_as(metric, meaning)) in measured
+    }
     return metrics_of(measured, own, [dict])
 
 
@@ -81,14 +85,14 @@ def of_log(
         .merge(text.loc[text["kind"] == "first_text", [*KEY, "t"]], on=KEY, how="left")
         .rename(columns={"t": "read_s"})
     )
-    measured: dict[str, Measured] = {}
+    measured: dict[str, Result] = {}
     for name in told["request_class"].unique():
         own, said = (table.loc[table["request_class"] == name] for table in (told, text))
         useful = said.loc[said["t"].between(first_s, last_s) & (said["status"] != FAILED), "value"].sum()
         read = own["read_s"].between(first_s, last_s) & (own["status"] != FAILED)
         tokens = float(useful + own.loc[read, "input_tokens"].sum())
-        known: dict[str, Measured] = {
-            **{f"itl_{p}": statistic(said["gap_s"].dropna().to_numpy(), p) for p in ("p50", "p99")},
+        known: dict[str, Result] = {
+            "itl": said["gap_s"].dropna().to_numpy(),
             "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(own), 0),
             "backlog_dry_s": (None, 0, 0),
         }
@@ -99,13 +103,9 @@ def of_log(
     return _named(measured)
 
 
-def _latencies(turns: Turns) -> dict[str, Measured]:
-    columns = {"ttft": ("ttft_s", ("p50", "p90", "p99", "max")), "tbt": ("tbt_mean_s", ("p50", "p99"))}
-    return {
-        f"{name}_{each}": statistic(infinite_where_failed(turns["status"], turns[column]), each)
-        for name, (column, statistics) in columns.items()
-        for each in statistics
-    }
+def _latencies(turns: Turns) -> dict[str, np.ndarray]:
+    columns = {"ttft": "ttft_s", "tbt": "tbt_mean_s"}
+    return {name: infinite_where_failed(turns["status"], turns[column]) for name, column in columns.items()}
 
 
 def _deadlines(turns: Turns) -> dict[str, Measured]:
@@ -226,41 +226,35 @@ _SPAN = (
 )
 
 CLASS_DEFINITIONS: dict[str, Definition] = {
-    **{
-        f"ttft_{p}": replace(TTFT, definition=f"{p.upper()} of the {TTFT.definition}")
-        for p in ("p50", "p90", "p99")
-    },
-    "ttft_max": replace(TTFT, definition=f"longest {TTFT.definition}"),
-    **{
-        f"tbt_{p}": replace(TBT, definition=f"{p.upper()} over requests: {TBT.definition}")
-        for p in ("p50", "p99")
-    },
-    **{
-        f"itl_{p}": Definition(
-            "s", f"{p.upper()} over all times between two text messages, those of all requests together: vLLM's "
-            "inter-token latency, ConServe's TBT; tbt is over requests, each with its mean",
-            "from text message to text message, at the client; n is the times", "lower")
-        for p in ("p50", "p99")
-    },
-    "ttft_in_deadline": Definition(
-        "1", "share of requests whose first text token came within their ttft_deadline_s; missing counts requests "
-        "without one, which are also in n", _DUE, "higher"),
-    "tbt_in_deadline": Definition(
-        "1", "share of requests that ended with no time between two text messages above their tbt_deadline_s; missing "
-        "counts those, also in n, that never ended", _DUE, "higher"),
-    "tbt_p99_in_deadline": Definition(
-        "1", "the same share when 1 % of the times between a reply's tokens may be longer; tokens of one message come "
-        "together", _DUE, "higher"),
-    "deadlines_met": Definition(
-        "1", "share of requests that ended and met every deadline they have; missing counts those, also in n, that "
+    **statistics(
+        ("p50", "p90", "p99", "max"), {"ttft": replace(TTFT, definition=f"over requests: {TTFT.definition}")}),
+    **statistics(("p50", "p99"), {
+        "tbt": replace(TBT, definition=f"over requests: {TBT.definition}"),
+        "itl": Definition(
+            "s", "over all times between two text messages, those of all requests together: vLLM's inter-token "
+            "latency, ConServe's TBT; tbt is over requests, each with its mean",
+            "from text message to text message, at the client; n is the times", "lower", heading="ITL"),
+    }),
+    "ttft_in_deadline": share_of(
+        "share of requests whose first text token came within their ttft_deadline_s; missing counts requests "
+        "without one, which are also in n", _DUE, "higher",
+        heading="TTFT", shown="% in time"),
+    "tbt_in_deadline": share_of(
+        "share of requests that ended with no time between two text messages above their tbt_deadline_s; missing "
+        "counts those, also in n, that never ended", _DUE, "higher", heading="TBT", shown="% in time"),
+    "tbt_p99_in_deadline": share_of(
+        "the same share when 1 % of the times between a reply's tokens may be longer; tokens of one message come "
+        "together", _DUE, "higher", heading="TBT P99", shown="% in time"),
+    "deadlines_met": share_of(
+        "share of requests that ended and met every deadline they have; missing counts those, also in n, that "
         "never ended",
-        "over the class's started requests with a deadline", "higher"),
+        "over the class's started requests with a deadline", "higher", heading="all met"),
     "goodput_rps": Definition(
         "1/s", "requests that ended and met every deadline they have; a batch class may have none",
-        f"{_SPAN}; n is the class's started requests", "higher"),
+        f"{_SPAN}; n is the class's started requests", "higher", heading="goodput"),
     "output_tps": Definition(
         "1/s", "text tokens generated for the class's requests",
-        f"{_SPAN}; n is the requests with a known value", "higher"),
+        f"{_SPAN}; n is the requests with a known value", "higher", heading="output", shown="tokens/s", digits=1),
     "tps": Definition(
         "1/s", "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's "
         "with the first of them; nothing of failed requests, of what was computed again or of earlier turns",
@@ -270,7 +264,9 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         "s", "time for which the class's backlog was not full, as the trace held no more for it: above 0 the server "
         "had too little to do",
         "within the same window; missing where the class has no backlog", "lower"),
-    "completed": Definition("1", "requests whose reply ended by itself", "over the class's started requests", "higher"),
+    "completed": Definition(
+        "1", "requests whose reply ended by itself", "over the class's started requests", "higher",
+        shown="requests", digits=0),
     "aborted": Definition(
         "1", "requests that were under way when their backlog ended, with the last user; they are no failures and miss "
         "no deadline",
@@ -280,14 +276,3 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         "1", "lowest priority of its requests, the most urgent; the lower is served first", "as the trace says", None),
 }  # fmt: skip
 """The metrics of every class, by names that have no class yet."""
-
-
-def in_class(name: str, metric: str) -> str:
-    """Return the name of a metric of a class."""
-    return f"{name}{SEPARATOR}{metric}"
-
-
-def split(metric: str) -> tuple[str, str] | None:
-    """Return class and metric of such a name; None for any other."""
-    name, dot, own = metric.partition(SEPARATOR)
-    return (name, own) if name and dot and own in CLASS_DEFINITIONS else None

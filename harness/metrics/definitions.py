@@ -7,8 +7,15 @@ measure it, a file for each kind of run: `turns`, `classes`, `jobs`, `turn_takin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
+
+from harness.metrics.metric_name import MetricName, said
+
+_SHOWN = {"s": ("ms", 1), "1/s": ("1/s", 3), "1": ("", 2)}
+"""Unit -> the unit and the decimals of tables; others stay as they are, without decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,43 @@ class Definition:
     """The instant a latency counts from, or what a share or count is taken over."""
     better: Literal["lower", "higher"] | None
     """Direction of improvement; None where neither is better by itself."""
+    heading: str = ""
+    """The name in tables, before its statistic; empty: the words of its own."""
+    shown: str | None = None
+    """The unit in tables: `ms` or `s`, `%`, another word or none; `runs`: k of n runs have it. None: as others of its
+    unit."""
+    digits: int | None = None
+    """Decimals in tables; None: as others of its unit."""
+    share: bool = False
+    """A share, which targets have in %."""
+    statistic: str = ""
+    """The statistic of a quantity with values of its own, of which any percentile can be asked for; else empty."""
+
+    @property
+    def column(self) -> tuple[str, int, int]:
+        """Return the unit in tables, the factor to it, and the decimals."""
+        unit, digits = ("%", 1) if self.share else _SHOWN.get(self.unit, (self.unit, 0))
+        unit = unit if self.shown is None else self.shown
+        factor = 1000 if unit == "ms" else 100 if unit.startswith("%") else 1
+        return unit, factor, digits if self.digits is None else self.digits
+
+    def of(self, statistic: str) -> Definition:
+        """Return the definition of a statistic: of this quantity, or of that which this is a statistic of."""
+        quantity = self.definition.removeprefix(f"{said(self.statistic)} " if self.statistic else "")
+        return replace(self, definition=f"{said(statistic)} {quantity}", statistic=statistic)
+
+
+share_of = partial(Definition, "1", share=True)
+
+
+def statistics(which: Iterable[str], quantities: Mapping[str, Definition]) -> dict[str, Definition]:
+    """Return the definitions of these statistics of each quantity, by name. The text of a quantity's goes on after
+    `P50 `."""
+    return {
+        str(MetricName(name, each)): meaning.of(each)
+        for name, meaning in quantities.items()
+        for each in which
+    }
 
 
 OWN_DEFINITIONS: dict[str, Definition] = {}
@@ -37,19 +81,22 @@ HEADLINES: dict[str, tuple[str, ...]] = {
 
 TURN_END = "from the scheduled end of the user's turn (not the send), at the client"
 TTFT = Definition(
-    "s", "time to the first text token; a turn that failed counts as infinitely late", TURN_END, "lower"
-)
+    "s", "time to the first text token; a turn that failed counts as infinitely late", TURN_END, "lower",
+    heading="TTFT", digits=0,
+)  # fmt: skip
 TBT = Definition(
     "s",
     "a turn's mean time between text tokens, whose number a live server may state; missing when all its "
     "text came in one message",
     "from text token to text token, at the client",
     "lower",
+    heading="TBT",
 )
 MAKESPAN = Definition(
     "s",
     "length of the run including its drain; at a live endpoint up to the end of the steady window",
     "from the first start of a turn that counts",
     None,
+    shown="s",
 )
 PREEMPTIONS = Definition("1", "times a stage preempted a request", "over started turns", "lower")

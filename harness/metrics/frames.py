@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics import kv_pool
-from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, Definition
+from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, Definition, share_of, statistics
 from harness.metrics.kv_pool import FIT_BELOW, FIT_S, FULL, SETTLED
-from harness.metrics.metric import Measured, Metric, known, metrics_of, share, statistic
+from harness.metrics.metric import Measured, Metric, Result, known, metrics_of, share
 from harness.request_tables.frame_table import AT_WALL, BUCKET_S, DELIVERED, EMPTY, Beat, Kinds, time_of_wall
 
 SILENT_FRAMES = 3
@@ -49,7 +49,7 @@ def summarise_frames(
     return metrics_of(_Run(frames, steps, Kinds(events), run_end_s, beat), FRAME_DEFINITIONS, _MEASURES)
 
 
-def _speech(run: _Run) -> dict[str, Measured]:
+def _speech(run: _Run) -> dict[str, Result]:
     frames, beat = run.frames, run.beat
     arrive_s, beat_s, session, status, judged = (
         np.asarray(frames[name]) for name in ("arrive_s", "beat_s", "session", "status", "judged")
@@ -63,28 +63,23 @@ def _speech(run: _Run) -> dict[str, Measured]:
         "frames_with_speech": share(spoke),
         "cadence_nonempty": share(spoke & timely),
         "on_time": share(timely),
-        "jitter_p99": statistic(np.abs(between_s - beat.budget_s), "p99"),
+        "jitter": np.abs(between_s - beat.budget_s),
         "frames": (float(len(frames)), len(frames), 0),
         "empty_frames": (float((status[judged] == EMPTY).sum()), int(judged.sum()), 0),
     }
 
 
-def _latencies(run: _Run) -> dict[str, Measured]:
+def _latencies(run: _Run) -> dict[str, Result]:
     frames = run.frames
     latency_s, first = np.asarray(frames["latency_s"]), np.asarray(frames["first"])
     late_half = np.asarray(frames["dispatch_s"]) >= run.end_s / 2
-    groups = {
-        "frame_latency": (~first, ("p50", "p90", "p99", "max")),
-        "first_frame_latency": (first, ("p50", "p90", "max")),
-        "steady_latency": (~first & late_half, ("p50", "p90", "p99")),
+    n = known(latency_s).size
+    return {
+        "frame_latency": latency_s[~first],
+        "first_frame_latency": latency_s[first],
+        "steady_latency": latency_s[~first & late_half],
+        "deadline_misses": (float((latency_s > run.beat.budget_s).sum()), n, latency_s.size - n),
     }
-    measured: dict[str, Measured] = {
-        f"{name}_{each}": statistic(latency_s[among], each)
-        for name, (among, statistics) in groups.items()
-        for each in statistics
-    }
-    missed = float((latency_s > run.beat.budget_s).sum())
-    return measured | {"deadline_misses": (missed, *statistic(latency_s, "max")[1:])}
 
 
 def _stalls(run: _Run) -> dict[str, Measured]:
@@ -273,40 +268,36 @@ _TICKS = "over Steps"
 _START = "from the start of the run"
 
 
-def _of_latency(prefix: str, statistics: tuple[str, ...], what: str) -> dict[str, Definition]:
-    names = {"max": "Largest"}
-    return {
-        f"{prefix}_{statistic}": Definition(
-            "s",
-            f"{names.get(statistic, statistic.upper())} {what}; the frames of a Step share it unless wait_scope "
-            "is session; not the model's latency, as a Step returns what was said since the last one",
-            _STEP,
-            "lower",
-        )
-        for statistic in statistics
-    }
+def _of_latency(quantity: str, which: tuple[str, ...], what: str, heading: str = "") -> dict[str, Definition]:
+    meaning = (
+        f"{what}; the frames of a Step share it unless wait_scope is session; not the model's latency, as a Step "
+        "returns what was said since the last one"
+    )
+    return statistics(which, {quantity: Definition("s", meaning, _STEP, "lower", heading)})
 
 
 FRAME_DEFINITIONS: dict[str, Definition] = {
-    "frames_with_speech": Definition("1", "share of frames whose Step returned text", _JUDGED, "higher"),
-    "cadence_nonempty": Definition(
-        "1", "share of frames whose Step's return was at the client within B of the tick at which they were due, with "
+    "frames_with_speech": share_of(
+        "share of frames whose Step returned text", _JUDGED, "higher", heading="speech", shown="% frames"),
+    "cadence_nonempty": share_of(
+        "share of frames whose Step's return was at the client within B of the tick at which they were due, with "
         "text", _JUDGED, "higher"),
-    "on_time": Definition(
-        "1", "share of frames whose Step's return was at the client within B of the tick at which they were due, with "
+    "on_time": share_of(
+        "share of frames whose Step's return was at the client within B of the tick at which they were due, with "
         "text or without: what a dashboard of cadence shows", _JUDGED, "higher"),
-    "jitter_p99": Definition(
-        "s", "P99 of how far the time between two returns that follow each other differs from B",
-        "at the client, of one session", "lower"),
+    **statistics(("p99",), {"jitter": Definition(
+        "s", "of how far the time between two returns that follow each other differs from B",
+        "at the client, of one session", "lower")}),
     "frames": Definition(
         "1", "frames sent, and frames that failed sessions still owed", "over admitted sessions", None),
     "empty_frames": Definition("1", "frames whose Step returned no text", _JUDGED, "lower"),
     "silent_sessions_peak": Definition(
         "1", f"most sessions at a tick without text in {SILENT_FRAMES} due frames in a row or more", _JUDGED, "lower"),
     "silent_sessions_end": Definition(
-        "1", "the same at the last tick before sessions that stay to the end begin to leave", _JUDGED, "lower"),
+        "1", "the same at the last tick before sessions that stay to the end begin to leave", _JUDGED, "lower",
+        heading="silent", shown="at end", digits=0),
     **_of_latency(
-        "frame_latency", ("p50", "p90", "p99", "max"), "frame latency, without sessions' first Steps"
+        "frame_latency", ("p50", "p90", "p99", "max"), "frame latency, without sessions' first Steps", "latency"
     ),
     **_of_latency(
         "first_frame_latency", ("p50", "p90", "max"), "latency of sessions' first Steps, which wait for work"
@@ -318,52 +309,55 @@ FRAME_DEFINITIONS: dict[str, Definition] = {
     ),
     "deadline_misses": Definition(
         "1", "frames whose latency exceeded B; the cap on the wait prevents that, so it stays 0 in a collapse",
-        _STEP, "lower"),
+        _STEP, "lower", heading="misses", shown="frames", digits=0),
     "wall": Definition(
         "1", f"1 when the median frame latency of some bucket of {BUCKET_S:g} s and of all later ones is at least "
         f"{AT_WALL:g} of the longest wait of a Step, else 0",
-        "first Steps included", "lower"),
+        "first Steps included", "lower", shown="runs", digits=0),
     "wall_s": Definition(
-        "s", "first Step of that length in the first such bucket; missing without a wall", _START, "higher"),
+        "s", "first Step of that length in the first such bucket; missing without a wall", _START, "higher",
+        heading="wall at", shown="s", digits=0),
     "hard_stall": Definition(
         "1", f"1 when at {HARD_BEATS} beats in a row or more nobody who was due got text and the engine ran no request",
-        "over beats of B", "lower"),
+        "over beats of B", "lower", shown="runs", digits=0),
     "progressive_silence": Definition(
         "1", f"1 when at {RISING_BEATS} beats or more further sessions fell silent while others got text",
-        "over beats of B", "lower"),
-    "pool_peak": Definition("1", "largest share in use", _POOL, None),
-    "pool_end": Definition("1", "share in use at the last due frame", _POOL, None),
-    "pool_plateau": Definition("1", "mean share in use over the last third of the run", _POOL, None),
+        "over beats of B", "lower", shown="runs", digits=0),
+    "pool_peak": share_of("largest share in use", _POOL, None),
+    "pool_end": share_of("share in use at the last due frame", _POOL, None),
+    "pool_plateau": share_of("mean share in use over the last third of the run", _POOL, None),
     "pool_slope": Definition("1/s", "least-squares slope of the occupancy over the last third of the run", _POOL, None),
     "pool_per_session": Definition(
         "1", "pool_plateau over the mean number of concurrent sessions in that third", _POOL, "lower"),
     "saturation_predicted_s": Definition(
         "s", f"when the least-squares line through the occupancies below {FIT_BELOW:g} from {FIT_S[0]:g} to "
         f"{FIT_S[1]:g} s reaches 1 (eq. 1); missing when it does not rise, sessions still came then, or the pool "
-        f"settled: no slope above {SETTLED:g}/s and never full", _START, None),
+        f"settled: no slope above {SETTLED:g}/s and never full", _START, None,
+        heading="full at", shown="predicted, s", digits=0),
     "saturation_measured_s": Definition(
         "s", f"first refusal of blocks to a waiting request, or first sample of an occupancy of {FULL:g} or more; "
-        "missing without either", _START, "higher"),
-    "saturation_error": Definition(
-        "1", "difference of the two over the measured one, without sign", "missing without both", "lower"),
+        "missing without either", _START, "higher", heading="full at", shown="measured, s", digits=0),
+    "saturation_error": share_of(
+        "difference of the two over the measured one, without sign", "missing without both", "lower"),
     "ticks": Definition("1", "Steps dispatched", _TICKS, None),
     "tick_overruns": Definition("1", "ticks skipped because the Step before had not returned", "over ticks", "lower"),
     "capped_ticks": Definition("1", "Steps whose wait was cut off by its cap", _TICKS, "lower"),
     "offered": Definition("1", "sessions that asked to be served", "at the client", None),
-    "admitted": Definition("1", "sessions that were let in", "at the client", None),
+    "admitted": Definition("1", "sessions that were let in", "at the client", None, shown="sessions", digits=0),
     "shed": Definition(
-        "1", "sessions that were rejected; with the admitted they are the offered", "at the client", None),
+        "1", "sessions that were rejected; with the admitted they are the offered", "at the client", None,
+        heading="rejected", shown="sessions", digits=0),
     "failed_sessions": Definition("1", "sessions that the engine ended", "at the client", "lower"),
     "cap_end": Definition("1", "most sessions that admission let in at the end; missing without it", _TICKS, None),
     "touch_s": Definition(
         "s", "first Step after 2 s that took as long as admission's target latency; missing without one",
-        _START, "higher"),
+        _START, "higher", shown="s"),
     "touch_admitted": Definition("1", "sessions let in by the return of that Step", "at the client", "higher"),
     "preemptions": PREEMPTIONS,
     "recycles": Definition("1", "times a session's request was replaced by a new one", "over the run", None),
     "reencoded_tokens": Definition("token", "audio tokens fed again when that was done", "over the run", "lower"),
     "max_len_hits": Definition("1", "sessions that reached max_model_len", "over the run", "lower"),
-    "engine_busy": Definition("1", "share of the time in which the thinker ran a step", "to the end of the run", None),
+    "engine_busy": share_of("share of the time in which the thinker ran a step", "to the end of the run", None),
     "generated_tokens": Definition("token", "text tokens that Steps returned", "over the run", None),
     "makespan": MAKESPAN,
 }  # fmt: skip

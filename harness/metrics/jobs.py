@@ -6,15 +6,14 @@ the begin. Gaps on it are the tools' time and all else is the model's, waiting i
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import Definition
-from harness.metrics.metric import Measured, Metric, metrics_of, statistic
+from harness.metrics.definitions import Definition, statistics
+from harness.metrics.metric import Metric, Result, metrics_of
 from harness.request_tables.request_table import COMPLETED
 from workloads.columns.jobs import Waits, job_of
 
@@ -27,15 +26,12 @@ def of_jobs(requests: pd.DataFrame, turns: pd.DataFrame) -> dict[str, Metric]:
     return metrics_of(_of_each(requests, columns), JOB_DEFINITIONS, [_measured])
 
 
-def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> dict[str, Measured]:
+def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> Mapping[str, Result]:
     """Return the metrics. `run`: values of each whole job by the names of `_JOB`, and how many jobs began."""
     values, begun = run
     n = len(values["job_time"])
-    found: dict[str, Measured] = {"jobs": (float(n), n, begun - n)}
-    for name, which in itertools.product(_JOB, _WORDS):
-        value, known, _ = statistic(values[name], which)
-        found[f"{name}_{which}"] = (value, known, begun - known)
-    return found
+    others = np.full(begun - n, np.nan)
+    return {"jobs": (float(n), n, begun - n)} | {name: np.append(values[name], others) for name in _JOB}
 
 
 def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
@@ -73,25 +69,26 @@ def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np
     return found
 
 
-_WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
 _ORIGIN = "over jobs in which every step was answered; missing are the others that began"
-_JOB: dict[str, tuple[str, str, Literal["lower"] | None]] = {
-    "job_time": ("s", "time of a job: from the begin of its first step, as scheduled, to the end of its last", "lower"),
-    "job_recorded": ("s", "time that the same jobs took when they were recorded, with gaps as they are replayed", None),
-    "job_slowdown": ("1", "time of a job over that when it was recorded", "lower"),
-    "job_tool_time": (
-        "s", "of a job's time, gaps in which tools run or people think, where nothing else went on", None),
-    "job_model_time": (
-        "s", "of a job's time, all else: requests that nothing else covers, in the queue or served", "lower"),
-    "job_steps": ("1", "steps of a job, each a request, those of agents that it called included", None),
+_JOB: dict[str, Definition] = {
+    "job_time": Definition(
+        "s", "over jobs: time from the begin of the first step, as scheduled, to the end of the last", _ORIGIN, "lower",
+        heading="job", shown="s"),
+    "job_recorded": Definition(
+        "s", "over jobs: time that the same jobs took when they were recorded, with gaps as they are replayed", _ORIGIN,
+        None, heading="recorded", shown="s"),
+    "job_slowdown": Definition("1", "over jobs: time over that when it was recorded", _ORIGIN, "lower"),
+    "job_tool_time": Definition(
+        "s", "over jobs: of the time, gaps in which tools run or people think, where nothing else went on", _ORIGIN,
+        None, heading="tools", shown="s"),
+    "job_model_time": Definition(
+        "s", "over jobs: of the time, all else: requests that nothing else covers, in the queue or served", _ORIGIN,
+        "lower", heading="model", shown="s"),
+    "job_steps": Definition(
+        "1", "over jobs: steps, each a request, those of agents that it called included", _ORIGIN, None),
 }  # fmt: skip
-"""By name: unit, meaning and direction of each number of a job."""
 
 JOB_DEFINITIONS: dict[str, Definition] = {
     "jobs": Definition("1", "jobs in which every step was answered", _ORIGIN, "higher"),
-    **{
-        f"{name}_{which}": Definition(unit, f"{word}: {meaning}", _ORIGIN, better)
-        for name, (unit, meaning, better) in _JOB.items()
-        for which, word in _WORDS.items()
-    },
+    **statistics(("p50", "p90", "mean"), _JOB),
 }

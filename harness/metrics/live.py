@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import Definition
-from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
+from harness.metrics.definitions import Definition, share_of, statistics
+from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, share
 from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, reply_metrics
 from harness.metrics.scraped_histogram import observed
 from harness.request_tables.live_window import (
@@ -71,17 +71,13 @@ def summarise_live(
     connects = events["value"].to_numpy(float)[kinds == "connected"]
     lag = None if scrape is None else loop_lag(scrape, window)
     closed = failures["reason"].astype(str).str.startswith("closed").to_numpy(bool)
-    measured: dict[str, Measured] = dict.fromkeys(LIVE_DEFINITIONS, (None, 0, 0))
+    measured: dict[str, Result] = {measured_as(*each): (None, 0, 0) for each in LIVE_DEFINITIONS.items()}
     measured |= {
-        "send_delay_p50": _quantile(delays, 0.5),
-        "send_delay_p99": _quantile(delays, 0.99),
-        "send_delay_p999": _quantile(delays, 0.999),
-        "send_delay_max": _quantile(delays, 1.0),
+        "send_delay": delays,
         "sends": (float(delays.size), delays.size, 0),
         "sends_late": (float((delays > late_s).sum()), delays.size, 0),
         "requests_repeated": _repeated(sends),
-        "connect_p50": _quantile(connects, 0.5, came),
-        "connect_p99": _quantile(connects, 0.99, came),
+        "connect": np.append(connects, np.full(max(0, came - connects.size), np.nan)),
         "shed": (float((kinds == "shed").sum()), came, 0),
         "disconnects": (float(len(set(failures["session"].to_numpy()[closed]))), came, 0),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
@@ -99,11 +95,6 @@ def summarise_live(
         if not window.whole:
             measured |= _window(events, requests, window)
     return metrics_of(measured, LIVE_DEFINITIONS, [dict])
-
-
-def _quantile(values: np.ndarray, q: float, expected: int = 0) -> Measured:
-    missing = max(0, expected - values.size)
-    return (float(np.quantile(values, q)) if values.size else None, values.size, missing)
 
 
 def _repeated(sends: pd.DataFrame) -> Measured:
@@ -141,18 +132,14 @@ def _continuity(requests: pd.DataFrame) -> dict[str, Measured]:
     return {f"continuity_{gap_ms}ms": share(gaps_s <= gap_ms / 1e3 + 1e-9) for gap_ms in GAPS_MS}
 
 
-def _benchmark(requests: pd.DataFrame) -> dict[str, Measured]:
+def _benchmark(requests: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the values that vLLM-Omni's own benchmark would report of these replies. Its times count from the send."""
     done = requests.loc[requests["spoken"] & (requests["status"] == COMPLETED)]
     columns = ("audio_ttfp_s", "rtf", "underrun_fixed_s", "send_delay_s", "audio_s")
     ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
     audio_s = np.where(audio_s > 0, audio_s, np.nan)  # a reply without sound has no real-time factor
     values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
-    return {
-        f"vllm_omni_{name}_{each}": statistic(found, each)
-        for name, found in zip(BENCHMARK, values, strict=True)
-        for each in ("p50", "p99")
-    }
+    return {f"vllm_omni_{name}": found for name, found in zip(BENCHMARK, values, strict=True)}
 
 
 def _audio(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
@@ -215,12 +202,9 @@ _TURNS = "over all turns that users started"
 _NULL = "measured against the null server just before, with as many sessions and processes"
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
-    **{
-        f"send_delay_{statistic}": Definition(
-            "s", f"{text} of the send delay: how late the load generator sent, which no server is to blame for; a "
-            "point with more than 5 % of its sends later than send_delay_limit_ms is INVALID", _SENDS, "lower")
-        for statistic, text in (("p50", "P50"), ("p99", "P99"), ("p999", "P99.9"), ("max", "largest"))
-    },
+    **statistics(("p50", "p99", "p99.9", "max"), {"send_delay": Definition(
+        "s", "of the send delay: how late the load generator sent, which no server is to blame for; a point with more "
+        "than 5 % of its sends later than send_delay_limit_ms is INVALID", _SENDS, "lower", digits=2)}),
     "sends": Definition("1", "messages and requests sent", _SENDS, None),
     "sends_late": Definition("1", "of these, sent later than send_delay_limit_ms allows", _SENDS, "lower"),
     "requests_repeated": Definition(
@@ -228,68 +212,68 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "not in the plan",
         "over all requests that clients sent", "lower"),
     **REPLY_DEFINITIONS,
-    "tokens_stated": Definition(
-        "1", "share of written replies whose number of tokens the server states; in times between tokens a message of "
+    "tokens_stated": share_of(
+        "share of written replies whose number of tokens the server states; in times between tokens a message of "
         "any other counts as one token",
         "over completed turns whose reply is not spoken", None),
-    **{
-        f"connect_{statistic}": Definition(
-            "s", f"{statistic.upper()} of the time to a session that is ready: TCP, TLS, handshake and greetings; "
-            "missing counts sessions that came and were never ready",
-            "from the attempt to connect", "lower")
-        for statistic in ("p50", "p99")
-    },
-    "shed": Definition("1", "sessions that the server did not let in", "at the client", None),
+    **statistics(("p50", "p99"), {"connect": Definition(
+        "s", "of the time to a session that is ready: TCP, TLS, handshake and greetings; missing counts sessions that "
+        "came and were never ready",
+        "from the attempt to connect", "lower")}),
+    "shed": Definition(
+        "1", "sessions that the server did not let in", "at the client", None,
+        heading="rejected", shown="sessions", digits=0),
     "disconnects": Definition("1", "sessions whose connection the server closed or lost", "over the run", "lower"),
     "steady_begin": Definition(
         "s", "begin of the steady window: when the last of the c users had come; in an open loop 0. Metrics of turns "
-        "are over turns in which the user's turn ends, so the request goes out, in this window", _START, None),
+        "are over turns in which the user's turn ends, so the request goes out, in this window", _START, None,
+        shown="s"),
     "steady_end": Definition(
         "s", "end of the steady window: when the last new turn may begin, or nobody is left to take the place of a "
-        "user who goes", _START, None),
+        "user who goes", _START, None, shown="s"),
     "on_line_mean": Definition(
-        "1", "concurrent sessions, on average", "over the time of the steady window, at the client", None),
+        "1", "concurrent sessions, on average", "over the time of the steady window, at the client", None,
+        heading="users", shown="mean", digits=1),
     "sessions_rps": Definition(
         "1/s", "sessions that arrived, per second; in an open loop to be compared with the requested rate",
-        "over the time of the steady window, at the client", None),
+        "over the time of the steady window, at the client", None, heading="arrived", shown="sessions/s", digits=2),
     "turns_in_ramp": Definition(
         "1", "turns left out of all metrics because they were asked before the steady window", _TURNS, None),
     "turns_in_drain": Definition(
         "1", "turns left out of all metrics because they were asked after the steady window", _TURNS, None),
     **{
-        f"server_lag_{statistic}": Definition(
+        f"server_lag_{which}": Definition(
             "s", f"{text} of how late the server's own loop ran its timers, where a server of ours tells it; a point "
             "whose P99 exceeds send_delay_limit_ms is INVALID: its machine starved it",
             "over the timers of its loop, one each 10 ms, in the steady window", "lower")
-        for statistic, text in (("p99", "P99"), ("max", "largest"))
+        for which, text in (("p99", "P99"), ("max", "largest"))
     },
     "floor_send_delay_p99": Definition("s", "P99 of the send delay of the generator itself", _NULL, "lower"),
     **{
-        f"floor_ttfp_bias_{statistic}": Definition(
-            "s", f"{statistic.upper()} of the time to the first answer as the client reports it, less the server's own",
+        f"floor_ttfp_bias_{which}": Definition(
+            "s", f"{which.upper()} of the time to the first answer as the client reports it, less the server's own",
             _NULL, "lower")
-        for statistic in ("p50", "p99")
+        for which in ("p50", "p99")
     },
     **{
-        f"continuity_{gap_ms}ms": Definition(
-            "1", f"share of spoken replies without a pause beyond {gap_ms} ms; a reply that failed has one. "
+        f"continuity_{gap_ms}ms": share_of(
+            f"share of spoken replies without a pause beyond {gap_ms} ms; a reply that failed has one. "
             "`continuity` is the same at 100 ms",
             "over spoken turns that were not interrupted, in a player that waits for late packets", "higher")
         for gap_ms in GAPS_MS
     },
-    **{
-        f"vllm_omni_{name}_{each}": Definition(
-            unit, f"{each.upper()} of vLLM-Omni's {name}: {meaning}",
+    **statistics(("p50", "p99"), {
+        f"vllm_omni_{name}": Definition(
+            unit, f"of vLLM-Omni's {name}: {meaning}",
             "from the send, over spoken turns that completed; vLLM-Omni's continuity is continuity_fixed_timeline",
             "lower")
         for name, (unit, meaning) in BENCHMARK.items()
-        for each in ("p50", "p99")
-    },
+    }),
     "audio_received_s": Definition(
-        "s", "seconds of audio received, those after a barge-in included", "over started turns", None),
-    "wasted_audio_ratio": Definition(
-        "1", "audio received and not heard over audio received; it needs nothing from the server",
-        "over completed and barged-in turns", "lower"),
+        "s", "seconds of audio received, those after a barge-in included", "over started turns", None, shown="s"),
+    "wasted_audio_ratio": share_of(
+        "audio received and not heard over audio received; it needs nothing from the server",
+        "over completed and barged-in turns", "lower", heading="wasted audio"),
     "lost_sessions": Definition(
         "1", "sessions open when their load generator was lost; the turn under way of each, or its next one, counts as "
         "failed",

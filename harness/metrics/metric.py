@@ -1,18 +1,21 @@
 """Metrics, and the few ways in which one is made of values, NaN where one is missing."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any
 
 import numpy as np
 
 from harness.metrics.definitions import Definition
+from harness.metrics.metric_name import parsed, quantile_of
 
 Measured = tuple[float | None, int, int]
 """Value, n and missing of a metric, before the unit of its definition joins them."""
-Measure = Callable[[Any], Mapping[str, Measured]]
-"""From a run to metrics that are measured together, by name."""
+Result = Measured | np.ndarray
+"""A metric as it was measured; or the values of a quantity, of which several metrics are statistics."""
+Measure = Callable[[Any], Mapping[str, Result]]
+"""From a run to what is measured together, by the name of the metric or the quantity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,12 @@ class Metric:
     """Observations behind the value."""
     missing: int
     """Observations that belong to it and were not made."""
+    values: np.ndarray | None = field(default=None, compare=False, repr=False)
+    """The observations, NaN for a missing one; None for what is no statistic of them."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as records have it."""
+        return {"value": self.value, "unit": self.unit, "n": self.n, "missing": self.missing}
 
 
 def metrics_of(
@@ -37,10 +46,29 @@ def metrics_of(
     """
     measured = {name: value for measure in measures for name, value in measure(run).items()}
     return {
-        name: Metric(value, definition.unit, n, missing)
-        for name, definition in vocabulary.items()
-        for value, n, missing in [measured[name]]
+        name: _metric(measured[measured_as(name, meaning)], meaning.statistic, meaning.unit)
+        for name, meaning in vocabulary.items()
     }
+
+
+def measured_as(name: str, meaning: Definition) -> str:
+    """Return the name by which a measure returns a metric."""
+    return parsed(name).family if meaning.statistic else name
+
+
+def _metric(found: Result, which: str, unit: str) -> Metric:
+    values = found if isinstance(found, np.ndarray) else None
+    value, n, missing = statistic(found, which) if isinstance(found, np.ndarray) else found
+    return Metric(value, unit, n, missing, values)
+
+
+def another_percentile(name: str, metrics: Mapping[str, Metric]) -> Metric | None:
+    """Return a percentile of the values that some of these metrics are statistics of; None where none is."""
+    asked = parsed(name)
+    for other, metric in metrics.items():
+        if metric.values is not None and asked.quantile and parsed(other).family == asked.family:
+            return _metric(metric.values, asked.statistic, metric.unit)
+    return None
 
 
 def known(values: np.ndarray) -> np.ndarray:
@@ -48,21 +76,21 @@ def known(values: np.ndarray) -> np.ndarray:
 
 
 def statistic(values: np.ndarray, name: str) -> Measured:
-    """Return `mean`, `sum`, `max` or p<number> (percentile by linear interpolation) of the known values. A value may be
+    """Return `mean`, `sum`, `max` or a percentile (by linear interpolation) of the known values. A value may be
     infinite, as the latency of a turn that failed."""
-    found, value = known(values), None
+    found, q, value = known(values), quantile_of(name), None
     if found.size:
-        whole = {"mean": np.mean, "sum": np.sum, "max": np.max}.get(name)
-        value = percentile(found, float(name[1:])) if whole is None else float(whole(found))
+        whole = {"mean": np.mean, "sum": np.sum, "max": np.max}
+        value = float(whole[name](found)) if q is None else quantile(found, float(q))
     return value, int(found.size), int(values.size - found.size)
 
 
-def percentile(values: np.ndarray, percent: float) -> float:
-    """Return the percentile by linear interpolation, infinite where it lies above the largest finite value."""
+def quantile(values: np.ndarray, q: float) -> float:
+    """Return the quantile by linear interpolation, infinite where it lies above the largest finite value."""
     finite = np.sort(values[np.isfinite(values)])
     if finite.size == values.size:
-        return float(np.percentile(values, percent))
-    rank = percent / 100 * (values.size - 1)
+        return float(np.quantile(values, q))
+    rank = q * (values.size - 1)
     above = ceil(rank)
     return inf if above >= finite.size else float(np.interp(rank, np.arange(finite.size), finite))
 

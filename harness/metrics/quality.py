@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition, share_of
 from harness.metrics.metric import Measured, Metric, metrics_of
 from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
@@ -53,17 +53,17 @@ _SEGMENT = "output in the segment of a question that states a keyword of it, ses
 _MID = f"{_SEGMENT}; mode free, segments after the first and before the fresh question (ages 30 to 240 s)"
 
 QUALITY_DEFINITIONS: dict[str, Definition] = {
-    "answered_mid_call": Definition("1", "share of sessions that answer the question playing", _MID, "higher"),
-    "answered_mid_low": Definition("1", "the same share in the segment where it is lowest", _MID, "higher"),
-    "answered_mid_high": Definition("1", "the same share in the segment where it is highest", _MID, "higher"),
-    "answered_mid_end": Definition("1", "the same share in the last of these segments", _MID, "higher"),
-    "answered_fresh": Definition("1", "share of sessions that answer the fresh question", _SEGMENT, "higher"),
-    "answered_recall": Definition(
-        "1", "share of sessions whose output to the recall states a keyword of their first question", _SEGMENT, None),
-    "answer_stated": Definition(
-        "1", "share of sessions that state the answer in some frame", "over sessions; mode turns", "higher"),
-    "frames_right": Definition(
-        "1", "share of answers to a frame that state a keyword of its question",
+    "answered_mid_call": share_of("share of sessions that answer the question playing", _MID, "higher"),
+    "answered_mid_low": share_of("the same share in the segment where it is lowest", _MID, "higher"),
+    "answered_mid_high": share_of("the same share in the segment where it is highest", _MID, "higher"),
+    "answered_mid_end": share_of("the same share in the last of these segments", _MID, "higher"),
+    "answered_fresh": share_of("share of sessions that answer the fresh question", _SEGMENT, "higher"),
+    "answered_recall": share_of(
+        "share of sessions whose output to the recall states a keyword of their first question", _SEGMENT, None),
+    "answer_stated": share_of(
+        "share of sessions that state the answer in some frame", "over sessions; mode turns", "higher"),
+    "frames_right": share_of(
+        "share of answers to a frame that state a keyword of its question",
         "over frames answered; mode turns", "higher"),
 }  # fmt: skip
 """Every metric that `summarise_quality` returns, in its order; those of the other mode are missing."""

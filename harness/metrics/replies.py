@@ -4,26 +4,24 @@ came in one write; and the two parts of the wait for them."""
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition, share_of, statistics
 from harness.metrics.failed_turns import infinite_where_failed
-from harness.metrics.metric import Measured, share, statistic
+from harness.metrics.metric import Measured, Result, share
 from harness.metrics.reply_length import audio_at_once, audio_lengths, text_at_once, text_lengths
 from harness.request_tables.request_table import COMPLETED, FAILED, UNFINISHED, turn_keys
 from harness.request_tables.wait_parts import ANSWER, END_OF_TURN
 
 FAILED_SHARE = "failed_share"
-PART_STATISTICS = ("p50", "p90")
 
 
 def reply_metrics(
     events: pd.DataFrame, requests: pd.DataFrame, trace: pd.DataFrame | None
-) -> dict[str, Measured]:
+) -> dict[str, Result]:
     """Return the metrics of `REPLY_DEFINITIONS` that these turns have. `requests`: of the turns that metrics are over;
     `trace`: rows of the trace, with the lengths that were asked for; None: not known."""
     lengths = {} if trace is None else _lengths(requests, trace)
-    return (
-        _failed(events, requests) | lengths | _at_once(requests) | _early(events, requests) | _parts(requests)
-    )
+    counts = _failed(events, requests) | lengths | _at_once(requests) | _early(events, requests)
+    return {**counts, **_parts(requests)}
 
 
 def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
@@ -65,29 +63,26 @@ def _early(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     }
 
 
-def _parts(requests: pd.DataFrame) -> dict[str, Measured]:
+def _parts(requests: pd.DataFrame) -> dict[str, np.ndarray]:
     if ANSWER not in requests:
         return {}
     status = requests["status"].to_numpy()
-    values = {
+    return {
         "end_of_turn": requests[END_OF_TURN].to_numpy(float),
         "answer": infinite_where_failed(status, requests[ANSWER].to_numpy(float)),
-    }
-    return {
-        f"{name}_{each}": statistic(found, each) for name, found in values.items() for each in PART_STATISTICS
     }
 
 
 REPLY_DEFINITIONS: dict[str, Definition] = {
-    FAILED_SHARE: Definition(
-        "1", "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
+    FAILED_SHARE: share_of(
+        "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
         "over the turns, or the frames, that metrics are over", "lower"),
     "silent_replies": Definition(
         "1", "spoken replies without sound, or with sound below -60 dBFS from begin to end; they count as failed turns",
         "over the turns that metrics are over", "lower"),
     **{
         f"reply_{name}_{each}": Definition(
-            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None)
+            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None, shown=unit)
         for name, unit, what, how, known in (
             ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
             ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
@@ -104,23 +99,15 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
         "1", "replies that began before the caller had finished speaking, as the server took a pause for the end; they "
         "have no time to first audio",
         "over the turns that metrics are over", "lower"),
-    "talked_over": Definition(
-        "1", "share of spoken replies that began before the caller had finished speaking",
+    "talked_over": share_of(
+        "share of spoken replies that began before the caller had finished speaking",
         "over spoken turns", "lower"),
-    **{
-        f"{name}_{each}": Definition("s", f"{each.upper()} of the {what}", origin, "lower")
-        for name, what, origin in (
-            (
-                "end_of_turn",
-                "time until the server reports that it heard the end of the turn; below 0 if early",
-                "from the scheduled end of the user's turn, where the server reports ends",
-            ),
-            (
-                "answer",
-                "time to the first audio; a turn that failed counts as infinitely late",
-                "from the server's report that it heard the end of the turn",
-            ),
-        )
-        for each in PART_STATISTICS
-    },
+    **statistics(("p50", "p90"), {
+        "end_of_turn": Definition(
+            "s", "of the time until the server reports that it heard the end of the turn; below 0 if early",
+            "from the scheduled end of the user's turn, where the server reports ends", "lower", digits=0),
+        "answer": Definition(
+            "s", "of the time to the first audio; a turn that failed counts as infinitely late",
+            "from the server's report that it heard the end of the turn", "lower", digits=0),
+    }),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.metrics.metric import percentile
+from harness.metrics.metric import quantile
 
 RESAMPLES = 10_000
 MIN_FOR_INTERVAL = 3
@@ -139,4 +139,4 @@ def share(flags: Mapping[Any, float | None]) -> Spread:
 def _interval(values: np.ndarray) -> tuple[float, float]:
     draws = np.random.default_rng(_SEED).integers(values.size, size=(RESAMPLES, values.size))
     medians = np.median(values[draws], axis=1)
-    return percentile(medians, 2.5), percentile(medians, 97.5)
+    return quantile(medians, 0.025), quantile(medians, 0.975)

@@ -1,16 +1,16 @@
 """Turn taking: the numbers of one run, from its table of turns (`harness.request_tables.turn_taking_table`)."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import Definition
+from harness.metrics.definitions import Definition, share_of, statistics
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.request_tables.turn_taking_table import COLUMNS, REACTION_S
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 
-STATISTICS = ("p50", "p95", "mean")
 FALSE_ALARMS = tuple(event for event in EVENTS if event not in TAKES_FLOOR)
 """Events at which the agent should go on."""
 _ANSWERED = (
@@ -53,11 +53,11 @@ _TEXTS = ("said", "event")
 
 def summarise_turn_taking(table: pd.DataFrame) -> dict[str, Metric]:
     """Return all metrics of `TURN_TAKING_DEFINITIONS` in their order; `table` as of `turn_taking_table`."""
-    return metrics_of(_columns(table), TURN_TAKING_DEFINITIONS, [_statistics, _rates])
+    return metrics_of(_columns(table), TURN_TAKING_DEFINITIONS, [_every_delay, _rates])
 
 
-def _statistics(turns: _Columns) -> dict[str, Measured]:
-    return {f"{name}_{each}": statistic(_delays(turns, name), each) for name in DELAYS for each in STATISTICS}
+def _every_delay(turns: _Columns) -> dict[str, np.ndarray]:
+    return {name: _delays(turns, name) for name in DELAYS}
 
 
 def delays(table: pd.DataFrame, name: str) -> np.ndarray:
@@ -108,43 +108,46 @@ def _rates(turns: _Columns) -> dict[str, Measured]:
     }
 
 
+_share = partial(share_of, shown="", digits=2)
 _SHARES: dict[str, Definition] = {
-    "talk_over_share": Definition(
-        "1", "share of the user's speech to the agent over which the agent sounds", "over all of it", "lower"),
-    "takeover": Definition(
-        "1", "share of turns with a hesitation in which a reply began to sound in the silence or in the rest of the "
+    "talk_over_share": _share(
+        "share of the user's speech to the agent over which the agent sounds", "over all of it", "lower"),
+    "takeover": _share(
+        "share of turns with a hesitation in which a reply began to sound in the silence or in the rest of the "
         "turn",
         "over turns with a hesitation that were said to their end", "lower"),
-    "cut_in": Definition(
-        "1", "share of turns without a hesitation during which a reply began to sound",
+    "cut_in": _share(
+        "share of turns without a hesitation during which a reply began to sound",
         "over turns said to their end, without corrections", "lower"),
-    "false_interruption": Definition(
-        "1", f"share of sounds that take no floor at which the reply under way was {_WITHIN}",
+    "false_interruption": _share(
+        f"share of sounds that take no floor at which the reply under way was {_WITHIN}",
         "over such sounds in a reply; missing are events that never came, as the reply or the run was over", "lower"),
     **{
-        f"false_interruption_{event}": Definition("1", f"the same share of {event} alone", "as there", "lower")
+        f"false_interruption_{event}": _share(f"the same share of {event} alone", "as there", "lower")
         for event in FALSE_ALARMS
     },
-    "interruption_recall": Definition(
-        "1", f"share of interruptions at which the reply under way was {_WITHIN}",
+    "interruption_recall": _share(
+        f"share of interruptions at which the reply under way was {_WITHIN}",
         "over interruptions in a reply; missing are events that never came, as the reply or the run was over",
         "higher"),
     "interruption_misses": Definition("1", "interruptions that the agent talked on over", "as there", "lower"),
-    "correction_recall": Definition(
-        "1", "share of corrections during which no reply began to sound, and one that had begun was cut within "
+    "correction_recall": _share(
+        "share of corrections during which no reply began to sound, and one that had begun was cut within "
         f"{REACTION_S:g} s",
         "over corrections that were said", "higher"),
-    "resumption": Definition(
-        "1", f"share of false interruptions after which the agent went on within {REACTION_S:g} s",
+    "resumption": _share(
+        f"share of false interruptions after which the agent went on within {REACTION_S:g} s",
         "over false interruptions", "higher"),
 }  # fmt: skip
 
 TURN_TAKING_DEFINITIONS: dict[str, Definition] = {
-    **{
-        f"{name}_{statistic}": Definition("s", f"{statistic.capitalize()} of the {meaning}", origin, "lower")
-        for name, (_, meaning, origin) in DELAYS.items()
-        for statistic in STATISTICS
-    },
+    **statistics(
+        ("p50", "p95", "mean"),
+        {
+            name: Definition("s", f"of the {meaning}", origin, "lower", digits=0)
+            for name, (_, meaning, origin) in DELAYS.items()
+        },
+    ),
     **_SHARES,
 }
 """Every metric of `summarise_turn_taking`, in its order."""

@@ -14,7 +14,16 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.classes import summarise_classes
-from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, TBT, TTFT, TURN_END, Definition
+from harness.metrics.definitions import (
+    MAKESPAN,
+    PREEMPTIONS,
+    TBT,
+    TTFT,
+    TURN_END,
+    Definition,
+    share_of,
+    statistics,
+)
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.request_tables.playback import is_continuous
@@ -96,7 +105,7 @@ class Distribution:
 
     column: str
     statistics: tuple[str, ...]
-    """p<number> (percentile by linear interpolation) or mean."""
+    """Percentiles, and mean, that every run has. Any other percentile can be asked for."""
     meaning: Definition
     spoken_only: bool = False
     whole_only: bool = False
@@ -148,18 +157,19 @@ DISTRIBUTIONS: dict[str, Distribution] = {
         "audio_ttfp_s", _TAIL, Definition(
             "s", "time to the first non-empty audio packet of a spoken reply, barged-in or not; a turn that failed or "
             "had no audio counts as infinitely late; a reply that began before the caller had finished is left out",
-            TURN_END, "lower"),
+            TURN_END, "lower", heading="TTFP", digits=0),
         spoken_only=True),
     "ttft": Distribution("ttft_s", _TAIL, TTFT),
     "tbt": Distribution("tbt_mean_s", _BODY, TBT),
     "e2e": Distribution(
         "e2e_s", _BODY,
-        Definition("s", "time to the last message of the reply; without barged-in turns", TURN_END, "lower"),
+        Definition(
+            "s", "time to the last message of the reply; without barged-in turns", TURN_END, "lower", heading="E2E"),
         whole_only=True),
     "rtf": Distribution(
         "rtf", _BODY, Definition(
             "1", "real-time factor: time to the last audio packet over seconds of audio; without barged-in turns; "
-            "tends to 1 when generation is paced to playback", TURN_END, None),
+            "tends to 1 when generation is paced to playback", TURN_END, None, heading="RTF"),
         spoken_only=True, whole_only=True),
     "rtf_gen": Distribution(
         "rtf_gen", _BODY, Definition(
@@ -186,13 +196,8 @@ DISTRIBUTIONS: dict[str, Distribution] = {
 }  # fmt: skip
 
 
-def _distributions(run: TurnRun) -> dict[str, Measured]:
-    return {
-        f"{name}_{each}": statistic(values, each)
-        for name, distribution in DISTRIBUTIONS.items()
-        for values in [distribution.sample(run.turns)]
-        for each in distribution.statistics
-    }
+def _distributions(run: TurnRun) -> dict[str, np.ndarray]:
+    return {name: distribution.sample(run.turns) for name, distribution in DISTRIBUTIONS.items()}
 
 
 def _waste(run: TurnRun) -> dict[str, Measured]:
@@ -352,16 +357,12 @@ def _stage_use(run: TurnRun) -> dict[str, Measured]:
     return measured
 
 
-def _of_sessions(run: TurnRun) -> dict[str, Measured]:
+def _of_sessions(run: TurnRun) -> dict[str, np.ndarray]:
     """Return the metrics of sessions. Sessions of one turn are requests, so a trace without longer ones has no such
     metric."""
     turns = run.turns
     time_s, pace = _whole(turns, turns["session"] if run.planned_sessions is None else run.planned_sessions)
-    return {
-        f"{name}_{each}": statistic(values, each)
-        for name, values in (("session_time", time_s), ("session_pace", pace))
-        for each in _WORDS
-    }
+    return {"session_time": time_s, "session_pace": pace}
 
 
 def _whole(turns: Turns, planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -393,8 +394,11 @@ def _waste_definitions(suffix: str, tokens: str) -> dict[str, Definition]:
         "full; prefill, preload and recomputation do not count as generated"
     )
     return {
-        f"wasted_token_ratio{suffix}": Definition(
-            "1", f"generated and not heard over generated: {tokens}", origin, "lower"
+        f"wasted_token_ratio{suffix}": share_of(
+            f"generated and not heard over generated: {tokens}",
+            origin,
+            "lower",
+            heading=f"wasted tokens{suffix.replace('_', ' ')}",
         ),
         f"generated_tokens{suffix}": Definition("token", f"generated: {tokens}", origin, None),
         f"heard_tokens{suffix}": Definition("token", f"heard by users: {tokens}", origin, None),
@@ -405,26 +409,22 @@ def stage_use_definitions(stage: str) -> dict[str, Definition]:
     """Return the definitions of the metrics of a stage of any name."""
     named = WORDS.get(stage, stage)
     return {
-        f"busy_{stage}": Definition(
-            "1",
+        f"busy_{stage}": share_of(
             f"share of the time in which a replica of the {named} ran a step, over replicas that ran any; n is "
             "the steps",
             "over the makespan",
             None,
         ),
         **{
-            f"decode_batch_{stage}_{statistic}": Definition(
+            f"decode_batch_{stage}_{which}": Definition(
                 "1",
                 f"{text} requests that a step of the {named} decodes together, a token each",
                 "over its steps that decode, however long each takes",
                 None,
             )
-            for statistic, text in (("mean", "mean number of"), ("peak", "most"))
+            for which, text in (("mean", "mean number of"), ("peak", "most"))
         },
     }
-
-
-_WORDS = {"p50": "P50", "p90": "P90", "mean": "Mean"}
 
 
 def _session_definitions() -> dict[str, Definition]:
@@ -434,54 +434,55 @@ def _session_definitions() -> dict[str, Definition]:
     )
     time = "time from the begin of a session's first turn to the completion of its last: of an agent, its episode"
     pace = "turns of a session per minute of that time: of an agent, its actions; all agents' are in completed_rps"
-    return {
-        **{f"session_time_{s}": Definition("s", f"{_WORDS[s]}: {time}", origin, "lower") for s in _WORDS},
-        **{
-            f"session_pace_{s}": Definition("1/min", f"{_WORDS[s]}: {pace}", origin, "higher") for s in _WORDS
-        },
-    }
+    return statistics(("p50", "p90", "mean"), {
+        "session_time": Definition(
+            "s", f"over sessions: {time}", origin, "lower", heading="session", shown="s"),
+        "session_pace": Definition(
+            "1/min", f"over sessions: {pace}", origin, "higher", heading="turns", digits=1),
+    })  # fmt: skip
 
 
 _SINGLE: dict[str, Definition] = {
-    "continuity": Definition(
-        "1", "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; failed "
+    "continuity": share_of(
+        "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; failed "
         "and unfinished turns and replies without audio count as not continuous",
         f"{_OF_SPOKEN}, without barged-in ones", "higher"),
-    "continuity_fixed_timeline": Definition(
-        "1", "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
+    "continuity_fixed_timeline": share_of(
+        "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
         "and must stay within 100 ms",
-        f"{_OF_SPOKEN}, without barged-in ones", "higher"),
+        f"{_OF_SPOKEN}, without barged-in ones", "higher", heading="cumulative"),
     **_waste_definitions("", "text tokens of the first stage and codec frames of the talker together"),
     **_waste_definitions(f"_{ENTRY}", "text tokens of the first stage"),
     **_waste_definitions("_talker", "codec frames of the talker"),
     "completed_rps": Definition(
         "1/s", f"{_STEADY}, per second of that window; a barged-in turn completes at the barge-in",
-        "n is the completions inside the window", "higher"),
+        "n is the completions inside the window", "higher", heading="completed"),
     "completed_outside_window": Definition(
         "1", "completions that completed_rps leaves out", "over completed and barged-in turns", None),
     "effective_rps": Definition(
         "1/s", "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause "
         "above 100 ms, whatever their TTFP; per second of the same window",
-        "n is the spoken turns that ended inside the window", "higher"),
-    "ttfp_in_target": Definition(
-        "1", f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"),
+        "n is the spoken turns that ended inside the window", "higher", heading="effective"),
+    "ttfp_in_target": share_of(
+        f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s", _OF_SPOKEN, "higher"),
     "makespan": MAKESPAN,
     "started": Definition(
         "1", "turns that users started; missing counts turns of the trace that never started: turns after a failed "
         "one, and turns that would begin after stop_after_s", _OF_STARTED, None),
     "completed": Definition("1", "turns whose reply ended by itself", _OF_STARTED, "higher"),
     "barged_in": Definition("1", "turns whose reply the user cut short", _OF_STARTED, None),
-    "failed": Definition("1", "turns that ended in an error or a timeout", _OF_STARTED, "lower"),
+    "failed": Definition(
+        "1", "turns that ended in an error or a timeout", _OF_STARTED, "lower", shown="turns", digits=0),
     "unfinished": Definition("1", "turns still going at the end of the run", _OF_STARTED, "lower"),
-    "barge_in_rate": Definition("1", "share of replies that the user cut short", _OF_SPOKEN, None),
-    "barge_in_missed_rate": Definition(
-        "1", "share of replies that had ended before the time that the workload drew for the user's interruption; of "
+    "barge_in_rate": share_of("share of replies that the user cut short", _OF_SPOKEN, None),
+    "barge_in_missed_rate": share_of(
+        "share of replies that had ended before the time that the workload drew for the user's interruption; of "
         "users who never interrupt it is 0", _OF_SPOKEN, None),
     **{
-        f"kv_occupancy_{stage}_{statistic}": Definition(
-            "1", f"{text} share of the KV blocks of the {WORDS[stage]} in use", _IN_USE, None)
+        f"kv_occupancy_{stage}_{which}": share_of(
+            f"{text} share of the KV blocks of the {WORDS[stage]} in use", _IN_USE, None)
         for stage in STAGES
-        for statistic, text in (("mean", "mean over time"), ("peak", "largest"))
+        for which, text in (("mean", "mean over time"), ("peak", "largest"))
     },
     **{
         f"kv_block_seconds_{stage}": Definition(
@@ -490,8 +491,8 @@ _SINGLE: dict[str, Definition] = {
     },
     **{name: each for stage in STAGES for name, each in stage_use_definitions(stage).items()},
     **_session_definitions(),
-    "reloaded_turns": Definition(
-        "1", "share of turns that waited for KV from host memory", "over turns that the first stage started", "lower"),
+    "reloaded_turns": share_of(
+        "share of turns that waited for KV from host memory", "over turns that the first stage started", "lower"),
     "reloaded_blocks": Definition(
         "block", "KV blocks loaded from host memory while their turn waited", _OF_STARTED, "lower"),
     "preloaded_blocks": Definition(
@@ -505,12 +506,10 @@ _SINGLE: dict[str, Definition] = {
 
 def _expanded() -> dict[str, Definition]:
     return {
-        f"{name}_{statistic}": replace(
-            distribution.meaning,
-            definition=f"{statistic.capitalize()} over turns: {distribution.meaning.definition}",
-        )
-        for name, distribution in DISTRIBUTIONS.items()
-        for statistic in distribution.statistics
+        metric: meaning
+        for name, each in DISTRIBUTIONS.items()
+        for over in [replace(each.meaning, definition=f"over turns: {each.meaning.definition}")]
+        for metric, meaning in statistics(each.statistics, {name: over}).items()
     }
 
 

@@ -1,4 +1,5 @@
-"""Metrics that were made before, kept apart from the results: a file for each record and each version of their code.
+"""Metrics that were made before, kept apart from the results: a file for each record and each version of their code,
+and one for each percentile that was asked for.
 
 The folder is `$REHEARSAL_CACHE`, by default `~/.cache/rehearsal/metrics`. Anybody may delete it. A name is the hash of
 what the metrics are made of, so a record whose tables differ, or other code, finds nothing here.

@@ -31,8 +31,8 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
@@ -48,6 +48,8 @@ from harness.exit_status import FAIL, OK, UNDECIDED
 from harness.experiments.experiment import SCHEMA_VERSION, check_schema
 from harness.experiments.identity import metrics_hash
 from harness.experiments.point import Point, id_of
+from harness.metrics.metric import Metric, another_percentile
+from harness.metrics.metric_name import parsed
 from harness.records import metrics_cache
 from harness.records.manifest import Manifest, Run, Sums
 from harness.records.measured import RunFacts, facts_of, metrics_of, planned_turns
@@ -142,11 +144,28 @@ class Record:
         place = cache_of(self.manifest)
         found = metrics_cache.find(place)
         if found is None:
-            found = as_stored(self._made())
+            found = as_stored({name: each.as_dict() for name, each in self._made().items()})
             metrics_cache.keep(place, found)
         return read_metrics(found)
 
-    def _made(self) -> dict[str, dict[str, Any]]:
+    def metric(self, name: str) -> dict[str, Any] | None:
+        """Return one of `metrics`, or another percentile of what some are percentiles of; None for any other."""
+        found, asked = self.metrics.get(name), parsed(name)
+        if found or not asked.quantile or all(parsed(each).family != asked.family for each in self.metrics):
+            return found
+        place = cache_of(self.manifest, name)
+        found = metrics_cache.find(place)
+        if found is None:
+            made = another_percentile(name, self._made())
+            found = as_stored({} if made is None else {name: made.as_dict()})
+            metrics_cache.keep(place, found)
+        return read_metrics(found).get(name)
+
+    def metrics_with(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return `metrics` with the others of these that can be asked for."""
+        return self.metrics | {name: found for name in names if (found := self.metric(name)) is not None}
+
+    def _made(self) -> dict[str, Metric]:
         """Return the metrics as the tables give them."""
         from harness.kinds import kind_of
         from harness.kinds.kind import OnePass
@@ -159,7 +178,7 @@ class Record:
         except ValueError:
             raise _damaged(self.folder, f"{RUN} is not what was written (timing)") from None
         pieces = isinstance(kind, OnePass) and facts.live is None
-        metrics = metrics_of(
+        return metrics_of(
             kind,
             facts,
             planned_turns(trace, facts),
@@ -169,7 +188,6 @@ class Record:
             {name: self.table(name) for name in READ_BY_METRICS if self.has(name)},
             trace,
         )
-        return {name: asdict(metric) for name, metric in metrics.items()}
 
     def _event_pieces(self) -> Iterator[pd.DataFrame]:
         """Yield the event log, some rows at a time: that of a long run need not fit into memory."""
@@ -429,10 +447,10 @@ def as_stored(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def cache_of(manifest: Mapping[str, Any]) -> Path:
-    """Return where the metrics of a record with this manifest are kept."""
+def cache_of(manifest: Mapping[str, Any], metric: str = "") -> Path:
+    """Return where the metrics of a record with this manifest are kept, or one that was asked for."""
     sums = {name: each["sha256"] for name, each in manifest["files"].items()}
-    return metrics_cache.place(metrics_hash(), sums)
+    return metrics_cache.place(metrics_hash() + metric, sums)
 
 
 def _write_manifest(

@@ -12,21 +12,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from harness.metrics.frames import FRAME_DEFINITIONS
-from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.metric import statistic
+from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
-from harness.metrics.turn_taking import DELAYS, STATISTICS, delays
-from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
-from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
+from harness.metrics.turn_taking import DELAYS, delays
+from harness.metrics.turns import DISTRIBUTIONS, columns_of
+from harness.metrics.vocabulary import definition, metric_named
 from harness.request_tables.live_window import counted
-from workloads.errors import UserError, nearest, printable
+from workloads.errors import UserError, printable
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
@@ -36,14 +35,11 @@ EXAMPLE = "ttfp_p90<=800ms continuity>=95%"
 MOST_BARE_S = 10.0
 """Above it a bare number of seconds is asked back: nobody means to wait 500 s for a first sound. [chosen]"""
 
-_ALIASES = {"ttfp": "audio_ttfp"}
 _NAMES = {FAILED_SHARE: "failed turns", "continuity_fixed_timeline": "cumulative continuity"}
 """Names of metrics in sentences where another word than the metric's own is the field's."""
 _TARGET = re.compile(
     r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]++)\s*(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)(?:\s*(ms|s|%)(?![\w%])|([A-Za-z%µ]+))?"
 )
-_IN_SECONDS = ("session_time", "makespan", "steady_begin", "steady_end", "wall_s", "saturation_", "touch_s")
-"""First parts of the names of times that tables show in s: lengths of sessions and runs, not latencies."""
 
 
 @dataclass(frozen=True)
@@ -128,43 +124,15 @@ class _Written:
         return f"{self.name}{self.op}{bound}"
 
 
-def _metric(name: str) -> str:
-    """Return the metric of a name. Short names such as ttfp_p90 are read too."""
-    if name == "failed":  # a count depends on the length of the run
-        return FAILED_SHARE
-    family, _, statistic = name.rpartition("_")
-    return f"{_ALIASES[family]}_{statistic}" if family in _ALIASES else name
-
-
 def _target(written: _Written) -> Target:
-    metric = _metric(written.name)
-    try:
-        meaning = definition(metric)
-    except KeyError:
-        raise _unknown(written) from None
-    bound = _bound(written, metric)
+    # A count depends on the length of the run.
+    metric = FAILED_SHARE if written.name == "failed" else metric_named(written.name, written.option)
+    meaning, bound = definition(metric), _bound(written, metric)
     wanted = {"lower": "<=", "higher": ">="}.get(meaning.better or "", written.op)
     if written.op != wanted:
         right = f"{written.name}{wanted}{written.digits}{written.unit}"
         raise UserError(f"{written}: {meaning.better} is better; write {right}.")
     return Target(metric, "<=" if wanted == "<=" else ">=", bound)
-
-
-def _unknown(written: _Written) -> UserError:
-    known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS]
-    known += [f"ttfp_{statistic}" for statistic in DISTRIBUTIONS["audio_ttfp"].statistics]
-    several = [each for each in known if each.rpartition("_")[0] == written.name]
-    if not several:
-        return UserError(f"{written.option}: unknown metric {written.name!r}.{nearest(written.name, known)}")
-    one = replace(written, name=several[min(1, len(several) - 1)])
-    try:
-        _bound(one, _metric(one.name))
-        example = one.like(f"{one.digits}{one.unit}")
-    except UserError:
-        example = one.like("95%" if is_share(_metric(one.name)) else "800ms")
-    return UserError(
-        f"{written}: there is no {written.name} by itself, but {', '.join(several)}; write for example {example}."
-    )
 
 
 def _bound(written: _Written, metric: str) -> float:
@@ -177,9 +145,10 @@ def _bound(written: _Written, metric: str) -> float:
         raise UserError(
             f"{written}: {written.digits!r} is not a number from 0 on; write for example {written.like('1')}."
         )
-    if is_share(metric):
+    meaning = definition(metric)
+    if meaning.share:
         return _share(written, number)
-    if definition(metric).unit == "s":
+    if meaning.unit == "s":
         return _seconds(written, number)
     if written.unit or written.odd:
         raise UserError(
@@ -226,32 +195,25 @@ def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: p
     if found is None:
         return None
     values = turn_values(metric, requests) if found["missing"] else None
-    return found["value"] if values is None else statistic(values, metric.rpartition("_")[2])[0]
+    return found["value"] if values is None else statistic(values, parsed(metric).statistic)[0]
 
 
 def is_sampled(metric: str) -> bool:
     """Return whether it is a percentile or a mean over turns."""
-    family, _, which = metric.rpartition("_")
-    distribution = DISTRIBUTIONS.get(family)
-    if distribution is not None:
-        return which in distribution.statistics
-    return family in DELAYS and which in STATISTICS
+    name = parsed(metric)
+    return name.statistic != "" and (name.family in DISTRIBUTIONS or name.family in DELAYS)
 
 
 def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
     """Return the values behind a percentile or mean: one for each turn that has one, infinite for a turn that failed.
     None where the metric is neither."""
-    family, _, which = metric.rpartition("_")
-    requests = counted(requests)
-    distribution = DISTRIBUTIONS.get(family)
-    if distribution is None or which not in distribution.statistics:
-        if family not in DELAYS or which not in STATISTICS or DELAYS[family][0] not in requests:
-            return None
-        values = delays(requests, family)
-        return values[~np.isnan(values)]
-    if distribution.column not in requests:
+    if not is_sampled(metric):
         return None
-    values = distribution.sample(columns_of(requests))
+    family, requests = parsed(metric).family, counted(requests)
+    own = DISTRIBUTIONS.get(family)
+    if (DELAYS[family][0] if own is None else own.column) not in requests:
+        return None
+    values = delays(requests, family) if own is None else own.sample(columns_of(requests))
     return values[~np.isnan(values)]
 
 
@@ -259,27 +221,21 @@ def name_of(metric: str) -> str:
     """Return its name as people say it: P90 TTFP."""
     if metric in _NAMES:
         return _NAMES[metric]
-    family, _, statistic = metric.rpartition("_")
-    said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(family, family.replace("_", " "))
-    if statistic == "mean" or re.fullmatch(r"p\d+", statistic):
-        return f"{statistic.replace('p', 'P')} {said}"
-    return metric.replace("_", " ")
-
-
-def is_share(metric: str) -> bool:
-    """Return whether it is a share, which people say in %."""
-    meaning = definition(metric)
-    return meaning.unit == "1" and ("share" in meaning.definition or "ratio" in metric)
+    name = parsed(metric)
+    if name.quantile is None and name.statistic != "mean":
+        return metric.replace("_", " ")
+    said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(name.family, name.family.replace("_", " "))
+    return f"{name.statistic.replace('p', 'P')} {said}"
 
 
 def scale(metric: str) -> tuple[float, str]:
-    """Return the factor from its own unit to the unit of tables, and that unit; empty where it has none."""
-    unit = definition(metric).unit
-    if is_share(metric):
+    """Return the factor from its own unit to the unit of targets, and that unit; empty where it has none."""
+    meaning = definition(metric)
+    if meaning.share:
         return 100.0, "%"
-    if unit == "s":
-        return (1.0, "s") if metric.startswith(_IN_SECONDS) else (1000.0, "ms")
-    return 1.0, "" if unit == "1" else unit
+    if meaning.unit == "s":
+        return (1000.0, "ms") if meaning.column[0] == "ms" else (1.0, "s")
+    return 1.0, "" if meaning.unit == "1" else meaning.unit
 
 
 def number(metric: str, value: float, unit: bool = True) -> str:

@@ -77,10 +77,10 @@ def compare(
     comparison = compared(a, b, names)
     if fail_above is not None:
         comparison.require_judged()
-        for name in names:
-            if definition(name).better is None:
+        for metric in (each.column.metric for each in comparison.cells[0].metrics if names):
+            if definition(metric).better is None:
                 raise UserError(
-                    f"--metrics {name} with --fail-above: neither more nor less of it is worse; leave one of them out."
+                    f"--metrics {metric} with --fail-above: neither more nor less of it is worse; leave one out."
                 )
     regressions = [] if fail_above is None else comparison.regressions(fail_above)
     if form != "table":

@@ -258,14 +258,15 @@ def _brief_cards() -> list[Row]:
 
 def _brief_metrics() -> list[Row]:
     from harness import kinds  # noqa: F401  (a metric of another kind is known once its kind is)
-    from harness.metrics.classes import CLASS_DEFINITIONS, SEPARATOR
+    from harness.metrics.classes import CLASS_DEFINITIONS
     from harness.metrics.frames import FRAME_DEFINITIONS
     from harness.metrics.live import LIVE_DEFINITIONS
+    from harness.metrics.metric_name import in_class
     from harness.metrics.quality import QUALITY_DEFINITIONS
     from harness.metrics.turns import DEFINITIONS
     from harness.metrics.vocabulary import OWN_DEFINITIONS
 
-    of_class = {f"CLASS{SEPARATOR}{name}": each for name, each in CLASS_DEFINITIONS.items()}
+    of_class = {in_class("CLASS", name): each for name, each in CLASS_DEFINITIONS.items()}
     known = (
         DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | of_class
     )
@@ -276,10 +277,9 @@ def _brief_metrics() -> list[Row]:
 
 
 def _metric(name: str) -> Row:
-    from harness.metrics.classes import CLASS_DEFINITIONS
     from harness.metrics.vocabulary import definition
 
-    meaning = CLASS_DEFINITIONS[name.partition(".")[2]] if "." in name else definition(name)
+    meaning = definition(name)
     return {"summary": meaning.definition, "counted": meaning.origin, "better": meaning.better}
 
 

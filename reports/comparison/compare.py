@@ -14,12 +14,12 @@ from typing import Any
 
 from engines.devices.step_file import as_step_file
 from harness.metrics.stats import Spread, across_seeds, paired
-from harness.metrics.vocabulary import definition
+from harness.metrics.vocabulary import definition, metric_named
 from harness.records.record import load_record
 from harness.records.results import record_folders
 from reports.runs.measured import Measured, by_seed, events, load_run
 from reports.runs.policies import same_requests
-from reports.tables.columns import Column, asked_columns, column_for, metric_named, shown
+from reports.tables.columns import Column, asked_columns, column_for, shown
 from reports.tables.labels import short
 from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
@@ -190,7 +190,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
     `metrics` replaces the main ones and `option` is what errors call them. UserError for an unknown metric, and for
     directories without a common cell.
     """
-    metrics = [metric_named(metric, option) for metric in metrics]
+    metrics = [metric_named(metric, option, bare=True) for metric in metrics]
     sides = [_side(folder) for folder in (a, b)] if b else _devices(a)
     for side in sides:
         if not side.points:
@@ -272,7 +272,7 @@ def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]
     if metrics:
         return asked_columns(metrics, headline)
     named = {column.metric for column in headline}
-    more = [replace(column_for(metric, headline), first=False) for metric in _MORE if metric not in named]
+    more = [replace(column_for(metric), first=False) for metric in _MORE if metric not in named]
     main = [*headline, *more]
     return [column for column in main if any(point.value(column.metric) is not None for point in points)]
 

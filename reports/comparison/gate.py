@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from harness.metrics.vocabulary import definition
+from harness.metrics.vocabulary import definition, metric_named
 from reports.comparison.compare import Cell, Compared, Comparison
-from reports.tables.columns import RATIO, metric_named
+from reports.tables.columns import RATIO
 from reports.tables.labels import counted
 from workloads.errors import UserError
 
@@ -87,7 +87,7 @@ def parse(text: str) -> list[Limit]:
             raise UserError(
                 f'--gate {part!r} is no limit; write for example --gate "audio_ttfp_p90±5% continuity±1%" (or +-5%).'
             )
-        metric = metric_named(found["metric"], "--gate", bare=False)
+        metric = metric_named(found["metric"], "--gate")
         limits.append(Limit(metric, float(found["percent"])))
     twice = next((one.metric for one in limits if [x.metric for x in limits].count(one.metric) > 1), None)
     if twice is not None:

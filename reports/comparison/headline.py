@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import inf, isinf, log
 
 from harness.metrics.vocabulary import definition
-from harness.slo.targets import is_share
 from reports.comparison.compare import Cell, Compared, Comparison
 from reports.comparison.perceptible import POINT, least_difference
 from reports.tables.columns import LIVE, spoken
@@ -102,7 +101,7 @@ def _moved(compared: Compared) -> bool:
         return False
     if difference.low is None or difference.high is None or a is None:
         return False
-    least = POINT if is_share(compared.column.metric) else MATERIAL * abs(a)
+    least = POINT if definition(compared.column.metric).share else MATERIAL * abs(a)
     return (difference.low > 0 or difference.high < 0) and abs(difference.median or 0.0) >= least
 
 

@@ -9,16 +9,16 @@ one. Rates and times of whole runs have no such limit: there the ratio decides.
 
 import re
 
+from harness.metrics.metric_name import parsed
 from harness.metrics.vocabulary import definition
-from harness.slo.targets import is_share
 
 WAIT_S, PAUSE_S, TOKEN_S = 0.050, 0.020, 0.005
 LEAST_S = {
-    r"(audio_ttfp|ttft|e2e|end_of_turn|answer|end_of_turn_delay|respond|stop|queueing|reload)_.*": WAIT_S,
-    r"(max_gap|talk_over)_.*": PAUSE_S,
-    r"(tbt|itl)_.*": TOKEN_S,
+    r"audio_ttfp|ttft|e2e|end_of_turn|answer|end_of_turn_delay|respond|stop|stop_server|queueing_.*|reload": WAIT_S,
+    r"max_gap|talk_over": PAUSE_S,
+    r"tbt|itl": TOKEN_S,
 }
-"""Pattern of the names of metrics -> least difference, s."""
+"""Pattern of quantities -> least difference, s."""
 POINT = 0.01
 RTF = 0.05
 """Twentieth of the speed of speech. [chosen]"""
@@ -27,13 +27,13 @@ RTF = 0.05
 def least_difference(metric: str, n: int | None) -> float:
     """Return the least difference of two values of a metric that counts, in its own unit; 0: the ratio alone decides.
     `n`: turns, replies or events behind the value of the run with the fewest."""
-    name = metric.rpartition(".")[2]  # of a class of requests
-    if is_share(metric):
+    name, meaning = parsed(metric).quantity, definition(metric)
+    if meaning.share:
         return max(POINT, 1.5 / n) if n else POINT
     for pattern, least_s in LEAST_S.items():
         if re.fullmatch(pattern, name):
             return least_s
     if name.startswith("rtf"):
         return RTF
-    counts = definition(metric).unit == "1" and name in ("failed", "unfinished", "shed", "silent_replies")
+    counts = meaning.unit == "1" and name in ("failed", "unfinished", "shed", "silent_replies")
     return 1.5 if counts else 0.0

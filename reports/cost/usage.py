@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from harness.client.client_params import ClientParams
+from harness.metrics.metric_name import parsed
 from harness.metrics.stats import across_seeds
 from harness.metrics.turns import DISTRIBUTIONS
 from harness.records.record import Record
@@ -135,7 +136,7 @@ def _each_met(turns: pd.DataFrame, target: Target) -> np.ndarray:
     if target.metric == "continuity":
         unbroken = [is_continuous(gap_s) for gap_s in turns["max_gap_s"]]
         return ~turns["spoken"].to_numpy(bool) | np.array(unbroken, bool)
-    distribution = DISTRIBUTIONS.get(target.metric.rpartition("_")[0])
+    distribution = DISTRIBUTIONS.get(parsed(target.metric).family)
     if distribution is None:
         return ~free
     if distribution.spoken_only:

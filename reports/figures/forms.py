@@ -39,7 +39,7 @@ from reports.figures.drawing import in_per_cent, legend, line, plain_log, sheet,
 from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
 from reports.figures.style import INK, MUTED, Look, engine_looks
 from reports.runs.measured import Measured
-from reports.tables.columns import FRAMES, column_for, columns, spoken
+from reports.tables.columns import column_for, spoken
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -378,7 +378,7 @@ def _shown(quantity: Quantity | None, side: str) -> dict[str, Any]:
     """Return the axis settings of a metric for that side; none for other quantities."""
     if not isinstance(quantity, str):
         return {}
-    column = column_for(quantity, [*columns(spoken=True), *FRAMES])
+    column = column_for(quantity)
     if column.unit.startswith("%"):
         share = {"percent": (0, 1)} if side == "y" else {}
         return {f"{side}label": spoken(column)} | share

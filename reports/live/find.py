@@ -131,10 +131,10 @@ def repeat(record: Record, targets: Sequence[Target]) -> Repeat:
     error = record.error or ""
     if record.metrics and not record.invalid:
         error = ""  # the server failed, which its values say: turns that fail are infinitely late
-    requests = record.table("requests") if record.metrics else None
+    metrics = record.metrics_with(target.metric for target in targets)
+    requests = record.table("requests") if metrics else None
     values = tuple(
-        None if requests is None else judged_value(target.metric, record.metrics, requests)
-        for target in targets
+        None if requests is None else judged_value(target.metric, metrics, requests) for target in targets
     )
     return Repeat(record.point.id, values, error)
 

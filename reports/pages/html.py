@@ -218,7 +218,7 @@ def _write(
         sounds=sections.sounds(run),
         left_out=left_out,
         served=deployment_titles(run),
-        published=sections.published(run, paper, read_off, columns),
+        published=sections.published(run, paper, read_off),
         definitions=_meanings(columns, known),
         terms=_terms([*main, *columns], targets(run), known),
         further=families({name: each for name, each in known.items() if name not in names}),

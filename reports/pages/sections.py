@@ -22,7 +22,6 @@ from reports.tables.columns import (
     Column,
     class_names,
     column_for,
-    columns,
     legend,
     of_class,
 )
@@ -111,7 +110,7 @@ def noticed(run: Run) -> dict[str, Any] | None:
     found: dict[str, list[Column | None]] = {}
     for what, choices in NOTICED.items():
         for measure, family in choices:
-            times = [column_for(f"{family}_{each}", columns(spoken=True)) for each in ("p50", tail)]
+            times = [column_for(f"{family}_{each}") for each in ("p50", tail)]
             shown = [column if column and column.metric in known else None for column in (measure, *times)]
             if what not in found and any(shown):
                 found[what] = shown
@@ -223,7 +222,6 @@ def published(
     run: Run,
     paper: Sequence[Published],
     read_off: Mapping[str, Mapping[Variant, float]],
-    columns: Sequence[Column],
 ) -> list[dict[str, Any]]:
     """The paper's numbers and ours for the same question; nothing when none of ours answers any."""
     rows: list[dict[str, Any]] = []
@@ -231,7 +229,7 @@ def published(
     for entry in paper:
         mine = ours(entry, run, read_off)
         answered |= any(value is not None for value in mine.values())
-        column = column_for(entry.quantity, columns)
+        column = column_for(entry.quantity)
         rows.append(
             {
                 "entry": entry,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.metrics.classes import in_class
+from harness.metrics.metric_name import in_class
 from harness.metrics.vocabulary import definition
 from reports.tables.columns import Column, class_names, column_for, fewest, least_events, shown, spoken
 
@@ -166,7 +166,7 @@ def _usual_question(points: Sequence[Finished]) -> tuple[Column, str]:
     classes = class_names(values)
     if classes and in_class(classes[0], "ttft_in_deadline") in known:
         metric = in_class(classes[0], "ttft_in_deadline")
-        return column_for(metric, columns), f"gives {{}} of {classes[0]} requests their first token in time"
+        return column_for(metric), f"gives {{}} of {classes[0]} requests their first token in time"
     for name, says in (
         ("end_of_turn_delay_p95", "answers nineteen turns of twenty within {}"),
         ("frames_with_speech", "answers {} of frames with speech"),
@@ -174,7 +174,7 @@ def _usual_question(points: Sequence[Finished]) -> tuple[Column, str]:
         ("ttft_p90", "gives nine requests of ten their first token within {}"),
     ):
         if name in known:
-            return column_for(name, columns), says
+            return column_for(name), says
     first = next((column for column in columns if column.first), columns[0])
     return first, f"has {first.heading} {{}}"
 

@@ -76,7 +76,7 @@ class Measured:
 
     def value(self, metric: str) -> float | None:
         """The metric in its own unit; None when missing, and for a failed point."""
-        return self._metrics.get(metric, {}).get("value")
+        return self._metric(metric).get("value")
 
     @property
     def values(self) -> dict[str, float | None]:
@@ -96,7 +96,10 @@ class Measured:
 
     def count(self, metric: str) -> int:
         """Observations behind the metric."""
-        return self._metrics.get(metric, {}).get("n", 0)
+        return self._metric(metric).get("n", 0)
+
+    def _metric(self, name: str) -> dict[str, Any]:
+        return self.record.metric(name) or {} if self.error is None else {}
 
     @cached_property
     def _metrics(self) -> dict[str, dict[str, Any]]:

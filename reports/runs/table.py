@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.experiments.experiment import Experiment
-from harness.metrics.classes import in_class
+from harness.metrics.metric_name import in_class
 from harness.records.record import INVALID
 from reports.runs import measured
 from reports.runs.measured import Measured, Run, by_seed, events, over_seeds

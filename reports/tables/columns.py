@@ -1,21 +1,20 @@
 """Columns of tables, and the format of their numbers."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import ceil, inf, isinf
 from statistics import mean
 
-from harness.metrics.classes import in_class, split
+from harness.metrics.classes import CLASS_DEFINITIONS
 from harness.metrics.definitions import HEADLINES, Definition
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.metric_name import in_class, parsed, quantile_of
 from harness.metrics.reply_length import NEARLY_ALL
 from harness.metrics.stats import Spread, across_seeds, share
-from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
-from harness.metrics.vocabulary import OWN_DEFINITIONS, definition
+from harness.metrics.turns import DEFINITIONS
+from harness.metrics.vocabulary import KNOWN, OWN_DEFINITIONS, definition, metric_named
 from reports.tables.labels import listed
 from workloads.errors import UserError
 
@@ -26,7 +25,7 @@ INFINITE = "∞"
 """The latency of a turn that failed."""
 FEW = "*"
 """Behind a percentile of fewer events than it needs."""
-_STATISTIC = re.compile(r"(?:P[\d.]+|mean|longest|largest)(?= )", re.IGNORECASE)
+_STATISTIC = re.compile(r"(?:P[\d.]+|mean|largest)(?= )", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def fewest(measured: Iterable[tuple[float | None, int]]) -> int | None:
 def legend(columns: Iterable[Column]) -> str:
     """Return the meaning of the sign for the percentiles among these columns."""
     needs = {
-        column.metric.rpartition("_")[2].upper(): least_events(column.metric)
+        parsed(column.metric).statistic.upper(): least_events(column.metric)
         for column in columns
         if least_events(column.metric) > 1
     }
@@ -119,53 +118,59 @@ def legend(columns: Iterable[Column]) -> str:
     return f"{FEW} of fewer events than the percentile needs ({told}): read it as the slowest of them"
 
 
-FRAMES = (
-    Column("frames_with_speech", "speech", "% frames", 100, 1),
-    Column("frame_latency_p50", "latency P50", "ms", 1000, 1, first=False),
-    Column("frame_latency_p99", "latency P99", "ms", 1000, 1),
-    Column("deadline_misses", "misses", "frames", 1, 0),
-    Column("wall", "wall", "runs", 1, 0, tally=True),
-    Column("wall_s", "wall at", "s", 1, 0, first=False),
-    Column("silent_sessions_end", "silent", "at end", 1, 0),
-    Column("pool_plateau", "pool plateau", "%", 100, 1, first=False),
-    Column("pool_peak", "pool peak", "%", 100, 1),
-    Column("saturation_predicted_s", "full at", "predicted, s", 1, 0, first=False),
-    Column("saturation_measured_s", "full at", "measured, s", 1, 0, first=False),
-    Column("admitted", "admitted", "sessions", 1, 0, first=False),
-    Column("shed", "rejected", "sessions", 1, 0, first=False),
+def column_for(metric: str) -> Column:
+    """Return the column of any metric. A name that is not a metric is a time in s, read off a picture."""
+    try:
+        meaning = definition(metric)
+    except KeyError:
+        return Column(metric, metric.replace("_", " "), "s", 1, 1)
+    name = parsed(metric)
+    column = _column(str(name._replace(request_class="")), meaning)
+    if not name.request_class:
+        return column
+    return replace(column, metric=metric, heading=f"{name.request_class}: {column.heading}", first=False)
+
+
+def _column(metric: str, meaning: Definition) -> Column:
+    words = [meaning.heading, meaning.statistic] if meaning.heading else metric.split("_")
+    heading = " ".join(word.upper() if quantile_of(word) else word for word in words if word)
+    unit, factor, digits = meaning.column
+    return Column(metric, heading, unit, factor, digits, tally=unit == "runs")
+
+
+def _columns(names: str, later: str = "", known: Mapping[str, Definition] = KNOWN) -> tuple[Column, ...]:
+    """Return the columns of these metrics; of some of them, `later`, a reader should not see first."""
+    return tuple(
+        replace(_column(each, known[each]), first=each not in later.split()) for each in names.split()
+    )
+
+
+FRAMES = _columns(
+    "frames_with_speech frame_latency_p50 frame_latency_p99 deadline_misses wall wall_s silent_sessions_end "
+    "pool_plateau pool_peak saturation_predicted_s saturation_measured_s admitted shed",
+    later="frame_latency_p50 wall_s pool_plateau saturation_predicted_s saturation_measured_s admitted shed",
 )
 """Headline metrics of interaction sessions: dashboard values, service to users, and causes."""
-
-
 SESSIONS = (
-    Column("session_time_p50", "session P50", "s", 1, 1),
-    Column("session_pace_p50", "turns", "1/min", 1, 1, first=False),
+    column_for("session_time_p50"),
+    replace(column_for("session_pace_p50"), heading="turns", first=False),
 )
 """Time of a whole session without speech, such as an agent's task."""
 JOBS = (
-    Column("job_time_p50", "job P50", "s", 1, 1),
-    Column("job_recorded_p50", "recorded P50", "s", 1, 1),
-    Column("job_tool_time_mean", "tools", "s, mean", 1, 1, first=False),
-    Column("job_model_time_mean", "model", "s, mean", 1, 1, first=False),
+    *_columns("job_time_p50 job_recorded_p50"),
+    replace(column_for("job_tool_time_mean"), heading="tools", unit="s, mean", first=False),
+    replace(column_for("job_model_time_mean"), heading="model", unit="s, mean", first=False),
 )
 """Time of agents' jobs, next to their recorded time."""
-CUMULATIVE = Column("continuity_fixed_timeline", "cumulative", "%", 100, 1)
+(CUMULATIVE,) = _columns("continuity_fixed_timeline")
 """vLLM-Omni's definition: the pauses of a reply add up."""
-WASTED_AUDIO = Column("wasted_audio_ratio", "wasted audio", "%", 100, 1)
-LIVE = (
-    Column("send_delay_p99", "send delay P99", "ms", 1000, 2, first=False),
-    Column("shed", "rejected", "sessions", 1, 0, first=False),
-    Column("failed", "failed", "turns", 1, 0, first=False),
-)
+(WASTED_AUDIO,) = _columns("wasted_audio_ratio")
+LIVE = _columns("send_delay_p99 shed failed", later="send_delay_p99 shed failed")
 """Metrics over real sockets: the load generator's timing and the server's failures."""
 COMPLETED = "completed_rps"
-PARTS = (
-    Column("end_of_turn_p50", "end of turn P50", "ms", 1000, 0, first=False),
-    Column("answer_p50", "answer P50", "ms", 1000, 0, first=False),
-)
+PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50")
 """The wait for a server that reports the ends of turns."""
-ON_LINE = Column("on_line_mean", "users", "mean", 1, 1, first=False)
-CAME = Column("sessions_rps", "arrived", "sessions/s", 1, 2, first=False)
+ON_LINE, CAME = _columns("on_line_mean sessions_rps", later="on_line_mean sessions_rps")
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """Turns at a live endpoint that no metric covers, because the load was not the planned one when they were asked."""
@@ -231,19 +236,11 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
     return notes
 
 
-CLASSES = (
-    Column("ttft_p50", "TTFT P50", "ms", 1000, 0, first=False),
-    Column("ttft_p90", "TTFT P90", "ms", 1000, 0, first=False),
-    Column("ttft_p99", "TTFT P99", "ms", 1000, 0),
-    Column("ttft_in_deadline", "TTFT", "% in time", 100, 1),
-    Column("tbt_p50", "TBT P50", "ms", 1000, 1, first=False),
-    Column("tbt_p99", "TBT P99", "ms", 1000, 1),
-    Column("tbt_in_deadline", "TBT", "% in time", 100, 1),
-    Column("tbt_p99_in_deadline", "TBT P99", "% in time", 100, 1, first=False),
-    Column("deadlines_met", "all met", "%", 100, 1, first=False),
-    Column("goodput_rps", "goodput", "1/s", 1, 3),
-    Column("output_tps", "output", "tokens/s", 1, 1),
-    Column("completed", "completed", "requests", 1, 0, first=False),
+CLASSES = _columns(
+    "ttft_p50 ttft_p90 ttft_p99 ttft_in_deadline tbt_p50 tbt_p99 tbt_in_deadline tbt_p99_in_deadline deadlines_met "
+    "goodput_rps output_tps completed",
+    later="ttft_p50 ttft_p90 tbt_p50 tbt_p99_in_deadline deadlines_met completed",
+    known=CLASS_DEFINITIONS,
 )
 """Columns for each class of requests. A terminal shows only the `first` ones."""
 
@@ -254,7 +251,7 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     known = {name for metrics in points for name, value in metrics.items() if value is not None}
     for headline in HEADLINES.values():
         if any(name in known and name in OWN_DEFINITIONS for name in headline):
-            return [column_for(name, columns(spoken=False)) for name in headline if name in known]
+            return [column_for(name) for name in headline if name in known]
     live = list(LIVE) if "send_delay_p99" in known else []
     if "frames_with_speech" in known:
         own = [column for column in FRAMES if column.metric in known]
@@ -285,9 +282,9 @@ def class_names(points: Iterable[Mapping[str, float | None]]) -> list[str]:
     urgency: dict[str, float] = {}
     for metrics in points:
         for name, value in metrics.items():
-            of_class = split(name)
-            if of_class and of_class[1] == "priority" and value is not None:
-                urgency[of_class[0]] = min(value, urgency.get(of_class[0], value))
+            quantity, _, request_class = parsed(name)
+            if request_class and quantity == "priority" and value is not None:
+                urgency[request_class] = min(value, urgency.get(request_class, value))
     return sorted(urgency, key=lambda name: (urgency[name], name))
 
 
@@ -306,112 +303,37 @@ def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
 
 def columns(spoken: bool) -> list[Column]:
     """The headline metrics of turns; a run without spoken replies is judged by its first text token."""
-    first, name = ("audio_ttfp", "TTFP") if spoken else ("ttft", "TTFT")
-    shared = [
-        Column("wasted_token_ratio", "wasted tokens", "%", 100, 1),
-        Column(COMPLETED, "completed", "1/s", 1, 3),
-    ]
-    return [
-        Column(f"{first}_p50", f"{name} P50", "ms", 1000, 0, first=False),
-        Column(f"{first}_p90", f"{name} P90", "ms", 1000, 0),
-        *([Column("continuity", "continuity", "%", 100, 1), CUMULATIVE] if spoken else []),
-        *shared,
-        *([Column("effective_rps", "effective", "1/s", 1, 3)] if spoken else []),
-    ]
-
-
-def column_for(quantity: str, shown: Sequence[Column]) -> Column:
-    """Return the column of any metric: its own, another statistic's, or one by its unit. A name that is not a metric
-    is a time in s, read off a picture."""
-    family, _, statistic = quantity.rpartition("_")
-    for column in shown:
-        if column.metric == quantity:
-            return column
-    for column in shown:
-        if family and statistic[1:].isdigit() and column.metric.rpartition("_")[0] == family:
-            heading = f"{column.heading.split()[0]} {statistic.upper()}"
-            return replace(column, metric=quantity, heading=heading)
-    own = split(quantity)
-    if own:
-        column = next((column for column in CLASSES if column.metric == own[1]), None) or column_for(
-            own[1], ()
-        )
-        return replace(column, metric=quantity, heading=f"{own[0]}: {column.heading}", first=False)
-    vocabularies = (DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, OWN_DEFINITIONS)
-    if not any(quantity in known for known in vocabularies):
-        return Column(quantity, quantity.replace("_", " "), "s", 1, 1)
-    another = quantity in OWN_DEFINITIONS  # its family may be any word, and not a short name in capitals
-    heading = quantity.replace("_", " ")
-    if statistic[1:].isdigit():
-        heading = f"{family.replace('_', ' ') if another else family.upper()} {statistic.upper()}"
-    unit, factor, digits = {
-        "s": ("ms", 1000, 0 if another else 1),
-        "1/s": ("1/s", 1, 3),
-        "1": ("", 1, 2),
-    }.get(definition(quantity).unit, (definition(quantity).unit, 1, 0))
-    return Column(quantity, heading, unit, factor, digits)
-
-
-PERCENTILE = re.compile(r"p(\d{2})")
-"""A percentile without a metric, which means the first wait of users."""
+    if not spoken:
+        return [*_columns("ttft_p50 ttft_p90 wasted_token_ratio completed_rps", later="ttft_p50")]
+    names = (
+        "audio_ttfp_p50 audio_ttfp_p90 continuity continuity_fixed_timeline wasted_token_ratio completed_rps"
+    )
+    return [*_columns(f"{names} effective_rps", later="audio_ttfp_p50")]
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """Parse metrics such as `ttfp_p95,p99,continuity`; `ttfp` is short for `audio_ttfp`, and a percentile alone stays
-    as it is, because each kind of run waits for something else. UserError for an unknown metric."""
+    """Parse metrics such as `ttfp_p95,p99.9,continuity`; a percentile alone stays as it is, because each kind of run
+    waits for something else. UserError for an unknown metric."""
     names = [name for name in re.split(r"[,\s]+", text) if name]
     if not names:
         raise UserError(
             f"--columns {text!r} names no metric; write for example --columns p50,p95,p99,continuity."
         )
-    return tuple(dict.fromkeys(metric_named(name, "--columns") for name in names))
-
-
-def metric_named(name: str, option: str, bare: bool = True) -> str:
-    """One of them; `bare`: a percentile by itself, too. UserError as there."""
-    own = f"audio_{name}" if name.startswith("ttfp_p") or name == "ttfp_mean" else name
-    percentiles = [statistic for statistic in DISTRIBUTIONS["ttft"].statistics if statistic[0] == "p"]
-    if bare and own in percentiles:
-        return own
-    try:
-        definition(own)
-    except KeyError:
-        known = [*DEFINITIONS, *FRAME_DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS]
-        known = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in known]
-        family = name.rpartition("_")[0] or name
-        near = [each for each in known if each.rpartition("_")[0] in (name, family)]
-        near = (
-            near
-            or difflib.get_close_matches(name, known)
-            or (["ttfp_" + name] if name in percentiles else [])
-        )
-        told = f"near it are {', '.join(map(repr, dict.fromkeys(near)))}" if near else "--json has every name"
-        alone = f", and {', '.join(percentiles)} by themselves are of what users wait for first"
-        raise UserError(f"{option}: unknown metric {name!r}; {told}{alone if bare else ''}.") from None
-    return own
+    return tuple(dict.fromkeys(metric_named(name, "--columns", bare=True) for name in names))
 
 
 def metric_names(asked: Sequence[str], main: Sequence[Column]) -> list[str]:
     """Return the requested metrics by their full names in a run with these main columns. UserError for a
     percentile that such a run does not have."""
-    waits = (column.metric.rpartition("_")[0] for column in main if least_events(column.metric) > 1)
+    waits = (parsed(column.metric).family for column in main if least_events(column.metric) > 1)
     family = next(waits, "ttft")
-    names = [f"{family}_{name}" if PERCENTILE.fullmatch(name) else name for name in asked]
-    for name, own in zip(asked, names, strict=True):
-        if own != name and own not in (known := vocabulary(main)):
-            has = ", ".join(
-                each.removeprefix(f"{family}_") for each in known if each.startswith(f"{family}_p")
-            )
-            raise UserError(f"{name} of {family} is not measured; choose from: {has}.")
-    return names
+    return [metric_named(f"{family}_{name}", "--columns") if quantile_of(name) else name for name in asked]
 
 
 def asked_columns(asked: Sequence[str], main: Sequence[Column]) -> list[Column]:
     """A column for each metric that was asked for."""
-    return [column_for(name, main) for name in metric_names(asked, main)]
-
-
-_PERCENTILE = re.compile(r"_p(\d{2,3})$")
+    known = {column.metric: column for column in main}
+    return [known.get(name) or column_for(name) for name in metric_names(asked, main)]
 
 
 def least_events(metric: str) -> int:
@@ -419,14 +341,10 @@ def least_events(metric: str) -> int:
 
     Of n events, n × (1 − q) are expected beyond the q-quantile. With less than one there, the percentile is a number
     between the two largest, as its rank from 0, (n − 1) × q (Hyndman and Fan 1996, type 7, NumPy's default), is above
-    n − 2: it is the slowest event's, and not a share's. So P50 needs 2 events, P90 10, P95 20, P99 100. `NAME_p999`
-    is P99.9.
+    n − 2: it is the slowest event's, and not a share's. So P50 needs 2 events, P90 10, P95 20, P99 100.
     """
-    found = _PERCENTILE.search(metric)
-    if found is None:
-        return 1
-    beyond = 1 - Fraction(int(found[1]), 10 ** len(found[1]))
-    return ceil(1 / beyond)
+    q = parsed(metric).quantile
+    return 1 if q is None else ceil(1 / (1 - q))
 
 
 def too_few(metric: str, n: int) -> bool:
@@ -441,9 +359,9 @@ def families(vocabulary: Mapping[str, Definition]) -> list[tuple[list[str], Defi
     found: dict[tuple[str, Definition], dict[str, str]] = {}
     for name, each in vocabulary.items():
         said = _STATISTIC.match(each.definition)
-        stem = name.rpartition("_")[0] if said else name
-        rest = each.definition[said.end() if said else 0 :]
-        found.setdefault((stem, replace(each, definition=rest)), {})[name] = said[0] if said else ""
+        stem = parsed(name).family if said else name
+        rest = replace(each, definition=each.definition[said.end() if said else 0 :], statistic="")
+        found.setdefault((stem, rest), {})[name] = said[0] if said else ""
     return [
         ([*names], replace(each, definition=f"{_listed([*names.values()])}{each.definition}"))
         for (_, each), names in found.items()

@@ -15,7 +15,7 @@ from harness.records.results import write_summary
 from reports.comparison.compare import Cell, Compared, Comparison, Side
 from reports.comparison.headline import changed, headline
 from reports.runs.measured import load_run
-from reports.tables.columns import column_for, columns
+from reports.tables.columns import asked_columns, columns
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.harness import fakes
@@ -133,7 +133,7 @@ def spread(*values: float) -> Spread:
 def metric(name: str, a: tuple[float, ...], b: tuple[float, ...]) -> Compared:
     pairs = paired(dict(enumerate(a)), dict(enumerate(b)))
     known = tuple(each for each in pairs.differences.values() if each is not None)
-    column = column_for(name, columns(spoken=name.startswith(("audio", "continuity"))))
+    (column,) = asked_columns([name], columns(spoken=name.startswith(("audio", "continuity"))))
     return Compared(column, spread(*a), spread(*b), pairs.difference, pairs.ratio, known)
 
 

@@ -1,6 +1,5 @@
 """The steady window: in it the load is the planned one, and metrics are over the turns that were asked in it."""
 
-from dataclasses import asdict
 from heapq import heappop, heappush
 
 import numpy as np
@@ -160,7 +159,7 @@ def test_metrics_are_over_the_steady_window_and_the_others_are_told_and_kept():
     assert told == {"steady_begin": 2, "steady_end": 6, "turns_in_ramp": 1, "turns_in_drain": 1}
 
     # A search for a capacity judges the same value.
-    as_stored = {name: asdict(metric) for name, metric in metrics.items()}
+    as_stored = {name: metric.as_dict() for name, metric in metrics.items()}
     assert judged_value("ttft_p90", as_stored, requests) == np.inf
     assert (live["failed_share"].value, live["failed_share"].n) == (0.5, 2)
 

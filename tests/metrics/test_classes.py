@@ -5,16 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.classes import (
-    CLASS_DEFINITIONS,
-    in_class,
-    of_log,
-    split,
-    steady,
-    tbt_attainment,
-    ttft_attainment,
-)
+from harness.metrics.classes import CLASS_DEFINITIONS, of_log, steady, tbt_attainment, ttft_attainment
 from harness.metrics.metric import Metric
+from harness.metrics.metric_name import in_class, parsed
 from harness.metrics.turns import DEFINITIONS, summarise
 from harness.metrics.vocabulary import definition
 from harness.request_tables.request_table import CLASS_COLUMNS, COLUMNS, request_table
@@ -224,12 +217,9 @@ def test_deadlines_are_met_to_the_microsecond():
 
 
 def test_names_say_whose_number_they_are():
-    assert split("online.ttft_p90") == ("online", "ttft_p90")
-    assert all(
-        split(name) is None for name in (*DEFINITIONS, ".ttft_p90", "online.", "a.b.ttft_p90", "a.ttft")
-    )
-    with pytest.raises(KeyError):
-        definition("online.continuity")
+    for unknown in ("online.continuity", ".ttft_p90", "online.", "a.b.ttft_p90", "a.ttft"):
+        with pytest.raises(KeyError):
+            definition(unknown)
 
 
 reply = st.fixed_dictionaries(
@@ -259,7 +249,7 @@ def test_laws_of_classes(replies: list[dict]):
         elif each["end"] == "failed":
             log.add(t, "turn_failed", session)
     metrics = summary(log)
-    classes = {found[0] for name in metrics if (found := split(name))}
+    classes = {found for name in metrics if (found := parsed(name).request_class)}
     labelled = any(each["name"] or each["ttft"] or each["tbt"] for each in replies)
     assert classes == ({each["name"] or "default" for each in replies} if labelled else set())
     if not labelled:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.metrics.metric import Metric
+from harness.metrics.metric_name import parsed
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, effective_rps, summarise
 from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import EventLog, parts, steps
@@ -231,7 +232,7 @@ def test_laws_of_any_run(courses):
         assert metrics["continuity_fixed_timeline"].value <= metrics["continuity"].value
     for name, metric in metrics.items():
         assert metric.n >= 0 and metric.missing >= 0
-        late = name.rpartition("_")[0] in DISTRIBUTIONS
+        late = parsed(name).family in DISTRIBUTIONS
         assert metric.value is None or np.isfinite(metric.value) or late, name
         if name.endswith(("_p50", "_p90", "_p99", "_mean")):
             assert (metric.value is None) == (metric.n == 0)

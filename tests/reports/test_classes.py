@@ -70,9 +70,9 @@ def test_metrics_of_classes_are_compared_by_name(folder: Path, tmp_path: Path) -
 
 
 def test_columns_of_a_class_are_written_as_the_class_table_writes_them() -> None:
-    column = column_for("online.ttft_p99", ())
+    column = column_for("online.ttft_p99")
     assert (column.heading, column.unit, column.text(1.5)) == ("online: TTFT P99", "ms", "1,500")
-    assert column_for("batch.preemptions", ()).heading == "batch: preemptions"
+    assert column_for("batch.preemptions").heading == "batch: preemptions"
 
 
 def test_the_most_urgent_class_comes_first_and_points_without_one_name_none() -> None:

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.metrics.turns import DISTRIBUTIONS, columns_of
 from reports.pages.html import write_report
 from reports.runs.measured import load_run
 from reports.runs.table import flat, results_data
@@ -80,13 +82,24 @@ def test_any_metric_can_be_asked_for_by_name() -> None:
     ]
 
 
-def test_a_percentile_that_the_run_does_not_have_is_named() -> None:
+def test_a_percentile_alone_is_of_what_the_run_waits_for(folder: Path) -> None:
     calls = shown([{"frames_with_speech": 1.0, "frame_latency_p50": 1.0, "frame_latency_p99": 1.0}])
-    assert [column.metric for column in asked_columns(("p50",), calls)] == ["frame_latency_p50"]
+    asked = asked_columns(("p50", "p99.9"), calls)
+    assert [column.title for column in asked] == ["latency P50, ms", "latency P99.9, ms"]
     with pytest.raises(
-        UserError, match=r"^p95 of frame_latency is not measured; choose from: p50, p90, p99\.$"
+        UserError, match=r"--columns: 'p999' is no metric with a percentile .* write for example p99\.9\."
     ):
-        asked_columns(("p95",), calls)
+        parse_columns("p999")
+    run = load_run(folder)
+    (first, *_) = results_data(run, ("p12.5",))
+    values = [
+        np.percentile(DISTRIBUTIONS["audio_ttfp"].sample(columns_of(point.requests)), 12.5)
+        for point in run.points
+        if point.point.engine == first["engine"]
+        and all(point.params[axis] == first["settings"][axis] for axis in run.experiment.grid)
+    ]
+    assert first["metrics"]["audio_ttfp_p12.5"]["median"] == pytest.approx(np.median(values))
+    assert "audio_ttfp_p12.5" not in run.points[0].values
 
 
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:

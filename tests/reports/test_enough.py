@@ -14,7 +14,7 @@ def test_the_usual_percentiles() -> None:
         "audio_ttfp_p90": 10,
         "ttft_p95": 20,
         "online.ttft_p99": 100,
-        "send_delay_p999": 1000,
+        "send_delay_p99.9": 1000,
     }
     assert {metric: least_events(metric) for metric in needs} == needs
 

@@ -128,7 +128,7 @@ def test_a_curve_of_unanswered_turns_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_any_published_quantity_can_be_written(quantity: str, value: float, text: str) -> None:
-    column = column_for(quantity, columns(True))
+    column = column_for(quantity)
     assert f"{column.heading}, {column.unit}: {column.text(value)}" == text
 
 

@@ -1,7 +1,6 @@
 """Results directories whose points are made by a function of the test, without workers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -42,7 +41,7 @@ def measurement(
 ) -> Measurement:
     """Of a run of so many simulated seconds in one of the machine's."""
     tables = (pa.Table.from_pandas(table, preserve_index=False) for table in (events, steps))
-    values = {name: asdict(metric) for name, metric in metrics.items()}
+    values = {name: metric.as_dict() for name, metric in metrics.items()}
     cost = {"wall_s": 1.0, "simulated_s": end_s}
     return Measurement(
         trace, *tables, requests=requests, metrics=values, facts=RunFacts(end_s), proof={}, cost=cost

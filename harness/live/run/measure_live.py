@@ -165,7 +165,7 @@ def measurement_of(
         events=merged.events,
         steps=steps,
         requests=requests,
-        metrics={name: asdict(metric) for name, metric in metrics.items()},
+        metrics={name: metric.as_dict() for name, metric in metrics.items()},
         facts=facts,
         proof={"shards": merged.shards, "origin_s": found.origin_s},
         cost={"simulated_s": merged.run_end_s, "floor": floor},

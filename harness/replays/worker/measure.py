@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
         events=files.get("events") or run.events,
         steps=files.get("steps") or run.steps,
         requests=requests,
-        metrics={name: asdict(metric) for name, metric in metrics.items()},
+        metrics={name: metric.as_dict() for name, metric in metrics.items()},
         facts=facts,
         proof=run.proof,
         cost=run.cost,
