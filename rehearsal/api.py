@@ -140,12 +140,12 @@ def run(
     there. A failed point is a row with status `failed`, and the others go on.
     """
     from reports.cli.measuring import measured
+    from reports.cli.workers import side_of
 
     experiment = resolve(source, settings or {}, seeds, device, quick, profile)
     points = expand(experiment)
     folder = Path(out) if out is not None else default_out(source, experiment.name, experiment.device)
-    place = Place(executor)
-    measured(experiment, points, folder, jobs, place=place)
+    measured(experiment, points, folder, side_of(points, jobs, Place(executor)))
     return Results(load_run(folder, experiment))
 
 

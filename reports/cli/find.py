@@ -17,6 +17,7 @@ from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, option
+from reports.cli.workers import Workers
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _searched(
     while wanted := space.wanted(targets):
         owner = space.sweep({each.value for each in [*measured, *wanted]})
         points, before = [each.point for each in wanted], [each.point.id for each in measured]
-        failed |= measure_points(owner, points, folder, jobs, before=before, place=place) != OK
+        failed |= measure_points(owner, points, folder, Workers(jobs, place), before=before) != OK
         measured += wanted
         for key, value, point in wanted:
             space.tried[key].append(Tried(value, point.seed, repeat(record_of(folder, point.id), targets)))

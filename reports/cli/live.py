@@ -199,6 +199,7 @@ def _load(sessions: str | None, rate: str | None, find: str | None, to: int | No
 def _measured(experiment: Experiment, points: list[Any], folder: Path, present: Present, resume: bool) -> int:
     """Return the exit status: of the verdict, or of the points if there are no targets."""
     from harness.records.results import unfinished
+    from reports.cli.live_view import Calls
     from reports.cli.measuring import measure_points
     from reports.live.live_verdict import EXIT
 
@@ -208,7 +209,9 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, present: 
             "again, or give more --repeats to add runs."
         )
     found: list[Verdict | None] = []
-    status = measure_points(experiment, points, folder, 1, lambda: found.append(present(experiment, folder)))
+    status = measure_points(
+        experiment, points, folder, Calls(), lambda: found.append(present(experiment, folder))
+    )
     return status if found[0] is None else EXIT[found[0]]
 
 
@@ -238,6 +241,7 @@ def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Presen
     from harness.records.record import write_json
     from harness.records.results import write_summary
     from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Searches, search
+    from reports.cli.live_view import Calls
     from reports.cli.measuring import all_measured, measure_points
     from reports.live.find import check_known, record_of, repeat
     from reports.live.live_verdict import EXIT
@@ -256,7 +260,7 @@ def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Presen
         points = expand(at([n], times), plan.traces)
         before = [id for number, ids in tried.items() for id in ids if number != n]
         tried[n] = [point.id for point in points]
-        measure_points(at(sorted(tried), most), points, folder, 1, before=before)
+        measure_points(at(sorted(tried), most), points, folder, Calls(), before=before)
         records = [record_of(folder, id) for id in tried[n]]
         repeats = [repeat(record, targets) for record in records]
         finished = [each for each, record in zip(repeats, records, strict=True) if record.error is None]

@@ -1,23 +1,65 @@
 """The view of a live run while it goes on: a table that changes on a terminal, else a line each few seconds."""
 
+from __future__ import annotations
+
+import contextlib
+import importlib.util
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harness.experiments.run_order import Outcome
+from harness.experiments.point import Point
+from harness.experiments.run_order import Order, Outcome
 from harness.live.run.run_progress import RunProgress
 from reports.cli.progress import announce, outcome_text
+from workloads.errors import UserError
+from workloads.optional import install_command
+
+if TYPE_CHECKING:
+    from harness.live.point import LivePoint
 
 LINE_S = 5.0
 """Time between two lines without a terminal. [config]"""
 
 See = Callable[[RunProgress], None]
 Show = Callable[[Outcome], None]
+
+
+class Calls:
+    """Points by calls to an endpoint, one after the other. Implements `reports.cli.measuring.Side`."""
+
+    again, loads = "run the same command again with --resume to continue.", ""
+
+    def check(self, points: Sequence[Point]) -> None:
+        check_libraries()
+
+    def opened(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    @contextmanager
+    def executed(
+        self, points_dir: Path, points: Sequence[Point], todo: Sequence[Point], timeout_s: float, order: Order
+    ) -> Iterator[tuple[Callable[[Outcome], None], Iterator[Outcome]]]:
+        from harness.live.run.live_executor import LiveExecutor
+
+        with live_view(len(points), len(points) - len(todo)) as (see, show):
+            executor = LiveExecutor(points_dir, timeout_s=timeout_s, order=order, show=see)
+            with contextlib.closing(executor.run(cast("Sequence[LivePoint]", todo))) as outcomes:
+                yield show, outcomes
+
+
+def check_libraries() -> None:
+    """Raise UserError where a library of real sockets is missing."""
+    names = ("uvloop", "picows", "msgspec", "httptools")
+    if any(importlib.util.find_spec(name) is None for name in names):
+        raise UserError(f"real sockets need libraries that are not installed; run {install_command('live')}.")
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from reports.cli import card_points
 from reports.cli.claims import present_group
 from reports.cli.listing import named, source_of
 from reports.cli.live_folder import check_new
-from reports.cli.measuring import measure_points, points_at_a_time, show_points
+from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.report import present
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option
+from reports.cli.workers import points_at_a_time, side_of
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
@@ -140,7 +141,8 @@ def run(
     if begins(target):  # while the workers' server imports vLLM on another core
         import matplotlib.pyplot  # noqa: F401, I001
         import reports.pages.html  # noqa: F401
-    raise typer.Exit(measure_points(owner, points, target, jobs, show, seed, place=place))
+    side = side_of(points, jobs, place)
+    raise typer.Exit(measure_points(owner, points, target, side, show, seed))
 
 
 def order_seed(text: str | None, default: int | None) -> int | None:
