@@ -272,26 +272,23 @@ _NARROW = ("goodput_rps", "gpus")
 
 def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]], whole: bool) -> Any:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
 
     from reports.live.find import COLUMNS, NOTE, asked, figure, held, spread
     from reports.tables.columns import MISSING
     from reports.tables.labels import short
+    from reports.tables.plain_tables import grid
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    over, seeds = searches.question.over, searches.question.seeds
-    table.title, table.caption = f"The largest {over} with {asked(searches)}", NOTE
-    table.title_justify = table.caption_justify = "left"
-    axes = [name for name in axes if name != "gpu"]
-    for heading in ("engine", *axes, "hardware"):
-        table.add_column(heading, no_wrap=True)
-    several = ["over seeds"] if len(seeds) > 1 else []
-    columns = [column for column in COLUMNS if whole or column.name in _NARROW]
-    for heading in (over, *several, *(f"{c.heading}\n{c.unit}" for c in columns)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    over, axes = searches.question.over, [name for name in axes if name != "gpu"]
+    several = ["over seeds"] if len(searches.question.seeds) > 1 else []
+    columns = [column for column in COLUMNS if whole or column.metric in _NARROW]
+    headings = ["engine", *axes, "hardware", over, *several, *(f"{c.heading}\n{c.unit}" for c in columns)]
+    cells = []
     for row in rows:
         cell = [short(row["settings"][name]) if name in row["settings"] else MISSING for name in axes]
-        numbers = [figure(row, column) for column in columns]
-        over_seeds = [spread(row)] if several else []
-        table.add_row(row["engine"], *cell, row["hardware"], held(row, over), *over_seeds, *numbers)
+        numbers = [held(row, over), *([spread(row)] if several else []), *(figure(row, c) for c in columns)]
+        cells.append([row["engine"], *cell, row["hardware"], *numbers])
+    more = {"title": f"The largest {over} with {asked(searches)}", "caption": NOTE, "caption_justify": "left"}
+    table = grid(headings, cells, len(axes) + 2, box=SIMPLE_HEAD, collapse_padding=True, **more)
+    for column in table.columns:
+        column.no_wrap = True
     return table

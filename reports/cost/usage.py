@@ -44,10 +44,10 @@ class Usage:
     tokens; None where the run had no steady window, or no such thing in it.
     """
 
+    goodput_rps: float | None = None
     gpu_s_per_turn: float | None = None
     gpu_s_per_minute: float | None = None
-    gpu_s_per_million: float | None = None
-    goodput_rps: float | None = None
+    gpu_s_per_million_tokens: float | None = None
 
 
 def hardware(record: Record) -> tuple[str, int]:
@@ -76,7 +76,7 @@ def _usage(record: Record, targets: Sequence[Target]) -> Usage:
     served = {
         "turn": 0 if turns is None else len(turns),
         "minute": on_line * span_s / MINUTE_S,
-        "million": float(events.loc[inside, "value"].sum()) / MILLION,
+        "million_tokens": float(events.loc[inside, "value"].sum()) / MILLION,
     }
     gpu_s = _gpus(_deployment(record)) * span_s
     return Usage(

@@ -12,7 +12,7 @@ from harness.slo.targets import name_of
 from reports.figures.drawing import legend, note, plain_log, sheet, totals, whole_numbers
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, INK, MUTED, looks
-from reports.live.live_record import all_of, busiest, invalid, on_line, one
+from reports.live.live_record import all_of, busiest, on_line, one
 from reports.live.live_verdict import targets
 from reports.runs.measured import Measured, Run
 from reports.tables.labels import setting
@@ -47,7 +47,7 @@ def draw(run: Run) -> Picture | LeftOut:
         _sessions(lower, point, own.colour)
         for panel in (upper, lower):
             _left_out(panel, point)
-        invalidity = ", INVALID" if invalid(point) else ""
+        invalidity = ", INVALID" if point.record.invalid else ""
         upper.set_title(
             f"{load.variant.label}, seed {point.seed}{invalidity}", color=own.colour, weight="bold"
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.records.record import Record
 from harness.records.results import find_record
@@ -11,7 +11,7 @@ from harness.slo.search import Search, Searches, load_searches
 from harness.slo.targets import Repeat, Target, judged_value
 from reports.cost.usage import hardware, usage
 from reports.runs.measured import Run
-from reports.tables.columns import MISSING
+from reports.tables.columns import MISSING, Column
 from reports.tables.labels import short
 from workloads.errors import UserError
 
@@ -72,28 +72,17 @@ def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:
         question.over: one.holds,
         "at_least": one.holds is not None and one.stops is None,
         "over_seeds": asdict(one.interval),
-        "goodput_rps": used.goodput_rps,
-        "gpu_s_per_turn": used.gpu_s_per_turn,
-        "gpu_s_per_minute": used.gpu_s_per_minute,
-        "gpu_s_per_million_tokens": used.gpu_s_per_million,
+        **asdict(used),
         "points": len(one.tried),
         "sentences": sentences(one),
     }
 
 
-class Shown(NamedTuple):
-    """A column of the table. `name`: key in the row; numbers have this many significant digits."""
-
-    name: str
-    heading: str
-    unit: str
-
-
 COLUMNS = (
-    Shown("goodput_rps", "goodput", "turns/s"),
-    Shown("gpus", "GPUs", ""),
-    Shown("gpu_s_per_minute", "GPU·s", "/min"),
-    Shown("gpu_s_per_million_tokens", "GPU·s", "/Mtok"),
+    Column("goodput_rps", "goodput", "turns/s", 1, 3),
+    Column("gpus", "GPUs", "", 1, 3),
+    Column("gpu_s_per_minute", "GPU·s", "/min", 1, 3),
+    Column("gpu_s_per_million_tokens", "GPU·s", "/Mtok", 1, 3),
 )
 NOTE = (
     "over seeds: the largest passing value of each, median (lowest to highest); min: a minute of one "
@@ -113,9 +102,9 @@ def spread(row: Mapping[str, Any]) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def figure(row: Mapping[str, Any], column: Shown) -> str:
+def figure(row: Mapping[str, Any], column: Column) -> str:
     """The number as a table has it: three digits, or whole."""
-    value = row[column.name]
+    value = row[column.metric]
     return MISSING if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -5,15 +5,18 @@ here all the same, because they say why.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.live.endpoints.target import TargetParams
-from harness.records.record import INVALID
+from harness.records.record import INVALID, Record
+from harness.request_tables.live_window import counted as in_window
+from harness.request_tables.request_table import FAILED, turn_keys
 from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
@@ -71,14 +74,10 @@ def one(points: Sequence[Measured]) -> Measured:
 
 def all_of(points: Sequence[Measured]) -> str:
     """Return the sentence on the points of a picture in which INVALID points are shown like others."""
-    late = sum(map(invalid, points))
+    late = sum(point.record.invalid for point in points)
     seeds = sorted({point.seed for point in points})
     invalidity = f", {late} of them INVALID" if late else ""
     return f"Made from {counted(len(points), 'point')}{invalidity}, {seed_list(seeds)}."
-
-
-def invalid(point: Measured) -> bool:
-    return point.record.invalid
 
 
 def loads(run: Run) -> list[Load]:
@@ -104,21 +103,44 @@ def send_delay_limit_s(points: Sequence[Measured]) -> float | None:
     return limits.pop() / 1000 if len(limits) == 1 else None
 
 
-def floor(point: Measured) -> dict[str, float | None]:
-    """Return the same generator's results against the null server just before; empty where none was measured."""
-    return point.record.manifest.get("cost", {}).get("floor") or {}
-
-
 def floor_over(points: Sequence[Measured], name: str) -> float | None:
-    """The median of one number of the floors of these points; None where none has it."""
-    known = [value for point in points if (value := floor(point).get(name)) is not None]
-    return float(np.median(known)) if known else None
+    """Return the median of one number of the same generator against the null server just before; None without any."""
+    floors = (point.record.manifest.get("cost", {}).get("floor") or {} for point in points)
+    return middle(floor.get(name) for floor in floors)
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """Return the median of the known values; None without any."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def reasons(points: Sequence[Measured]) -> Counter[str]:
     """Return the number of failed turns for each reason; a rejected session is one of them."""
     tables = [point.record.table("failures") for point in points if point.has("failures")]
     return Counter(reason for table in tables for reason in table["reason"].astype(str))
+
+
+def main_reason(records: Sequence[Record]) -> str:
+    """Return why most of the turns failed that metrics are over, and how many of them where there are other reasons;
+    empty where none failed. A turn that no failure is logged of had no answer in time."""
+    found: Counter[str] = Counter()
+    for record in records:
+        if not (record.metrics and record.has("requests") and record.has("failures")):
+            continue
+        requests = in_window(record.table("requests"))
+        if "status" not in requests or "turn" not in requests:
+            continue
+        failed = requests.loc[(requests["status"] == FAILED).to_numpy()]
+        failures = record.table("failures").drop_duplicates(["session", "turn"], keep="last")
+        reasons = pd.Series(failures["reason"].to_numpy(), turn_keys(failures))
+        found.update(reasons.reindex(turn_keys(failed)).fillna("no answer in time"))
+        found["silent"] += int(record.metrics.get("silent_replies", {}).get("value") or 0)
+    found = +found
+    if not found:
+        return ""
+    ((reason, count),) = found.most_common(1)
+    return reason if len(found) == 1 else f"{count} of them {reason}"
 
 
 def live_section(run: Run) -> dict[str, Any] | None:
@@ -132,7 +154,7 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "failures": failures_by_reason(run),
         "loads": [load.label(run) or load.variant.label for load in every],
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
-        "invalid": sum(map(invalid, run.points)),
+        "invalid": sum(point.record.invalid for point in run.points),
         "notes": live_notes(
             {
                 f"{name}: " if (name := load.label(run)) else "": [point.kept for point in load.points]
@@ -158,10 +180,10 @@ def generator(run: Run) -> list[dict[str, Any]]:
                 "sends": f"{delays.size:,}",
                 "times": [
                     *(_ms(delays, percentile) for percentile in (50, 99, 100)),
-                    _one_ms(floor_over(points, SEND_DELAY_P99)),
-                    " / ".join(_one_ms(floor_over(points, name)) for name in BIAS),
+                    one_ms(floor_over(points, SEND_DELAY_P99)),
+                    " / ".join(one_ms(floor_over(points, name)) for name in BIAS),
                     " / ".join(_ms(connects, percentile) for percentile in (50, 99)),
-                    _one_ms(max(lags_s, default=None)),
+                    one_ms(max(lags_s, default=None)),
                 ],
                 "left_out": " / ".join(_count(points, name) for name in LEFT_OUT),
                 "shed": sum(len(point.kinds("shed")) for point in points),
@@ -175,7 +197,10 @@ def generator(run: Run) -> list[dict[str, Any]]:
 def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
     """Return the verdict on the points of a load: valid, INVALID or failed. The last two state how many of the points
     are."""
-    late, lost = sum(map(invalid, points)), sum(point.error is not None for point in points)
+    late, lost = (
+        sum(point.record.invalid for point in points),
+        sum(point.error is not None for point in points),
+    )
     said = [
         name if count == len(points) else f"{name} ({count} of {len(points)})"
         for name, count in ((INVALID, late), ("failed", lost - late))
@@ -204,8 +229,8 @@ def failures_by_reason(run: Run) -> list[dict[str, Any]]:
 
 
 def _ms(values_s: np.ndarray, percentile: float) -> str:
-    return _one_ms(float(np.percentile(values_s, percentile)) if values_s.size else None)
+    return one_ms(float(np.percentile(values_s, percentile)) if values_s.size else None)
 
 
-def _one_ms(value_s: float | None) -> str:
+def one_ms(value_s: float | None) -> str:
     return MISSING if value_s is None else f"{1000 * value_s:,.2f}"

@@ -9,11 +9,10 @@ The targets and the verdict are stored in DIR/verdict.json; a report judges the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -27,14 +26,15 @@ from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, s
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID
-from harness.slo.search import SHOWN, Search
+from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
-from reports.live.failed_turns import main_reason
 from reports.live.find import load_search
-from reports.runs.measured import Cell, Measured, Run
+from reports.live.live_record import main_reason, middle
+from reports.runs.measured import Cell, Run
 from reports.tables.columns import MISSING
 from reports.tables.labels import counted, setting
 from reports.tables.labels import short as short_name
+from reports.tables.plain_tables import grid
 from workloads.generators.content import speech_source
 
 EXIT = {PASS: exit_status.OK, FAIL: exit_status.FAIL, INCONCLUSIVE: exit_status.UNDECIDED}
@@ -305,24 +305,16 @@ def _served(run: Run) -> str | None:
 def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     points = [point for point in run.points if point.cell == cell]
     found = load_verdict([point.record for point in points], asked.targets)
-    online = [
-        value for each in found.measured if (value := each.metrics["on_line_mean"]["value"]) is not None
-    ]
-    on_line = median(online) if online else None
+    on_line = middle(each.metrics["on_line_mean"]["value"] for each in found.measured)
     known = points[0].params
     seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
     reason = main_reason([point.record for point in points])
-    parts = [_median(points, f"{part}_p50") for part in ("end_of_turn", "answer")]
+    parts = [middle(p.kept.get(f"{part}_p50") for p in points) for part in ("end_of_turn", "answer")]
     wait = ""
     if None not in parts:
         end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
         wait = f"medians: end of turn {end_of_turn} + answer {answer} ms"
     return Load(*_named(dict(cell), what), found, on_line, seconds, reason, wait)
-
-
-def _median(points: Sequence[Measured], metric: str) -> float | None:
-    known = [value for point in points if (value := point.kept.get(metric)) is not None]
-    return median(known) if known else None
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
@@ -403,32 +395,28 @@ def show_verdict(console: Console, verdict: LiveVerdict) -> None:
 
 def _table(verdict: LiveVerdict) -> Table:
     """A row for each load and target."""
-    found = rows(verdict)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for heading in ("load", "users", "target", "measured", "95 % interval", "n", ""):
-        table.add_column(heading, justify="left" if heading in ("load", "target", "") else "right")
-    for row in found:
-        told = Text(row["verdict"], _STYLES.get(row["verdict"], "yellow"))
-        table.add_row(
-            row["load"], row["on_line"], row["target"], row["value"], row["interval"], row["n"], told
-        )
+    names = ("load", "on_line", "target", "value", "interval", "n")
+    told = [(*(row[name] for name in names), _word(row["verdict"])) for row in rows(verdict)]
+    headings = ("load", "users", "target", "measured", "95 % interval", "n", "")
+    table = grid(headings, told, 1, box=SIMPLE_HEAD, collapse_padding=True)
+    table.columns[2].justify = table.columns[6].justify = "left"
     return table
 
 
 def _search_table(search: Search) -> Table:
     """Each number that was tried, with every repeat, and whether it passed."""
-    question, table = search.question, Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(f"{question.counts}s", justify="right")
-    for target in question.targets:
-        table.add_column(str(target), justify="right")
-    table.add_column("")
-    for step in search.steps:
-        told = [
-            ", ".join(MISSING if v is None else number(t.metric, v, unit=False) for v in values)
-            for t, values in zip(
-                question.targets, zip(*(r.values for r in step.repeats), strict=True), strict=True
-            )
-        ]
-        verdict = SHOWN[step.verdict]
-        table.add_row(f"{step.value:g}", *told, Text(verdict, _STYLES.get(verdict, "yellow")))
+    question = search.question
+
+    def texts(step: Step) -> Iterator[str]:
+        for index, target in enumerate(question.targets):
+            values = (repeat.values[index] for repeat in step.repeats)
+            yield ", ".join(MISSING if v is None else number(target.metric, v, unit=False) for v in values)
+
+    told = [(f"{step.value:g}", *texts(step), _word(SHOWN[step.verdict])) for step in search.steps]
+    table = grid([f"{question.counts}s", *map(str, question.targets), ""], told, 0, box=SIMPLE_HEAD)
+    table.columns[-1].justify = "left"
     return table
+
+
+def _word(verdict: str) -> Text:
+    return Text(verdict, _STYLES.get(verdict, "yellow"))

@@ -15,9 +15,8 @@ from rich.table import Table
 
 from harness.metrics.scraped_histogram import observed
 from harness.request_tables.request_table import COMPLETED
-from reports.live.live_record import loads
+from reports.live.live_record import loads, one_ms
 from reports.runs.measured import Run
-from reports.tables.columns import MISSING
 from reports.tables.plain_tables import table_of_units
 
 HISTOGRAMS = {
@@ -133,15 +132,11 @@ def texts(both: Both) -> list[str]:
     others = f" / {both.server_n:,}" if both.server_n != both.client_n else ""
     return [
         NAMES[both.name],
-        _ms(both.client_p50_s),
-        _ms(both.server_p50_s),
+        one_ms(both.client_p50_s),
+        one_ms(both.server_p50_s),
         f"{1e3 * low:.4g} to {1e3 * high:.4g}",
         "within its bucket" if low <= both.client_p50_s <= high else f"{100 * difference:+,.1f} %",
-        _ms(both.client_mean_s),
-        MISSING if both.server_mean_s is None else _ms(both.server_mean_s),
+        one_ms(both.client_mean_s),
+        one_ms(both.server_mean_s),
         f"{both.client_n:,}{others}",
     ]
-
-
-def _ms(value_s: float) -> str:
-    return f"{1e3 * value_s:,.2f}"

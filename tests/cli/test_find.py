@@ -218,7 +218,7 @@ def test_costs_are_over_the_time_in_which_all_are_on_line() -> None:
     used = usage([Recorded()], parse_targets("ttfp_p90<=0.5 continuity>=0.9"))  # type: ignore[list-item]
     assert used.gpu_s_per_minute == pytest.approx(60 * 2 / 2)  # two GPUs for two callers
     assert used.gpu_s_per_turn == pytest.approx(2 * 100 / 3)  # one failed, one in the drain
-    assert used.gpu_s_per_million == pytest.approx(1e6 * 2 * 100 / 400)
+    assert used.gpu_s_per_million_tokens == pytest.approx(1e6 * 2 * 100 / 400)
     assert used.goodput_rps == pytest.approx(2 / 100)  # one too late, one failed, one in the drain
 
 
