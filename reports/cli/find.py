@@ -218,7 +218,7 @@ def _searched(
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
     from harness.slo.search import Tried
-    from reports.live.find import check_known, record_of, repeat
+    from reports.runs.repeats import check_known, record_of, repeat
 
     failed = False
     measured: list[_Wanted] = []
@@ -239,8 +239,8 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     from harness.records.results import write_summary
     from harness.slo.search import SEARCH
     from reports.cli.output import tell, wide
-    from reports.live.find import row
     from reports.pages.html import write_report
+    from reports.runs.find import row
 
     found = searches.as_dict()
     write_json(folder / SEARCH, found)
@@ -273,7 +273,7 @@ _NARROW = ("goodput_rps", "gpus")
 def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]], whole: bool) -> Any:
     from rich.box import SIMPLE_HEAD
 
-    from reports.live.find import COLUMNS, NOTE, asked, figure, held, spread
+    from reports.runs.find import COLUMNS, NOTE, asked, figure, held, spread
     from reports.tables.columns import MISSING
     from reports.tables.labels import short
     from reports.tables.plain_tables import grid

@@ -243,8 +243,8 @@ def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Presen
     from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Searches, search
     from reports.cli.live_view import Calls
     from reports.cli.measuring import all_measured, measure_points
-    from reports.live.find import check_known, record_of, repeat
     from reports.live.live_verdict import EXIT
+    from reports.runs.repeats import check_known, record_of, repeat
 
     targets, seeds, most = plan.targets, len(experiment.seeds), 1
     ((over, (first,)), *_) = experiment.grid.items()

@@ -9,8 +9,9 @@ from harness.metrics.vocabulary import definition
 from reports.figures.drawing import line
 from reports.figures.picture import Picture, counts, made_from, whiskers
 from reports.figures.style import INK, Look, looks
-from reports.runs.answer import Answer, labels
+from reports.runs.answer import Answer, find_answer, labels
 from reports.runs.measured import Measured, Run, Variant, over_seeds
+from reports.runs.part import Opening
 from reports.tables.columns import Column
 from reports.tables.labels import setting, short
 
@@ -32,6 +33,14 @@ def told_looks(run: Run, answer: Answer) -> dict[str, Look]:
     )
     drawn = looks([Variant(engines[label], (("", label),)) for label in told])
     return dict(zip(told, drawn.values(), strict=True))
+
+
+def opening(run: Run) -> Opening:
+    """Return the answer, with an empty sentence where nothing has finished."""
+    answer = find_answer(run.finished, [*run.experiment.grid])
+    if answer is None:
+        return Opening("")
+    return Opening(answer.sentence, lambda: filter(None, [draw(run, answer)]))
 
 
 def draw(run: Run, answer: Answer) -> Picture | None:

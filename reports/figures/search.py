@@ -12,7 +12,6 @@ from harness.slo.targets import Target, name_of, scale
 from reports.figures.drawing import joining, legend, note, sheet
 from reports.figures.picture import LeftOut, Picture, line_handle
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED, Look, looks
-from reports.live.find import load_search
 from reports.runs.measured import Run, Variant
 from reports.tables.labels import counted
 
@@ -26,7 +25,7 @@ _ONE = Look(INK, "o", "-", 1.4)
 
 
 def draw(run: Run) -> Picture | LeftOut:
-    searches = load_search(run)
+    searches = run.searches
     if searches is None or not searches.points:
         if run.live:
             return LeftOut(NAME, "How many calls it can handle", "no search was made (rehearse live --find)")

@@ -1,1 +1,1 @@
-"""Live runs and searches: verdicts, and the parts of their records that other runs do not have."""
+"""Live runs: verdicts, pictures, and the parts of their records that other runs do not have."""

@@ -1,4 +1,4 @@
-"""Parts of a live record that other records do not have: send delays, failures, and the server's own metrics.
+"""Parts of a live record that other records do not have: send delays, failures, and the sound of calls.
 
 A point whose generator was late is INVALID: it counts as failed, and its tables stay in its folder. They are read
 here all the same, because they say why.
@@ -15,9 +15,12 @@ import pandas as pd
 
 from harness.live.endpoints.target import TargetParams
 from harness.records.record import INVALID, Record
+from harness.records.saved_calls import session_of
 from harness.request_tables.live_window import counted as in_window
 from harness.request_tables.request_table import FAILED, turn_keys
+from reports.figures.call_timeline import saved_calls
 from reports.runs.measured import Cell, Measured, Run, Variant
+from reports.runs.part import Section
 from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
 
@@ -154,7 +157,6 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "failures": failures_by_reason(run),
         "loads": [load.label(run) or load.variant.label for load in every],
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
-        "invalid": sum(point.record.invalid for point in run.points),
         "notes": live_notes(
             {
                 f"{name}: " if (name := load.label(run)) else "": [point.kept for point in load.points]
@@ -163,6 +165,9 @@ def live_section(run: Run) -> dict[str, Any] | None:
         ),
         "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
     }
+
+
+GENERATOR = Section("live/generator.html.j2", live_section, "pictures", ("generator", "Generator"))
 
 
 def generator(run: Run) -> list[dict[str, Any]]:
@@ -226,6 +231,22 @@ def failures_by_reason(run: Run) -> list[dict[str, Any]]:
         {"reason": reason, "counts": [each[reason] for each in counted], "total": count}
         for reason, count in sorted(total.items(), key=lambda item: (-item[1], item[0]))
     ]
+
+
+def sounds(run: Run) -> list[dict[str, str]]:
+    """Return each call whose sound was kept, with the path of its file from the report."""
+    return [
+        {
+            "label": point.point.label,
+            "session": str(session_of(path)),
+            "file": f"points/{point.record.folder.name}/{path.name}",
+        }
+        for point in run.points
+        for path in saved_calls(point)
+    ]
+
+
+SOUNDS = Section("live/sounds.html.j2", sounds, "left-out")
 
 
 def _ms(values_s: np.ndarray, percentile: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -28,9 +29,9 @@ from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID
 from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
-from reports.live.find import load_search
 from reports.live.live_record import main_reason, middle
 from reports.runs.measured import Cell, Run
+from reports.runs.part import Section
 from reports.tables.columns import MISSING
 from reports.tables.labels import counted, setting
 from reports.tables.labels import short as short_name
@@ -272,7 +273,7 @@ def targets(run: Run) -> tuple[Target, ...]:
 
 def _asked(run: Run, asked: Asked | None = None) -> tuple[Asked, Search | None, str | None]:
     """Return the targets, the search if they are its own, and the kind of service."""
-    found, given = load_search(run), asked or Asked.read(run.folder)
+    found, given = run.searches, asked or Asked.read(run.folder)
     search = None if found is None else found.searched[0]
     if search is not None and (given is None or given.targets == search.question.targets):
         given = Asked(search.question.targets, True)
@@ -420,3 +421,27 @@ def _search_table(search: Search) -> Table:
 
 def _word(verdict: str) -> Text:
     return Text(verdict, _STYLES.get(verdict, "yellow"))
+
+
+def capacity(run: Run) -> dict[str, Any] | None:
+    """Return the numbers that were tried; None without a search."""
+    if run.searches is None or not run.searches.question.counts:
+        return None
+    question, (one, *_) = run.searches.question, run.searches.searched
+    rows = [
+        (step, [_over_repeats(step, index, target) for index, target in enumerate(question.targets)])
+        for step in one.steps
+    ]
+    return {"counts": question.counts, "headings": list(map(str, question.targets)), "rows": rows}
+
+
+def _over_repeats(step: Step, index: int, target: Target) -> tuple[str, str]:
+    """A target's median and its range."""
+    known = sorted(value for repeat in step.repeats if (value := repeat.values[index]) is not None)
+    if not known:
+        return MISSING, ""
+    low, middle, high = (number(target.metric, value) for value in (known[0], median(known), known[-1]))
+    return middle, f"{low} to {high}" if len(known) > 1 else ""
+
+
+CAPACITY = Section("live/capacity.html.j2", capacity, "search", ("capacity", "How many calls"))

@@ -17,6 +17,7 @@ from harness.metrics.scraped_histogram import observed
 from harness.request_tables.request_table import COMPLETED
 from reports.live.live_record import loads, one_ms
 from reports.runs.measured import Run
+from reports.runs.part import Section
 from reports.tables.plain_tables import table_of_units
 
 HISTOGRAMS = {
@@ -118,6 +119,9 @@ def section(run: Run) -> dict[str, Any] | None:
                 more = f", seed {point.seed}" if len(load.points) > 1 else ""
                 rows.append([f"{label}{more}", *texts(both)])
     return {"headings": [("load", ""), *HEADINGS], "rows": rows} if rows else None
+
+
+SECTION = Section("live/server_side.html.j2", section, "pictures")
 
 
 def sides_table(run: Run) -> Table | None:

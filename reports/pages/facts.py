@@ -1,6 +1,6 @@
 """The constants of modelled GPUs that no data sheet states: the fitted and the chosen ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,13 @@ def facts(
         return []
     found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
     return sorted(found, key=lambda fact: fact.kind != FITTED)
+
+
+def constants(deployments: Iterable[tuple[Any, ...]]) -> dict[str, list[Fact]]:
+    """Return the calibrated and the chosen constants of deployments, by the arguments of `facts`."""
+    found = list(dict.fromkeys(fact for each in deployments for fact in facts(*each)))
+    chosen = [fact for fact in found if fact.kind != FITTED]
+    return {"fitted": [fact for fact in found if fact.kind == FITTED], "chosen": chosen}
 
 
 def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:

@@ -21,7 +21,7 @@ from reports.claims.sensitivity import KEPT, LOST
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import name_systems, named, style
 from reports.figures.svg import embedded
-from reports.pages.facts import FITTED, facts
+from reports.pages.facts import constants
 from reports.pages.provenance import deployment_titles, program, time, voice_errors
 from reports.pages.sections import failures
 from reports.pages.templates import write
@@ -74,7 +74,6 @@ def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
     runs = [run for card in group.cards for run in card.panels.values() if run.points]
     titles = list(dict.fromkeys(title for run in runs for title in deployment_titles(run)))
     names = list(dict.fromkeys(str(point.params.get("deployment")) for point in group.points))
-    constants = list(dict.fromkeys(fact for name in names for fact in facts(name)))
     counts = Counter(claim.verdict for claim in group.claims if not claim.claim.own)
     sensitivity = group.sensitivity
     return write(
@@ -107,8 +106,7 @@ def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
             *program(group.points),
             {"label": "Time", "value": time(group.points)},
         ],
-        fitted=[fact for fact in constants if fact.kind == FITTED],
-        chosen=[fact for fact in constants if fact.kind != FITTED],
+        **constants((name,) for name in names),
     )
 
 

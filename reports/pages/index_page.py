@@ -13,8 +13,7 @@ from harness.records.results import COLLECTION
 from reports.cards.group import load_group
 from reports.claims.claim import by_verdict
 from reports.comparison.perceptible import WAIT_S
-from reports.live.live_verdict import live_verdict
-from reports.pages.html import sentence
+from reports.pages.html import opening
 from reports.pages.templates import write
 from reports.runs.answer import find_answer
 from reports.runs.measured import Measured, load_run
@@ -118,11 +117,12 @@ def _group(run: Path) -> tuple[Listed, Sequence[Measured]]:
 def _experiment(folder: Path) -> tuple[Listed, Sequence[Measured]]:
     run = load_run(folder)
     settings, title = run_settings(run.experiment), run.experiment.title or run.experiment.name
-    what, verdict = f"{title}: {settings}" if settings else title, live_verdict(run)
+    what, begin = f"{title}: {settings}" if settings else title, opening(run)
     found = find_answer(run.finished, [*run.experiment.grid])
-    said = sentence(run) or "no point has finished"
-    word, same = "" if verdict is None else verdict.verdict, f"{what} {run.experiment.grid}"
-    row = Listed("", what, "", said, "", word, run.experiment.label, key=same)
+    said = begin.sentence or "no point has finished"
+    row = Listed(
+        "", what, "", said, "", begin.word, run.experiment.label, key=f"{what} {run.experiment.grid}"
+    )
     if found is not None and not run.frames:
         metric = "audio_ttfp_p90" if run.spoken else "ttft_p90"
         values = {label: found.by_seed(label, metric).values() for label in found.variants}

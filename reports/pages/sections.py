@@ -6,9 +6,7 @@ from typing import Any
 
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
 from harness.metrics.vocabulary import definition
-from harness.records.saved_calls import session_of
 from reports.claims.published import Published
-from reports.figures.call_timeline import saved_calls
 from reports.figures.headline import told_looks
 from reports.figures.style import looks
 from reports.runs import measured
@@ -186,19 +184,6 @@ def failures(run: Run, before: str = "") -> list[dict[str, str]]:
             "log": f"points/{point.record.folder.name}/log.txt",
         }
         for point in run.failed
-    ]
-
-
-def sounds(run: Run) -> list[dict[str, str]]:
-    """Return each call whose sound was kept, with the path of its file from the report."""
-    return [
-        {
-            "label": point.point.label,
-            "session": str(session_of(path)),
-            "file": f"points/{point.record.folder.name}/{path.name}",
-        }
-        for point in run.points
-        for path in saved_calls(point)
     ]
 
 

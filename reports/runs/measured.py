@@ -19,6 +19,7 @@ from harness.metrics.stats import Spread, across_seeds
 from harness.records.record import Record
 from harness.records.results import read_results
 from harness.request_tables.live_window import counted
+from harness.slo.search import Searches, load_searches
 from reports.runs.answer import Finished
 from reports.tables import labels
 from reports.tables.columns import fewest
@@ -190,6 +191,11 @@ class Run:
     def live(self) -> bool:
         """True if clients spoke over real sockets, so that each send has a send delay."""
         return any(point.has("sends") for point in self.points)
+
+    @cached_property
+    def searches(self) -> Searches | None:
+        """The searches that the points were measured for; None without any. UserError for a damaged file."""
+        return load_searches(self.folder, (point.point.id for point in self.points))
 
     @cached_property
     def top(self) -> int | None:

@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from reports.runs.measured import Measured, Run
+from reports.runs.part import Section
 from reports.tables.labels import counted
 
 PEAKS = ("pinned_blocks", "streaming_queue_peak")
@@ -84,3 +85,6 @@ def counters(run: Run) -> dict[str, Any] | None:
         "rows": rows,
         "sentences": [*order_sentences(run), *identical_sentences(run)],
     }
+
+
+SECTION = Section("runs/counters.html.j2", counters, "noticed", ("counters", "Policies"))

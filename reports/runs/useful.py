@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from reports.runs.measured import Measured, Run, by_seed, over_seeds
+from reports.runs.part import Section
 from reports.tables.columns import MISSING
 from reports.tables.labels import short
 
@@ -96,6 +97,9 @@ def useful_loads(run: Run) -> dict[str, Any] | None:
             cell = [short(value) for _, value in other]
             rows.append({"cell": cell, "variant": index, "value": text, "reason": result.reason})
     return {"load": LOAD_AXES[axis], "axes": [name for name, _ in others[0]], "rows": rows}
+
+
+SECTION = Section("runs/useful.html.j2", useful_loads, "comparison")
 
 
 def _load(points: list[Measured], axis: str, value: float) -> float | None:

@@ -19,11 +19,10 @@ from harness.slo import search as searches
 from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets
 from reports.comparison.compare import compare
-from reports.figures import judged, live_scrape, live_send_delay, live_time, wait
 from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
+from reports.live import judged, live_scrape, live_send_delay, live_time
 from reports.live import live_record as live
-from reports.live.find import load_search
 from reports.live.live_verdict import LiveVerdict, live_verdict
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
@@ -361,7 +360,7 @@ def write_search(folder: Path, measure: Callable[[int, int], Step], targets: tup
 
 
 def found_in(folder: Path) -> Search:
-    found = load_search(load_run(folder))
+    found = load_run(folder).searches
     assert found is not None
     return found.searched[0]
 
@@ -428,9 +427,11 @@ def test_the_waits_over_time_have_the_line_of_their_target(run: Run) -> None:
 
 
 def test_the_wait_of_the_median_turn_is_drawn_in_its_parts(run: Run, tmp_path: Path) -> None:
-    assert isinstance(left_out := wait.draw(run), LeftOut) and "no ends of turns" in left_out.reason
+    assert (
+        isinstance(left_out := live_time.wait_parts(run), LeftOut) and "no ends of turns" in left_out.reason
+    )
     heard = load_run(serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), play=play_heard))
-    picture = wait.draw(heard)
+    picture = live_time.wait_parts(heard)
     assert isinstance(picture, Picture)
     (axes,) = picture.figure.axes
     ttfp_ms = 1000 * heard.points[0].requests["audio_ttfp_s"].dropna().quantile(0.5, interpolation="lower")

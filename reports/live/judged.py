@@ -13,7 +13,9 @@ from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, line_handle
 from reports.figures.search import targeted
 from reports.figures.style import BROKEN, HEALTHY, INK, MUTED
-from reports.live.live_verdict import LiveVerdict, Load
+from reports.live.live_verdict import LiveVerdict, Load, live_verdict, rows
+from reports.runs.measured import Run
+from reports.runs.part import Opening
 from reports.tables.labels import counted
 
 if TYPE_CHECKING:
@@ -27,6 +29,21 @@ _MARKS: dict[str, dict[str, Any]] = {
     INVALID: {"marker": "D", "color": MUTED, "mfc": "white"},
 }
 """The look of a target's verdict; the form tells it without colour."""
+
+
+def opening(run: Run) -> Opening | None:
+    """Return the verdict and the table that it rests on; None for other runs. A search has its own first picture."""
+    verdict = live_verdict(run)
+    if verdict is None:
+        return None
+    return Opening(
+        verdict.sentence,
+        lambda: (draw(verdict), others(verdict)) if run.searches is None else (),
+        verdict.verdict,
+        "live/verdict.html.j2",
+        {"found": verdict, "rows": rows(verdict)},
+        verdict.asked.targets,
+    )
 
 
 def draw(verdict: LiveVerdict) -> Picture:

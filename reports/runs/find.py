@@ -1,24 +1,17 @@
-"""The result of a search and its cost, and the sentence about each measured point."""
+"""The result of a search in virtual time and its cost, as sentences and as a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.records.record import Record
-from harness.records.results import find_record
-from harness.slo.search import Search, Searches, load_searches
-from harness.slo.targets import Repeat, Target, judged_value
-from reports.cost.usage import hardware, usage
+from harness.slo.search import Search, Searches
 from reports.runs.measured import Run
+from reports.runs.part import Opening, Section
+from reports.runs.repeats import record_of
+from reports.runs.usage import hardware, usage
 from reports.tables.columns import MISSING, Column
 from reports.tables.labels import short
-from workloads.errors import UserError
-
-
-def load_search(run: Run) -> Searches | None:
-    """The search that a run's points were measured for; None where there was none. UserError for a damaged file."""
-    return load_searches(run.folder, (point.point.id for point in run.points))
 
 
 def label(one: Search) -> str:
@@ -108,32 +101,33 @@ def figure(row: Mapping[str, Any], column: Column) -> str:
     return MISSING if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def record_of(folder: Path, id: str) -> Record:
-    """The record of a point that a search measured."""
-    record = find_record(folder / "points", id)
-    assert record is not None, "the search measured it"
-    return record
+def opening(run: Run) -> Opening | None:
+    """Return the result of every search; None without one."""
+    searches = _searches(run)
+    return searches and Opening(answer(searches))
 
 
-def repeat(record: Record, targets: Sequence[Target]) -> Repeat:
-    """A point that finished or failed as a repeat."""
-    error = record.error or ""
-    if record.metrics and not record.invalid:
-        error = ""  # the server failed, which its values say: turns that fail are infinitely late
-    metrics = record.metrics_with(target.metric for target in targets)
-    requests = record.table("requests") if metrics else None
-    values = tuple(
-        None if requests is None else judged_value(target.metric, metrics, requests) for target in targets
-    )
-    return Repeat(record.point.id, values, error)
+def _searches(run: Run) -> Searches | None:
+    return None if run.searches is None or run.searches.question.counts else run.searches
 
 
-def check_known(option: str, targets: Sequence[Target], repeats: Sequence[Repeat]) -> None:
-    """UserError for a metric that no point has, as of another kind of workload: no value could ever meet it."""
-    finished = [repeat for repeat in repeats if not repeat.error]
-    for index, target in enumerate(targets):
-        if finished and all(repeat.values[index] is None for repeat in finished):
-            raise UserError(
-                f"{option} {target.metric}: none of the {len(finished)} points measured has it; name a metric of this "
-                "workload. What was measured is kept."
-            )
+def section(run: Run) -> dict[str, Any] | None:
+    """Return the result of every search and its cost, as a table and sentences; None without one."""
+    searches = _searches(run)
+    if searches is None:
+        return None
+    over = searches.question.over
+    rows = [row(searches, one, run.folder) for one in searches.searched]
+    return {
+        "over": over,
+        "targets": asked(searches),
+        "axes": [name for name in run.experiment.grid if name not in (over, "gpu")],
+        "columns": COLUMNS,
+        "rows": [
+            (each, held(each, over), spread(each), [figure(each, one) for one in COLUMNS]) for each in rows
+        ],
+        "seeds": len(searches.question.seeds),
+    }
+
+
+SECTION = Section("runs/find.html.j2", section, "results", ("largest", "Search"))
