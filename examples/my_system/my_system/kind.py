@@ -75,7 +75,7 @@ class User:
 
 
 class Rag:
-    """See `harness.kinds.kind.Kind` and `OwnMetrics`."""
+    """See `harness.replays.kinds.kind.ReplayKind`, and `OwnMetrics` of `harness.kinds.kind`."""
 
     name, Timing = "rag", None
     definitions = MappingProxyType(
