@@ -255,7 +255,8 @@ def _same(asked: Any, stored: Any) -> bool:
     try:
         return float(asked) == float(stored)
     except (TypeError, ValueError):
-        return os.path.normpath(str(asked)) == os.path.normpath(str(stored))
+        texts = [sorted(os.path.normpath(part) for part in str(each).split(",")) for each in (asked, stored)]
+        return texts[0] == texts[1]  # a list, such as that of `scale`, in any order
 
 
 def _cell(experiment: Experiment, point: Point) -> list[str]:

@@ -13,6 +13,7 @@ from engines.models.config_file import as_yaml, read_config
 from engines.server import ServerParams, check_modelled, resolve
 from harness.by_device import expand
 from harness.experiments.experiment import Experiment
+from harness.experiments.point import Point
 from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3_MOE, Config, file_of, written
 from workloads.errors import UserError
 
@@ -130,6 +131,6 @@ def test_a_point_stands_for_what_the_file_held(tmp_path: Path) -> None:
     file_of(tmp_path, LLAMA)
     assert points(path)[0].id == first.id
     os.remove(path)
-    kept = type(second).model_validate_json(second.model_dump_json())
+    kept = Point.model_validate_json(second.model_dump_json())
     assert kept.id == second.id
     assert resolve(ServerParams.of(kept.server_params)).stages["thinker"].decoder.layers == 16

@@ -192,6 +192,18 @@ def test_records_are_the_points_of_the_experiment(tmp_path: Path, change: dict, 
         read_results(tmp_path)
 
 
+def test_a_list_that_a_point_keeps_in_another_order_is_what_was_asked_for(tmp_path: Path) -> None:
+    experiment = fakes.experiment(1, scale=["talker.host_s=1.25,hop_s=0.75", None])
+    points = expand(experiment)
+    with claim(tmp_path, experiment) as points_dir:
+        for point in points:
+            folder = points_dir / point.id
+            folder.mkdir()
+            write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
+    write_summary(tmp_path, [point.id for point in points])
+    assert len(read_results(tmp_path)[1]) == 2
+
+
 def test_a_lost_record_is_named(tmp_path: Path) -> None:
     points = measured(tmp_path, 2)
     shutil.rmtree(tmp_path / "points" / points[1].id)
