@@ -39,8 +39,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[Point]]]:
     def fake(fails: Callable[[Point], bool] = lambda point: False) -> list[list[Point]]:
         rounds: list[list[Point]] = []
 
-        def measure_points(owner, points, out, jobs, before, place) -> bool:
-            assert place.local
+        def measure_points(owner, points, out, workers, before) -> bool:
+            assert workers.place.local
             rounds.append(points)
             with claim(out, owner) as points_dir:
                 write_points(points_dir, points, served.measure, fails)
