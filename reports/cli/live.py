@@ -139,7 +139,7 @@ def live(
         return
     stage("loading the load generator")
     from harness.live.run import live_executor  # noqa: F401
-    from reports.cli.report import present_live
+    from reports.cli.present import present_live
 
     stage("")  # a run shows itself
     present = partial(present_live, form=form, asked=asked, metrics=metrics)

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, emit, form_of, tell, wide
+from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, emit, form_of
 from reports.cli.settings import flag, option
 from workloads.errors import UserError
 
-if TYPE_CHECKING:
-    from harness.experiments.experiment import Experiment
-    from harness.live.live_slo import Asked
-    from harness.slo.targets import Verdict
-    from reports.live.live_verdict import LiveVerdict
-    from reports.runs.measured import Run
-
-
 _log = logging.getLogger(__name__)
-_WIDE = 150
-"""Characters from which on a table has ranges."""
 
 
 def _inches(text: str) -> float:
@@ -64,6 +53,7 @@ def report(
     form = form_of(as_json, as_csv)
     from harness.records.results import COLLECTION
     from reports.cli.claims import present_group
+    from reports.cli.present import present
     from reports.runs.measured import load_run
 
     asked, renamed = asked_metrics(columns), _renamed(names)
@@ -124,57 +114,3 @@ def _runs_below(folder: Path) -> list[Path]:
         return []
     below = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()]
     return [run for path in below for run in ([path] if is_run(path) else _runs_below(path))]
-
-
-def present_live(
-    experiment: Experiment, folder: Path, form: Form, asked: Asked, metrics: Sequence[str] = ()
-) -> Verdict | None:
-    """Print as `present` does, store the targets in the folder, and begin JSON with the verdict. Returns the verdict;
-    None without targets.
-    """
-    from reports.live.live_verdict import live_verdict
-    from reports.runs.measured import load_run
-
-    asked.write(folder)
-    run = load_run(folder, experiment)
-    verdict = live_verdict(run)
-    if verdict is not None:
-        verdict.write(folder)
-    present(run, form, metrics, verdict)
-    return None if verdict is None else verdict.verdict
-
-
-def present(
-    run: Run, form: Form = "table", metrics: Sequence[str] = (), verdict: LiveVerdict | None = None
-) -> None:
-    """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
-    run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
-    from reports.live.live_verdict import live_verdict, show_verdict
-    from reports.live.server_side import sides_table
-    from reports.pages.html import write_report
-    from reports.runs.answer import answer
-    from reports.runs.policies import identical_sentences, order_sentences
-    from reports.runs.table import flat, results_data, results_table
-
-    console = wide(_WIDE, stderr=form != "table")
-    live, counted, axes = run.experiment.device == "live", run.finished, [*run.experiment.grid]
-    if form != "table":
-        data = results_data(run, metrics)
-        emit(form, flat(data), data if verdict is None else {**verdict.as_dict(), "results": data})
-    else:
-        found = (verdict or live_verdict(run)) if live else None
-        if found is not None:
-            show_verdict(console, found)
-        console.print(results_table(run, console.width >= _WIDE, metrics))
-        if live and (table := sides_table(run)) is not None:
-            console.print(table)
-        sentence = None if live else answer(counted, axes)  # of a live run the verdict is the sentence
-        if sentence is not None:
-            console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
-        if counted and not live:
-            beyond = filter(None, [run.beyond_sessions])
-            tell(console, [*beyond, *order_sentences(run, never=True), *identical_sentences(run)])
-    paths = [run.folder / "summary.json"]
-    if counted or live:
-        paths.append(write_report(run.folder, metrics))
-    tell(console, paths)

@@ -16,7 +16,7 @@ from reports.cli.listing import named, source_of
 from reports.cli.live_folder import check_new
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
-from reports.cli.report import present
+from reports.cli.present import present
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option
 from reports.cli.workers import points_at_a_time, side_of
 from workloads.bounds import MOST_SEED

@@ -20,7 +20,7 @@ from reports.figures.style import style
 from reports.figures.svg import embedded
 from reports.pages import sections
 from reports.pages.facts import constants
-from reports.pages.parts import BESIDE_PAPER, OPENINGS, PICTURES, SECTIONS
+from reports.pages.parts import BESIDE_PAPER, parts_of, pictures_of
 from reports.pages.provenance import deployment_titles, deployments, provenance
 from reports.pages.templates import write
 from reports.runs.answer import find_answer
@@ -56,14 +56,14 @@ def _paper(run: Run) -> Sequence[Published]:
 
 def opening(run: Run) -> Opening:
     """Return the begin of a run's report."""
-    return next(filter(None, (each(run) for each in OPENINGS)))
+    return next(filter(None, (each(run) for each in parts_of(run).openings)))
 
 
 def drawn(run: Run) -> Iterator[Picture | LeftOut]:
     """Draw the pictures of a run one by one, the one that shows the answer first."""
     paper, none = _paper(run), LeftOut(headline.NAME, "", "these results have no single answer")
     yield from tuple(opening(run).pictures()) or (none,)
-    for draw in (draw for when, draws in PICTURES if when(run) for draw in draws):
+    for draw in pictures_of(run):
         yield draw(run, paper) if draw in BESIDE_PAPER else draw(run)
 
 
@@ -95,7 +95,7 @@ def _write(run: Run, asked: Sequence[str]) -> Path:
         "pages/template.html.j2",
         title=run.experiment.title or run.experiment.name,
         opening=begin,
-        parts=[(section, data) for section in SECTIONS if (data := section.data(run))],
+        parts=[(section, data) for section in parts_of(run).sections if (data := section.data(run))],
         run=run,
         device=run.points[0].point.device,
         seeds=run.seeds,
