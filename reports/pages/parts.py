@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 def parts_of(run: Run) -> Parts:
     """Return the parts that a run may have. Those of calls over sockets are imported for such a run."""
     searched = (search.draw,) if run.live or run.searches is not None else ()
-    if run.experiment.device not in SOCKET_DEVICES:
+    if not (run.live or run.experiment.device in SOCKET_DEVICES):
         sections = (find.SECTION, useful.SECTION, policies.SECTION)
         return Parts((find.opening, headline.opening), sections, searched)
     from reports.live import (
