@@ -145,6 +145,11 @@ def test_effective_rps_needs_speech_unbroken_and_inside_the_steady_window():
     assert effective_rps(turns, 0.1)[0] == 0
 
 
+def test_a_reply_that_began_early_has_no_latency_that_could_be_in_time():
+    log = EventLog().spoken_turn(0).spoken_turn(1, ttfp=2.5).spoken_turn(2).add(0.9, "early_reply", 2)
+    assert parts(summary(log)["ttfp_in_target"]) == (1 / 2, 2, 0)
+
+
 def test_no_single_long_reply_sets_the_effective_rps():
     log = EventLog()
     for session in range(20):
