@@ -70,7 +70,7 @@ class Cell:
     engine: str
     settings: Mapping[str, object]
     fields: Fields
-    groups: Mapping[str, dict[str, object]]
+    groups: Mapping[str, Mapping[str, object]]
 
 
 class Maker(Protocol[P_co]):

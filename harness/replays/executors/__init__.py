@@ -14,8 +14,8 @@ from harness.replays.worker.fork_server import PRELOAD
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
+    from harness.experiments.point import Point
     from harness.experiments.run_order import Order
-    from harness.replays.point import ReplayPoint
     from harness.replays.worker.isolation import Work
 
 WATCH_S = 0.5
@@ -43,7 +43,7 @@ class WorkerExecutor:
     watch: Callable[[float], None] | None = None
 
 
-def no_room(point: ReplayPoint, points_dir: Path) -> UserError:
+def no_room(point: Point, points_dir: Path) -> UserError:
     """Return the sentence about a full disk, which ends a run."""
     return UserError(
         f"there is no room for the record of {point.label} in {points_dir}; make room and run the same command again: "

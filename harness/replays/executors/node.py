@@ -168,7 +168,7 @@ def give_up(
     return Outcome(point, "failed", target, (datetime.now(UTC) - begun).total_seconds(), reason)
 
 
-def _take_the_place(folder: Path, point: ReplayPoint, points_dir: Path, ok: bool) -> Path:
+def _take_the_place(folder: Path, point: Point, points_dir: Path, ok: bool) -> Path:
     failure = failed(points_dir, point.id)
     if failure.exists():
         shutil.rmtree(failure)
