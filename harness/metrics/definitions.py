@@ -39,7 +39,7 @@ class Definition:
     share: bool = False
     """A share, which targets have in %."""
     statistic: str = ""
-    """The statistic of a quantity with values of its own, of which any percentile can be asked for; else empty."""
+    """The statistic of a quantity with values of its own, so that it has any percentile; else empty."""
 
     @property
     def column(self) -> tuple[str, int, int]:

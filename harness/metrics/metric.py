@@ -13,7 +13,7 @@ from harness.metrics.metric_name import parsed, quantile_of
 Measured = tuple[float | None, int, int]
 """Value, n and missing of a metric, before the unit of its definition joins them."""
 Result = Measured | np.ndarray
-"""A metric as it was measured; or the values of a quantity, of which several metrics are statistics."""
+"""A metric as it was measured; or the values of a quantity. Several metrics are statistics of them."""
 Measure = Callable[[Any], Mapping[str, Result]]
 """From a run to what is measured together, by the name of the metric or the quantity."""
 
