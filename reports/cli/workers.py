@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from harness.by_device import measure
+from harness import by_device
 from harness.experiments.point import Point
 from harness.experiments.provenance import cores
 from harness.experiments.run_order import Order, Outcome
@@ -66,7 +66,7 @@ class Workers:
                 spawn = any(point.device in REAL_DEVICES for point in points)
                 executor = LocalExecutor(
                     points_dir,
-                    measure,
+                    by_device.measure,
                     jobs=self.jobs,
                     timeout_s=timeout_s,
                     order=order,
@@ -77,7 +77,12 @@ class Workers:
                 from harness.replays.executors.ray import RayExecutor
 
                 executor = RayExecutor(
-                    points_dir, measure, jobs=self.jobs, timeout_s=timeout_s, order=order, watch=watch
+                    points_dir,
+                    by_device.measure,
+                    jobs=self.jobs,
+                    timeout_s=timeout_s,
+                    order=order,
+                    watch=watch,
                 )
             with contextlib.closing(executor.run(cast("Sequence[ReplayPoint]", todo))) as outcomes:
                 yield show, outcomes
