@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+import harness.kinds  # noqa: F401  (metrics of other packages are known once their kinds are)
 from harness.metrics.metric import statistic
 from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE

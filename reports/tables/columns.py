@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf, isinf
 from statistics import mean
 
+import harness.kinds  # noqa: F401  (metrics of other packages are known once their kinds are)
 from harness.metrics.classes import CLASS_DEFINITIONS
 from harness.metrics.definitions import HEADLINES, Definition
 from harness.metrics.frames import FRAME_DEFINITIONS

@@ -174,7 +174,7 @@ def test_a_node_with_other_code_is_refused_by_its_name(
     other = tmp_path / "other"
     for package in (*PACKAGES, "tests"):
         shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
-    with (other / "harness" / "worker" / "replay.py").open("a") as file:
+    with (other / "harness" / "replays" / "worker" / "replay.py").open("a") as file:
         file.write("\nchanged = True\n")
     path = os.pathsep.join([str(other), os.environ.get("PYTHONPATH", "")])
     node("the_other", env_vars={"PYTHONPATH": path})
