@@ -50,6 +50,7 @@ from harness.experiments.identity import metrics_hash
 from harness.experiments.point import Point, id_of
 from harness.metrics.metric import Metric, another_percentile
 from harness.metrics.metric_name import parsed
+from harness.metrics.vocabulary import KNOWN
 from harness.records import metrics_cache
 from harness.records.manifest import Manifest, Run, Sums
 from harness.records.measured import RunFacts, facts_of, metrics_of, planned_turns
@@ -151,7 +152,11 @@ class Record:
     def metric(self, name: str) -> dict[str, Any] | None:
         """Return one of `metrics`, or another percentile of what some are percentiles of; None for any other."""
         found, asked = self.metrics.get(name), parsed(name)
-        if found or not asked.quantile or all(parsed(each).family != asked.family for each in self.metrics):
+        if (
+            found or name in KNOWN or not asked.quantile
+        ):  # every run has the metrics of the vocabulary, or lacks them
+            return found
+        if all(parsed(each).family != asked.family for each in self.metrics):
             return found
         place = cache_of(self.manifest, name)
         found = metrics_cache.find(place)

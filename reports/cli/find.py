@@ -17,7 +17,6 @@ from reports.cli.listing import source_of
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, option
-from reports.cli.workers import Workers
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -218,6 +217,7 @@ def _searched(
 ) -> bool:
     """Measure round by round what the searches want to know, until they all end; whether any point failed."""
     from harness.slo.search import Tried
+    from reports.cli.workers import Workers
     from reports.runs.repeats import check_known, record_of, repeat
 
     failed = False

@@ -18,7 +18,6 @@ from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.present import present
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option
-from reports.cli.workers import points_at_a_time, side_of
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError
 
@@ -121,6 +120,8 @@ def run(
             typer.echo(short, err=True)
         if owner.device == "live" and not dry_run:
             check_new(target)
+    from reports.cli.workers import points_at_a_time, side_of
+
     if dry_run:
         from harness.experiments.run_order import shuffled
 
