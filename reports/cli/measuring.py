@@ -26,7 +26,7 @@ Present = Callable[[], None]
 
 
 class Side(Protocol):
-    """What executes points: workers (`reports.cli.workers`), or a load generator (`reports.cli.live_view`). `again`:
+    """Executes points by workers (`reports.cli.workers`) or load generators (`reports.cli.live_view`). `again`:
     how the same command goes on after Ctrl-C; `loads`: what a run waits for at first, if it says so at its end."""
 
     again: str

@@ -1,4 +1,4 @@
-"""What a command prints of a run's results, and the report that it writes."""
+"""The output of a command about the results of a run: table, answer, report."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from harness.records.saved_calls import CALL
 from reports.figures import (
     admission,
     call_timeline,
@@ -47,7 +48,8 @@ class Parts(NamedTuple):
 def parts_of(run: Run) -> Parts:
     """Return the parts that a run may have. Those of calls over sockets are imported for such a run."""
     searched = (search.draw,) if run.live or run.searches is not None else ()
-    if not (run.live or run.experiment.device in SOCKET_DEVICES):
+    kept = any(next(point.record.folder.glob(f"{CALL}*"), None) for point in run.points)  # sound of calls
+    if not (run.live or kept or run.experiment.device in SOCKET_DEVICES):
         sections = (find.SECTION, useful.SECTION, policies.SECTION)
         return Parts((find.opening, headline.opening), sections, searched)
     from reports.live import (
