@@ -22,7 +22,7 @@ Further names of a form are those of `matplotlib.axes.Axes.set`, and these:
     upright     the same of a vertical one
 
 An axis of y begins at 0 unless it is logarithmic or `ylim` says otherwise. What no form can show is drawn by a function
-of the axes and the card's runs, `own`.
+of the axes and the card's runs, `custom`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def picture(
     return decorate
 
 
-def own(fill: Fill, **axes: Any) -> Plot:
+def custom(fill: Fill, **axes: Any) -> Plot:
     """Axes that a card draws itself."""
 
     def draw(on: Axes, panels: Panels) -> int | None:

@@ -9,7 +9,7 @@ import pytest
 
 from reports.cards import card as cards
 from reports.claims.quantities import of, ratio, value
-from reports.figures.forms import Plot, bars, distribution, figure, grid, lines, own, stacked
+from reports.figures.forms import Plot, bars, custom, distribution, figure, grid, lines, stacked
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 
@@ -133,7 +133,7 @@ def test_axes_of_a_row_are_named_once_and_own_axes_are_as_the_others() -> None:
     def fill(axes: Any, _: Any) -> None:
         axes.plot([0, 1], [3, 4], label="mine")
 
-    picture = drawn(*(own(fill, ylabel="y", across={5: "bound"}) for _ in range(3)), columns=2)
+    picture = drawn(*(custom(fill, ylabel="y", across={5: "bound"}) for _ in range(3)), columns=2)
     left, right, below = picture.figure.axes
     assert [axes.get_ylabel() for axes in (left, right, below)] == ["y", "", "y"]
     assert named(picture) == ["mine", "bound"] and left.get_ylim()[0] == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 from reports.claims.quantities import Panels, of, value
 from reports.claims.stated import claim, level
-from reports.figures.forms import figure, own
+from reports.figures.forms import custom, figure
 from reports.figures.frames import finished
 from reports.figures.picture import paper_marker
 from reports.figures.style import MUTED, Look, engine_looks
@@ -15,9 +15,9 @@ TITLE = "Fig. 15 right: generation against playback of one long reply"
 
 EXPERIMENTS = {
     f"one reply, {engine}": experiment(
-        "fig15-right", [engine], "sharegpt", {**LONG_REPLY, **own}, timeout_s=300
+        "fig15-right", [engine], "sharegpt", {**LONG_REPLY, **engine_settings}, timeout_s=300
     )
-    for engine, own in (("vllm_omni", {}), ("liveserve", {"pacing": "always"}))
+    for engine, engine_settings in (("vllm_omni", {}), ("liveserve", {"pacing": "always"}))
 }
 
 PAPER = {"vllm_omni": 8.2, "liveserve": 55.3, "playback": 65.9}  # when each is complete, s
@@ -81,7 +81,7 @@ def _completion(axes: Any, panels: Panels) -> int:
 draw = figure(
     TITLE,
     replace(
-        own(
+        custom(
             _completion,
             percent=(0, 1.03),
             xlim=(0, None),

@@ -6,7 +6,7 @@ import numpy as np
 
 from reports.claims.quantities import Panels, Quantity, Setting, change, of, ratio
 from reports.claims.stated import claim, moves, times
-from reports.figures.forms import Plot, bars, figure, own
+from reports.figures.forms import Plot, bars, custom, figure
 from reports.figures.frames import after_steps, finished
 from reports.figures.style import engine_looks
 from reports.papers.liveserve.common import INTERACTIVE, at_thinker, experiment
@@ -111,7 +111,7 @@ def _timeline(pool: str) -> Plot:
                 axes.plot(*held(point), **look.stroke, label=variant)
                 axes.set_title(f"{pool}, seed {point.seed}")
 
-    return own(fill, across={POOLS[pool]: "the pool"}, xlabel="time, s", ylabel="KV blocks held")
+    return custom(fill, across={POOLS[pool]: "the pool"}, xlabel="time, s", ylabel="KV blocks held")
 
 
 def _over_unaware(pool: str) -> Plot:

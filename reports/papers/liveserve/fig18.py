@@ -10,7 +10,7 @@ from harness.request_tables.request_table import BARGED_IN, COMPLETED
 from reports.claims.claim import Claim
 from reports.claims.quantities import Panels, difference, of, smallest, value
 from reports.claims.stated import claim, level, moves
-from reports.figures.forms import Plot, figure, own
+from reports.figures.forms import Plot, custom, figure
 from reports.figures.frames import finished
 from reports.figures.style import engine_looks
 from reports.papers.liveserve.common import BURSTS, PAIR, experiment
@@ -97,16 +97,16 @@ def _curves(p: float) -> Plot:
 
     def fill(axes: Any, panels: Panels) -> None:
         for engine, look in engine_looks(*PAIR).items():
-            found = [timeline(point) for point in finished(of(_PANEL, engine, p=p).points(panels))]
-            clock = np.linspace(0, max([times[-1] for times, _ in found], default=0), 300)
-            places = [np.searchsorted(times - times[0], clock, side="right") for times, _ in found]
-            shares = [np.r_[1.0, share][place] for (_, share), place in zip(found, places, strict=True)]
+            timelines = [timeline(point) for point in finished(of(_PANEL, engine, p=p).points(panels))]
+            clock = np.linspace(0, max([times[-1] for times, _ in timelines], default=0), 300)
+            places = [np.searchsorted(times - times[0], clock, side="right") for times, _ in timelines]
+            shares = [np.r_[1.0, share][place] for (_, share), place in zip(timelines, places, strict=True)]
             if shares:
                 low, middle, high = np.min(shares, 0), np.median(shares, 0), np.max(shares, 0)
                 axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
                 axes.plot(clock, middle, **look.stroke, label=engine)
 
-    return own(
+    return custom(
         fill, title=f"p = {p:g}", xlabel="time since the first arrival, s", percent=(0, 1), xlim=(0, None)
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.claims.quantities import Panels, of, value
 from reports.claims.stated import claim, times
-from reports.figures.forms import figure, own
+from reports.figures.forms import custom, figure
 from reports.figures.frames import finished
 from reports.figures.style import INK, MUTED, SPEECH, engine_looks
 from reports.papers.liveserve.common import LONG_REPLY, experiment, of_reply, reply_log
@@ -64,7 +64,7 @@ def _stages(axes: Any, panels: Panels) -> int:
 
 draw = figure(
     TITLE,
-    own(
+    custom(
         _stages,
         percent=(0, 1),
         xlim=(0, None),

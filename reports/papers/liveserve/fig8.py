@@ -8,7 +8,7 @@ import pandas as pd
 from reports.claims.claim import Claim
 from reports.claims.quantities import Panels, Quantity, of, ratio
 from reports.claims.stated import claim, times
-from reports.figures.forms import bars, figure, own
+from reports.figures.forms import bars, custom, figure
 from reports.figures.frames import finished
 from reports.figures.style import engine_looks
 from reports.papers.liveserve.common import INTERACTIVE, at_thinker, experiment
@@ -47,9 +47,9 @@ def held(point: Measured) -> pd.DataFrame:
     KV between turns is idle and not counted.
     """
     trace = pd.DataFrame(point.record.trace().columns())
-    own = trace.loc[trace["session"] == trace["session"].mode()[0]].set_index(["session", "turn"])
-    blocks = np.ceil((own["input_tokens"] + own["output_tokens"]).cumsum() / BLOCK)
-    turns = own.assign(blocks=blocks).join(at_thinker(point))
+    target = trace.loc[trace["session"] == trace["session"].mode()[0]].set_index(["session", "turn"])
+    blocks = np.ceil((target["input_tokens"] + target["output_tokens"]).cumsum() / BLOCK)
+    turns = target.assign(blocks=blocks).join(at_thinker(point))
     return turns.assign(lasts_s=turns["finish"] - turns["start"]).dropna(subset="lasts_s")
 
 
@@ -119,7 +119,7 @@ def _longest(axes: Any, panels: Panels) -> None:
 
 draw = figure(
     TITLE,
-    own(_longest, xlabel="time since its first step, s", ylabel="KV blocks held"),
+    custom(_longest, xlabel="time since its first step, s", ylabel="KV blocks held"),
     bars(
         None,
         {

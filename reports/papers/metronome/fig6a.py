@@ -5,7 +5,7 @@ from typing import Any
 from reports.claims.claim import Claim
 from reports.claims.quantities import Panels, of, value
 from reports.claims.stated import claim, level
-from reports.figures.forms import Plot, figure, own
+from reports.figures.forms import Plot, custom, figure
 from reports.figures.pool import occupancy
 from reports.figures.style import INK, MUTED, engine_looks
 from reports.papers.metronome.common import BASELINE, HALF, MINICPM_CALL, PAIR, calls
@@ -73,7 +73,7 @@ def _filling(panel: str) -> Plot:
         axes.plot([], [], color=INK, lw=1.1, ls=(0, (1, 2)), label="fit of the first minute (eq. 1)")
         axes.plot([], [], color=MUTED, marker="x", ls="none", ms=8, mew=2, label="saturation, measured")
 
-    return own(fill, title=panel, across={1: ""}, percent=(0, 1.04), xlabel="elapsed time, s")
+    return custom(fill, title=panel, across={1: ""}, percent=(0, 1.04), xlabel="elapsed time, s")
 
 
 draw = figure(
