@@ -190,7 +190,7 @@ def of_optimal(name: str, engine: str = OURS) -> Measure:
 def tokens(setting: Setting) -> Measure:
     """Offline throughput, DistServe-P's by GPUs as many as the others have."""
     times = 2 if setting.engine == DISTSERVE else 1
-    return each(value(TPS, setting), lambda found: found / times)
+    return each(value(TPS, setting), lambda tps: tps / times)
 
 
 def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
@@ -267,11 +267,11 @@ def drawn(
     used = behind([at(name, engine) for engine in SYSTEMS for name in names])
     plots = [plot(row, *metric) for row in loads for metric in METRICS]
     return figure(
-        title, *plots, columns=3, points=used, caption=lambda panels: f"{caption} {told(used(panels))}"
+        title, *plots, columns=3, points=used, caption=lambda panels: f"{caption} {run_notes(used(panels))}"
     )
 
 
-def told(points: Sequence[Measured]) -> str:
+def run_notes(points: Sequence[Measured]) -> str:
     """Return for captions how often ConServe took documents out of running steps, and the systems with failed online
     requests."""
     finished = [point for point in points if point.error is None]
@@ -288,7 +288,7 @@ def told(points: Sequence[Measured]) -> str:
             else "in no run, so these runs do not test it"
         )
         sentences.append(f"ConServe took documents out of a running step {often}.")
-    failed = {NAMES[engine]: found for engine in NAMES if (found := _failed(finished, engine))}
+    failed = {NAMES[engine]: count for engine in NAMES if (count := _failed(finished, engine))}
     if failed:
         sentences.append(
             f"Online requests that failed: {', '.join(f'{n} of {name}' for name, n in failed.items())}."
@@ -298,4 +298,4 @@ def told(points: Sequence[Measured]) -> str:
 
 def _failed(points: Sequence[Measured], engine: str) -> int:
     tables = [point.requests for point in points if point.point.engine == engine]
-    return sum(len(own[own["request_class"].eq("online") & own["status"].eq(FAILED)]) for own in tables)
+    return sum(len(rows[rows["request_class"].eq("online") & rows["status"].eq(FAILED)]) for rows in tables)

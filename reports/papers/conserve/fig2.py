@@ -22,8 +22,8 @@ QUICK = {"requests": "40"}
 
 def tokens_per_s(point: Measured) -> float | None:
     """Useful tokens per second of both classes."""
-    known = [found for name in ("online.tps", TPS) if (found := point.value(name)) is not None]
-    return sum(known) if known else None
+    rates = [rate for name in ("online.tps", TPS) if (rate := point.value(name)) is not None]
+    return sum(rates) if rates else None
 
 
 def _used(offered: int) -> Measure:

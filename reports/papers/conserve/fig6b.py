@@ -35,7 +35,7 @@ from reports.papers.conserve.common import (
     kept,
     load,
     optimal,
-    told,
+    run_notes,
 )
 
 TITLE = "Fig. 6b: first and later tokens within the SLO, and batch throughput, over the SLO's scale"
@@ -157,6 +157,6 @@ draw = figure(
     caption=lambda panels: (
         "TTFT over requests, TBT over tokens. The paper: 86 % at 1.0, more than 99 % above, flat "
         f"baselines. {TARGET:g} is ConServe's scale in the other cards. DistServe-P's tokens by half "
-        "of its GPUs. " + told(_points(panels))
+        "of its GPUs. " + run_notes(_points(panels))
     ),
 )

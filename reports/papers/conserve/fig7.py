@@ -31,7 +31,7 @@ from reports.papers.conserve.common import (
     kept,
     online_requests,
     prefill_apart,
-    told,
+    run_notes,
 )
 from reports.runs.measured import Measured
 
@@ -85,8 +85,8 @@ CLAIMS = {
 
 def _first(panels: Panels) -> dict[str, Measured]:
     """The first finished run of each engine that has one."""
-    found = {engine: finished(at("mixed", engine).points(panels)) for engine in SYSTEMS}
-    return {engine: points[0] for engine, points in found.items() if points}
+    by_engine = {engine: finished(at("mixed", engine).points(panels)) for engine in SYSTEMS}
+    return {engine: points[0] for engine, points in by_engine.items() if points}
 
 
 @picture(TITLE, 3, columns=1, points=lambda panels: _first(panels).values())
@@ -96,21 +96,21 @@ def draw(panels: Panels, *axes: Any) -> str:
     for engine, point in first.items():
         name, look, online = NAMES[engine], STYLE[NAMES[engine]], online_requests(point)
         dots = {"ls": "none", "marker": look.marker, "color": look.colour, "ms": 3, "label": name}
-        for own, column, factor in ((axes[0], "ttft_s", 1), (axes[1], "tbt_p99_s", 1000)):
-            own.plot(online["turn_start_s"], factor * online[column], **dots)
+        for ax, column, factor in ((axes[0], "ttft_s", 1), (axes[1], "tbt_p99_s", 1000)):
+            ax.plot(online["turn_start_s"], factor * online[column], **dots)
         steps = point.record.table("steps")
         counts = np.bincount((steps["t_s"] // _WINDOW_S).astype(int), weights=steps["tokens"])[:-1]
         middle_s = _WINDOW_S * (np.arange(len(counts)) + 0.5)
         axes[2].plot(middle_s, counts / _WINDOW_S / 1000, **look.stroke, label=name)
-    for own, limit in ((axes[0], _LIMITS[0]), (axes[1], 1000 * _LIMITS[1])):
-        own.axhline(TARGET * limit, color="tab:red", lw=1)
-        own.set_yscale("log")
-        plain_log(own.yaxis)
+    for ax, limit in ((axes[0], _LIMITS[0]), (axes[1], 1000 * _LIMITS[1])):
+        ax.axhline(TARGET * limit, color="tab:red", lw=1)
+        ax.set_yscale("log")
+        plain_log(ax.yaxis)
     labels = ("TTFT, s", "P99 time between tokens, ms", "tokens computed, 1000/s")
-    for own, text in zip(axes, labels, strict=True):
-        own.set(ylabel=text, xlabel="time, s")
+    for ax, text in zip(axes, labels, strict=True):
+        ax.set(ylabel=text, xlabel="time, s")
     axes[2].set_ylim(bottom=0)
     return (
         "Red: ConServe's targets. Our runs last three minutes, the paper's ten; tokens of both "
-        f"classes, including recomputed ones; DistServe-P has eight GPUs. {told(list(first.values()))}"
+        f"classes, including recomputed ones; DistServe-P has eight GPUs. {run_notes(list(first.values()))}"
     )

@@ -55,7 +55,7 @@ CLAIMS = {
     "fig9-tokens": claim(
         "2,645 offline tokens/s (in thousands)",
         level(2.645, within=0.4),
-        each(value(TPS, at(_LOAD, OURS)), lambda found: found / 1000),
+        each(value(TPS, at(_LOAD, OURS)), lambda tps: tps / 1000),
         "{ours:.1f}: with so little capacity for the batch, Online-Only itself would have the tails "
         "of an overload",
     ),

@@ -41,14 +41,16 @@ PAPER = {"added_s": 0.003, "share": 0.011, "preempted_s": 0.013, "step_s": 0.262
 def left_s(point: Measured) -> float | None:
     """Return the longest time from an online arrival to the end of the running step, for steps without online
     requests."""
-    own = online_requests(point)
+    rows = online_requests(point)
     arrivals = point.kinds("arrive")
-    arrivals = arrivals.loc[arrivals["session"].isin(own["session"])].set_index("session")["t"]
+    arrivals = arrivals.loc[arrivals["session"].isin(rows["session"])].set_index("session")["t"]
     steps = point.record.table("steps")
     begins, ends = steps["t_s"].to_numpy(), (steps["t_s"] + steps["dt_s"]).to_numpy()
     at_s = arrivals.to_numpy()
     alone = [
-        not ((own["turn_start_s"] < came) & (own["completion_s"] >= came) & (own["session"] != session)).any()
+        not (
+            (rows["turn_start_s"] < came) & (rows["completion_s"] >= came) & (rows["session"] != session)
+        ).any()
         for session, came in arrivals.items()
     ]
     step = np.searchsorted(begins, at_s, side="right") - 1
@@ -123,7 +125,7 @@ draw = figure(
         ylabel="time added to a token, %",
         **_AXES,
     ),
-    points=lambda panels: [point for own in _OVER.values() for point in finished(own.points(panels))],
+    points=lambda panels: [point for setting in _OVER.values() for point in finished(setting.points(panels))],
     caption="Dotted: the paper, with a safepoint every 4 of 80 layers. At 80 a batch never leaves a step "
     "before its end; at 1 a step has twice the tokens, which then pays off.",
 )

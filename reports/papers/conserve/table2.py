@@ -26,9 +26,9 @@ from reports.papers.conserve.common import (
     compared,
     of_optimal,
     prefill_apart,
+    run_notes,
     slo_check,
     tokens,
-    told,
 )
 
 TITLE = "Table 2: Llama-3.1-70B on four H100, BurstGPT chats online and four sets of documents as batch jobs"
@@ -99,7 +99,7 @@ CLAIMS = {
     "table2-tokens": claim(
         "Non-Preemptive with mixed documents: 1,995 offline tokens/s (in thousands)",
         level(1.995, within=0.3),
-        each(value(TPS, at("mixed", NON_PREEMPTIVE)), lambda found: found / 1000),
+        each(value(TPS, at("mixed", NON_PREEMPTIVE)), lambda tokens_per_s: tokens_per_s / 1000),
         "{ours:.1f}: the paper's batch gets half as much of the GPUs' capacity; its load is not stated",
     ),
     "table2-sarathi-ttft": claim(
@@ -215,6 +215,6 @@ draw = figure(
     caption=lambda panels: (
         "Logarithmic. DistServe-P has eight GPUs; its tokens are by half of them. The paper's numbers "
         "for it, and for Non-Preemptive's TTFT, come from a system under more pressure than ours. "
-        f"{told(_points(panels))}"
+        f"{run_notes(_points(panels))}"
     ),
 )

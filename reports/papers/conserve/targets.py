@@ -24,7 +24,7 @@ from reports.papers.conserve.common import (
     alone,
     at,
     both,
-    told,
+    run_notes,
 )
 
 TITLE = "ConServe's targets: 1.0 to 1.2 times Online-Only's P99"
@@ -72,13 +72,13 @@ _GROUPS = {
 }
 CLAIMS = {
     f"targets-{short}-{name}": claim(
-        f"(ours) {text}: {said} (largest ratio)",
+        f"(ours) {text}: {statement} (largest ratio)",
         level((1.0, 1.25), "×", within=0.05),
         largest(*(_over_alone(TTFT, load, factor) for load in loads for factor in factors)),
         "× {ours:.2f}",
     )
     for short, (text, loads) in _GROUPS.items()
-    for name, said, factors in (
+    for name, statement, factors in (
         ("1", "with 1.0 P99 TTFT would be within 25 % of Online-Only at every rate", FACTORS[:1]),
         ("1.1", "and with every factor from 1.1 to 1.2", FACTORS[1:]),
     )
@@ -105,6 +105,6 @@ draw = figure(
     _plot(partial(_over, 1.0), "offline tokens/s over those at 1.0"),
     points=behind([_at(load, factor) for load in LOADS for factor in FACTORS]),
     caption=lambda panels: (
-        f"The other cards have {TARGET:g}. The paper: TTFT within 1.25, TBT within 1.19. {told(every(panels))}"
+        f"The other cards have {TARGET:g}. The paper: TTFT within 1.25, TBT within 1.19. {run_notes(every(panels))}"
     ),
 )
