@@ -176,15 +176,15 @@ def at_thinker(point: Measured) -> pd.DataFrame:
     """By session and turn: when its request came to the thinker (arrive), and its first step and its last there (start,
     finish), s."""
     events = point.record.table("events")
-    own = events.loc[(events["stage"] == "thinker") & events["kind"].isin(["arrive", "start", "finish"])]
-    return own.set_index(["session", "turn", "kind"])["t"].unstack()
+    rows = events.loc[(events["stage"] == "thinker") & events["kind"].isin(["arrive", "start", "finish"])]
+    return rows.set_index(["session", "turn", "kind"])["t"].unstack()
 
 
 def second_turn(point: Measured, session: int) -> dict[str, Any]:
     """Return what is known in the request table of the turn with which this session comes back."""
     requests = point.requests
-    found = requests.loc[(requests["session"] == session) & (requests["turn"] == 1)]
-    return found.iloc[0].dropna().to_dict() if len(found) else {}
+    rows = requests.loc[(requests["session"] == session) & (requests["turn"] == 1)]
+    return rows.iloc[0].dropna().to_dict() if len(rows) else {}
 
 
 def coming_back(session: int, column: str) -> Quantity:

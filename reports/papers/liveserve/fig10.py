@@ -44,12 +44,12 @@ EXPERIMENTS = {
         f"fig10-{name.lower()}",
         engines,
         workload,
-        {**settings, **own, "p": 0},
+        {**settings, **engine_settings, "p": 0},
         timeout_s=900,
         c=CS_OF[name],
     )
     for name, (workload, settings, baselines, more) in WORKLOADS.items()
-    for engines, own in ((baselines, {}), (["liveserve"], more))
+    for engines, engine_settings in ((baselines, {}), (["liveserve"], more))
 }
 QUICK = {"c": "2,16", "requests": "64", "sessions": "16"}
 

@@ -146,14 +146,14 @@ def _crossing(panels: Panels, label: str) -> str:
     """Return the place of the paper's waste on the straight line between two measured caps, as text."""
     wanted, waste = PAPER["liveserve"], _CAPS[label]
     medians = {cap: across_seeds(measure(panels)).median for cap, measure in waste.items()}
-    found = [(cap, median) for cap, median in medians.items() if median is not None]
-    for (low, less), (high, more) in pairwise(found):
+    caps = [(cap, median) for cap, median in medians.items() if median is not None]
+    for (low, less), (high, more) in pairwise(caps):
         if less <= wanted <= more:
             return f"a cap of about {low + (wanted - less) / (more - less) * (high - low):.1f} s"
-    if not found:
+    if not caps:
         return "a cap that was not measured"
     end, (cap, share) = (
-        ("less than the smallest", found[0]) if found[0][1] > wanted else ("more than the largest", found[-1])
+        ("less than the smallest", caps[0]) if caps[0][1] > wanted else ("more than the largest", caps[-1])
     )
     return f"{end} cap here, {cap:g} s with {100 * share:.1f} %"
 

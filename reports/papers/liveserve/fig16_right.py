@@ -54,8 +54,8 @@ _SERVER: dict[str, Any] = {
     "reply": "speech",
 }
 EXPERIMENTS = {
-    name: experiment("fig16-right", [engine], "revisit", {**_SERVER, **own}, timeout_s=300)
-    for name, (engine, own) in {
+    name: experiment("fig16-right", [engine], "revisit", {**_SERVER, **settings}, timeout_s=300)
+    for name, (engine, settings) in {
         **BREAKDOWN,
         **{name: ("liveserve", {"eviction": "off", **case}) for name, case in PRELOADS.items()},
     }.items()

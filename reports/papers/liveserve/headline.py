@@ -38,18 +38,18 @@ def _sustained(engine: str, target_s: float) -> Measure:
         return largest(ttfp, broken)
 
     def measure(panels: Panels) -> Values:
-        found = {rate: used(rate)(panels) for rate in RATES}
-        seeds = sorted({seed for values in found.values() for seed in values})
-        return {seed: _crossing({rate: found[rate].get(seed) for rate in RATES}) for seed in seeds}
+        by_rate = {rate: used(rate)(panels) for rate in RATES}
+        seeds = sorted({seed for values in by_rate.values() for seed in values})
+        return {seed: _crossing({rate: by_rate[rate].get(seed) for rate in RATES}) for seed in seeds}
 
     return measure
 
 
 def _crossing(used: Mapping[float, float | None]) -> float | None:
     """Return the first rate at which the larger share reaches 1."""
-    known = [(rate, share) for rate, share in used.items() if share is not None]
-    over = next((i for i, (_, share) in enumerate(known) if share > 1), None)
-    rates, shares = zip(*known[over - 1 : over + 1], strict=True) if over else ((), ())
+    points = [(rate, share) for rate, share in used.items() if share is not None]
+    over = next((i for i, (_, share) in enumerate(points) if share > 1), None)
+    rates, shares = zip(*points[over - 1 : over + 1], strict=True) if over else ((), ())
     return float(np.interp(1, shares, rates)) if over else None
 
 
@@ -76,11 +76,11 @@ CLAIMS = {
 def _caption(panels: Panels) -> str:
     bounds = {s: quotient(_CAPACITY, _sustained("vllm_omni", s))(panels) for s in TARGETS_S.values()}
     medians = {target_s: across_seeds(bound).median for target_s, bound in bounds.items()}
-    told = ", ".join(f"× {bound:.2f} at {at_s:g} s" for at_s, bound in medians.items() if bound is not None)
+    limits = ", ".join(f"× {bound:.2f} at {at_s:g} s" for at_s, bound in medians.items() if bound is not None)
     return (
         "Dotted: the targets of a sustained load; right: over the target of the P90 TTFP, where loads "
         "below and above it were measured. No policy can gain more than the line over the baseline: "
-        f"{told}. Eight GPUs; arrivals are Poisson and do not wait for replies, so both systems get "
+        f"{limits}. Eight GPUs; arrivals are Poisson and do not wait for replies, so both systems get "
         "the same requests."
     )
 

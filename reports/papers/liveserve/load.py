@@ -86,8 +86,8 @@ def _in_any_seed(measure: Measure) -> Measure:
 
     def least(panels: Panels) -> Values:
         values = measure(panels)
-        found = min([value for value in values.values() if value is not None], default=None)
-        return {seed: None if value is None else found for seed, value in values.items()}
+        minimum = min([value for value in values.values() if value is not None], default=None)
+        return {seed: None if value is None else minimum for seed, value in values.items()}
 
     return least
 

@@ -50,8 +50,8 @@ PAPER = {  # mean and P90 overhead, s; effective RPS, 1/s; E2E P90, s
 
 def _cost(name: str) -> Quantity:
     def quantity(point: Measured) -> float | None:
-        found = point.record.manifest["cost"]["eviction"][name]
-        return None if found is None else found / 1e3
+        cost_ms = point.record.manifest["cost"]["eviction"][name]
+        return None if cost_ms is None else cost_ms / 1e3
 
     return quantity
 
@@ -62,8 +62,8 @@ mean_s, p90_s = _cost("mean_ms"), _cost("p90_ms")
 def idle_blocks(point: Measured) -> float | None:
     """Return the free blocks of the pool, mean over the thinker's steps: the length of a scan once it is full."""
     steps = point.record.table("steps")
-    own = steps["stage"].to_numpy() == "thinker"
-    idle = (steps["kv_blocks"].to_numpy() - steps["kv_used"].to_numpy())[own]
+    of_thinker = steps["stage"].to_numpy() == "thinker"
+    idle = (steps["kv_blocks"].to_numpy() - steps["kv_used"].to_numpy())[of_thinker]
     return float(idle.mean()) if idle.size else None
 
 

@@ -96,12 +96,12 @@ def judged(panels: Panels, stage: str) -> dict[str, Tried]:
     """Return ratio -> result, without ratios that were not measured."""
     points = {ratio: of(f"{stage}, {ratio}", "liveserve").points(panels) for ratio in RATIOS}
     quantities: tuple[Quantity, Quantity] = ("wasted_token_ratio", _stall(stage))
-    medians = {r: [spread(own, quantity).median for quantity in quantities] for r, own in points.items()}
-    known = {r: [m for m in own if m is not None] for r, own in medians.items() if None not in own}
-    most = [max(column, default=0.0) for column in zip(*known.values(), strict=True)]
+    medians = {r: [spread(runs, quantity).median for quantity in quantities] for r, runs in points.items()}
+    complete = {r: [m for m in pair if m is not None] for r, pair in medians.items() if None not in pair}
+    most = [max(column, default=0.0) for column in zip(*complete.values(), strict=True)]
     return {
         ratio: Tried(w, k, sum(value / top if top else 0.0 for value, top in zip((w, k), most, strict=True)))
-        for ratio, (w, k) in known.items()
+        for ratio, (w, k) in complete.items()
     }
 
 
@@ -121,11 +121,11 @@ def cheapest(tried: Mapping[str, Tried]) -> list[str]:
 @picture(TITLE, len(STAGES), sharey=True)
 def draw(panels: Panels, *axes: Any) -> str | LeftOut:
     """A panel for each stage: waste, stall and their sum over the ratio, the chosen one marked."""
-    found = {stage: judged(panels, stage) for stage in STAGES}
-    if not all(found.values()):
+    results = {stage: judged(panels, stage) for stage in STAGES}
+    if not all(results.values()):
         return LeftOut("", TITLE, "a stage has no point that is finished")
-    said = []
-    for (stage, tried), panel in zip(found.items(), axes, strict=True):
+    choices = []
+    for (stage, tried), panel in zip(results.items(), axes, strict=True):
         xs = [list(RATIOS).index(ratio) for ratio in tried]
         for column, label, colour, mark in ((0, "wasted tokens", BROKEN, "v"), (1, "KV stall", MUTED, "s")):
             values = [each[column] for each in tried.values()]
@@ -139,8 +139,8 @@ def draw(panels: Panels, *axes: Any) -> str | LeftOut:
         panel.set(xlabel="alpha / beta", ylim=(0, 2.1))
         alpha, beta = RATIOS[chosen]
         as_good = f", of the same cost as {', '.join(equals)}" if equals else ""
-        said.append(f"{stage} {alpha:g} : {beta:g} (cost {tried[chosen].cost:.3f}{as_good})")
+        choices.append(f"{stage} {alpha:g} : {beta:g} (cost {tried[chosen].cost:.3f}{as_good})")
     return (
         "Lower is better; the dotted line is the ratio with the lowest cost, among equals the one "
-        f"nearest 1: {'; '.join(said)}."
+        f"nearest 1: {'; '.join(choices)}."
     )
