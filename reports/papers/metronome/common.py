@@ -91,9 +91,9 @@ def _walled(point: Measured) -> np.ndarray:
 def _latency(point: Measured, among: np.ndarray, percentile: float) -> float | None:
     """A percentile of the latency in s of these frames, without sessions' first ones."""
     frames = point.requests
-    found = frames["latency_s"].to_numpy()[among & ~frames["first"].to_numpy()]
-    found = found[~np.isnan(found)]
-    return float(np.percentile(found, percentile)) if found.size else None
+    latency_s = frames["latency_s"].to_numpy()[among & ~frames["first"].to_numpy()]
+    latency_s = latency_s[~np.isnan(latency_s)]
+    return float(np.percentile(latency_s, percentile)) if latency_s.size else None
 
 
 def latency_median(after_wall: bool) -> Quantity:
@@ -116,8 +116,8 @@ def speech_after_wall(point: Measured) -> float | None:
     frames, wall_s = point.requests, point.value("wall_s")
     if wall_s is None:
         return None
-    found = frames.loc[frames["judged"] & (frames["due_s"] >= wall_s), "status"]
-    return float(np.mean(found == DELIVERED)) if len(found) else None
+    status = frames.loc[frames["judged"] & (frames["due_s"] >= wall_s), "status"]
+    return float(np.mean(status == DELIVERED)) if len(status) else None
 
 
 def worst_bucket(point: Measured) -> float | None:
@@ -126,5 +126,5 @@ def worst_bucket(point: Measured) -> float | None:
     All calls begin in it. It holds a few Steps, and those wait for the model's work: the first, and in some runs the
     next, as a call that said a single token has nothing to return yet.
     """
-    found = latency(point).loc[BUCKET_S:].to_numpy()
-    return float(found.max()) if len(found) else None
+    medians = latency(point).loc[BUCKET_S:].to_numpy()
+    return float(medians.max()) if len(medians) else None

@@ -26,18 +26,18 @@ _PANEL = "N = 128"
 HEARD_AND_SAID = (
     28  # the tokens of a frame (55) without audio, and without the last one said, which is dropped
 )
-SPLITS = {said: f"{said} of 55 said" for said in (3, 12, 27)}
+SPLITS = {spoken: f"{spoken} of 55 said" for spoken in (3, 12, 27)}
 """The same growth with fewer and with more tokens said."""
 EXPERIMENTS = {_PANEL: calls("fig1", PAIR, sessions=128)} | {
     panel: calls(
         "fig1",
         [BASELINE],
         sessions=128,
-        template_tokens=HEARD_AND_SAID - said,
-        tokens_per_frame=float(said),
+        template_tokens=HEARD_AND_SAID - spoken,
+        tokens_per_frame=float(spoken),
         seeds=SEEDS[:3],
     )
-    for said, panel in SPLITS.items()
+    for spoken, panel in SPLITS.items()
 }
 QUICK = HALF
 
@@ -83,15 +83,15 @@ CLAIMS = {
         chosen="3 was chosen because with it all sessions fall silent at once",
     ),
     **{
-        f"fig1-silence-{said}": claim(
-            f"the same where {said} of the 55 tokens are said",
+        f"fig1-silence-{spoken}": claim(
+            f"the same where {spoken} of the 55 tokens are said",
             level(0.0, "%", within=0.05, words="none"),
-            value(speech_after_wall, of(SPLITS[said], BASELINE)),
+            value(speech_after_wall, of(SPLITS[spoken], BASELINE)),
             _ONE_BY_ONE,
             remark="more than 'a few': the paper's words favour a split with which all sessions fall silent "
             "at once",
         )
-        for said in (12, 27)
+        for spoken in (12, 27)
     },
     "fig1-windowed": claim(
         "windowed KV stays flat for the whole call (highest median of 10 s)",
@@ -108,13 +108,13 @@ CLAIMS = {
     ),
 }
 
-_SAID = {"7 of 55 said": [_UNBOUNDED], **{panel: [of(panel, BASELINE)] for panel in SPLITS.values()}}
-_LOOKS = dict(zip(_SAID, engine_looks(BASELINE, *SPLITS.values()).values(), strict=True))
+_BY_SPOKEN = {"7 of 55 said": [_UNBOUNDED], **{panel: [of(panel, BASELINE)] for panel in SPLITS.values()}}
+_LOOKS = dict(zip(_BY_SPOKEN, engine_looks(BASELINE, *SPLITS.values()).values(), strict=True))
 draw = views(
     TITLE,
     {
         "7 of 55 said": {BASELINE: [_UNBOUNDED], OURS: [_WINDOWED]},
-        "unbounded, by what is said": _SAID,
+        "unbounded, by what is said": _BY_SPOKEN,
     },
     engine_looks(*PAIR) | _LOOKS,
     "Each line is the run with the median share of frames with speech among its seeds.",

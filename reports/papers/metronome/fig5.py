@@ -23,9 +23,9 @@ def at_the_end(count: Curve) -> Quantity:
     """The mean of a count over the last tenth of the run."""
 
     def quantity(point: Measured) -> float | None:
-        found = count(point)
-        late = found.index.to_numpy() >= 0.9 * point.params["duration_s"]
-        return float(found.to_numpy()[late].mean())
+        counts = count(point)
+        late = counts.index.to_numpy() >= 0.9 * point.params["duration_s"]
+        return float(counts.to_numpy()[late].mean())
 
     return quantity
 

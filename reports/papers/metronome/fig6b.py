@@ -72,7 +72,7 @@ CLAIMS = {
 
 def _fits(axes: Any, panels: Panels) -> None:
     """The straight line through the plateaus, and the paper's."""
-    for slope, start in [np.median(list(found.values()), axis=0)] if (found := fitted(panels)) else []:
+    for slope, start in [np.median(list(by_seed.values()), axis=0)] if (by_seed := fitted(panels)) else []:
         reach = (1 - start) / slope
         through = {"color": INK, "ls": (0, (1, 2)), "label": "straight line through them"}
         axes.plot([0, reach], [start, 1], lw=1, **through)

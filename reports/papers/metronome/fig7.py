@@ -73,9 +73,9 @@ def latency_with_newcomers(point: Measured) -> float | None:
     frames = point.requests
     late = frames["dispatch_s"] >= point.params["duration_s"] / 3
     joined = frames["tick"].isin(frames.loc[frames["first"], "tick"])
-    found = frames.loc[late & joined & ~frames["first"], "latency_s"].to_numpy()
-    found = found[~np.isnan(found)]
-    return float(np.median(found)) if len(found) else None
+    latency_s = frames.loc[late & joined & ~frames["first"], "latency_s"].to_numpy()
+    latency_s = latency_s[~np.isnan(latency_s)]
+    return float(np.median(latency_s)) if len(latency_s) else None
 
 
 CLAIMS = {

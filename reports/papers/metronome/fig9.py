@@ -67,7 +67,8 @@ def capacities(panels: Panels, model: str) -> dict[int, tuple[int, bool] | None]
 
 def _capacity(model: str) -> Measure:
     return lambda panels: {
-        seed: None if found is None else float(found[0]) for seed, found in capacities(panels, model).items()
+        seed: None if result is None else float(result[0])
+        for seed, result in capacities(panels, model).items()
     }
 
 
@@ -110,7 +111,9 @@ def _bounds(axes: Any, panels: Panels) -> None:
             axes.annotate("at least", (x, median), (0, 16), textcoords="offset points", ha="center")
 
 
-_NAMES = {model: f"{model}\nB = {own.get('frame_s', 2.0):g} s" for model, (own, _) in MODELS.items()}
+_NAMES = {
+    model: f"{model}\nB = {settings.get('frame_s', 2.0):g} s" for model, (settings, _) in MODELS.items()
+}
 _TRIED = "; ".join(f"{model} {', '.join(map(str, ns))}" for model, (_, ns) in MODELS.items())
 draw = figure(
     TITLE,

@@ -55,16 +55,16 @@ QUICK = {"sessions": "4", "segments": "5", "segment_s": "10"}
 def _claims(row: str) -> dict[str, Claim]:
     _, mid, fresh = PAPER[row]
     key = row.replace(", ", "-")
-    said = "no bound" if row == UNBOUNDED else f"(W, S) = ({row})"
+    label = "no bound" if row == UNBOUNDED else f"(W, S) = ({row})"
     playing, end = "sessions that answer the question playing, ages 30 to 240 s", " in the end"
     return {
         f"table2-quality-mid-{key}": claim(
-            f"{said}: {playing}{end if row in DECAYS else ''}",
+            f"{label}: {playing}{end if row in DECAYS else ''}",
             level(mid, "%", within=0.05),
             value("answered_mid_end" if row in DECAYS else "answered_mid_call", of(row)),
         ),
         f"table2-quality-fresh-{key}": claim(
-            f"{said}: sessions that answer the fresh question at 240 to 270 s",
+            f"{label}: sessions that answer the fresh question at 240 to 270 s",
             level(fresh, "%", within=0.05),
             value("answered_fresh", of(row)),
         ),
@@ -77,8 +77,8 @@ CLAIMS = merged(map(_claims, PAPER))
 def by_age(point: Measured) -> tuple[np.ndarray, np.ndarray]:
     """Session age at the middle of each segment in which a question played, s; share of sessions that answered it."""
     answers = point.record.table("answers")
-    segments, found = shares(answers.loc[answers["kind"] == "question"])
-    return (segments + 0.5) * point.params["segment_s"], found
+    segments, share = shares(answers.loc[answers["kind"] == "question"])
+    return (segments + 0.5) * point.params["segment_s"], share
 
 
 def _points(panels: Panels) -> list[Measured]:
@@ -91,7 +91,7 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     rows = [row for row in DRAWN if finished(of(row).points(panels))]
     for row, look in engine_looks(*rows).items():
         aged = [by_age(point) for point in finished(of(row).points(panels))]
-        share = np.mean([found for _, found in aged], axis=0)
+        share = np.mean([answered for _, answered in aged], axis=0)
         left.plot(aged[0][0], share, **look.stroke, marker=look.marker, label=row)
     left.set(xlabel="session age, s", ylabel="sessions that answer the question playing")
     in_per_cent(left)

@@ -28,7 +28,7 @@ QUICK = {"sessions": "4", "segment_s": "10"}
 PAPER = {BASELINE: (1.0, 0.70), OURS: (1.0, 0.68)}
 """Engine -> share of sessions that state the answer, 96 of 96, and of frames that are right."""
 
-_SAID = {
+_QUANTITIES = {
     "answer_stated": ("sessions that state the answer to their question (96 of 96)", 0.0),
     "frames_right": ("frames whose answer is right", 0.05),
 }
@@ -38,5 +38,5 @@ CLAIMS = {
         f"{engine}: {what}", level(paper, "%", within=tolerance), value(quantity, of(CALL, engine))
     )
     for engine, numbers in PAPER.items()
-    for (quantity, (what, tolerance)), paper in zip(_SAID.items(), numbers, strict=True)
+    for (quantity, (what, tolerance)), paper in zip(_QUANTITIES.items(), numbers, strict=True)
 }
