@@ -58,18 +58,18 @@ def at(rate: float, engine: str = OURS, panel: str = SERVED) -> Setting:
 
 def steps(point: Measured, *stages: str) -> pd.DataFrame:
     """Passes of these stages."""
-    found = point.record.table("steps")
-    return found.loc[found["stage"].isin(stages) & (found["requests"] > 0)]
+    passes = point.record.table("steps")
+    return passes.loc[passes["stage"].isin(stages) & (passes["requests"] > 0)]
 
 
 def mean_pass_s(stage: str, batch: int | None = None) -> Quantity:
     """Return the mean seconds of a stage's passes, or of its passes with this number of requests."""
 
     def quantity(point: Measured) -> float | None:
-        found = steps(point, stage)
+        passes = steps(point, stage)
         if batch is not None:
-            found = found.loc[found["requests"] == batch]
-        return float(np.mean(found["dt_s"])) if len(found) else None
+            passes = passes.loc[passes["requests"] == batch]
+        return float(np.mean(passes["dt_s"])) if len(passes) else None
 
     return quantity
 

@@ -26,7 +26,7 @@ def throughput(point: Measured) -> float | None:
 
 def _saved(quantity: Quantity) -> Measure:
     """The largest saving over the best baseline, of all rates."""
-    return largest(*(each(best(quantity, rate), lambda found: 1 - 1 / found) for rate in RATES))
+    return largest(*(each(best(quantity, rate), lambda ratio: 1 - 1 / ratio) for rate in RATES))
 
 
 CLAIMS = {

@@ -17,8 +17,8 @@ TTFT = of_turns("ttft_s")
 
 def decode_batch(point: Measured) -> float | None:
     """Requests that decode in a step, on average over the steps that have any; one of vLLM's may hold a chunk."""
-    found = steps(point, "decode", "thinker")
-    decoding = np.asarray(found["requests"]) - (np.asarray(found["prefill_tokens"]) > 0)
+    passes = steps(point, "decode", "thinker")
+    decoding = np.asarray(passes["requests"]) - (np.asarray(passes["prefill_tokens"]) > 0)
     return float(decoding[decoding > 0].mean())
 
 

@@ -44,10 +44,10 @@ def quickens(point: Measured) -> float | None:
         np.searchsorted(np.sort(each), vision["t_s"] + ALIKE_S, "right") for each in moments
     )
     beside = prefilled > finished
-    found: Any = spearmanr(
+    correlation: Any = spearmanr(
         vision["dt_s"].to_numpy()[beside], np.asarray(pending_at(point, vision["t_s"]))[beside]
     )
-    return float(found.statistic)
+    return float(correlation.statistic)
 
 
 CLAIMS = {
@@ -69,13 +69,13 @@ def draw(panels: Panels, *axes: Any) -> str:
     peak_s = float(vision["t_s"].iloc[int(np.argmax(pending))])
     every = np.arange(max(0.0, peak_s - WINDOW_S), peak_s + WINDOW_S, 0.05)
     axes[0].fill_between(every, pending_at(point, every), step="post", color=MUTED, alpha=0.35, lw=0)
-    for name, found, colour in (("vision", vision, STAGES[0]), ("decode", decode, STAGES[1])):
-        near = found.loc[(found["t_s"] >= every[0]) & (found["t_s"] <= every[-1])]
+    for name, passes, colour in (("vision", vision, STAGES[0]), ("decode", decode, STAGES[1])):
+        near = passes.loc[(passes["t_s"] >= every[0]) & (passes["t_s"] <= every[-1])]
         how = {"color": colour, "marker": "o" if name == "vision" else ".", "ms": 3.5, "lw": 0.8}
         axes[1].plot(near["t_s"], near["dt_s"] / near["dt_s"].max(), **how, label=f"passes of {name}")
         axes[2].plot(near["t_s"], near["sms"], **how)
     labels = ("requests pending", "time of a pass,\nover its longest", "SMs that it has")
-    for own, label in zip(axes, labels, strict=True):
-        own.set(ylim=(0, None), ylabel=label)
+    for ax, label in zip(axes, labels, strict=True):
+        ax.set(ylim=(0, None), ylabel=label)
     axes[2].set(xlabel="elapsed time, s", xlim=(every[0], every[-1]))
     return f"{DRAWN} requests/s. Pending: in vision or prefill. Without decode, vision has all SMs."

@@ -31,7 +31,7 @@ def together_s(decode_sms: int | None) -> float:
     from harness.clocks.clock import run
 
     gpu = replace(load_gpu("a6000"), bandwidth=DECODE["bytes/s"])
-    decode_s, vision_s = (own["seconds"] / own["times"] for own in (DECODE, VISION))
+    decode_s, vision_s = (kernel["seconds"] / kernel["times"] for kernel in (DECODE, VISION))
     decode = Part(memory_s=decode_s, blocks=int(DECODE["blocks"]))
     vision = Part(vision_s, vision_s * VISION["bytes/s"] / gpu.bandwidth, blocks=int(VISION["blocks"]))
 
@@ -40,7 +40,8 @@ def together_s(decode_sms: int | None) -> float:
         shares = (None, None) if decode_sms is None else (decode_sms, gpu.sms - decode_sms)
         kernels = ((decode, DECODE, shares[0]), (vision, VISION, shares[1]))
         for execution in [
-            compute.submit(SharedStep((), (part,), int(own["times"]), ()), sms) for part, own, sms in kernels
+            compute.submit(SharedStep((), (part,), int(kernel["times"]), ()), sms)
+            for part, kernel, sms in kernels
         ]:
             await execution
         return asyncio.get_running_loop().time()

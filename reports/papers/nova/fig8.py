@@ -70,13 +70,13 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     for stage, colour in COLOURS.items():
         # Half of them: the paper looks at 12 to 36.
         shares = [sms for sms in getattr(profile(), stage) if sms <= 42]
-        beside, found = f"decode with {stage}", [slower(stage, sms) for sms in shares]
+        beside, slowdowns = f"decode with {stage}", [slower(stage, sms) for sms in shares]
         left.plot(shares, [gain(stage, sms) for sms in shares], color=colour)
-        right.plot(shares, [each[0] for each in found], color=colour, label=f"a pass of {stage}")
-        right.plot(shares, [each[1] for each in found], color=colour, ls="--", label=beside)
-    for own in (left, right):
-        own.axhline(1.0, color=MUTED, lw=0.9)
-        own.set_xlabel("SMs of decode, of 84")
+        right.plot(shares, [each[0] for each in slowdowns], color=colour, label=f"a pass of {stage}")
+        right.plot(shares, [each[1] for each in slowdowns], color=colour, ls="--", label=beside)
+    for ax in (left, right):
+        ax.axhline(1.0, color=MUTED, lw=0.9)
+        ax.set_xlabel("SMs of decode, of 84")
     left.set_ylabel("work done, over in turn (Fig. 8)")
     right.set_ylabel("time, over time alone (Fig. 9)")
     return "Modelled; each stage alone on all SMs is 1."

@@ -27,8 +27,8 @@ def _chunk(tokens: int, rate: float) -> Setting:
 
 def _spread(rate: float) -> Measure:
     """The largest mean latency of any alpha over the smallest."""
-    found = [value(E2E, _alpha(alpha, rate)) for alpha in ALPHAS]
-    return quotient(largest(*found), smallest(*found))
+    latencies = [value(E2E, _alpha(alpha, rate)) for alpha in ALPHAS]
+    return quotient(largest(*latencies), smallest(*latencies))
 
 
 _SELDOM = "alpha gives SMs for each further waiting request, and at 0.4 requests/s there is rarely one"

@@ -65,8 +65,8 @@ def services_s(point: Measured) -> pd.Series:
 
 def processing_s(point: Measured) -> float | None:
     """E[S]."""
-    found = services_s(point)
-    return float(found.mean()) if len(found) else None
+    services = services_s(point)
+    return float(services.mean()) if len(services) else None
 
 
 def theory_s(point: Measured) -> float | None:
@@ -75,7 +75,7 @@ def theory_s(point: Measured) -> float | None:
 
 
 def _of_paper(quantity: Any, what: str, rate: float) -> Any:
-    return each(value(quantity, at(rate)), lambda found: found / PAPER[what][rate])
+    return each(value(quantity, at(rate)), lambda seconds: seconds / PAPER[what][rate])
 
 
 CLAIMS = {
@@ -128,8 +128,8 @@ draw = figure(
     lines(
         None,
         {
-            "measured": {rate: value(WAIT, own) for rate, own in _OURS.items()},
-            "M/G/1 queue": {rate: value(theory_s, own) for rate, own in _OURS.items()},
+            "measured": {rate: value(WAIT, setting) for rate, setting in _OURS.items()},
+            "M/G/1 queue": {rate: value(theory_s, setting) for rate, setting in _OURS.items()},
         },
         marks={"measured": PAPER["waiting"], "M/G/1 queue": PAPER["theory"]},
         yscale="log",

@@ -67,17 +67,15 @@ _OVER_LINKS = {
 def encoder() -> Any:
     from engines.deployments import load_deployment
 
-    found = load_deployment(LOAD["deployment"]).stages["thinker"].decoder.vision_encoder
-    assert found is not None
-    return found
+    return load_deployment(LOAD["deployment"]).stages["thinker"].decoder.vision_encoder
 
 
 def least_gb_s(pass_s: float) -> float:
     """Return the least bandwidth in GB/s by equation (8), for two slots and a vision pass of `pass_s`."""
     from engines.systems.nova.vision import least_bandwidth
 
-    own = encoder()
-    return least_bandwidth(own.layers * own.layer_bytes, pass_s, own.layers, 2) / 1e9
+    vision = encoder()
+    return least_bandwidth(vision.layers * vision.layer_bytes, pass_s, vision.layers, 2) / 1e9
 
 
 def _served(quantity: Quantity) -> Measure:
