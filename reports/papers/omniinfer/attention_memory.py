@@ -86,7 +86,7 @@ def moved(tokens: int) -> float:
     return sum(shipped().handover_bytes(tokens, BLOCK, 1)) / (-(-tokens // BLOCK) * BLOCK * 61)
 
 
-def known(layers: int, count: int) -> list[tuple[bool, ...]]:
+def regular_patterns(layers: int, count: int) -> list[tuple[bool, ...]]:
     """Return the obvious patterns with this number of compressed layers: first, last, middle, evenly spread."""
     before = (layers - count) // 2
     spread = np.zeros(layers, bool)
@@ -98,7 +98,7 @@ def known(layers: int, count: int) -> list[tuple[bool, ...]]:
 @cache
 def searched_over(seed: int) -> dict[str, float]:
     """Return the layers that the search compresses above the threshold over the most of as many random patterns and of
-    known ones; nothing without pymoo."""
+    regular ones; nothing without pymoo."""
     from engines.systems.omniinfer.attention_error import RandomDecoder
     from engines.systems.omniinfer.pattern_search import Search, search
     from workloads.errors import UserError
@@ -109,14 +109,14 @@ def searched_over(seed: int) -> dict[str, float]:
         return 1.0 - decoder.error(pattern, 8, 24)
 
     try:
-        found = search(kept, layers, THRESHOLD, seed, Search(population=24, generations=20))
+        result = search(kept, layers, THRESHOLD, seed, Search(population=24, generations=20))
     except UserError:
         return {}
     rng = np.random.default_rng(seed)
-    tried = [tuple(bool(each) for each in row) for row in rng.random((found.scored, layers)) < 0.5]
-    by_hand = [pattern for count in range(layers + 1) for pattern in known(layers, count)]
+    tried = [tuple(bool(each) for each in row) for row in rng.random((result.scored, layers)) < 0.5]
+    by_hand = [pattern for count in range(layers + 1) for pattern in regular_patterns(layers, count)]
     return {
-        name: sum(found.pattern) / max(1, *(sum(each) for each in patterns if kept(each) >= THRESHOLD))
+        name: sum(result.pattern) / max(1, *(sum(each) for each in patterns if kept(each) >= THRESHOLD))
         for name, patterns in (("random", tried), ("known", by_hand))
     }
 

@@ -218,25 +218,25 @@ def measured(name: str) -> Quantity:
     """A field of `ClosedLoop`."""
 
     def quantity(point: Measured) -> float | None:
-        found = steady(point)
-        return None if found is None else float(getattr(found, name))
+        part = steady(point)
+        return None if part is None else float(getattr(part, name))
 
     return quantity
 
 
 def qpm(point: Measured) -> float | None:
     """Requests per minute of two nodes, as the paper's tables have them."""
-    found = steady(point)
-    return None if found is None else found.per_two_nodes(nodes(point))
+    part = steady(point)
+    return None if part is None else part.per_two_nodes(nodes(point))
 
 
 def total_tps(point: Measured) -> float | None:
     """Prompt and output tokens a second: every request of the steady part brings a mean prompt."""
-    found = steady(point)
-    if found is None:
+    part = steady(point)
+    if part is None:
         return None
     prompts = point.record.trace().columns()["input_tokens"]
-    return found.output_tps + found.qpm / 60 * float(prompts.mean())
+    return part.output_tps + part.qpm / 60 * float(prompts.mean())
 
 
 def nodes(point: Measured) -> int:

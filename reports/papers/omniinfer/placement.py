@@ -64,12 +64,12 @@ def followed(variant: str, drift_s: float | None, seed: int) -> Followed:
     now = [0.0]
     params = getattr(omniinfer_params, kind)(**values, expert_drift_s=drift_s, load_every=1)
     steps = expert_steps(params, group, LAYERS, EXPERTS, PER_TOKEN, DIES, seed, lambda: now[0])
-    found = []
+    imbalances = []
     while now[0] < UNTIL_S:
         steps.step([BATCH] * DIES)
-        found.append(steps.imbalance)
+        imbalances.append(steps.imbalance)
         now[0] += STEP_S
-    return Followed(np.array(found), getattr(steps.placement, "copy_s", 0.0))
+    return Followed(np.array(imbalances), getattr(steps.placement, "copy_s", 0.0))
 
 
 def mean(variant: str, drift_s: float | None, seed: int) -> float:
@@ -148,8 +148,8 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     """Imbalance over time under drift, and its mean for each variant at rest and under drift."""
     width = 15
     for variant in (SEQUENTIAL, STATIC, OSS, LINEAR, LAST):
-        found = followed(variant, DRIFT_S, 0).imbalance
-        smooth = np.convolve(found, np.ones(width) / width, "valid")
+        imbalance = followed(variant, DRIFT_S, 0).imbalance
+        smooth = np.convolve(imbalance, np.ones(width) / width, "valid")
         left.plot(np.arange(len(smooth)) * STEP_S / 60, smooth, label=variant)
     left.set(xlabel="minutes", ylabel="fullest die over the mean die", ylim=(1, None))
     places = np.arange(len(VARIANTS))

@@ -78,8 +78,8 @@ _WHY = dict.fromkeys(COLUMNS, "follows from the time per token") | {
 
 def off_the_law(point: Measured) -> float | None:
     """Return the relative deviation of the requests in flight from throughput times mean time."""
-    found = steady(point)
-    return None if found is None else abs(found.littles_law / found.in_flight - 1)
+    part = steady(point)
+    return None if part is None else abs(part.littles_law / part.in_flight - 1)
 
 
 def _by_paper(row: tuple[float, ...]) -> Measure:
