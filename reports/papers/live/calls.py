@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 EXPERIMENTS = both_sides("calls", ENGINES, "metronome", SETTINGS)
 QUICK = {"duration_s": "60"}
 
-_SAID: dict[str, tuple[str, Number]] = {
+_METRICS: dict[str, tuple[str, Number]] = {
     "frame_latency_p50": ("median frame latency", level(0.0, "ms", within=0.005, words="the same")),
     "frames_with_speech": ("frames with speech", level(1.0, "×", within=0.1)),
     "wall_s": ("time of the wall", level(1.0, "×", within=0.1)),
@@ -38,7 +38,7 @@ _SAID: dict[str, tuple[str, Number]] = {
 
 
 def _same(metric: str, engine: str) -> Claim:
-    text, number = _SAID[metric]
+    text, number = _METRICS[metric]
     sides = of(SOCKETS, engine), of(VIRTUAL, engine)
     less = number.unit == "ms"
     return claim(
@@ -51,7 +51,7 @@ def _same(metric: str, engine: str) -> Claim:
 
 CLAIMS = {
     f"calls-{engine}-{metric}": _same(metric, engine)
-    for metric in _SAID
+    for metric in _METRICS
     for engine in ENGINES
     if (metric, engine) != ("wall_s", "metronome")  # it has none
 }

@@ -45,7 +45,7 @@ EXPERIMENTS = both_sides("parity", ENGINES, "speech", SETTINGS)
 QUICK = {"sessions": "16", "stop_after_s": "20"}
 
 _TOLERANCE = 0.1
-_SAID = {
+_LABELS = {
     "audio_ttfp_p50": "median TTFP",
     "audio_ttfp_p90": "P90 TTFP",
     "wasted_token_ratio": "share of wasted tokens",
@@ -58,12 +58,12 @@ WHY = (
 
 CLAIMS = {
     f"{engine}-{metric}": claim(
-        f"{said} of {engine}, over sockets / in virtual time",
+        f"{label} of {engine}, over sockets / in virtual time",
         level(1.0, "×", within=_TOLERANCE),
         ratio(metric, of(SOCKETS, engine), to=of(VIRTUAL, engine)),
         WHY,
     )
-    for metric, said in _SAID.items()
+    for metric, label in _LABELS.items()
     for engine in ENGINES
 }
 
@@ -74,10 +74,10 @@ _BY_SIDE = {side: {engine: of(side, engine) for engine in ENGINES} for side in E
 def _delay(panels: Panels) -> str:
     """Return the send delay of the load generator over the counting points."""
     points = [point for setting in _BY_SIDE[SOCKETS].values() for point in setting.points(panels)]
-    known = [delay for point in points if (delay := point.value("send_delay_p99")) is not None]
-    if not known:
+    delays = [delay for point in points if (delay := point.value("send_delay_p99")) is not None]
+    if not delays:
         return ""
-    low, high = (f"{1000 * end:.1f}" for end in (min(known), max(known)))
+    low, high = (f"{1000 * end:.1f}" for end in (min(delays), max(delays)))
     return f"The P99 of the send delay was {low if low == high else f'{low} to {high}'} ms a run."
 
 

@@ -41,13 +41,13 @@ EXPERIMENTS = {
         "omni-runtime",
         ENGINES,
         "speech",
-        {**_LOAD, **own},
+        {**_LOAD, **settings},
         seeds=[0],
         timeout_s=600,
         device=device,
         c=CALLERS,
     )
-    for side, device, own in (
+    for side, device, settings in (
         (VIRTUAL, "virtual", {"deployment": "qwen3_omni_2gpu_modelled", "step_noise_cv": 0}),
         (REAL, "sockets", {"deployment": "qwen3_omni_2gpu", "runtime": "vllm-omni"}),
     )
@@ -81,7 +81,7 @@ def _before(stage: str, first: str) -> Callable[[Measured], float | None]:
     return before
 
 
-_SAID: dict[str, tuple[str, Quantity]] = {
+_QUANTITIES: dict[str, tuple[str, Quantity]] = {
     "audio_ttfp_p50": ("median TTFP", "audio_ttfp_p50"),
     "rtf_p50": ("median RTF", "rtf_p50"),
     **{f"{stage}-tokens": (f"tokens of the {stage} per turn", _tokens(stage)) for stage in _STAGES},
@@ -96,14 +96,14 @@ _CALIBRATED = {("audio_ttfp_p50", "vllm_omni", 4): "seconds outside the GPUs wer
 _CHOSEN = {("audio_ttfp_p50", "vllm_omni", 1): "hop_s was chosen with this run in view"}
 CLAIMS = {
     f"{engine}-{name}-{callers}": claim(
-        f"{said} of {engine} at {callers} calls, real runtime / our pipeline",
+        f"{label} of {engine} at {callers} calls, real runtime / our pipeline",
         level(1.0, "×", within=0.05),
         ratio(quantity, of(REAL, engine, c=callers), to=of(VIRTUAL, engine, c=callers)),
         _WHY,
         calibrated=_CALIBRATED.get((name, engine, callers), ""),
         chosen=_CHOSEN.get((name, engine, callers), ""),
     )
-    for name, (said, quantity) in _SAID.items()
+    for name, (label, quantity) in _QUANTITIES.items()
     for engine in ENGINES
     for callers in CALLERS
 } | {

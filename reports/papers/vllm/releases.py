@@ -93,9 +93,9 @@ QUANTITIES: dict[str, Quantity] = {
 
 def scaled(factor: float, name: str, panel: str, engine: str, release: str) -> Measure:
     """Return a quantity on a release, multiplied; the first answer is in ms."""
-    found = value(QUANTITIES.get(name, _ANSWERS[panel]), of(panel, engine, vllm=release))
+    measure = value(QUANTITIES.get(name, _ANSWERS[panel]), of(panel, engine, vllm=release))
     factor *= 1000 if name == ANSWER else 1
-    return each(found, lambda number: factor * number)
+    return each(measure, lambda number: factor * number)
 
 
 def same(panel: str, engine: str, release: str, before: str) -> Measure:
@@ -149,12 +149,12 @@ def table(panels: Mapping[str, Run]) -> list[list[str]]:
         for engine in run.experiment.engines:
             cells = []
             for name in (ANSWER, *QUANTITIES):
-                found = [scaled(1, name, panel, engine, release)(panels) for release in releases]
-                medians = [across_seeds(each).median for each in found]
-                told = ["–" if median is None else f"{median:,.0f}" for median in medians]
-                cells.append(told[0] if len(set(told)) == 1 else " · ".join(told))
-            found = [same(panel, engine, new, old)(panels).values() for old, new in pairwise(releases)]
-            cells.append(" · ".join(f"{sum(each == 1 for each in one)} of {len(one)}" for one in found))
+                values = [scaled(1, name, panel, engine, release)(panels) for release in releases]
+                medians = [across_seeds(each).median for each in values]
+                texts = ["–" if median is None else f"{median:,.0f}" for median in medians]
+                cells.append(texts[0] if len(set(texts)) == 1 else " · ".join(texts))
+            checks = [same(panel, engine, new, old)(panels).values() for old, new in pairwise(releases)]
+            cells.append(" · ".join(f"{sum(each == 1 for each in one)} of {len(one)}" for one in checks))
             lines.append([panel, engine, *cells])
     return lines
 
