@@ -222,8 +222,8 @@ def fidelity(
     out = out or Path("results") / "fidelity" / device
     served = _checked(device, deployment)
     model = served.model.name
-    known = load_profile(profile, model, device) if profile else None
-    if known is not None and served.entry not in known.stages:
+    device_profile = load_profile(profile, model, device) if profile else None
+    if device_profile is not None and served.entry not in device_profile.stages:
         raise UserError(f"{profile} has no stage {served.entry}; measure it again with `rehearse profile`.")
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -235,7 +235,7 @@ def fidelity(
     total = 2 + 2 * len(LOADS[quick])
     most = served.stages[served.entry].max_num_seqs
     saturated, real = _serve_all(device, deployment, most, quick, out / LOG, show, total)
-    loads, requests, drift = in_fresh_process(out / LOG, _compare_all, real, known)
+    loads, requests, drift = in_fresh_process(out / LOG, _compare_all, real, device_profile)
     show("virtual time", total, total)
     facts = environment()
     report = Report(
@@ -250,7 +250,7 @@ def fidelity(
         quick=quick,
         capacity=saturated,
         lengths=LENGTHS,
-        profile=known.origin if known else None,
+        profile=device_profile.origin if device_profile else None,
         loads=loads,
     )
     requests.to_parquet(out / REQUESTS, index=False)
@@ -355,11 +355,11 @@ def _compare(
 
     for index, run in enumerate(runs):
         tables.append(_latencies(run.requests, index, MEASURED))
-        own, again = (OwnCosts(run.costs, models[index]) for _ in range(2))
+        measured_costs, again = (OwnCosts(run.costs, models[index]) for _ in range(2))
         took = nearest_canary(run.canaries)
-        met = virtually(run, index, MECHANICS, own, took, late=True)
+        met = virtually(run, index, MECHANICS, measured_costs, took, late=True)
         scheduled = virtually(run, index, f"{MECHANICS}, scheduled arrivals", again, took)
-        matched = round(own.matched / own.charged, 4)
+        matched = round(measured_costs.matched / measured_costs.charged, 4)
         mechanics.append(Mechanics(agreement=met, matched=matched, scheduled=scheduled))
         other = 1 - index
         prediction.append(predicted(run, index, OTHER_RUN, models[other], canaries[other].median_s))

@@ -95,14 +95,14 @@ def agreement(
     if both.empty or not reference_steps:
         raise ValueError("the two runs have no completed request in common")
     pairs = [np.asarray(table.loc[both, list(LATENCIES)], float).T for table in (reference, other)]
-    found = {name: _errors(name, *pair) for name, *pair in zip(LATENCIES, *pairs, strict=True)}
+    errors = {name: _errors(name, *pair) for name, *pair in zip(LATENCIES, *pairs, strict=True)}
     unpaired = len(reference) + len(other) - 2 * len(both)
     return Agreement(
         requests=len(both),
         unpaired=unpaired,
         steps=other_steps,
         reference_steps=reference_steps,
-        **found,
+        **errors,
     )
 
 
@@ -148,8 +148,8 @@ def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
         return Verdict(result="fail", why="; ".join(broken))
     worst = {name: max(one.errors(name).median for one in agreements) for name in GATED}
     p90 = {name: max(one.errors(name).p90 for one in agreements) for name in GATED}
-    said = ", ".join(f"{name.upper()} {percent(worst[name])} (P90 {percent(p90[name])})" for name in GATED)
-    return Verdict(result="pass", why=f"{said}, steps {percent(max(one.step_error for one in agreements))}")
+    text = ", ".join(f"{name.upper()} {percent(worst[name])} (P90 {percent(p90[name])})" for name in GATED)
+    return Verdict(result="pass", why=f"{text}, steps {percent(max(one.step_error for one in agreements))}")
 
 
 def moved(noise: Agreement, canary: float) -> dict[str, float]:
@@ -166,11 +166,11 @@ def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, fl
     error."""
     worst = max(predictions, key=lambda one: one.tpot.median)
     error = worst.tpot.median
-    said = f"TPOT error {percent(error)} (P90 {percent(worst.tpot.p90)}, P50 {100 * worst.tpot.aggregate_p50:+.1f} %)"
+    errors = f"TPOT error {percent(error)} (P90 {percent(worst.tpot.p90)}, P50 {100 * worst.tpot.aggregate_p50:+.1f} %)"
     most = max(movement, key=lambda name: movement[name])
-    beside = f"{most} moved by {percent(movement[most])}"
+    largest_move = f"{most} moved by {percent(movement[most])}"
     if movement[most] > VOID_ABOVE:
-        return Verdict(result="void", why=f"{beside}, above {percent(VOID_ABOVE)}; {said}")
+        return Verdict(result="void", why=f"{largest_move}, above {percent(VOID_ABOVE)}; {errors}")
     quiet = movement[most] <= QUIET_BELOW
     aim = AIM_QUIET if quiet else AIM
     if error <= aim:
@@ -182,7 +182,7 @@ def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, fl
     else:
         cause = "; most of it is scatter around a right level: drift within the run, or what the model cannot express"
     aimed = f"aim {percent(aim)}{' of a quiet machine' if quiet else ''}"
-    return Verdict(result="miss" if cause else "pass", why=f"{said}, {aimed}; {beside}{cause}")
+    return Verdict(result="miss" if cause else "pass", why=f"{errors}, {aimed}; {largest_move}{cause}")
 
 
 def percent(share: float | None) -> str:
@@ -190,14 +190,14 @@ def percent(share: float | None) -> str:
 
 
 def _errors(latency: str, reference: np.ndarray, other: np.ndarray) -> Errors:
-    known = (reference > 0) & ~np.isnan(other)
-    measured, found = reference[known], other[known]
-    if not len(measured):
+    in_both = (reference > 0) & ~np.isnan(other)
+    reference, other = reference[in_both], other[in_both]
+    if not len(reference):
         raise ValueError(f"no request has a {latency} in both runs")
     median, p90, p99 = (
-        rounded(value) for value in np.quantile(np.abs(found / measured - 1), [0.5, 0.9, 0.99])
+        rounded(value) for value in np.quantile(np.abs(other / reference - 1), [0.5, 0.9, 0.99])
     )
-    p50s, p90s = np.quantile(found, [0.5, 0.9]) / np.quantile(measured, [0.5, 0.9]) - 1
+    p50s, p90s = np.quantile(other, [0.5, 0.9]) / np.quantile(reference, [0.5, 0.9]) - 1
     return Errors(median=median, p90=p90, p99=p99, aggregate_p50=rounded(p50s), aggregate_p90=rounded(p90s))
 
 

@@ -74,11 +74,11 @@ def undisturbed(samples: Sequence[Sample]) -> list[Sample]:
 def knots(samples: Sequence[Sample]) -> tuple[int, ...]:
     """Return where the slope over tokens may change: powers of four with measured steps on both sides."""
     largest = max(sample.totals.tokens for sample in samples)
-    found, knot = [], FIRST_KNOT
+    positions, knot = [], FIRST_KNOT
     while knot * 2 <= largest:
-        found.append(knot)
+        positions.append(knot)
         knot *= KNOT_RATIO
-    return tuple(found)
+    return tuple(positions)
 
 
 def fit(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
@@ -86,10 +86,10 @@ def fit(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
     medians = _cell_medians(samples)
     measured = np.array([seconds for _, seconds in medians])
     design = design_of([total for total, _ in medians], names)
-    found = least_relative(design, measured)
-    predicted = design_of([sample.totals for sample in samples], names) @ found
-    found *= sum(sample.seconds for sample in samples) / predicted.sum()
-    return {name: float(f"{value:.6g}") for name, value in zip(names, found, strict=True)}
+    coefficients = least_relative(design, measured)
+    predicted = design_of([sample.totals for sample in samples], names) @ coefficients
+    coefficients *= sum(sample.seconds for sample in samples) / predicted.sum()
+    return {name: float(f"{value:.6g}") for name, value in zip(names, coefficients, strict=True)}
 
 
 def predict(samples: Sequence[Sample], coefficients: dict[str, float]) -> np.ndarray:

@@ -91,7 +91,7 @@ def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]
         for decodes, context in itertools.product(batches, contexts)
         if decodes * (1.25 * context + GROWTH) <= limits.pool_tokens
     ]
-    found: dict[Group, list[Chunk | None]] = {}
+    cells: dict[Group, list[Chunk | None]] = {}
     for index, group in enumerate(groups):
         room = min(limits.max_num_batched_tokens - group.decodes, limits.max_model_len // 2)
         sizes = _geometric(SHORTEST // 4, room, 5 if quick else 2.5)
@@ -103,8 +103,8 @@ def grid(limits: Limits, quick: bool = False) -> dict[Group, list[Chunk | None]]
                 continue
             cached = (0, most // 8, most // 2, 0, most)[(index + position) % 5]
             chunks.append(Chunk(tokens, cached, ends=bool((index + position) % 2)))
-        found[group] = chunks
-    return found
+        cells[group] = chunks
+    return cells
 
 
 def _geometric(first: int, last: int, ratio: float) -> list[int]:

@@ -74,10 +74,10 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
     begun = time.perf_counter()
     deployment = resolve(params)
     show("loading the model", 0, 1)
-    found = clock.run(_measure_stages(device, params, quick, show, seed), virtual=device == "virtual")
+    measurements = clock.run(_measure_stages(device, params, quick, show, seed), virtual=device == "virtual")
     stages: dict[str, StageProfile] = {}
     tables = []
-    for name, (samples, reactions) in found.items():
+    for name, (samples, reactions) in measurements.items():
         try:
             stages[name] = fit_stage(samples, reactions)
         except (TooFewSteps, ValueError) as error:
@@ -121,7 +121,7 @@ async def _measure_stages(
     gc.disable()
     deployment = server.gateway.deployment
     engines = {e.stage: e for e in server.engines if not e.replica.stage.modelled and e.index == 0}
-    found: dict[str, tuple[list[Sample], list[Reaction]]] = {}
+    measurements: dict[str, tuple[list[Sample], list[Reaction]]] = {}
     for index, (name, engine) in enumerate(engines.items()):
         stage = deployment.stages[name]
         limits = limits_of(engine, stage.max_model_len)
@@ -150,9 +150,9 @@ async def _measure_stages(
         reactions: list[Reaction] = []
         await driver.run(react(driver, reaction_shapes(limits), stage.decoder.layers, reactions))
         show(f"interrupting {name}", 1, 1)
-        found[name] = run.samples, reactions
+        measurements[name] = run.samples, reactions
     server.close()
-    return found
+    return measurements
 
 
 def _accelerator(device: str) -> dict[str, Any]:
