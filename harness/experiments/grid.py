@@ -114,10 +114,10 @@ def checked_cells(experiment: Experiment, schema: Schema, most: float = MOST_POI
     check_names(experiment, schema.engines)
     _check_size(experiment, most)
     cells = [*cells_of(experiment, schema)]
-    known = {name for cell in cells for fields in cell.fields.values() for name in fields}
+    names = {name for cell in cells for fields in cell.fields.values() for name in fields}
     for name in [*experiment.set, *experiment.grid, *experiment.along]:
-        if name not in known:
-            raise _unknown(name, known, experiment, schema)
+        if name not in names:
+            raise _unknown(name, names, experiment, schema)
     return cells
 
 
@@ -130,8 +130,8 @@ def cells_of(experiment: Experiment, schema: Schema) -> Iterator[Cell]:
             settings[name] = along[first.index(values[0])]
         fields = schema.fields(experiment, engine, settings)
         groups = {
-            group: {name: value for name, value in settings.items() if name in own}
-            for group, own in fields.items()
+            group: {name: value for name, value in settings.items() if name in group_fields}
+            for group, group_fields in fields.items()
         }
         yield Cell(engine, settings, fields, groups)
 
@@ -150,9 +150,9 @@ def parameters(experiment: Experiment, schema: Schema) -> dict[str, str]:
 def is_whole(experiment: Experiment, schema: Schema, name: str) -> bool:
     """Return whether the parameter is a whole number, not any number. UserError where it is not a number, or no cell
     has it."""
-    known = parameters(experiment, schema)
-    if name not in known:
-        raise _unknown(name, known, experiment, schema)
+    groups = parameters(experiment, schema)
+    if name not in groups:
+        raise _unknown(name, groups, experiment, schema)
     types = {
         each
         for field in _declared(experiment, schema, name)
@@ -211,14 +211,14 @@ def _check_size(experiment: Experiment, most: float) -> None:
         )
 
 
-def _unknown(name: str, known: Iterable[str], experiment: Experiment, schema: Schema) -> UserError:
+def _unknown(name: str, declared: Iterable[str], experiment: Experiment, schema: Schema) -> UserError:
     who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
     having = schema.owners(name)
     if having:
         return UserError(
             f"{name} is a parameter of {' and of '.join(having)}, which {who} do not have; set that too."
         )
-    names = [*known, *CHOICES]
+    names = [*declared, *CHOICES]
     if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):
         others = [other for other, spec in WORKLOADS.items() if name in spec.Params.model_fields]
         if others:

@@ -75,14 +75,14 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     places = ALWAYS + (() if device in REPLAYING else SOUND) + (CALLS if device in SOCKET_DEVICES else ())
     if device != LIVE:
         places += SERVERS + (SOCKETS if device in SOCKET_DEVICES else ())
-    found = {path: root for place in places for path in _files(root / place)}
+    files = {path: root for place in places for path in _files(root / place)}
     tops = ("workloads",) if device == LIVE else ("engines", "workloads")
-    found |= {path: root for package in tops for path in (root / package).glob("*.py")}
+    files |= {path: root for package in tops for path in (root / package).glob("*.py")}
     for name in NAMING:
-        found.pop(root / name, None)
+        files.pop(root / name, None)
     for name in roots:
-        found |= _of_root(name, root)
-    return _sum(found, packages(DECIDING))
+        files |= _of_root(name, root)
+    return _sum(files, packages(DECIDING))
 
 
 def _sum(files: Mapping[Path, Path], versions: Mapping[str, str]) -> str:
@@ -96,22 +96,22 @@ def _sum(files: Mapping[Path, Path], versions: Mapping[str, str]) -> str:
 @cache
 def metrics_hash(root: Path = ROOT) -> str:
     """Return the SHA-256 over everything that makes metrics of a log, with the versions of NumPy and pandas."""
-    found = {path: root for name in METRICS for path in _files(root / name)}
+    files = {path: root for name in METRICS for path in _files(root / name)}
     for entry in entry_points(group="rehearsal.kinds"):
-        found |= _of_root(entry.module, root)
-    return _sum(found, packages(("numpy", "pandas")))
+        files |= _of_root(entry.module, root)
+    return _sum(files, packages(("numpy", "pandas")))
 
 
 def roots_of(*specs: Any) -> tuple[str, ...]:
     """Return the modules that define `specs`, such as `System.code` gives, and the values of their fields."""
-    found = set()
+    modules = set()
     for spec in specs:
         for value in (type(spec), *vars(spec).values()):
             while isinstance(value, partial):
                 value = value.func
-            own = value.module if isinstance(value, Deferred) else getattr(value, "__module__", None)
-            found.add(own or type(value).__module__)
-    return tuple(sorted(name for name in found if name.partition(".")[0] not in sys.stdlib_module_names))
+            module = value.module if isinstance(value, Deferred) else getattr(value, "__module__", None)
+            modules.add(module or type(value).__module__)
+    return tuple(sorted(name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names))
 
 
 def _of_root(name: str, root: Path) -> dict[Path, Path]:
@@ -125,10 +125,10 @@ def _of_root(name: str, root: Path) -> dict[Path, Path]:
     elif (package := importlib.util.find_spec(parts[0])) and importlib.util.find_spec(name):
         places = [*map(Path, package.submodule_search_locations or [package.origin or ""])]
         base = places[0].parent
-    found = [path for place in places for path in _files(place)]
-    if not any(path.is_file() for path in found):
+    paths = [path for place in places for path in _files(place)]
+    if not any(path.is_file() for path in paths):
         raise ValueError(f"{name} has no source, so nothing tells when it changes")
-    return {path: base for path in found if path.is_file()}
+    return {path: base for path in paths if path.is_file()}
 
 
 def _files(place: Path) -> Iterable[Path]:
@@ -158,11 +158,11 @@ def _write(value: Any, parts: list[str], message: bool = False) -> None:
         message = message or isinstance(value, ast.Raise) or _warns(value)
         before = f"{type(value).__name__}("
         for name, optional in _fields(type(value)):
-            own = getattr(value, name)
-            if own is not None or not optional:
+            child = getattr(value, name)
+            if child is not None or not optional:
                 parts.append(f"{before}{name}=")
-                told = message or (name == "msg" and isinstance(value, ast.Assert))
-                _write([own] if isinstance(own, ast.Constant) else own, parts, told)
+                in_message = message or (name == "msg" and isinstance(value, ast.Assert))
+                _write([child] if isinstance(child, ast.Constant) else child, parts, in_message)
                 before = ", "
         parts.append(f"{before})" if before[-1] == "(" else ")")
     elif isinstance(value, list):

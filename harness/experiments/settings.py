@@ -36,9 +36,9 @@ def apply(
     asked = dict(settings) if isinstance(settings, Mapping) else read_settings(settings)
     if device is not None:
         asked["device"] = device
-    own = real if real is not None and asked.get("device") in REAL_DEVICES else quick
-    if own is not None:
-        experiment, seeds = override(experiment, own, schema), seeds or 1
+    card_settings = real if real is not None and asked.get("device") in REAL_DEVICES else quick
+    if card_settings is not None:
+        experiment, seeds = override(experiment, card_settings, schema), seeds or 1
     return override(experiment, asked, schema, seeds)
 
 
