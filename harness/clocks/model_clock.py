@@ -28,12 +28,12 @@ class PreciseSelector(selectors.EpollSelector):
         if timeout is not None and timeout > 0:
             self._alarm.set(monotonic() + timeout)
             timeout = None
-        found = super().select(timeout)
-        if any(key is self._alarm_key for key, _ in found):
+        ready = super().select(timeout)
+        if any(key is self._alarm_key for key, _ in ready):
             with suppress(BlockingIOError):  # it was set anew after it had fired
                 os.read(self._alarm.fileno(), 8)
-            found = [(key, mask) for key, mask in found if key is not self._alarm_key]
-        return found
+            ready = [(key, mask) for key, mask in ready if key is not self._alarm_key]
+        return ready
 
     def close(self) -> None:
         self._alarm.close()

@@ -72,10 +72,10 @@ class Duplex:
 def by_turn(events: pd.DataFrame) -> pd.DataFrame:
     """Return the log with the events of replies under the turns during which they began. Replies whose begin was not
     reported before the end of the call are left out."""
-    told = events[(events["kind"] == "told").to_numpy() & (events["stage"] == "reply_begun").to_numpy()]
+    rows = events[(events["kind"] == "told").to_numpy() & (events["stage"] == "reply_begun").to_numpy()]
     begun = {
         (session, int(reply)): turn
-        for session, reply, turn in zip(told["session"], told["value"], told["turn"], strict=True)
+        for session, reply, turn in zip(rows["session"], rows["value"], rows["turn"], strict=True)
     }
     mine = events["kind"].isin(OF_REPLIES).to_numpy() & (events["session"] >= 0).to_numpy()
     turn = events["turn"].to_numpy(copy=True)
