@@ -90,8 +90,11 @@ class ServerParams(BaseModel):
         exclude_if=lambda facts: facts is None,
         description="what the file of `model` holds, as records keep it: nothing to set",
     )
-    first_chunk_frames: int = Field(
-        4, ge=1, le=25, description="codec frames of the first audio packet (80 ms each)"
+    first_chunk_frames: int | None = Field(
+        None,
+        ge=1,
+        le=25,
+        description="codec frames of the first audio packet (80 ms each); default: as the deployment says",
     )
     kv_pool_blocks: int | None = Field(
         None,
@@ -256,10 +259,16 @@ class ResolvedServer:
 
     @classmethod
     def of(cls, params: ServerParams) -> "ResolvedServer":
-        """Resolve the parameters. UserError for parameters that no deployment can have."""
+        """Resolve the parameters; a point names its first packet. UserError for parameters that no deployment has."""
         deployment = resolve(params)
+        params = params.model_copy(update=_stated(deployment))
         without = params.model_copy(update={"scale": None})
         return cls(params, deployment, deployment if params.scale is None else resolve(without))
+
+
+def _stated(deployment: Deployment) -> dict[str, int]:
+    """Return the parameters whose default the deployment states."""
+    return {"first_chunk_frames": deployment.codec.initial_codec_chunk_frames}
 
 
 def resolve(params: ServerParams) -> Deployment:
@@ -279,6 +288,9 @@ def resolve(params: ServerParams) -> Deployment:
         deployment = with_model(deployment, params.model, params.model_facts)
     if params.scale is not None:
         deployment = scaled(deployment, parse_scale(params.scale))
+    if params.first_chunk_frames is not None:
+        codec = replace(deployment.codec, initial_codec_chunk_frames=params.first_chunk_frames)
+        deployment = replace(deployment, codec=codec)
     model, stages = deployment.model, dict(deployment.stages)
     entry = deployment.entry
     if params.checkpoint is not None:
@@ -356,11 +368,12 @@ def _check_budget(stage: Stage) -> None:
 
 def check_runtime(params: ServerParams, device: str) -> None:
     """Raise UserError if a parameter or the device does not go together with `runtime`."""
-    runtime_only = {"active_stream_window"}
+    runtime_only, stated = {"active_stream_window"}, _stated(load_deployment(params.deployment))
     set_here = {
         name
         for name, field in ServerParams.model_fields.items()
-        if getattr(params, name) != field.get_default() and name not in ("runtime", "deployment")
+        if getattr(params, name) not in (field.get_default(), stated.get(name))
+        and name not in ("runtime", "deployment")
     }
     if params.runtime == "rehearsal":
         for name in sorted(set_here & runtime_only):

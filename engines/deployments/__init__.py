@@ -30,10 +30,21 @@ class Overheads:
 
 
 @dataclass(frozen=True)
+class CodecChunks:
+    """Codec frames that the vocoder gets at a time, by the names of vLLM-Omni's connectors: of the first chunk, of the
+    others, and of the frames before a chunk that are decoded again with it."""
+
+    initial_codec_chunk_frames: int = 4
+    codec_chunk_frames: int = 25
+    codec_left_context_frames: int = 25
+
+
+@dataclass(frozen=True)
 class Deployment:
     """A model's stages on GPUs. `in_turn`, `waves`: the rules for times of steps (`Roofline`). `async_chunk`: text goes
     to the talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
-    `known_error`: the error of its predictions against public runs, in words; empty: unknown."""
+    `release`: the server that it stands for, with its month; empty: none. `known_error`: the error of its predictions
+    against public runs, in words; empty: unknown."""
 
     name: str
     title: str
@@ -44,6 +55,8 @@ class Deployment:
     in_turn: bool = False
     waves: bool = False
     async_chunk: bool = True
+    codec: CodecChunks = CodecChunks()
+    release: str = ""
     known_error: str = ""
 
     @property
@@ -118,10 +131,11 @@ def is_file(name: str) -> bool:
 
 
 def deployment_facts(name: str) -> dict[str, Any]:
-    """Return the facts of a deployment's file, over those of the deployment that it is `like`. KeyError without one."""
+    """Return the facts of a deployment's file, over those of the deployment that it is `like`, whose known error is not
+    that of another deployment. KeyError without one."""
     facts = read_yaml(name) if is_file(name) else shipped_yaml(yaml_files("deployments")[name])
     like = facts.pop("like", None)
-    return facts if like is None else _over(deployment_facts(like), facts)
+    return facts if like is None else _over(deployment_facts(like) | {"known_error": ""}, facts)
 
 
 @cache
@@ -156,10 +170,10 @@ def _read(name: str) -> Deployment:
     """Read a deployment's file. ValueError if two replicas share a part of their GPUs; other errors as the file's
     content makes them."""
     facts = deployment_facts(name)
-    model = load_model(facts["model"])
+    model, release = load_model(facts["model"]), facts.get("release", "")
     deployment = Deployment(
         name=name,
-        title=facts["title"],
+        title=facts["title"] + (f"; {release}" if release else ""),
         model=model,
         gpu=replace(load_gpu(facts["gpu"]), **values(facts.get("reached", {}))),
         stages={stage: _stage(stage, model, limits) for stage, limits in facts["stages"].items()},
@@ -167,6 +181,8 @@ def _read(name: str) -> Deployment:
         in_turn=facts.get("roofline") in ("operations", "waves"),
         waves=facts.get("roofline") == "waves",
         async_chunk=facts.get("async_chunk", True),
+        codec=CodecChunks(**values(facts.get("codec", {}))),
+        release=release,
         known_error=facts.get("known_error", ""),
     )
     used = sorted(gpu for group in deployment.gpu_groups for gpu in group)
@@ -206,13 +222,16 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
 
 
 def _fields(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of `Stage` in a file's entry; facts of a mechanism become its extension."""
-    fields, extensions = dict(facts), list[object]()
+    """Return the fields of `Stage` in a file's entry, with or without their sources; facts of a mechanism become its
+    extension."""
+    sourced = {
+        name: values(fact) for name, fact in facts.items() if isinstance(fact, dict) and "value" in fact
+    }
+    fields, extensions = facts | sourced, list[object]()
     if fields.pop("lockstep", False):
         extensions.append(InLockstep())
     if "step_time" in fields:
-        stated = values({name: fields.pop(name) for name in ("step_time", "step_scale") if name in fields})
-        extensions.append(StatedSteps(stated["step_time"], stated.get("step_scale", 1.0)))
+        extensions.append(StatedSteps(values(fields.pop("step_time")), fields.pop("step_scale", 1.0)))
     if (slots := fields.pop("vision_slots", None)) is not None:
         extensions.append(VisionSlots(slots))
     if (share := fields.pop("sm_share", None)) is not None:

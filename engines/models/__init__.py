@@ -207,9 +207,9 @@ class Model:
 
     `frame_s`: seconds of audio per codec frame; None if the model does not speak. `segment_tokens`: text tokens that
     the talker speaks as one piece, which nothing interrupts; 0 if it goes frame by frame. `chunk_extra_tokens`: tokens
-    around each chunk of audio that streams in, besides those of its sound. `left_context_frames`: frames before a chunk
-    that the vocoder decodes again with it. `frame_lag_steps`: steps of the talker by which each frame comes later than
-    its first code. `max_model_len`: tokens of one request at most, prompt and output; 0 if it is not stated.
+    around each chunk of audio that streams in, besides those of its sound. `frame_lag_steps`: steps of the talker by
+    which each frame comes later than its first code. `max_model_len`: tokens of one request at most, prompt and output;
+    0 if it is not stated.
     """
 
     name: str
@@ -221,7 +221,6 @@ class Model:
     hidden_state_bytes_per_token: int
     segment_tokens: int = 0
     chunk_extra_tokens: int = 0
-    left_context_frames: int = 25
     frame_lag_steps: int = 0
     max_model_len: int = 0
 
@@ -300,7 +299,6 @@ def _model(name: str, written: dict[str, Any]) -> Model:
         hidden_state_bytes_per_token=facts.get("hidden_state_bytes_per_token", 0),
         segment_tokens=audio.get("segment_tokens", 0),
         chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),
-        left_context_frames=audio.get("left_context_frames", 25),
         frame_lag_steps=audio.get("frame_lag_steps", 0),
         max_model_len=facts.get("max_model_len", 0),
     )

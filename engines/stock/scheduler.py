@@ -21,7 +21,6 @@ from engines.core.vllm_adapter.scheduling import StageScheduler
 from engines.stock.arguments import StockParams, policy_of
 from engines.stock.engine_core import LiveScheduler, external_id, install
 from engines.turns.monitor import SessionView
-from engines.turns.pipeline import CHUNK_FRAMES
 from engines.turns.reply import Progress, SpeechView
 from engines.turns.signals import Signal, Signals
 from workloads.columns.classes import Slo
@@ -59,7 +58,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self.rounds = 0
         self._frame_s = model.frame_s or 0.0
         self._lag = model.frame_lag_steps
-        self._first_chunk = params.first_chunk_frames
+        codec = params.served.codec
+        self._first_chunk, self._chunk = codec.initial_codec_chunk_frames, codec.codec_chunk_frames
         self._token_per_frame = params.token_per_frame and self.role != "talker"
         self._ready: dict[str, tuple[float, str]] = {}
         self._replied: dict[str, int] = {}
@@ -213,13 +213,13 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             tokens += request.num_output_placeholders if self.counts_in_flight else 0
             frames, sent = max(0, tokens - self._lag), 0
             if frames >= self._first_chunk:
-                sent = self._first_chunk + (frames - self._first_chunk) // CHUNK_FRAMES * CHUNK_FRAMES
-            chunk_end = sent + CHUNK_FRAMES if sent else self._first_chunk
+                sent = frames - (frames - self._first_chunk) % self._chunk
+            chunk_end = sent + self._chunk if sent else self._first_chunk
             return Progress(True, chunk_end, self._frame_s, frames=frames, frames_sent=sent)
         spoken = listener.epoch >= 0
         if self._token_per_frame:
             sent = round(listener.audio_sent_s / self._frame_s)
-            chunk_end = sent + CHUNK_FRAMES if sent else self._first_chunk
+            chunk_end = sent + self._chunk if sent else self._first_chunk
             taken = min(tokens, chunk_end + TALKER_LAG)
             return Progress(spoken, chunk_end, self._frame_s, tokens, tokens, taken, sent)
         token_s = listener.speech_s_per_token

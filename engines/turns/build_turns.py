@@ -22,8 +22,8 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     """Connect every stage's replicas by a pipeline, and attach each component."""
     if params.prefill is not None and params.decode is not None:
         parts.divide(parts.deployment.entry, {"prefill": params.prefill, "decode": params.decode})
-    deployment, chunk_frames = parts.deployment, parts.params.first_chunk_frames
-    gateway = Gateway(deployment, chunk_frames, parts.recorder, parts.transfer, params.system_tokens)
+    deployment = parts.deployment
+    gateway = Gateway(deployment, parts.recorder, parts.transfer, params.system_tokens)
     pipeline = gateway.pipeline
     engines = {
         deployment.role(name): engines_of(stage, parts, params, chosen, pipeline)

@@ -86,7 +86,6 @@ class Gateway:
     def __init__(
         self,
         deployment: Deployment,
-        first_chunk_frames: int,
         recorder: Recorder,
         transfer: Transfer,
         system_tokens: int = 0,
@@ -103,7 +102,6 @@ class Gateway:
         self._vocab = deployment.model.stages[deployment.entry].vocab
         self._system = token_ids(-1, 0, "system", system_tokens, self._vocab)  # of no session
         self.begins: Mapping[int, list[int]] = {}
-        self._first_chunk_frames = first_chunk_frames
         self._sessions: dict[int, _Session] = {}
         self._to_encode: asyncio.Queue[Turn] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -347,7 +345,10 @@ class Gateway:
             first_token_id=self._token_ids(turn, "reply", 1)[0],
             listener=session.listener,
             progress=Progress(
-                frames > 0, self._first_chunk_frames, model.frame_s or 0.0, segments=model.segment_tokens
+                frames > 0,
+                self.deployment.codec.initial_codec_chunk_frames,
+                model.frame_s or 0.0,
+                segments=model.segment_tokens,
             ),
             due_s=turn.request.slo.first_due_s(session.said_s),
             features=features,

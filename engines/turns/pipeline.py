@@ -1,10 +1,10 @@
 """The stages of a speaking model: thinker -> talker -> vocoder, with asynchronous chunks between them.
 
 Each stage replica has its own engine loop and vLLM scheduler. The thinker's text goes to the talker token by token (the
-talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in a short first
-chunk and then in chunks of 25, each decoded together with up to 25 frames before it (vLLM-Omni's rule). A talker that
-speaks segments gets a request for each, as soon as its text is complete, and sends the audio itself. A model without a
-talker is a pipeline of one stage; a model that only speaks begins with the talker, and its text is whole.
+talker starts on the first and takes one with every frame); the talker's codec frames go to the vocoder in chunks, each
+decoded together with frames before it (`CodecChunks`). A talker that speaks segments gets a request for each, as soon
+as its text is complete, and sends the audio itself. A model without a talker is a pipeline of one stage; a model that
+only speaks begins with the talker, and its text is whole.
 """
 
 import asyncio
@@ -22,9 +22,6 @@ from engines.turns.hook import Hook
 from engines.turns.orchestrator import DecodeQueue, Orchestrator
 from engines.turns.reply import Progress, Reply, ReplyRequest, SpeechView
 from workloads.trace import Turn
-
-CHUNK_FRAMES = 25
-"""Codec frames of every packet but the first (2.0 s)."""
 
 WHOLE_FRAMES = 300
 """Codec frames that the vocoder decodes at once of a reply that it gets whole, each piece with left context (vllm-omni
@@ -80,6 +77,7 @@ class Pipeline:
         self._first = deployment.role(deployment.entry)
         self._lag = deployment.model.frame_lag_steps
         self._async_chunk = deployment.async_chunk
+        self._codec = deployment.codec
         self._fetch_s = deployment.overheads.fetch_s
         self._deliver_s = deployment.overheads.deliver_s
         self._first_text = deployment.overheads.first_text_tokens
@@ -329,11 +327,12 @@ class Pipeline:
         progress, talker = reply.progress, reply.talker
         assert talker is not None
         frames = progress.frames - progress.frames_sent
-        context = min(self.deployment.model.left_context_frames, progress.frames_sent)
+        before = self._codec.codec_left_context_frames
+        context = min(before, progress.frames_sent)
         progress.frames_sent = progress.frames
-        progress.chunk_end = progress.frames + CHUNK_FRAMES
+        progress.chunk_end = progress.frames + self._codec.codec_chunk_frames
         name = f"vocoder.{progress.frames_sent}"
-        decoded = frames + context + CHUNK_FRAMES * ((frames - 1) // WHOLE_FRAMES)
+        decoded = frames + context + before * ((frames - 1) // WHOLE_FRAMES)
         work = DeviceWork(rendered_frames=decoded)
         request = reply.request(name, [0] * decoded, 1, new_frames=frames, work=work)
         arrival_s = self._loop.time() + self.deployment.overheads.hop_s

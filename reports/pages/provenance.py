@@ -178,9 +178,9 @@ def voice_errors(names: Iterable[str]) -> list[Fact]:
 
 def voice_error(deployment: Deployment) -> str:
     """Return the errors of predictions for a server with spoken replies."""
-    return (
-        deployment.known_error
-        or f"none is known for {deployment.name}: it was not compared with a public run"
+    return deployment.known_error or (
+        f"none is known for {deployment.name}: it was not compared with a public run, and its host times are those of "
+        f"{deployment.release or 'no dated server'}"
     )
 
 

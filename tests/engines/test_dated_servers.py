@@ -1,6 +1,7 @@
 """What tells the servers of several months apart: when the talker has its text, what handing a prompt over costs."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,21 @@ def test_without_async_chunks_each_stage_gets_a_reply_whole():
     )
     assert (len(text), len(frames), len(sound)) == (TEXT, FRAMES, 1)
     assert text.max() < frames.min() and frames.max() < sound.min()
+
+
+def test_a_deployment_like_another_has_its_release_its_own_chunks_and_no_known_error(tmp_path: Path):
+    """Its first chunk is as long as a setting says."""
+    path = tmp_path / "mine.yaml"
+    chunks = {"initial_codec_chunk_frames": 5, "codec_chunk_frames": 10, "codec_left_context_frames": 4}
+    stated = "".join(f"  {name}: {{value: {frames}, source: mine}}\n" for name, frames in chunks.items())
+    path.write_text(f"like: {AUGUST}\ntitle: mine\ncodec:\n{stated}")
+    mine = load_deployment(str(path))
+    assert (mine.title, mine.known_error) == ("mine; vLLM-Omni 0.26.0, August 2026", "")
+    for more, first in ({}, 5), ({"first_chunk_frames": 3}, 3):
+        spoken = Trace.from_turns([turn(reply_audio_s=0.08 * (first + 22))])
+        steps = run(spoken, server={"deployment": str(path), **more}).steps.to_pandas()
+        decoded = steps.query("stage == 'vocoder' and tokens > 0")["tokens"].tolist()
+        assert decoded == [first, min(first, 4) + 10, 14, 6]
 
 
 def test_hidden_states_cost_host_time_only_where_they_are_handed_over():

@@ -14,7 +14,7 @@ from tests.engines.replays import measured, replay, run
 from workloads.errors import UserError
 from workloads.trace import Trace
 
-TTS = {"deployment": "qwen3_tts_2gpu", "first_chunk_frames": 1}
+TTS = {"deployment": "qwen3_tts_2gpu"}
 TEXT, FRAMES, FRAME_S = 20, 60, 0.08
 TURN: dict[str, Any] = {
     "modality": "text",

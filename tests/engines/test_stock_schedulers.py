@@ -91,7 +91,7 @@ def test_a_reply_of_which_nobody_reports_is_never_held():
     [
         ({}, (30, 29, 54)),
         # A talker that comes first: the frame of its last token is made in the next step.
-        ({"deployment": "qwen3_tts_2gpu", "first_chunk_frames": 1}, (29, 26, 51)),
+        ({"deployment": "qwen3_tts_2gpu"}, (29, 26, 51)),
     ],
 )
 def test_the_talker_counts_frames_in_chunks(config: dict[str, Any], chunks: tuple[int, int, int]):

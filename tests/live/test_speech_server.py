@@ -10,7 +10,7 @@ from harness.live.run.preflight import ask_one_word
 from tests.live.served import served
 from tests.waiting import in_a_loop, until
 
-TTS = {"deployment": "qwen3_tts_2gpu", "first_chunk_frames": 1}
+TTS = {"deployment": "qwen3_tts_2gpu"}
 ASKED: dict[str, Any] = {
     "model": "any",
     "voice": "Vivian",

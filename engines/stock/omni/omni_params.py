@@ -74,10 +74,7 @@ class OmniParams(BaseModel):
     def stage_params(self, stage: str) -> StockParams:
         """Return the settings of our parts at a stage."""
         shared = self.model_dump(exclude={"active_stream_window", "gpu"})
-        # vllm_omni 0.30.0, deploy/qwen3_tts.yaml and qwen3_omni_duplex.yaml
-        first = 1 if self.served.speech_only else 4
-        more = {"stage": stage, "token_per_frame": True, "first_chunk_frames": first}
-        return StockParams.model_validate(shared | more)
+        return StockParams.model_validate(shared | {"stage": stage, "token_per_frame": True})
 
     def check(self) -> None:
         """Raise UserError for settings with which no server could start."""

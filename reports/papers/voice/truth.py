@@ -44,6 +44,7 @@ EXPERIMENTS = {
         {
             "gpu": "h100",
             "kv_pool_blocks": _KV_BLOCKS,
+            "prefix_caching": False,
             "playback": "none",
             "modality": "text",
             "c": c,
@@ -73,7 +74,6 @@ EXPERIMENTS = {
         "poisson",
         {
             "deployment": _TTS,
-            "first_chunk_frames": 1,
             "playback": "none",
             "modality": "text",
             "rate": 1000,
