@@ -42,7 +42,7 @@ class Change:
         """`P90 TTFT 57 -> 708 ms (x 12)`."""
         column, a, b = self.compared.column, self.compared.a.median, self.compared.b.median
         assert a is not None and b is not None
-        before, after = column.said(a), column.said(b)
+        before, after = column.with_unit(a), column.with_unit(b)
         unit = f" {before.partition(' ')[2]}".rstrip()
         if unit and after.endswith(unit):
             before = before.removesuffix(unit)
@@ -68,23 +68,23 @@ def headline(comparison: Comparison) -> str:
     changes = [Change(cell, each) for cell in judged for each in cell.metrics if changed(each)]
     worse, better = ([each for each in changes if each.worse == wanted] for wanted in (True, False))
     small, still = _unchanged(judged, changes)
-    said, runs = [], max(len(cell.seeds) for cell in judged)
+    parts, runs = [], max(len(cell.seeds) for cell in judged)
     if failed[1] > failed[0]:
-        said.append(f"{counted(failed[1], 'point')} failed, {failed[0]} in A")
+        parts.append(f"{counted(failed[1], 'point')} failed, {failed[0]} in A")
     if lost:
-        said.append(f"{', '.join(dict.fromkeys(spoken(each.column) for each in lost))} is missing")
+        parts.append(f"{', '.join(dict.fromkeys(spoken(each.column) for each in lost))} is missing")
     if worse:
-        said.append(_told(worse, judged))
-    if not said and not better:
+        parts.append(_change_text(worse, judged))
+    if not parts and not better:
         if small:
             return f"No difference that a person would notice: {', '.join(filter(None, [small, still]))}."
         return f"No difference beyond the spread of {counted(runs, 'run')}{f': {still}' if still else ''}."
-    verdict = "Mixed. Worse: " if said and better else "B is worse: " if said else "B is better: "
+    verdict = "Mixed. Worse: " if parts and better else "B is worse: " if parts else "B is better: "
     if better:
-        said.append(f"{'better: ' if said else ''}{_told(better, judged)}")
-    said += [f"{what}: {names}" for what, names in ((SMALL, small), ("within the spread", still)) if names]
+        parts.append(f"{'better: ' if parts else ''}{_change_text(better, judged)}")
+    parts += [f"{what}: {names}" for what, names in ((SMALL, small), ("within the spread", still)) if names]
     caveat = "" if runs > 1 else " One run of each cannot show how far two runs of the same differ."
-    return f"{verdict}{'; '.join(said)}.{caveat}"
+    return f"{verdict}{'; '.join(parts)}.{caveat}"
 
 
 def changed(compared: Compared) -> bool:
@@ -105,7 +105,7 @@ def _moved(compared: Compared) -> bool:
     return (difference.low > 0 or difference.high < 0) and abs(difference.median or 0.0) >= least
 
 
-def _told(changes: Sequence[Change], judged: Sequence[Cell]) -> str:
+def _change_text(changes: Sequence[Change], judged: Sequence[Cell]) -> str:
     """The largest of what users feel first, then the names of the others."""
     first = max(changes, key=lambda each: (each.compared.column.first, each.size))
     where = first.cell.label

@@ -65,8 +65,8 @@ class Answer:
 
 def answer(points: Sequence[Finished], axes: Sequence[str]) -> str | None:
     """The sentence of `find_answer`."""
-    found = find_answer(points, axes)
-    return None if found is None else found.sentence
+    result = find_answer(points, axes)
+    return None if result is None else result.sentence
 
 
 def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | None:
@@ -81,8 +81,8 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     loads = FRAME_LOADS if framed else LOADS
     load = next((name for name in loads if _values(points, name)), None)
     spoken = any(point.values.get("continuity") is not None for point in points)
-    told = (load, "p") if spoken else (load,)  # replies in text are not interrupted
-    fixed = {name: max(_values(points, name)) for name in told if name and _values(points, name)}
+    names = (load, "p") if spoken else (load,)  # replies in text are not interrupted
+    fixed = {name: max(_values(points, name)) for name in names if name and _values(points, name)}
     at = [p for p in points if all(p.params.get(name) == value for name, value in fixed.items())]
     variants: dict[str, dict[int, Finished]] = {}
     for point, label in zip(at, labels(at, axes), strict=True):
@@ -98,16 +98,16 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     )
     if not seeds:
         return None
-    found = {
+    medians = {
         label: median([by_seed[seed].values[column.metric] or 0.0 for seed in seeds])
         for label, by_seed in variants.items()
     }
     order = sorted(
-        found, key=lambda label: found[label], reverse=definition(column.metric).better == "higher"
+        medians, key=lambda label: medians[label], reverse=definition(column.metric).better == "higher"
     )
     where = _setting(fixed, load, spoken)
-    said = _ranked({label: found[label] for label in order}, column, says)
-    sentence = f"{where}{said} ({_basis(len(seeds))})."
+    ranking = _ranked({label: medians[label] for label in order}, column, says)
+    sentence = f"{where}{ranking} ({_basis(len(seeds))})."
     return Answer(sentence, fixed, load, column, {label: variants[label] for label in order}, seeds)
 
 
@@ -149,10 +149,10 @@ def _apart(metric: str, variants: Mapping[str, Mapping[int, Finished]], every_se
     metric or it has no better direction and, for `every_seed`, if one seed disagrees."""
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in variants.values())))
     values = [[by_seed[seed].values.get(metric) for seed in seeds] for by_seed in variants.values()]
-    known = [[value for value in each if value is not None] for each in values]
-    if not seeds or definition(metric).better is None or any(len(each) < len(seeds) for each in known):
+    measured = [[value for value in each if value is not None] for each in values]
+    if not seeds or definition(metric).better is None or any(len(each) < len(seeds) for each in measured):
         return 0.0
-    low, *_, high = sorted(known, key=median)
+    low, *_, high = sorted(measured, key=median)
     if every_seed and not all(x < y for x, y in zip(low, high, strict=True)):
         return 0.0
     return (median(high) - median(low)) / (max(abs(median(high)), abs(median(low))) or 1.0)
@@ -162,9 +162,9 @@ def _usual_question(points: Sequence[Finished]) -> tuple[Column, str]:
     """The metric by the kind of run."""
     values = [point.values for point in points]
     columns = shown(values)
-    known = {name for each in values for name, value in each.items() if value is not None}
+    names = {name for each in values for name, value in each.items() if value is not None}
     classes = class_names(values)
-    if classes and in_class(classes[0], "ttft_in_deadline") in known:
+    if classes and in_class(classes[0], "ttft_in_deadline") in names:
         metric = in_class(classes[0], "ttft_in_deadline")
         return column_for(metric), f"gives {{}} of {classes[0]} requests their first token in time"
     for name, says in (
@@ -173,22 +173,22 @@ def _usual_question(points: Sequence[Finished]) -> tuple[Column, str]:
         ("continuity", "plays {} of replies without a gap"),
         ("ttft_p90", "gives nine requests of ten their first token within {}"),
     ):
-        if name in known:
+        if name in names:
             return column_for(name), says
     first = next((column for column in columns if column.first), columns[0])
     return first, f"has {first.heading} {{}}"
 
 
-def _ranked(found: Mapping[str, float], metric: Column, says: str) -> str:
+def _ranked(medians: Mapping[str, float], metric: Column, says: str) -> str:
     """Return the variants as text, the best first; the verb follows the first alone."""
-    texts = {label: metric.said(value) for label, value in found.items()}
-    best, *others = found
+    texts = {label: metric.with_unit(value) for label, value in medians.items()}
+    best, *others = medians
     if others and len(set(texts.values())) == 1:
         *some, last = others
         does = "so do" if some else "so does"
         return f"{best} {says.format(texts[best])}, and {does} {' and '.join(filter(None, [', '.join(some), last]))}"
-    if len(found) > MOST_NAMED:
-        rest = f", {others[-1]} {texts[others[-1]]}, the best and the worst of {len(found)}"
+    if len(medians) > MOST_NAMED:
+        rest = f", {others[-1]} {texts[others[-1]]}, the best and the worst of {len(medians)}"
     else:
         rest = "".join(f", {label} {texts[label]}" for label in others)
     return f"{best} {says.format(texts[best])}{rest}"

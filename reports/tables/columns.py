@@ -56,7 +56,7 @@ class Column:
             return INFINITE
         return f"{self.rounded(value):{sign},.{self.digits}f}".replace("-", "−")
 
-    def said(self, value: float) -> str:
+    def with_unit(self, value: float) -> str:
         """The number with its unit, for a sentence: from 10 s on `24.5 s`, and `100 %` without its decimals."""
         if self.unit == "ms" and 10_000 <= abs(self.factor * value) < inf:
             return f"{self.factor * value / 1000:,.1f} s"
@@ -77,11 +77,11 @@ class Column:
         if not self.tally:
             spread = across_seeds(values)
             return self.text(spread.median), self.range(spread)
-        found = share(values)
-        if found.median is None or found.interval is None:
+        spread = share(values)
+        if spread.median is None or spread.interval is None:
             return MISSING, ""
-        low, high = (f"{100 * end:.0f}" for end in found.interval)
-        return f"{round(found.median * found.n)} of {found.n}", f"{low} to {high} %"
+        low, high = (f"{100 * end:.0f}" for end in spread.interval)
+        return f"{round(spread.median * spread.n)} of {spread.n}", f"{low} to {high} %"
 
     def range(self, spread: Spread) -> str:
         """Lowest to highest over seeds; empty for fewer than two."""
@@ -115,8 +115,8 @@ def legend(columns: Iterable[Column]) -> str:
         for column in columns
         if least_events(column.metric) > 1
     }
-    told = ", ".join(f"{name} {n}" for name, n in sorted(needs.items()))
-    return f"{FEW} of fewer events than the percentile needs ({told}): read it as the slowest of them"
+    minima = ", ".join(f"{name} {n}" for name, n in sorted(needs.items()))
+    return f"{FEW} of fewer events than the percentile needs ({minima}): read it as the slowest of them"
 
 
 def column_for(metric: str) -> Column:
@@ -139,10 +139,12 @@ def _column(metric: str, meaning: Definition) -> Column:
     return Column(metric, heading, unit, factor, digits, tally=unit == "runs")
 
 
-def _columns(names: str, later: str = "", known: Mapping[str, Definition] = KNOWN) -> tuple[Column, ...]:
+def _columns(
+    names: str, later: str = "", definitions: Mapping[str, Definition] = KNOWN
+) -> tuple[Column, ...]:
     """Return the columns of these metrics; of some of them, `later`, a reader should not see first."""
     return tuple(
-        replace(_column(each, known[each]), first=each not in later.split()) for each in names.split()
+        replace(_column(each, definitions[each]), first=each not in later.split()) for each in names.split()
     )
 
 
@@ -181,22 +183,22 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
     """Return the notes that a reader of a live run's numbers needs, in sentences. `loads`: the metrics of each one's
     runs."""
 
-    def known(name: str) -> dict[str, list[float]]:
+    def by_load(name: str) -> dict[str, list[float]]:
         return {
-            load: found
+            load: values
             for load, runs in loads.items()
-            if (found := [v for run in runs if (v := run.get(name)) is not None])
+            if (values := [v for run in runs if (v := run.get(name)) is not None])
         }
 
     notes = []
-    stated = known("tokens_stated")
+    stated = by_load("tokens_stated")
     if any(min(each) < 1 for each in stated.values()):
         parts = [f"{load}{100 * min(each):.0f} %" for load, each in stated.items()]
         notes.append(
             "Times between tokens count messages, one token each, where the server states no token counts; it states "
             f"them for {', '.join(parts)} of the replies."
         )
-    tokens, asked, short = (known(f"reply_tokens_{each}") for each in ("mean", "asked", "short"))
+    tokens, asked, short = (by_load(f"reply_tokens_{each}") for each in ("mean", "asked", "short"))
     parts = [
         f"{load}{mean(each):.3g} of the {mean(asked[load]):.3g} tokens asked"
         for load, each in tokens.items()
@@ -206,8 +208,8 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         notes.append(
             f"Replies are shorter than asked: {', '.join(parts)}, on average. --set ignore_eos=true asks vLLM for all."
         )
-    at_once = {load: sum(each) for load, each in known("replies_at_once").items()}
-    whole = {load: sum(each) for load, each in known("completed").items()}
+    at_once = {load: sum(each) for load, each in by_load("replies_at_once").items()}
+    whole = {load: sum(each) for load, each in by_load("completed").items()}
     if parts := [
         load for load, count in at_once.items() if count and count >= NEARLY_ALL * whole.get(load, inf)
     ]:
@@ -218,7 +220,7 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         )
     late = [
         f"{load}{1e3 * max(each):.0f} ms"
-        for load, each in known("floor_send_delay_p99").items()
+        for load, each in by_load("floor_send_delay_p99").items()
         if max(each) > FLOOR_LATE_S
     ]
     if late:
@@ -232,7 +234,7 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         "overlapping speech."
     )
     for name, note in (("requests_repeated", repeated), ("early_replies", early)):
-        parts = [f"{load}{sum(each):.0f}" for load, each in known(name).items() if sum(each)]
+        parts = [f"{load}{sum(each):.0f}" for load, each in by_load(name).items() if sum(each)]
         notes += [note.format(", ".join(parts))] if parts else []
     return notes
 
@@ -241,7 +243,7 @@ CLASSES = _columns(
     "ttft_p50 ttft_p90 ttft_p99 ttft_in_deadline tbt_p50 tbt_p99 tbt_in_deadline tbt_p99_in_deadline deadlines_met "
     "goodput_rps output_tps completed",
     later="ttft_p50 ttft_p90 tbt_p50 tbt_p99_in_deadline deadlines_met completed",
-    known=CLASS_DEFINITIONS,
+    definitions=CLASS_DEFINITIONS,
 )
 """Columns for each class of requests. A terminal shows only the `first` ones."""
 
@@ -249,33 +251,33 @@ CLASSES = _columns(
 def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     """The columns for points with these metrics: of a kind with its own, of frames, of spoken replies, or of text; and
     of sockets."""
-    known = {name for metrics in points for name, value in metrics.items() if value is not None}
+    names = {name for metrics in points for name, value in metrics.items() if value is not None}
     for headline in HEADLINES.values():
-        if any(name in known and name in OWN_DEFINITIONS for name in headline):
-            return [column_for(name) for name in headline if name in known]
-    live = list(LIVE) if "send_delay_p99" in known else []
-    if "frames_with_speech" in known:
-        own = [column for column in FRAMES if column.metric in known]
-        return [*own, *(column for column in live if column not in own and column.metric in known)]
-    spoken = "audio_ttfp_p50" in known or "continuity" in known
+        if any(name in names and name in OWN_DEFINITIONS for name in headline):
+            return [column_for(name) for name in headline if name in names]
+    live = list(LIVE) if "send_delay_p99" in names else []
+    if "frames_with_speech" in names:
+        frames = [column for column in FRAMES if column.metric in names]
+        return [*frames, *(column for column in live if column not in frames and column.metric in names)]
+    spoken = "audio_ttfp_p50" in names or "continuity" in names
     turns = columns(spoken)
-    if "job_time_p50" in known:
+    if "job_time_p50" in names:
         turns += JOBS
-    elif "session_time_p50" in known and not spoken:
+    elif "session_time_p50" in names and not spoken:
         turns += SESSIONS
     if not live:
         return turns
     # A foreign server does not always say what it generated; what it sent is known.
-    waste = [] if "wasted_token_ratio" in known else [WASTED_AUDIO]
-    hidden = {"effective_rps", *({"wasted_token_ratio"} - known)}
-    own = [
+    waste = [] if "wasted_token_ratio" in names else [WASTED_AUDIO]
+    hidden = {"effective_rps", *({"wasted_token_ratio"} - names)}
+    visible = [
         replace(column, unit="turns/s") if column.metric == COMPLETED else column  # other than what came
         for column in turns
         if column.metric not in hidden
     ]
-    load = [column for column in (ON_LINE, CAME) if column.metric in known]
-    own[2:2] = [column for column in PARTS if column.metric in known]
-    return [*load, *own, *(column for column in waste if column.metric in known), *live]
+    load = [column for column in (ON_LINE, CAME) if column.metric in names]
+    visible[2:2] = [column for column in PARTS if column.metric in names]
+    return [*load, *visible, *(column for column in waste if column.metric in names), *live]
 
 
 def class_names(points: Iterable[Mapping[str, float | None]]) -> list[str]:
@@ -296,10 +298,10 @@ def of_class(name: str, columns: Sequence[Column] = CLASSES) -> list[Column]:
 
 def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
     """The metrics of the runs that these columns are for."""
-    own = FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
+    definitions = FRAME_DEFINITIONS if columns[0].metric in FRAME_DEFINITIONS else DEFINITIONS
     if any(column.metric in OWN_DEFINITIONS for column in columns):
-        own = OWN_DEFINITIONS | DEFINITIONS
-    return {**(LIVE_DEFINITIONS if LIVE[0] in columns else {}), **own}
+        definitions = OWN_DEFINITIONS | DEFINITIONS
+    return {**(LIVE_DEFINITIONS if LIVE[0] in columns else {}), **definitions}
 
 
 def columns(spoken: bool) -> list[Column]:
@@ -333,8 +335,8 @@ def metric_names(asked: Sequence[str], main: Sequence[Column]) -> list[str]:
 
 def asked_columns(asked: Sequence[str], main: Sequence[Column]) -> list[Column]:
     """A column for each metric that was asked for."""
-    known = {column.metric: column for column in main}
-    return [known.get(name) or column_for(name) for name in metric_names(asked, main)]
+    by_metric = {column.metric: column for column in main}
+    return [by_metric.get(name) or column_for(name) for name in metric_names(asked, main)]
 
 
 def least_events(metric: str) -> int:
@@ -357,15 +359,15 @@ def too_few(metric: str, n: int) -> bool:
 def families(vocabulary: Mapping[str, Definition]) -> list[tuple[list[str], Definition]]:
     """Group metrics that differ only in their statistic: P50, P90 and mean of the same quantity. Returns the names of
     each family, in the order of the vocabulary, with one definition for all its statistics."""
-    found: dict[tuple[str, Definition], dict[str, str]] = {}
+    members: dict[tuple[str, Definition], dict[str, str]] = {}
     for name, each in vocabulary.items():
-        said = _STATISTIC.match(each.definition)
-        stem = parsed(name).family if said else name
-        rest = replace(each, definition=each.definition[said.end() if said else 0 :], statistic="")
-        found.setdefault((stem, rest), {})[name] = said[0] if said else ""
+        match = _STATISTIC.match(each.definition)
+        stem = parsed(name).family if match else name
+        rest = replace(each, definition=each.definition[match.end() if match else 0 :], statistic="")
+        members.setdefault((stem, rest), {})[name] = match[0] if match else ""
     return [
         ([*names], replace(each, definition=f"{_listed([*names.values()])}{each.definition}"))
-        for (_, each), names in found.items()
+        for (_, each), names in members.items()
     ]
 
 

@@ -28,8 +28,8 @@ def grid(
     texts. `more`: of rich's Table."""
     from rich.table import Table as Shown
 
-    own = {"pad_edge": False, "title_justify": "left", "show_header": bool(headings)}
-    shown = Shown(*headings, **{"box": None, **own, **more})
+    defaults = {"pad_edge": False, "title_justify": "left", "show_header": bool(headings)}
+    shown = Shown(*headings, **{"box": None, **defaults, **more})
     for column in shown.columns[len(headings) if left is None else left :]:
         column.justify = "right"
     for row in rows:
