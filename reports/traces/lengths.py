@@ -38,9 +38,9 @@ LINEAR = 60
 def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     """A histogram per quantity over a logarithmic axis, with median and P99."""
     values = [{name: v[v > 0] for name, v in quantities(one.trace).items()} for one in traces]
-    known = [name for name in LABELS if len(values[0][name])]
-    names = [name for name in known if len(np.unique(np.concatenate([one[name] for one in values]))) > 1]
-    same = [f"{LABELS[name]} {short(float(values[0][name][0]))}" for name in known if name not in names]
+    candidates = [name for name in LABELS if len(values[0][name])]
+    names = [name for name in candidates if len(np.unique(np.concatenate([one[name] for one in values]))) > 1]
+    same = [f"{LABELS[name]} {short(float(values[0][name][0]))}" for name in candidates if name not in names]
     if not names:
         return LeftOut(NAME, TITLE, f"nothing differs: {'; '.join(same)}")
     figure, panels = sheet(len(names), TITLE, 2.15, 3)
@@ -65,8 +65,8 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
 
 
 def _histogram(panel: Axes, samples: Sequence[np.ndarray], traces: Sequence[Shown], name: str) -> None:
-    known = np.concatenate(samples)
-    edges, width = _bins(known, len(samples[0]), name)
+    pooled = np.concatenate(samples)
+    edges, width = _bins(pooled, len(samples[0]), name)
     for index, (one, sample) in enumerate(zip(traces, samples, strict=True)):
         if not len(sample):
             continue
@@ -74,7 +74,7 @@ def _histogram(panel: Axes, samples: Sequence[np.ndarray], traces: Sequence[Show
         panel.stairs(share, edges, color=one.colour, fill=index == 0, alpha=0.45 if index == 0 else 1, lw=1.4)
         for quantile, dashes in ((50, (0, ())), (99, (0, (2, 2)))):
             panel.axvline(float(np.percentile(sample, quantile)), color=one.colour, lw=1.1, ls=dashes)
-    if name != "turns_per_session" or known.max() > LINEAR:
+    if name != "turns_per_session" or pooled.max() > LINEAR:
         panel.set_xscale("log")
         plain_log(panel.xaxis)
     median, tail = np.percentile(samples[0], (50, 99)).tolist()
@@ -82,9 +82,9 @@ def _histogram(panel: Axes, samples: Sequence[np.ndarray], traces: Sequence[Show
     panel.set_ylim(bottom=0)
 
 
-def _bins(known: np.ndarray, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _bins(values: np.ndarray, n: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Edges, and the factor that makes bins of whole numbers as wide as the others."""
-    low, high = known.min(), known.max()
+    low, high = values.min(), values.max()
     count = int(np.clip(2 * n ** (1 / 3), *BINS))
     edges = np.geomspace(low * 0.97, high * 1.03, count + 1)
     if name == "turns_per_session" and high <= LINEAR:

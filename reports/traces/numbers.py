@@ -34,23 +34,23 @@ WORDS = {
 
 def tables(trace: Trace) -> list[Table]:
     """Arrivals, quantities, speech where anybody speaks, and events and classes where turns have some."""
-    found = statistics(trace)
-    arrivals = {"sessions": found["sessions"], "turns": found["turns"]}
-    arrivals |= {"scheduled arrivals": found["arrivals"].pop("n"), **found["arrivals"]}
+    stats = statistics(trace)
+    arrivals = {"sessions": stats["sessions"], "turns": stats["turns"]}
+    arrivals |= {"scheduled arrivals": stats["arrivals"].pop("n"), **stats["arrivals"]}
     quantities = [
-        [name, *(short(values[column]) for column in COLUMNS)] for name, values in found["quantities"].items()
+        [name, *(short(values[column]) for column in COLUMNS)] for name, values in stats["quantities"].items()
     ]
     result = [
         Table("Arrivals", (), [[WORDS.get(name, name), short(value)] for name, value in arrivals.items()]),
         Table("Quantities", ("", *COLUMNS), quantities),
     ]
-    speech = {name: value for name, value in found["speech"].items() if value is not None}
+    speech = {name: value for name, value in stats["speech"].items() if value is not None}
     if speech:
         result.append(Table("Speech", (), [[WORDS[name], _share(value)] for name, value in speech.items()]))
-    if events := found.get("events"):
+    if events := stats.get("events"):
         rows = [[name.replace("_", " "), _share(value)] for name, value in events.items()]
         result.append(Table("Turns with an event", (), rows))
-    if classes := found.get("classes"):
+    if classes := stats.get("classes"):
         rows = [
             [name, *(_ends(each[key]) for key in CLASS_COLUMNS.values())] for name, each in classes.items()
         ]

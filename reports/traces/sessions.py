@@ -32,10 +32,10 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
         return LeftOut(NAME, TITLE, "its first sessions are typed and sent at one instant")
     figure, (panel,) = sheet(1, TITLE, 0.6 + 0.19 * max(count, 6), 1)
     spoken, voiced = columns["audio_s"][rows] > 0, columns["reply_audio_s"][rows] > 0
-    start, said, end = (values[rows] for values in (timeline.start_s, timeline.said_s, timeline.end_s))
+    start, speech_end, end = (values[rows] for values in (timeline.start_s, timeline.said_s, timeline.end_s))
     cut, lane = timeline.interrupted[rows], lanes[rows]
-    _bars(panel, lane[spoken], start[spoken], said[spoken], color=SPEECH)
-    _bars(panel, lane[voiced], said[voiced], end[voiced], color=OURS, alpha=0.55)
+    _bars(panel, lane[spoken], start[spoken], speech_end[spoken], color=SPEECH)
+    _bars(panel, lane[voiced], speech_end[voiced], end[voiced], color=OURS, alpha=0.55)
     panel.plot(start[~spoken], lane[~spoken], "o", ms=4, mfc="white", mec=SPEECH, mew=1.4)
     panel.plot(end[cut], lane[cut], marker="|", ms=9, mew=2, ls="none", color=BROKEN)
     plain(panel.xaxis)
