@@ -41,7 +41,7 @@ def opening(run: Run) -> Opening | None:
         lambda: (draw(verdict), others(verdict)) if run.searches is None else (),
         verdict.verdict,
         "live/verdict.html.j2",
-        {"found": verdict, "rows": rows(verdict)},
+        {"verdict": verdict, "rows": rows(verdict)},
         verdict.asked.targets,
     )
 
@@ -78,20 +78,20 @@ def decisive(verdict: LiveVerdict) -> Target:
     """Return the target that made the verdict: the first one at the lowest load that has it; the first of all if every
     load passes."""
     for load in sorted(verdict.loads, key=lambda load: load.verdict != verdict.verdict):
-        for judgement in load.found.judgements:
+        for judgement in load.result.judgements:
             if judgement.verdict == verdict.verdict:
                 return judgement.target
     return verdict.asked.targets[0]
 
 
 def _panel(axes: Axes, loads: Sequence[Load], target: Target) -> None:
-    found = {
+    judgements = {
         place: judgement
         for place, load in enumerate(loads)
-        for judgement in load.found.judgements
+        for judgement in load.result.judgements
         if judgement.target == target and judgement.value is not None
     }
-    ends = [end for each in found.values() for end in (each.value, *(each.interval or ()))]
+    ends = [end for each in judgements.values() for end in (each.value, *(each.interval or ()))]
     infinite = targeted(axes, target, [end for end in ends if end is not None])
     factor, _ = scale(target.metric)
     bottom, top = axes.get_ylim()
@@ -99,10 +99,10 @@ def _panel(axes: Axes, loads: Sequence[Load], target: Target) -> None:
     def height(value: float, at: float) -> float:
         return factor * value if math.isfinite(value) else at
 
-    values = {place: height(each.value or 0.0, infinite) for place, each in found.items()}
-    counting = [place for place, each in found.items() if not each.invalid]
+    values = {place: height(each.value or 0.0, infinite) for place, each in judgements.items()}
+    counting = [place for place, each in judgements.items() if not each.invalid]
     axes.plot(counting, [values[place] for place in counting], color=MUTED, lw=1.2, zorder=3)
-    for place, judgement in found.items():
+    for place, judgement in judgements.items():
         look = _MARKS[INVALID if judgement.invalid else judgement.verdict]
         if judgement.interval is not None:
             low, high = judgement.interval
@@ -123,9 +123,9 @@ def _panel(axes: Axes, loads: Sequence[Load], target: Target) -> None:
 
 def _key(verdict: LiveVerdict, targets: Sequence[Target]) -> list[Any]:
     """Return the legend's entries, of the verdicts that are drawn."""
-    found = [each for load in verdict.loads for each in load.found.judgements if each.target in targets]
+    judgements = [each for load in verdict.loads for each in load.result.judgements if each.target in targets]
     words = dict.fromkeys(
-        INVALID if each.invalid else each.verdict for each in found if each.value is not None
+        INVALID if each.invalid else each.verdict for each in judgements if each.value is not None
     )
     return [
         *(line_handle(label=word, ls="none", **_MARKS[word]) for word in _MARKS if word in words),
@@ -134,7 +134,7 @@ def _key(verdict: LiveVerdict, targets: Sequence[Target]) -> list[Any]:
 
 
 def _caption(verdict: LiveVerdict, targets: Sequence[Target]) -> str:
-    runs = sum(len(load.found.measured) for load in verdict.loads)
+    runs = sum(len(load.result.measured) for load in verdict.loads)
     return (
         f"Over the loads, evenly spaced; the dashed line is the target{'' if len(targets) == 1 else ' of each panel'}. "
         "PASS: the whole interval lies on the green side; FAIL: all of it lies on the red side. An interval that "

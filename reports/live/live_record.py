@@ -52,8 +52,8 @@ class Load:
 
 def busiest(run: Run) -> list[Load]:
     """Return the loads of the cell with the most concurrent sessions; INVALID ones only if no other is there."""
-    found = loads(run)
-    counts = [load for load in found if any(point.error is None for point in load.points)] or found
+    all_loads = loads(run)
+    counts = [load for load in all_loads if any(point.error is None for point in load.points)] or all_loads
     if not counts:
         return []
     most = [max(on_line(point).to_numpy().max(initial=0) for point in load.points) for load in counts]
@@ -114,8 +114,8 @@ def floor_over(points: Sequence[Measured], name: str) -> float | None:
 
 def middle(values: Iterable[float | None]) -> float | None:
     """Return the median of the known values; None without any."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
 def reasons(points: Sequence[Measured]) -> Counter[str]:
@@ -127,7 +127,7 @@ def reasons(points: Sequence[Measured]) -> Counter[str]:
 def main_reason(records: Sequence[Record]) -> str:
     """Return why most of the turns failed that metrics are over, and how many of them where there are other reasons;
     empty where none failed. A turn that no failure is logged of had no answer in time."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for record in records:
         if not (record.metrics and record.has("requests") and record.has("failures")):
             continue
@@ -137,13 +137,13 @@ def main_reason(records: Sequence[Record]) -> str:
         failed = requests.loc[(requests["status"] == FAILED).to_numpy()]
         failures = record.table("failures").drop_duplicates(["session", "turn"], keep="last")
         reasons = pd.Series(failures["reason"].to_numpy(), turn_keys(failures))
-        found.update(reasons.reindex(turn_keys(failed)).fillna("no answer in time"))
-        found["silent"] += int(record.metrics.get("silent_replies", {}).get("value") or 0)
-    found = +found
-    if not found:
+        counts.update(reasons.reindex(turn_keys(failed)).fillna("no answer in time"))
+        counts["silent"] += int(record.metrics.get("silent_replies", {}).get("value") or 0)
+    counts = +counts
+    if not counts:
         return ""
-    ((reason, count),) = found.most_common(1)
-    return reason if len(found) == 1 else f"{count} of them {reason}"
+    ((reason, count),) = counts.most_common(1)
+    return reason if len(counts) == 1 else f"{count} of them {reason}"
 
 
 def live_section(run: Run) -> dict[str, Any] | None:
@@ -206,21 +206,21 @@ def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
         sum(point.record.invalid for point in points),
         sum(point.error is not None for point in points),
     )
-    said = [
+    problems = [
         name if count == len(points) else f"{name} ({count} of {len(points)})"
         for name, count in ((INVALID, late), ("failed", lost - late))
         if count
     ]
     floor_s, limit_s = floor_over(points, SEND_DELAY_P99), send_delay_limit_s(points)
-    if not said and floor_s is not None and limit_s is not None and floor_s > limit_s:
+    if not problems and floor_s is not None and limit_s is not None and floor_s > limit_s:
         return {"verdict": "valid, with a late floor", "bad": True}
-    return {"verdict": ", ".join(said) or "valid", "bad": bool(said)}
+    return {"verdict": ", ".join(problems) or "valid", "bad": bool(problems)}
 
 
 def _count(points: Sequence[Measured], metric: str) -> str:
     """Its sum over the points that have it."""
-    known = [value for point in points if (value := point.kept.get(metric)) is not None]
-    return f"{sum(known):.0f}" if known else MISSING
+    counts = [value for point in points if (value := point.kept.get(metric)) is not None]
+    return f"{sum(counts):.0f}" if counts else MISSING
 
 
 def failures_by_reason(run: Run) -> list[dict[str, Any]]:

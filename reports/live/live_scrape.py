@@ -104,8 +104,10 @@ def chosen(table: pd.DataFrame) -> list[str]:
     spread = plain.groupby(["name", "labels"])["value"].agg(np.ptp)
     moved = sorted(set(spread.index[spread > 0].get_level_values("name")))
     something = set(plain.loc[plain["value"] != 0, "name"])
-    known = [name for name in FIRST if name in moved or (name in something and not name.endswith("_total"))]
-    return [*known, *(name for name in moved if name not in FIRST)][:_PANELS]
+    preferred = [
+        name for name in FIRST if name in moved or (name in something and not name.endswith("_total"))
+    ]
+    return [*preferred, *(name for name in moved if name not in FIRST)][:_PANELS]
 
 
 def _panel(axes: Axes, table: pd.DataFrame, name: str) -> None:
@@ -146,8 +148,8 @@ def series_of(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]
         if len({each.get(key) for each in labelled.values()}) == 1
     }
     for text, labels in labelled.items():
-        own = rows.loc[rows["labels"] == text]
-        values = pd.Series(own["value"].to_numpy(float), own["t_s"].to_numpy(float))
+        samples = rows.loc[rows["labels"] == text]
+        values = pd.Series(samples["value"].to_numpy(float), samples["t_s"].to_numpy(float))
         if name.endswith("_total"):
             values = _rate(values)
         if values.notna().any():

@@ -44,18 +44,18 @@ def draw(run: Run) -> Picture | LeftOut:
     look, family = looks(run.variants), "audio_ttfp_" if run.spoken else "ttft_p"
     wanted = [target for target in targets(run) if target.metric.startswith(family)]
     for (load, point), upper, lower in zip(shown.items(), above, below, strict=True):
-        own = look[load.variant]
-        _waits(upper, point, "audio_ttfp_s" if run.spoken else "ttft_s", own.colour)
+        style = look[load.variant]
+        _waits(upper, point, "audio_ttfp_s" if run.spoken else "ttft_s", style.colour)
         for target in wanted:
             level_ms = 1000 * target.bound
             upper.axhline(level_ms, color=BROKEN, lw=1.2, ls=(0, (5, 2)), zorder=1)
             note(upper, f"target {name_of(target.metric)} {target.asked}", level_ms, 3, colour=BROKEN)
-        _sessions(lower, point, own.colour)
+        _sessions(lower, point, style.colour)
         for panel in (upper, lower):
             _left_out(panel, point)
         invalidity = ", INVALID" if point.record.invalid else ""
         upper.set_title(
-            f"{load.variant.label}, seed {point.seed}{invalidity}", color=own.colour, weight="bold"
+            f"{load.variant.label}, seed {point.seed}{invalidity}", color=style.colour, weight="bold"
         )
         lower.set_xlabel("elapsed time, s")
     above[0].set_ylabel(f"{wait}, ms (log scale)")
@@ -74,16 +74,18 @@ def draw(run: Run) -> Picture | LeftOut:
 def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
     turns = point.all_requests
     ends_s, waits_ms = turns["turn_end_s"].to_numpy(float), 1000 * turns[column].to_numpy(float)
-    known = ~np.isnan(waits_ms)
-    axes.plot(ends_s[known], waits_ms[known], ".", ms=6, color=colour, alpha=0.5, mew=0, label="one turn")
-    bucket = ends_s[known] // BUCKET_S
+    answered = ~np.isnan(waits_ms)
+    axes.plot(
+        ends_s[answered], waits_ms[answered], ".", ms=6, color=colour, alpha=0.5, mew=0, label="one turn"
+    )
+    bucket = ends_s[answered] // BUCKET_S
     for percentile, line in ((50, "-"), (90, "--")):
-        levels = pd.Series(waits_ms[known]).groupby(bucket).quantile(percentile / 100)
+        levels = pd.Series(waits_ms[answered]).groupby(bucket).quantile(percentile / 100)
         middle = np.asarray(levels.index, float) * BUCKET_S + BUCKET_S / 2
         axes.plot(middle, levels, ls=line, color=INK, lw=1.4, label=f"P{percentile} of {BUCKET_S:g} s")
     axes.set_yscale("log")
     # A turn that was cut before its first packet has no wait for it.
-    lost = ~known & (turns["status"] == FAILED).to_numpy()
+    lost = ~answered & (turns["status"] == FAILED).to_numpy()
     if lost.any():
         top = axes.get_xaxis_transform()
         axes.plot(ends_s[lost], np.full(lost.sum(), 0.97), "x", ms=5, mew=1.3, color=BROKEN, transform=top)
@@ -123,10 +125,10 @@ def wait_parts(run: Run) -> Picture | LeftOut:
     turns = counted(point.all_requests)
     if END_OF_TURN not in turns:
         return LeftOut(WAIT, WAIT_TITLE, "the server reports no ends of turns")
-    known = turns.dropna(subset=[END_OF_TURN, ANSWER]).sort_values(["audio_ttfp_s", "session", "turn"])
-    if known.empty:
+    complete = turns.dropna(subset=[END_OF_TURN, ANSWER]).sort_values(["audio_ttfp_s", "session", "turn"])
+    if complete.empty:
         return LeftOut(WAIT, WAIT_TITLE, "no turn that counts has both parts")
-    turn = known.iloc[(len(known) - 1) // 2]
+    turn = complete.iloc[(len(complete) - 1) // 2]
     end_ms, answer_ms = 1000 * float(turn[END_OF_TURN]), 1000 * float(turn[ANSWER])
     wait_ms = end_ms + answer_ms
     spoken_ms = SPOKEN * max(wait_ms, end_ms)
@@ -152,7 +154,7 @@ def wait_parts(run: Run) -> Picture | LeftOut:
     caption = (
         "End of turn: from the user's last voiced frame to the server's report that it heard the end; answer: from "
         f"there to the first audio, {wait_ms:,.0f} ms after the user. Shown is the turn with the median TTFP of "
-        f"{len(known)} turns that have both parts: session {int(turn['session'])}, turn {int(turn['turn'])}, "
+        f"{len(complete)} turns that have both parts: session {int(turn['session'])}, turn {int(turn['turn'])}, "
         f"{setting(dict(loads[0].cell)) or 'the one load'}, seed {point.seed}; n = 1."
     )
     return Picture(WAIT, WAIT_TITLE, figure, caption)

@@ -56,7 +56,7 @@ class Load:
     """`16 calls`."""
     short: str
     """The name without its unit, `16`, if nothing else distinguishes the loads."""
-    found: LoadVerdict
+    result: LoadVerdict
     on_line: float | None
     """Mean number of concurrent sessions in the steady window."""
     duration_s: float | None = None
@@ -68,39 +68,39 @@ class Load:
 
     @property
     def verdict(self) -> Verdict:
-        return self.found.verdict
+        return self.result.verdict
 
     @property
     def decided_by_s(self) -> float | None:
         """Return the duration with enough turns, if further turns are like the measured ones; None if no duration is
         known."""
-        known = [_times(each) for each in self.found.undecided]
-        if self.found.lost or self.duration_s is None or not known or None in known:
+        factors = [_times(each) for each in self.result.undecided]
+        if self.result.lost or self.duration_s is None or not factors or None in factors:
             return None
-        times = SPARE * max(each for each in known if each is not None)
+        times = SPARE * max(each for each in factors if each is not None)
         return STEP_S * math.ceil(self.duration_s * times / STEP_S)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the reason why it does not pass, such as `7 turns, 73 needed`, or the values with which it does."""
-        if self.found.lost:
-            return self.found.lost[0]
-        judged = self.found.judgements
+        if self.result.lost:
+            return self.result.lost[0]
+        judged = self.result.judgements
         failed = [each for each in judged if each.target.metric == FAILED_SHARE and each.value]
         of = [each for each in judged if self.verdict in (PASS, each.verdict)]
         if self.verdict == INCONCLUSIVE:
-            of = self.found.undecided
+            of = self.result.undecided
             if spoilt := [each for each in of if each.invalid and each.why]:  # more turns would not help
-                return ", ".join(map(self._said, [*spoilt, *failed]))
+                return ", ".join(map(self._judgement_text, [*spoilt, *failed]))
             few = [(n, each.n) for each in of if (n := needed(each.target)) is not None and each.n < n]
             if few:
                 least, n = max(few)
-                parts = [f"{counted(n, 'turn')}, {least} needed", *map(self._said, failed)]
+                parts = [f"{counted(n, 'turn')}, {least} needed", *map(self._judgement_text, failed)]
                 return ", ".join(parts)
         # Failures are named whenever there are any, and only then.
         named = [each for each in of if each.target.metric != FAILED_SHARE]
-        return ", ".join(map(self._said, [*named, *failed]))
+        return ", ".join(map(self._judgement_text, [*named, *failed]))
 
-    def _said(self, judgement: Judgement) -> str:
+    def _judgement_text(self, judgement: Judgement) -> str:
         """`P90 TTFP 236 ms ≤ 800 ms`."""
         target, named = judgement.target, name_of(judgement.target.metric)
         if judgement.value is None:
@@ -124,11 +124,11 @@ class Load:
             "load": self.name,
             "amount": self.amount,
             "verdict": self.verdict,
-            "invalid": self.found.invalid,
+            "invalid": self.result.invalid,
             "on_line": self.on_line,
-            "runs": len(self.found.measured),
-            "lost": list(self.found.lost),
-            "targets": [each.as_dict() for each in self.found.judgements],
+            "runs": len(self.result.measured),
+            "lost": list(self.result.lost),
+            "targets": [each.as_dict() for each in self.result.judgements],
         }
 
 
@@ -151,8 +151,10 @@ class LiveVerdict:
     def verdict(self) -> Verdict:
         if self.search is not None:
             return self.search.verdict
-        found = {load.verdict for load in self.loads}
-        return FAIL if FAIL in found else INCONCLUSIVE if INCONCLUSIVE in found or not found else PASS
+        verdicts = {load.verdict for load in self.loads}
+        return (
+            FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts or not verdicts else PASS
+        )
 
     @property
     def held(self) -> Load | None:
@@ -172,32 +174,32 @@ class LiveVerdict:
             return self._inconclusive()
         if self.verdict == FAIL:
             first, *more = [load for load in self.loads if load.verdict == FAIL]
-            others = [f"{load.short}: {FAIL}, {load.told()}" for load in more] + self._others(FAIL)
+            others = [f"{load.short}: {FAIL}, {load.summary()}" for load in more] + self._others(FAIL)
             return _whole(
                 "; ".join(
-                    [f"{FAIL}: {self.url} cannot handle {first.name}: {first.told().rstrip('.')}", *others]
+                    [f"{FAIL}: {self.url} cannot handle {first.name}: {first.summary().rstrip('.')}", *others]
                 )
             )
         held = self.held
         assert held is not None, "every load passes"
         most = "at least " if len(self.loads) > 1 else ""
         why = ", the most that were tried" if most else ""
-        return f"{PASS}: {self.url} can handle {most}{held.name}{why}: {held.told()}."
+        return f"{PASS}: {self.url} can handle {most}{held.name}{why}: {held.summary()}."
 
     def _inconclusive(self) -> str:
         """`INCONCLUSIVE at 4 calls: 7 turns, 73 needed; --duration 330 decides it.`"""
         open_loads = [load for load in self.loads if load.verdict == INCONCLUSIVE]
         if not open_loads:
             return f"{INCONCLUSIVE}: nothing was measured."
-        told = [f"at {load.name}: {load.told().rstrip('.')}" for load in open_loads]
-        wanted = [load.decided_by_s for load in open_loads if not load.found.lost]
+        parts = [f"at {load.name}: {load.summary().rstrip('.')}" for load in open_loads]
+        wanted = [load.decided_by_s for load in open_loads if not load.result.lost]
         if wanted and None not in wanted:
-            told.append(f"--duration {max(s for s in wanted if s is not None):g} decides it")
-        return _whole("; ".join([f"{INCONCLUSIVE} {told[0]}", *told[1:], *self._others(INCONCLUSIVE)]))
+            parts.append(f"--duration {max(s for s in wanted if s is not None):g} decides it")
+        return _whole("; ".join([f"{INCONCLUSIVE} {parts[0]}", *parts[1:], *self._others(INCONCLUSIVE)]))
 
     def _others(self, verdict: Verdict) -> list[str]:
         """The loads with other verdicts."""
-        return [f"{load.short}: {load.found.shown}" for load in self.loads if load.verdict != verdict]
+        return [f"{load.short}: {load.result.shown}" for load in self.loads if load.verdict != verdict]
 
     @property
     def notes(self) -> list[str]:
@@ -206,7 +208,7 @@ class LiveVerdict:
         if self.default_for is not None:
             targets = ", ".join(map(str, self.asked.targets))
             notes.append(f"No --slo was given: {targets} is the default for {self.default_for}.")
-        runs = max((len(load.found.measured) for load in self.loads), default=0)
+        runs = max((len(load.result.measured) for load in self.loads), default=0)
         if runs > 1:
             notes.append("Values are over the turns of all runs together; other tables have medians of runs.")
         if runs == 1:
@@ -222,7 +224,7 @@ class LiveVerdict:
         close = [
             load.name
             for load in self.loads
-            if not load.found.lost and not load.found.invalid and any(map(_close, load.found.undecided))
+            if not load.result.lost and not load.result.invalid and any(map(_close, load.result.undecided))
         ]
         if close:
             notes.append(
@@ -273,8 +275,8 @@ def targets(run: Run) -> tuple[Target, ...]:
 
 def _asked(run: Run, asked: Asked | None = None) -> tuple[Asked, Search | None, str | None]:
     """Return the targets, the search if they are its own, and the kind of service."""
-    found, given = run.searches, asked or Asked.read(run.folder)
-    search = None if found is None else found.searched[0]
+    searches, given = run.searches, asked or Asked.read(run.folder)
+    search = None if searches is None else searches.searched[0]
     if search is not None and (given is None or given.targets == search.question.targets):
         given = Asked(search.question.targets, True)
     else:
@@ -299,23 +301,23 @@ def _measured(run: Run) -> str:
 def _served(run: Run) -> str | None:
     """Return the kind of service, by the measured metrics: an endpoint that was spoken to may answer in text."""
     what = served(run.experiment)
-    known = {name for point in run.points for name, value in point.kept.items() if value is not None}
-    return "text" if what == "voice" and "audio_ttfp_p50" not in known and "ttft_p50" in known else what
+    metrics = {name for point in run.points for name, value in point.kept.items() if value is not None}
+    return "text" if what == "voice" and "audio_ttfp_p50" not in metrics and "ttft_p50" in metrics else what
 
 
 def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     points = [point for point in run.points if point.cell == cell]
-    found = load_verdict([point.record for point in points], asked.targets)
-    on_line = middle(each.metrics["on_line_mean"]["value"] for each in found.measured)
-    known = points[0].params
-    seconds = next((known[each] for each in ("stop_after_s", "duration_s") if known.get(each)), None)
+    result = load_verdict([point.record for point in points], asked.targets)
+    on_line = middle(each.metrics["on_line_mean"]["value"] for each in result.measured)
+    params = points[0].params
+    seconds = next((params[each] for each in ("stop_after_s", "duration_s") if params.get(each)), None)
     reason = main_reason([point.record for point in points])
     parts = [middle(p.kept.get(f"{part}_p50") for p in points) for part in ("end_of_turn", "answer")]
     wait = ""
     if None not in parts:
         end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
         wait = f"medians: end of turn {end_of_turn} + answer {answer} ms"
-    return Load(*_named(dict(cell), what), found, on_line, seconds, reason, wait)
+    return Load(*_named(dict(cell), what), result, on_line, seconds, reason, wait)
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
@@ -353,15 +355,15 @@ def _close(judgement: Judgement) -> bool:
 
 def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
     """Return a table row for each load and target, as text; values of the load are in its first row."""
-    found = []
+    table = []
     for load in verdict.loads:
         of_load = {
             "load": load.name,
             "on_line": MISSING if load.on_line is None else f"{load.on_line:.1f}",
-            "lost": [why for why in load.found.lost if why.rstrip(".") not in verdict.sentence],
+            "lost": [why for why in load.result.lost if why.rstrip(".") not in verdict.sentence],
         }
-        for each in load.found.judgements:
-            own = {
+        for each in load.result.judgements:
+            of_target = {
                 "target": str(each.target),
                 "metric": each.target.metric,
                 "value": MISSING if each.value is None else number(each.target.metric, each.value),
@@ -370,9 +372,9 @@ def rows(verdict: LiveVerdict) -> list[dict[str, Any]]:
                 "verdict": _shown(load, each),
                 "why": "" if each.why in verdict.sentence else each.why,
             }
-            found.append(of_load | own)
+            table.append(of_load | of_target)
             of_load = {"load": "", "on_line": "", "lost": ()}
-    return found
+    return table
 
 
 def _shown(load: Load, judgement: Judgement) -> str:
@@ -397,9 +399,9 @@ def show_verdict(console: Console, verdict: LiveVerdict) -> None:
 def _table(verdict: LiveVerdict) -> Table:
     """A row for each load and target."""
     names = ("load", "on_line", "target", "value", "interval", "n")
-    told = [(*(row[name] for name in names), _word(row["verdict"])) for row in rows(verdict)]
+    cells = [(*(row[name] for name in names), _word(row["verdict"])) for row in rows(verdict)]
     headings = ("load", "users", "target", "measured", "95 % interval", "n", "")
-    table = grid(headings, told, 1, box=SIMPLE_HEAD, collapse_padding=True)
+    table = grid(headings, cells, 1, box=SIMPLE_HEAD, collapse_padding=True)
     table.columns[2].justify = table.columns[6].justify = "left"
     return table
 
@@ -413,8 +415,8 @@ def _search_table(search: Search) -> Table:
             values = (repeat.values[index] for repeat in step.repeats)
             yield ", ".join(MISSING if v is None else number(target.metric, v, unit=False) for v in values)
 
-    told = [(f"{step.value:g}", *texts(step), _word(SHOWN[step.verdict])) for step in search.steps]
-    table = grid([f"{question.counts}s", *map(str, question.targets), ""], told, 0, box=SIMPLE_HEAD)
+    cells = [(f"{step.value:g}", *texts(step), _word(SHOWN[step.verdict])) for step in search.steps]
+    table = grid([f"{question.counts}s", *map(str, question.targets), ""], cells, 0, box=SIMPLE_HEAD)
     table.columns[-1].justify = "left"
     return table
 
@@ -437,11 +439,11 @@ def capacity(run: Run) -> dict[str, Any] | None:
 
 def _over_repeats(step: Step, index: int, target: Target) -> tuple[str, str]:
     """A target's median and its range."""
-    known = sorted(value for repeat in step.repeats if (value := repeat.values[index]) is not None)
-    if not known:
+    values = sorted(value for repeat in step.repeats if (value := repeat.values[index]) is not None)
+    if not values:
         return MISSING, ""
-    low, middle, high = (number(target.metric, value) for value in (known[0], median(known), known[-1]))
-    return middle, f"{low} to {high}" if len(known) > 1 else ""
+    low, middle, high = (number(target.metric, value) for value in (values[0], median(values), values[-1]))
+    return middle, f"{low} to {high}" if len(values) > 1 else ""
 
 
 CAPACITY = Section("live/capacity.html.j2", capacity, "search", ("capacity", "How many calls"))

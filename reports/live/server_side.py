@@ -53,17 +53,17 @@ def both_sides(scrape: pd.DataFrame, requests: pd.DataFrame, events: pd.DataFram
     `events`: columns t, kind, session, turn, stage, value of the log. The whole run counts at both ends, as a
     server's histogram does not know when the steady window is.
     """
-    found = []
+    comparisons = []
     client = {"ttft": _first_tokens(requests), "itl": _gaps(events), "tpot": _per_reply(requests, events)}
     for name, values in client.items():
-        told = next(filter(None, (observed(scrape, histogram) for histogram in HISTOGRAMS[name])), None)
-        if told is None or not values.size:
+        server = next(filter(None, (observed(scrape, histogram) for histogram in HISTOGRAMS[name])), None)
+        if server is None or not values.size:
             continue
-        median, within = told.quantile(0.5), told.bucket(0.5)
+        median, within = server.quantile(0.5), server.bucket(0.5)
         if median is not None and within is not None:
-            own = values.size, float(np.median(values)), float(values.mean())
-            found.append(Both(name, *own, told.n, median, told.mean, within))
-    return found
+            measured = values.size, float(np.median(values)), float(values.mean())
+            comparisons.append(Both(name, *measured, server.n, median, server.mean, within))
+    return comparisons
 
 
 def _first_tokens(requests: pd.DataFrame) -> np.ndarray:
@@ -126,8 +126,8 @@ SECTION = Section("live/server_side.html.j2", section, "pictures")
 
 def sides_table(run: Run) -> Table | None:
     """The same for a terminal."""
-    title, found = "the server's own metrics, compared with the clients'", section(run)
-    return None if found is None else table_of_units(title, **found, left=2)
+    title, comparison = "the server's own metrics, compared with the clients'", section(run)
+    return None if comparison is None else table_of_units(title, **comparison, left=2)
 
 
 def texts(both: Both) -> list[str]:

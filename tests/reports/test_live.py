@@ -404,7 +404,7 @@ def test_the_first_picture_is_the_target_that_decided_over_the_loads(run: Run) -
     (axes,) = picture.figure.axes
     assert picture.title == "continuity ≥ 95 %: FAIL" and axes.get_ylabel() == "continuity, %"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8", "32"]
-    loads = [next(each for each in load.found.judgements if each.target == target) for load in verdict.loads]
+    loads = [next(each for each in load.result.judgements if each.target == target) for load in verdict.loads]
     markers = [line for line in axes.get_lines() if line.get_marker() in ("X", "D")]
     assert [line.get_marker() for line in markers] == ["X", "X", "D"]  # 32 calls are INVALID
     for place, (judgement, line) in enumerate(zip(loads, markers, strict=True)):
@@ -528,12 +528,12 @@ def test_of_several_loads_the_largest_that_passes_is_said(
     assert found.measured == "2025-01-01 00:00 UTC"
     late = found.loads[-1]  # what was measured is shown, though it does not count
     assert (
-        late.found.shown == "INVALID"
-        and not late.found.measured
-        and late.found.judgements[0].n > 0
-        and late.found.judgements[0].value
+        late.result.shown == "INVALID"
+        and not late.result.measured
+        and late.result.judgements[0].n > 0
+        and late.result.judgements[0].value
     )
-    first = found.loads[0].found
+    first = found.loads[0].result
     notes = " ".join(found.notes)
     assert len(first.measured) == 2 and "One run of each" not in notes and "all runs together" in notes
     turns = pd.concat([counted(each.table("requests")) for each in first.measured])

@@ -97,7 +97,7 @@ def test_a_name_has_one_value_wherever_it_stands(outcomes: list[str], late_s: li
         verdict = live_verdict(run)
         assert verdict is not None
         (load,) = verdict.loads
-        judged = {each.target.metric: each.value for each in load.found.judgements}
+        judged = {each.target.metric: each.value for each in load.result.judgements}
         (row,) = results_data(run, list(judged))
         (line,) = csv.DictReader(io.StringIO(csv_of(flat([row]))))
         compared = {
