@@ -42,7 +42,7 @@ def ramps(
 
     `paper`: label -> sessions at which the paper's run settled.
     """
-    first = {label: (own[0], look) for label, (points, look) in series.items() if (own := finished(points))}
+    first = {label: (runs[0], look) for label, (points, look) in series.items() if (runs := finished(points))}
     if not first:
         return LeftOut(NAME, title, "no point of it is finished")
     figure, axes = sheet(2 * len(first), title, 2.7, len(first), sharex=True, sharey="row")

@@ -41,7 +41,7 @@ _TOLD = {"committed": ("v", INK), "stopped": ("X", BROKEN)}
 def draw(run: Run) -> Picture | LeftOut:
     title = "One call, both channels"
     finished = [run.at(variant, **at(run, (), c=run.top)) for variant in run.variants[:MOST]]
-    points = [next((point for point in found if point.error is None), None) for found in finished]
+    points = [next((point for point in runs if point.error is None), None) for runs in finished]
     shown = [point for point in points if point is not None]
     spoken = [point.kinds("user_speech") for point in shown]
     if not shown or any(one.empty for one in spoken):
@@ -80,8 +80,8 @@ def _chosen(spoken: Sequence[pd.DataFrame], kept: set[int]) -> int:
         session, label = events["session"].to_numpy(), events["stage"].astype(str).to_numpy()
         begins = events["t"].to_numpy(float) - events["value"].to_numpy(float)
         for one in kept.intersection(session.tolist()) or np.unique(session).tolist():
-            own = session == one
-            early = own & (begins < begins[own].min() + LONGEST_S)
+            of_session = session == one
+            early = of_session & (begins < begins[of_session].min() + LONGEST_S)
             kinds[one] = kinds.get(one, 0) + len(set(label[early].tolist()))
     return max(sorted(kinds), key=lambda session: kinds[session])
 
@@ -99,13 +99,13 @@ def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
     sound = saved_call(point, session, float(begins[user].min()))
     for row in np.flatnonzero(user):
         name = label.iloc[row]
-        own = SPEECH if name in SAYS else _BESIDE.get(name, MUTED)
-        _bar(panel, USER, *spans[row], color=own, alpha=0.35 if sound else 1.0)
+        bar_colour = SPEECH if name in SAYS else _BESIDE.get(name, MUTED)
+        _bar(panel, USER, *spans[row], color=bar_colour, alpha=0.35 if sound else 1.0)
         drawn.add("turn" if name in SAYS else name)
-    said = user & label.isin(SAYS).to_numpy()
+    turns = user & label.isin(SAYS).to_numpy()
     for row in np.flatnonzero(agent):
         _bar(panel, AGENT, *spans[row], color=colour, alpha=0.35 if sound else 1.0)
-        for other in np.flatnonzero(said):
+        for other in np.flatnonzero(turns):
             low, high = max(begins[row], begins[other]), min(ends[row], ends[other])
             if low < high:
                 panel.fill_between(

@@ -102,8 +102,8 @@ def runs_of(
 ) -> Series:
     """The points of these settings by label, or the points that `pick` chooses of them."""
     return {
-        label: (pick([point for at in own for point in at.points(panels)]), style[label])
-        for label, own in settings.items()
+        label: (pick([point for at in group for point in at.points(panels)]), style[label])
+        for label, group in settings.items()
     }
 
 

@@ -53,17 +53,17 @@ def line(
     """Draw medians over x, joined, with bars from the lowest to the highest seed; x without a value is left out. Two
     points are not joined: a line would suggest values between them. With `across` they are drawn over its medians
     instead. Returns the place of each x; a line without values gets no legend entry."""
-    known = {x: spread for x, spread in spreads.items() if spread.median is not None}
-    places = {x: (x, factor * (spread.median or 0)) for x, spread in known.items()}
+    measured = {x: spread for x, spread in spreads.items() if spread.median is not None}
+    places = {x: (x, factor * (spread.median or 0)) for x, spread in measured.items()}
     if across is not None:
-        beside = {x: across[x].median for x in known}
+        beside = {x: across[x].median for x in measured}
         places = {x: (across_factor * at, places[x][1]) for x, at in beside.items() if at is not None}
     if places:
         how = look.joined | joining(len(places))
         axes.plot(*zip(*places.values(), strict=True), **how, label=label, zorder=4)
-    several = [x for x in places if known[x].n > 1 and len(places) <= MOST_MARKED]
+    several = [x for x in places if measured[x].n > 1 and len(places) <= MOST_MARKED]
     for x in several:
-        ends: dict[str, Any] = {"yerr": whiskers(known[x], factor)}
+        ends: dict[str, Any] = {"yerr": whiskers(measured[x], factor)}
         if across is not None:
             ends["xerr"] = whiskers(across[x], across_factor)
         axes.errorbar(*places[x], **ends, color=look.colour, lw=0.9, alpha=0.7, zorder=3)

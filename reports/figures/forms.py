@@ -75,10 +75,10 @@ class Grid(dict[str, Mapping[Any, Setting]]):
 def grid(panel: str, engines: Iterable[str], **axis: Sequence[Any]) -> Grid:
     """Return the series of these engines in a panel over the values of one parameter."""
     ((name, values),) = axis.items()
-    found = Grid({engine: {x: of(panel, engine, **{name: x}) for x in values} for engine in engines})
+    series = Grid({engine: {x: of(panel, engine, **{name: x}) for x in values} for engine in engines})
     ticks = {"xticks": list(values)} if len(values) <= MOST_TICKS else {}
-    found.axes = {"xlabel": AXES[name], **ticks} if name in AXES else {}
-    return found
+    series.axes = {"xlabel": AXES[name], **ticks} if name in AXES else {}
+    return series
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def figure(
 
     @picture(title, len(plots), height_in, columns, points=used, bars=spans, paper=paper * published, **more)
     def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
-        counts = [plot.fill(own, panels) for plot, own in zip(plots, axes, strict=True)]
+        counts = [plot.fill(ax, panels) for plot, ax in zip(plots, axes, strict=True)]
         if not any(count is None or count for count in counts):
             return LeftOut("", title, "no value of it was measured")
         _once(axes, columns)
@@ -176,9 +176,9 @@ def custom(fill: Fill, **axes: Any) -> Plot:
     """Axes that a card draws itself."""
 
     def draw(on: Axes, panels: Panels) -> int | None:
-        found = fill(on, panels)
+        count = fill(on, panels)
         _dress(on, **axes)
-        return found
+        return count
 
     return Plot(draw, every)
 
@@ -204,9 +204,9 @@ def lines(
         given = series(panels) if callable(series) else series
         looks, count = style or engine_looks(*given), 0
         for index, (label, by_x) in enumerate(given.items()):
-            found = {x: _spread(at, quantity, panels) for x, at in by_x.items()}
+            spreads = {x: _spread(at, quantity, panels) for x, at in by_x.items()}
             across = None if against is None else {x: _spread(at, against, panels) for x, at in by_x.items()}
-            places = line(on, found, looks[label], label, factor, across, across_factor)
+            places = line(on, spreads, looks[label], label, factor, across, across_factor)
             if beside is not None:
                 named = list(places)[0 if index == 0 or len(given) == 2 else -1 :]
                 _name(on, {beside(x): places[x] for x in named}, looks[label].colour, index > 0)
@@ -257,9 +257,9 @@ def bars(
         for label, by_group in series.items():
             name: str | None = label
             for group, at in by_group.items():
-                found = _spread(at, quantity, panels)
-                if found.median is not None:
-                    _bar(on, place(label, group), found, looks[label], factor, 0.9 * width, name, text, rows)
+                stats = _spread(at, quantity, panels)
+                if stats.median is not None:
+                    _bar(on, place(label, group), stats, looks[label], factor, 0.9 * width, name, text, rows)
                     count, name = count + 1, None
             for group, value in published.get(label, {}).items():
                 if value is not None:
@@ -288,8 +288,8 @@ def stacked(
     def fill(on: Axes, panels: Panels) -> int:
         sums, names = [0.0] * len(groups), list(groups)
         for label, (quantity, colour) in parts.items():
-            found = [spread(at.points(panels), quantity).median or 0 for at in groups.values()]
-            heights = [factor * each for each in found]
+            medians = [spread(at.points(panels), quantity).median or 0 for at in groups.values()]
+            heights = [factor * each for each in medians]
             on.bar(range(len(groups)), heights, 0.6, bottom=sums, color=colour, label=label)
             sums = [foot + height for foot, height in zip(sums, heights, strict=True)]
         for place, total in enumerate(sums):
@@ -324,11 +324,11 @@ def distribution(
         for label, at in series.items():
             read = [_values(point, values) for point in _at(at, panels) if point.error is None]
             pooled = np.concatenate([*read, np.empty(0)])
-            known = factor * np.sort(pooled[~np.isnan(pooled)])
-            count += known.size
-            if known.size:
-                share = np.arange(1, known.size + 1) / pooled.size
-                on.step(known, share, where="post", **looks[label].stroke, label=label)
+            ordered = factor * np.sort(pooled[~np.isnan(pooled)])
+            count += ordered.size
+            if ordered.size:
+                share = np.arange(1, ordered.size + 1) / pooled.size
+                on.step(ordered, share, where="post", **looks[label].stroke, label=label)
             for percentile, value in (marks or {}).get(label, {}).items():
                 if value is not None:
                     paper_marker(on, factor * value, percentile / 100, looks[label])
@@ -340,12 +340,12 @@ def distribution(
 
 def _once(axes: Sequence[Axes], columns: int) -> None:
     """An axis is named at the left of its row and at the foot of its column where all there have one name."""
-    across, up = [own.get_xlabel() for own in axes], [own.get_ylabel() for own in axes]
-    for index, own in enumerate(axes):
+    across, up = [ax.get_xlabel() for ax in axes], [ax.get_ylabel() for ax in axes]
+    for index, ax in enumerate(axes):
         if index % columns and up[index] == up[index - 1]:
-            own.set_ylabel("")
+            ax.set_ylabel("")
         if index + columns < len(axes) and across[index] == across[index + columns]:
-            own.set_xlabel("")
+            ax.set_xlabel("")
 
 
 def _marked(marks: Marks | None) -> bool:
@@ -409,7 +409,7 @@ def _name(axes: Axes, named: Mapping[str, tuple[Any, float]], colour: str, below
 def _bar(
     axes: Axes,
     place: float,
-    found: Spread,
+    stats: Spread,
     look: Look,
     factor: float,
     width: float,
@@ -417,14 +417,14 @@ def _bar(
     text: str,
     lying: bool,
 ) -> None:
-    height = factor * (found.median or 0)
+    height = factor * (stats.median or 0)
     x, y = (height, place) if lying else (place, height)
     (axes.barh if lying else axes.bar)(place, height, width, color=look.colour, label=label, zorder=2)
-    if found.n > 1:
-        ends: dict[str, Any] = {"xerr" if lying else "yerr": whiskers(found, factor)}
+    if stats.n > 1:
+        ends: dict[str, Any] = {"xerr" if lying else "yerr": whiskers(stats, factor)}
         axes.errorbar(x, y, **ends, color=INK, lw=0.9, zorder=3)
     if text:
-        high = factor * (found.high or 0)
+        high = factor * (stats.high or 0)
         at, away, ha, va = (
             ((high, place), (5, 0), "left", "center")
             if lying
@@ -478,7 +478,7 @@ def _dress(
     if percent is not None:
         in_per_cent(axes, percent)
     elif upwards and limits["y"] is None and axes.get_yscale() == "linear":
-        lowest = min(own.dataLim.y0 for own in axes.get_shared_y_axes().get_siblings(axes))
+        lowest = min(ax.dataLim.y0 for ax in axes.get_shared_y_axes().get_siblings(axes))
         limits["y"] = (min(0.0, lowest), None)
     elif not upwards and limits["x"] is None and axes.get_xscale() == "linear":
         limits["x"] = (0, None)

@@ -94,14 +94,14 @@ def curves(
     axes: Axes, points: Sequence[Measured], curve: Curve, look: Look, label: str, factor: float = 1
 ) -> int:
     """A thin line for each finished run and their median in bold; how many there were."""
-    found = [factor * curve(point) for point in finished(points)]
-    for one in found if len(found) > 1 else []:
+    runs = [factor * curve(point) for point in finished(points)]
+    for one in runs if len(runs) > 1 else []:
         axes.plot(one.index, one, color=look.colour, lw=0.7, alpha=0.45, zorder=2)
-    if found:
+    if runs:
         # Of an even number the lower one: halfway between the floor and the wall is where no run ever was.
-        median = pd.concat(found, axis=1).quantile(0.5, axis=1, interpolation="lower")
+        median = pd.concat(runs, axis=1).quantile(0.5, axis=1, interpolation="lower")
         axes.plot(median.index, median, **look.stroke, label=label, zorder=3)
-    return len(found)
+    return len(runs)
 
 
 LOWEST_MS, ABOVE = 0.2, 3.5
@@ -126,10 +126,10 @@ def latency_axes(axes: Axes, point: Measured, named: bool = True) -> None:
 
 def deadline_misses(axes: Axes, points: Sequence[Measured]) -> None:
     """Frames over their deadline, counted over time at the right, in the colour that a dashboard would give them."""
-    found = [misses(point) for point in finished(points)]
-    if not found:
+    counts = [misses(point) for point in finished(points)]
+    if not counts:
         return
-    total = pd.concat(found, axis=1).ffill().sum(axis=1)
+    total = pd.concat(counts, axis=1).ffill().sum(axis=1)
     frames = sum(answered(point)[0].size for point in finished(points))
     right = axes.twinx()
     right.plot(total.index, total, color=HEALTHY, lw=2.2, zorder=4)
@@ -158,8 +158,8 @@ def fit_line(axes: Axes, point: Measured, look: Look) -> None:
 def answered(point: Measured) -> tuple[np.ndarray, np.ndarray]:
     """Dispatch and latency in s of every frame that a tick returned."""
     dispatch_s, latency_s = (point.requests[name].to_numpy(float) for name in ("dispatch_s", "latency_s"))
-    known = ~np.isnan(latency_s)
-    return dispatch_s[known], latency_s[known]
+    mask = ~np.isnan(latency_s)
+    return dispatch_s[mask], latency_s[mask]
 
 
 def _summed(times_s: np.ndarray, flags: np.ndarray) -> tuple[pd.Series, pd.Series]:

@@ -37,7 +37,7 @@ def draw(run: Run) -> Picture | LeftOut:
     figure, axes = sheet(len(run.variants), title, 3.5, sharex=True, sharey=True)
     look = looks(run.variants)
     read_off: dict[str, dict[Variant, float]] = {GENERATION: {}, PLAYBACK: {}}
-    for (variant, own), panel in zip(look.items(), axes, strict=True):
+    for (variant, style), panel in zip(look.items(), axes, strict=True):
         (turn,) = chosen.logs(variant, "turn_end_s")
         log = ReplyLog(turn, chosen.rows[variant])
         read_off[GENERATION][variant], read_off[PLAYBACK][variant] = (
@@ -45,13 +45,13 @@ def draw(run: Run) -> Picture | LeftOut:
             log.playback_span_s,
         )
         panel.fill_between(
-            log.clock, log.generated(log.clock), log.played(log.clock), color=own.colour, alpha=0.15, lw=0
+            log.clock, log.generated(log.clock), log.played(log.clock), color=style.colour, alpha=0.15, lw=0
         )  # fmt: skip
         panel.step(*log.thinker, where="post", **_THINKER)
         panel.step(*log.delivered, where="post", **_DELIVERED)
-        panel.step(*log.talker, where="post", color=own.colour, lw=1.6)
+        panel.step(*log.talker, where="post", color=style.colour, lw=1.6)
         panel.plot(log.clock, log.played(log.clock), **_HEARD)
-        panel.set_title(variant.label, color=own.colour, weight="bold")
+        panel.set_title(variant.label, color=style.colour, weight="bold")
         panel.annotate(
             f"generation {log.generation_span_s:.1f} s\nplayback {log.playback_span_s:.1f} s",
             (0.97, 0.06), xycoords="axes fraction", ha="right", va="bottom", fontsize=9,

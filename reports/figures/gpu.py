@@ -33,7 +33,7 @@ def draw(run: Run) -> Picture | LeftOut:
     where = at(run, (), c=run.top)
     points = _of_one_seed(run, where)
     tables = {point.variant: _on_busiest_gpu(point) for point in points}
-    tables = {variant: found for variant, found in tables.items() if len(found[1])}
+    tables = {variant: table for variant, table in tables.items() if len(table[1])}
     if not tables:
         return LeftOut(NAME, TITLE, "no finished point has a step of a modelled GPU")
     _, first = next(iter(tables.values()))
@@ -66,8 +66,8 @@ def draw(run: Run) -> Picture | LeftOut:
 
 def _of_one_seed(run: Run, where: Mapping[str, Any]) -> list[Measured]:
     """A finished point of each variant that has one, of the first seed that any has."""
-    found = [point for variant in run.variants for point in run.at(variant, **where) if point.error is None]
-    return [point for point in found if point.seed == min(each.seed for each in found)]
+    points = [point for variant in run.variants for point in run.at(variant, **where) if point.error is None]
+    return [point for point in points if point.seed == min(each.seed for each in points)]
 
 
 def _on_busiest_gpu(point: Measured) -> tuple[str, pd.DataFrame]:
@@ -88,9 +88,9 @@ def _on_busiest_gpu(point: Measured) -> tuple[str, pd.DataFrame]:
 
 def _in_lanes(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str, str]) -> None:
     for lane, (stage, colour) in enumerate(reversed(looks.items())):
-        own = steps.loc[steps["stage"] == stage]
-        spans = list(zip(own["t_s"] - begin_s, own["dt_s"], strict=True))
-        panel.broken_barh(spans, (lane - 0.35, 0.7), fc=_shades(own, colour), ec="white", lw=0.3)
+        of_stage = steps.loc[steps["stage"] == stage]
+        spans = list(zip(of_stage["t_s"] - begin_s, of_stage["dt_s"], strict=True))
+        panel.broken_barh(spans, (lane - 0.35, 0.7), fc=_shades(of_stage, colour), ec="white", lw=0.3)
     panel.set_yticks(range(len(looks)), list(reversed(looks)))
     panel.set_ylim(-0.6, len(looks) - 0.4)
     panel.grid(axis="y", visible=False)
@@ -100,11 +100,11 @@ def _over_sms(panel: Axes, steps: pd.DataFrame, begin_s: float, looks: dict[str,
     """Draw the last stage from below and the others from above. Where two touch, the GPU is full; where they overlap,
     both were given the same SMs, because a step ended after the next had begun."""
     for stage, colour in looks.items():
-        own = steps.loc[steps["stage"] == stage]
-        sms = own[SMS].to_numpy(float)
+        of_stage = steps.loc[steps["stage"] == stage]
+        sms = of_stage[SMS].to_numpy(float)
         lows = np.zeros_like(sms) if stage == [*looks][-1] else full - sms
-        bars = (own["t_s"] + own["dt_s"] / 2 - begin_s, sms, own["dt_s"], lows)
-        panel.bar(*bars, color=_shades(own, colour), ec="white", lw=0.3)
+        bars = (of_stage["t_s"] + of_stage["dt_s"] / 2 - begin_s, sms, of_stage["dt_s"], lows)
+        panel.bar(*bars, color=_shades(of_stage, colour), ec="white", lw=0.3)
     panel.set(ylim=(0, full), ylabel="SMs")
 
 

@@ -23,16 +23,16 @@ WIDTH_IN = 6.0
 """Width at which the text is still readable on a phone."""
 
 
-def told_looks(run: Run, answer: Answer) -> dict[str, Look]:
+def answer_looks(run: Run, answer: Answer) -> dict[str, Look]:
     """The variants that the sentence names, in the order of the run, and how each is drawn."""
     order = [variant.engine for variant in run.variants]
     engines = {label: next(iter(answer.variants[label].values())).engine for label in answer.variants}
-    told = sorted(
+    named = sorted(
         (label for label in answer.variants if label in answer.named),
         key=lambda label: order.index(engines[label]),
     )
-    drawn = looks([Variant(engines[label], (("", label),)) for label in told])
-    return dict(zip(told, drawn.values(), strict=True))
+    drawn = looks([Variant(engines[label], (("", label),)) for label in named])
+    return dict(zip(named, drawn.values(), strict=True))
 
 
 def opening(run: Run) -> Opening:
@@ -48,7 +48,7 @@ def draw(run: Run, answer: Answer) -> Picture | None:
     number."""
     from matplotlib.figure import Figure
 
-    fixed, look = dict(answer.fixed), told_looks(run, answer)
+    fixed, look = dict(answer.fixed), answer_looks(run, answer)
     over = next((name for name in (answer.load, "p") if name in fixed and len(run.values(name)) > 1), None)
     if over is not None:
         del fixed[over]
@@ -65,10 +65,10 @@ def draw(run: Run, answer: Answer) -> Picture | None:
     else:
         _lines(axes, shown, look, column, over)
         figure.legend(loc="outside lower left", ncols=2)
-    used = [point for found in shown.values() for point in found]
+    used = [point for points in shown.values() for point in points]
     direction = f"{better.capitalize()} is better; " if better else ""
-    told = f"{direction}{counts(used, column.metric, 'events')}. {made_from(used, bars=True)}"
-    return Picture(NAME, title, figure, told)
+    caption = f"{direction}{counts(used, column.metric, 'events')}. {made_from(used, bars=True)}"
+    return Picture(NAME, title, figure, caption)
 
 
 def _by_label(
@@ -79,11 +79,11 @@ def _by_label(
         for point in run.points
         if point.error is None and all(point.params.get(name) == value for name, value in fixed.items())
     ]
-    found: dict[str, list[Measured]] = {label: [] for label in wanted}
+    by_label: dict[str, list[Measured]] = {label: [] for label in wanted}
     for point, label in zip(points, labels([point.finished for point in points], axes), strict=True):
-        if label in found:
-            found[label].append(point)
-    return found
+        if label in by_label:
+            by_label[label].append(point)
+    return by_label
 
 
 def _lines(

@@ -60,8 +60,8 @@ def counts(points: Iterable[Measured], metric: str, noun: str) -> str:
 
 def at(run: Run, free: Iterable[str], **params: Any) -> dict[str, Any]:
     """Return `params` without what the workload lacks, and the first value of every other axis but `free`."""
-    known = {name: value for name, value in params.items() if value is not None}
-    return {**run.pinned(*free, *params), **known}
+    given = {name: value for name, value in params.items() if value is not None}
+    return {**run.pinned(*free, *params), **given}
 
 
 def over(run: Run, axis: str, **params: Any) -> dict[str, dict[Any, list[Measured]]]:

@@ -44,14 +44,16 @@ def draw(run: Run) -> Picture | LeftOut:
             f"seed meets every target. Made from {counted(tried, 'point')}."
         )
         variants = [Variant(each.engine, tuple(each.settings.items())) for each in searches.searched]
-        look = looks(variants)
-        pairs = [(look[variant], each) for variant, each in zip(variants, searches.searched, strict=True)]
+        by_variant = looks(variants)
+        pairs = [
+            (by_variant[variant], each) for variant, each in zip(variants, searches.searched, strict=True)
+        ]
         handles = [
             line_handle(
                 label=f"{variant.label}: {'none' if each.holds is None else f'{each.holds:g}'}",
-                **{"color": own.colour, "ls": own.line, "lw": 1.4, "marker": own.marker, "mec": "white"},
+                **{"color": look.colour, "ls": look.line, "lw": 1.4, "marker": look.marker, "mec": "white"},
             )
-            for variant, (own, each) in zip(variants, pairs, strict=True)
+            for variant, (look, each) in zip(variants, pairs, strict=True)
         ]
     figure, axes = sheet(len(question.targets), title, 3.4, len(question.targets), sharex=True)
     for index, panel in enumerate(axes):
@@ -81,29 +83,29 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
     question = searches.question
     target = question.targets[index]
     factor, _ = scale(target.metric)
-    known = [
-        (own, one, [(t.value, v) for t in one.tried if (v := t.repeat.values[index]) is not None])
-        for own, one in pairs
+    series = [
+        (style, one, [(t.value, v) for t in one.tried if (v := t.repeat.values[index]) is not None])
+        for style, one in pairs
     ]
-    arrow = targeted(panel, target, [v for _, _, found in known for _, v in found])
-    for own, one, found in known:
+    arrow = targeted(panel, target, [v for _, _, points in series for _, v in points])
+    for style, one, points in series:
         outcomes = {step.value: step.verdict for step in one.steps}
-        for value, v in found:
-            shown, marker = (factor * v, own.marker) if math.isfinite(v) else (arrow, "^")
-            colour = _COLOURS[outcomes[value]] if question.counts else own.colour
+        for value, v in points:
+            shown, marker = (factor * v, style.marker) if math.isfinite(v) else (arrow, "^")
+            colour = _COLOURS[outcomes[value]] if question.counts else style.colour
             panel.plot(value, shown, marker, ms=4.5, mec="white", mew=0.6, color=colour, alpha=0.8, zorder=4)
         medians = {
             value: float(median(values))
             for value in outcomes
-            if (values := [v for at, v in found if at == value])
+            if (values := [v for at, v in points if at == value])
         }
         line = {value: factor * v for value, v in medians.items() if math.isfinite(v)}
         panel.plot(
             list(line), list(line.values()),
-            **{"color": own.colour, "ls": own.line, "lw": 1.4, "alpha": 0.7, "zorder": 3} | joining(len(line)),
+            **{"color": style.colour, "ls": style.line, "lw": 1.4, "alpha": 0.7, "zorder": 3} | joining(len(line)),
         )  # fmt: skip
         if _marks_held(one):
-            colour = HEALTHY if question.counts else own.colour
+            colour = HEALTHY if question.counts else style.colour
             panel.axvline(one.holds or 0, color=colour, lw=1.3, ls=(0, (1, 2)), zorder=1)
     panel.set_xlim(left=0)
     panel.xaxis.set_major_locator(MaxNLocator(8, integer=question.bounds.whole))

@@ -77,7 +77,7 @@ class SharedTurn:
 
 def shared_turns(run: Run, where: Mapping[str, Any], status: str) -> list[SharedTurn]:
     """The spoken turns at these parameters that ended with `status` under every variant, seed by seed."""
-    found = []
+    turns = []
     for seed in run.seeds:
         points = {
             variant: point
@@ -90,8 +90,8 @@ def shared_turns(run: Run, where: Mapping[str, Any], status: str) -> list[Shared
         tables = {variant: _turns(point.requests, status) for variant, point in points.items()}
         for session, turn in sorted(set.intersection(*(set(table) for table in tables.values()))):
             rows = {variant: table[session, turn] for variant, table in tables.items()}
-            found.append(SharedTurn(seed, session, turn, points, rows))
-    return found
+            turns.append(SharedTurn(seed, session, turn, points, rows))
+    return turns
 
 
 def _turns(requests: pd.DataFrame, status: str) -> dict[tuple[int, int], dict[str, Any]]:

@@ -106,7 +106,7 @@ def named(text: str, names: Mapping[str, str] = NAMES) -> str:
     if not names:
         return text
     longest_first = sorted(map(re.escape, names), key=len, reverse=True)
-    return re.sub(rf"(?<![\w-])({'|'.join(longest_first)})(?![\w-])", lambda found: names[found[0]], text)
+    return re.sub(rf"(?<![\w-])({'|'.join(longest_first)})(?![\w-])", lambda match: names[match[0]], text)
 
 
 def name_systems(figure: Figure, names: Mapping[str, str] = NAMES) -> None:

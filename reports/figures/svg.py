@@ -36,13 +36,13 @@ def embedded(picture: Picture, folder: Path) -> Markup:
     for gid, line in lines.items():
         line.set_gid(gid)
     svg = save(picture, folder)
-    said = []
+    series = []
     for gid, line in lines.items():
         name, points = _points(line)
         svg = _titled(svg, gid, name, points)
-        if name and 0 < len(points) <= _MOST_SAID:
-            said.append(f"{name}: {', '.join(f'{y} at {x}' for x, y in points)}")
-    label = ". ".join([picture.title, *(["; ".join(said)] if said else [])])
+        if name and 0 < len(points) <= _MOST_LABELLED:
+            series.append(f"{name}: {', '.join(f'{y} at {x}' for x, y in points)}")
+    label = ". ".join([picture.title, *(["; ".join(series)] if series else [])])
     desk, small = inline(svg, picture.name, label), inline(phone(picture), f"{picture.name}-phone", label)
     return Markup(f'<div class="desk">{desk}</div><div class="phone">{small}</div>')
 
@@ -64,7 +64,7 @@ def _svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-_MOST_SAID, _MOST_TITLED = 12, 400
+_MOST_LABELLED, _MOST_TITLED = 12, 400
 """Points of a line up to which the label says its values, and up to which each shows its own."""
 
 
@@ -78,10 +78,10 @@ def _points(line: Line2D) -> tuple[str, list[tuple[str, str]]]:
     if line.get_marker() in ("", "None", None) or axes is None or x.size > _MOST_TITLED:
         points = []
     else:
-        known = np.isfinite(x) & np.isfinite(y)
+        finite = np.isfinite(x) & np.isfinite(y)
         points = [
             (_written(axes.xaxis, at), _written(axes.yaxis, value))
-            for at, value in zip(x[known], y[known], strict=True)
+            for at, value in zip(x[finite], y[finite], strict=True)
         ]
     return "" if name.startswith("_") else name, points
 
@@ -98,19 +98,19 @@ def _written(axis: Axis, value: float) -> str:
 
 def _titled(svg: str, gid: str, name: str, points: list[tuple[str, str]]) -> str:
     """Give the group of a line its name, and each of its markers its values, as `<title>`."""
-    head, found, rest = svg.partition(f'<g id="{gid}">')
+    head, tag, rest = svg.partition(f'<g id="{gid}">')
     end = rest.find('<g id="')
-    own, rest = rest[:end], rest[end:]
-    markers = re.findall(r"<use [^>]*/>", own)
-    if not found or end < 0:
+    group, rest = rest[:end], rest[end:]
+    markers = re.findall(r"<use [^>]*/>", group)
+    if not tag or end < 0:
         return svg
     if points and len(markers) == len(points):
         lines = iter(f"{name}\n{y} at {x}".strip() for x, y in points)
-        own = re.sub(
-            r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{escape(next(lines))}</title></use>", own
+        group = re.sub(
+            r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{escape(next(lines))}</title></use>", group
         )
     title = f"<title>{escape(name)}</title>" if name else ""
-    return head + found + title + own + rest
+    return head + tag + title + group + rest
 
 
 def save(picture: Picture, folder: Path) -> str:

@@ -44,8 +44,8 @@ def draw(run: Run) -> Picture | LeftOut:
         title += ": a user interrupts"
     look = looks(run.variants)
     figure, axes = sheet(len(look), title, 1.75, 1, sharex=True, sharey=True)
-    for (variant, own), panel in zip(look.items(), axes, strict=True):
-        _lanes(panel, chosen, variant, own, _LIVE_LANES if run.live else _LANES)
+    for (variant, style), panel in zip(look.items(), axes, strict=True):
+        _lanes(panel, chosen, variant, style, _LIVE_LANES if run.live else _LANES)
     axes[-1].set_xlabel("time since the user began to speak, s")
     colour = MUTED if len(look) > 1 else look[run.variants[0]].colour
     legend(figure, *_legend(bool(cut), run.live, colour))

@@ -7,7 +7,7 @@ from typing import Any
 from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, paired, share
 from harness.metrics.vocabulary import definition
 from reports.claims.published import Published
-from reports.figures.headline import told_looks
+from reports.figures.headline import answer_looks
 from reports.figures.style import looks
 from reports.runs import measured
 from reports.runs.answer import ALIKE, Answer
@@ -155,7 +155,7 @@ def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]
             }
         )
     few = any(value["text"].endswith(FEW) for tile in found for value in tile["values"])
-    colours = {label: look.colour for label, look in told_looks(run, answer).items()}
+    colours = {label: look.colour for label, look in answer_looks(run, answer).items()}
     return {
         "where": setting(answer.fixed),
         "seeds": counted(len(answer.seeds), "seed"),
