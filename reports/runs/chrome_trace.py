@@ -95,10 +95,10 @@ class Processes:
 
     def thread(self, process: str, name: str) -> tuple[int, int, list[Event]]:
         """Numbers of process and thread, and what names them the first time."""
-        pid, told = self.process(process)
-        known = (pid, name) in self._threads
+        pid, metadata = self.process(process)
+        exists = (pid, name) in self._threads
         tid = self._threads.setdefault((pid, name), THREADS + len(self._threads))
-        return pid, tid, told if known else [*told, _named("thread_name", pid, tid, name)]
+        return pid, tid, metadata if exists else [*metadata, _named("thread_name", pid, tid, name)]
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> Event:
@@ -125,11 +125,11 @@ class StepSlices:
         begin, end = _ns(step["t_s"]), _ns(step["t_s"] + step["dt_s"])
         lane, begin = self._lane(stage, replica, begin, end)
         thread = f"{stage} {replica}" + (f" +{lane}" if lane else "")
-        pid, tid, told = self._processes.thread(self._processes.of_replica(stage, replica), thread)
-        yield from told
+        pid, tid, metadata = self._processes.thread(self._processes.of_replica(stage, replica), thread)
+        yield from metadata
         prompt, decoded = step["prefill_tokens"], step["tokens"] - step["prefill_tokens"]
         name = "mixed" if prompt and decoded else "prefill" if prompt else "decode"
-        args = {k: v for k, v in step.items() if k not in ("t_s", "dt_s", "stage", "replica") and _told(v)}
+        args = {k: v for k, v in step.items() if k not in ("t_s", "dt_s", "stage", "replica") and _is_set(v)}
         yield {
             "ph": "X",
             "name": name,
@@ -155,22 +155,22 @@ class StepSlices:
     def _counters(self, step: dict[str, Any]) -> Iterator[Event]:
         stage, replica = step["stage"], step["replica"]
         process = self._processes.of_replica(stage, replica)
-        known: dict[str, dict[str, Any]] = {
+        counters: dict[str, dict[str, Any]] = {
             f"{stage} {replica} requests": {name: step[name] for name in QUEUES}
         }
         if step["kv_blocks"]:
-            known[f"{stage} {replica} KV blocks"] = {"used": step["kv_used"]}
-        for name, values in known.items():
+            counters[f"{stage} {replica} KV blocks"] = {"used": step["kv_used"]}
+        for name, values in counters.items():
             if self._counted.get((process, stage, name)) == values:
                 continue
             self._counted[process, stage, name] = values
-            pid, told = self._processes.process(process)
-            yield from told
+            pid, metadata = self._processes.process(process)
+            yield from metadata
             at = _us(_ns(step["t_s"] + step["dt_s"]))
             yield {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": at, "args": values}
 
 
-def _told(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
@@ -295,8 +295,8 @@ class RequestSlices:
 
     def _marked(self, ph: str, key: Key, name: str, at_ns: int) -> Iterator[Event]:
         of, session, turn = key
-        pid, told = self._processes.process("users" if of in OF_USERS else f"requests at the {of}")
-        yield from told
+        pid, metadata = self._processes.process("users" if of in OF_USERS else f"requests at the {of}")
+        yield from metadata
         event = {
             "ph": ph,
             "name": name,
@@ -305,8 +305,8 @@ class RequestSlices:
             "pid": pid,
             "tid": 0,
         }
-        known = {"session": session, "turn": turn}
-        args = {"args": {name: value for name, value in known.items() if value >= 0}} if ph == "b" else {}
+        ids = {"session": session, "turn": turn}
+        args = {"args": {name: value for name, value in ids.items() if value >= 0}} if ph == "b" else {}
         yield {**event, "ts": _us(at_ns), **args}
 
 

@@ -41,14 +41,14 @@ def asked(searches: Searches) -> str:
 def answer(searches: Searches) -> str:
     """Return the result of every search, in one sentence."""
     question = searches.question
-    found = (
+    results = (
         f"{label(one)} {'nothing' if one.holds is None else f'{question.over}={one.holds:g}'}"
         + (" or more" if one.holds is not None and one.stops is None else "")
         for one in searches.searched
     )
     seeds = len(question.seeds)
     basis = "one seed" if seeds == 1 else f"every one of {seeds} seeds"
-    return f"With {asked(searches)}, these hold: {', '.join(found)} ({basis})."
+    return f"With {asked(searches)}, these hold: {', '.join(results)} ({basis})."
 
 
 def row(searches: Searches, one: Search, folder: Path) -> dict[str, Any]:

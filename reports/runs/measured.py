@@ -63,16 +63,16 @@ class Measured:
 
     @property
     def variant(self) -> Variant:
-        own = [(axis, self.params[axis]) for axis in self.point.axes if axis in self._own]
-        return Variant(self.point.engine, tuple(own))
+        settings = [(axis, self.params[axis]) for axis in self.point.axes if axis in self._variant_params]
+        return Variant(self.point.engine, tuple(settings))
 
     @property
     def cell(self) -> Cell:
-        shared = self.params.keys() - self._own
+        shared = self.params.keys() - self._variant_params
         return tuple((axis, self.params[axis]) for axis in self.point.axes if axis in shared)
 
     @property
-    def _own(self) -> set[str]:
+    def _variant_params(self) -> set[str]:
         return {*self.point.engine_params, "vllm"}
 
     def value(self, metric: str) -> float | None:
@@ -152,8 +152,8 @@ class Run:
     @cached_property
     def variants(self) -> list[Variant]:
         """Return the variants, the baseline's first."""
-        found = dict.fromkeys(point.variant for point in self.points)
-        return sorted(found, key=lambda variant: variant.engine != self.baseline)
+        unique = dict.fromkeys(point.variant for point in self.points)
+        return sorted(unique, key=lambda variant: variant.engine != self.baseline)
 
     @cached_property
     def cells(self) -> list[Cell]:

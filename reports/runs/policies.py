@@ -15,12 +15,12 @@ PEAKS = ("pinned_blocks", "streaming_queue_peak")
 
 def totals(points: Iterable[Measured]) -> Counter[str]:
     """Return the sums of the counters over these finished points."""
-    found: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for point in points:
         for name, count in point.record.counters.items() if point.error is None else ():
             peak = name.rpartition(".")[2] in PEAKS
-            found[name] = max(found[name], count) if peak else found[name] + count
-    return found
+            sums[name] = max(sums[name], count) if peak else sums[name] + count
+    return sums
 
 
 def order_sentences(run: Run, never: bool = False) -> list[str]:
@@ -28,9 +28,9 @@ def order_sentences(run: Run, never: bool = False) -> list[str]:
     with 0."""
     sentences = []
     for variant in run.variants:
-        found = totals(run.at(variant))
+        counts = totals(run.at(variant))
         rounds, mattered = (
-            sum(count for name, count in found.items() if name.endswith(f".{ending}"))
+            sum(count for name, count in counts.items() if name.endswith(f".{ending}"))
             for ending in ("planned_rounds", "order_mattered")
         )
         if rounds and not (never and mattered):
@@ -48,8 +48,8 @@ def identical_sentences(run: Run) -> list[str]:
             by_place.setdefault((point.cell, point.seed), {})[point.variant.label] = point
     sentences = []
     for one, other in combinations([variant.label for variant in run.variants], 2):
-        both = [found for found in by_place.values() if one in found and other in found]
-        same = sum(same_requests(found[one], found[other]) for found in both)
+        both = [points for points in by_place.values() if one in points and other in points]
+        same = sum(same_requests(points[one], points[other]) for points in both)
         if same:
             of = "" if same == len(both) else f" of {same:,} of {len(both):,} points"
             sentences.append(f"{one} and {other} are identical in every request{of}.")
@@ -68,20 +68,20 @@ def same_requests(a: Measured, b: Measured) -> bool:
 
 def counters(run: Run) -> dict[str, Any] | None:
     """Return a row for each counter and a column for each variant with counters; None without any."""
-    found = {variant.label: totals(run.at(variant)) for variant in run.variants}
-    found = {label: each for label, each in found.items() if each}
-    names = sorted({name for each in found.values() for name, count in each.items() if count})
+    by_label = {variant.label: totals(run.at(variant)) for variant in run.variants}
+    by_label = {label: each for label, each in by_label.items() if each}
+    names = sorted({name for each in by_label.values() for name, count in each.items() if count})
     names += sorted(
-        {name for each in found.values() for name in each if name.endswith(".order_mattered")} - {*names}
+        {name for each in by_label.values() for name in each if name.endswith(".order_mattered")} - {*names}
     )
     if not names:
         return None
     rows = [
-        (name, [f"{each[name]:,}" if name in each else "" for each in found.values()])
+        (name, [f"{each[name]:,}" if name in each else "" for each in by_label.values()])
         for name in sorted(names)
     ]
     return {
-        "variants": [*found],
+        "variants": [*by_label],
         "rows": rows,
         "sentences": [*order_sentences(run), *identical_sentences(run)],
     }

@@ -86,8 +86,8 @@ def main_table(run: Run, ranges: bool = True, asked: Sequence[str] = ()) -> Tabl
         settings = (MISSING if value is None else _setting(value) for value in cell)
         table.add_row(engine, *settings, *(texts[index] for _, texts in filled), _runs(members))
     over = "median over seeds (lowest–highest)" if ranges else "median over seeds, ranges in the report"
-    said = [over] if len(experiment.seeds) > 1 else []
-    table.caption, table.caption_justify = _caption([*said, N_MEANS], filled, columns), "left"
+    notes = [over] if len(experiment.seeds) > 1 else []
+    table.caption, table.caption_justify = _caption([*notes, N_MEANS], filled, columns), "left"
     return table
 
 
@@ -100,15 +100,15 @@ def _filled(
     cells: Sequence[Sequence[Measured]], columns: Sequence[Column], ranges: bool
 ) -> list[tuple[str, list[str]]]:
     """Heading and texts of each column, and behind columns over the same events one of how many these were."""
-    found = []
-    for counts, own in groupby(columns, lambda column: [_n(members, column) for members in cells]):
-        own = list(own)
-        for column in own:
+    filled = []
+    for counts, group in groupby(columns, lambda column: [_n(members, column) for members in cells]):
+        group = list(group)
+        for column in group:
             texts = [_spread(members, column, ranges and column not in LOAD) for members in cells]
-            found.append((f"{column.heading}\n{column.unit}".rstrip(), texts))
-        if any(counts) and any(_tells_n(column, ranges) for column in own):
-            found.append(("n", [MISSING if n is None else f"{n:,}" for n in counts]))
-    return found
+            filled.append((f"{column.heading}\n{column.unit}".rstrip(), texts))
+        if any(counts) and any(_tells_n(column, ranges) for column in group):
+            filled.append(("n", [MISSING if n is None else f"{n:,}" for n in counts]))
+    return filled
 
 
 def _tells_n(column: Column, ranges: bool) -> bool:
@@ -125,25 +125,25 @@ def _n(members: Sequence[Measured], column: Column) -> int | None:
 
 
 def _caption(
-    said: Sequence[str], filled: Sequence[tuple[str, Sequence[str]]], columns: Sequence[Column]
+    notes: Sequence[str], filled: Sequence[tuple[str, Sequence[str]]], columns: Sequence[Column]
 ) -> str:
     few = any(FEW in text for _, texts in filled for text in texts)
-    return "; ".join([*said, *([legend(columns)] if few else [])])
+    return "; ".join([*notes, *([legend(columns)] if few else [])])
 
 
 def _left_out(run: Run) -> list[Text]:
     """Return the notes of live runs: the number of turns that no column counts, as medians over seeds, and further
     notes on the numbers."""
-    told, loads = [], {}
+    excluded, loads = [], {}
     for cell, members in _cells(run).items():
         where = " ".join(f"{axis}={value}" for axis, value in zip(run.experiment.grid, cell[1:], strict=True))
         loads[f"{where}: " if where else ""] = [point.values for point in members]
-        known = [[v for point in members if (v := point.value(name)) is not None] for name in LEFT_OUT]
-        if all(known):
-            ramp, drain = map(median, known)
-            told.append(f"{where}: {ramp:g} + {drain:g}")
-    said = f"excluded turns (ramp-up + drain): {', '.join(told)}"
-    return [Text(each, "dim") for each in [*([said] if told else []), *live_notes(loads)]]
+        counts = [[v for point in members if (v := point.value(name)) is not None] for name in LEFT_OUT]
+        if all(counts):
+            ramp, drain = map(median, counts)
+            excluded.append(f"{where}: {ramp:g} + {drain:g}")
+    note = f"excluded turns (ramp-up + drain): {', '.join(excluded)}"
+    return [Text(each, "dim") for each in [*([note] if excluded else []), *live_notes(loads)]]
 
 
 def results_data(run: Run, asked: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -153,12 +153,12 @@ def results_data(run: Run, asked: Sequence[str] = ()) -> list[dict[str, Any]]:
     `n` is of the run with the fewest events, `runs` how many runs have a value, and `few` whether n is less than the
     percentile needs.
     """
-    found, experiment = [], run.experiment
+    rows, experiment = [], run.experiment
     for (engine, *cell), members in _cells(run).items():
         names = metric_names(asked, shown(point.values for point in run.points)) or dict.fromkeys(
             name for point in members for name in point.values
         )
-        found.append(
+        rows.append(
             {
                 "engine": engine,
                 "settings": {**experiment.set, **dict(zip(experiment.grid, cell, strict=True))},
@@ -167,7 +167,7 @@ def results_data(run: Run, asked: Sequence[str] = ()) -> list[dict[str, Any]]:
                 "metrics": {name: _numbers(members, name) for name in names},
             }
         )
-    return found
+    return rows
 
 
 def _numbers(members: Sequence[Measured], metric: str) -> dict[str, Any]:
@@ -231,30 +231,30 @@ def _class_table(run: Run, wide: bool) -> list[Table]:
     for (engine, *cell), members in _cells(run).items():
         settings = [engine, *(MISSING if value is None else _setting(value) for value in cell)]
         for name in names:
-            own = of_class(name, columns)
-            values = [_spread(members, column, ranges=False) for column in own]
+            class_columns = of_class(name, columns)
+            values = [_spread(members, column, ranges=False) for column in class_columns]
             few |= any(FEW in value for value in values)
             n = events(members, in_class(name, "goodput_rps"))
             table.add_row(*settings, name, MISSING if n is None else f"{n:,}", *values)
             settings = [""] * len(settings)
-    said = "in time: within the request's deadline, failed ones count as late; goodput: all deadlines met; n: requests"
-    table.caption, table.caption_justify = f"{said}; {legend(columns)}" if few else said, "left"
+    note = "in time: within the request's deadline, failed ones count as late; goodput: all deadlines met; n: requests"
+    table.caption, table.caption_justify = f"{note}; {legend(columns)}" if few else note, "left"
     return [table]
 
 
 def _columns(run: Run, wide: bool, asked: Sequence[str]) -> list[Column]:
     """Return the columns of the table. Failed points keep metrics on disk as well: their rows are empty, and have the
     same columns."""
-    found = shown(point.kept for point in run.points)
+    columns = shown(point.kept for point in run.points)
     if asked:
-        return asked_columns(asked, found)
-    if LIVE[0] not in found:
-        left_out = {*REPORT_ONLY, *(() if wide or CUMULATIVE not in found else (COMPLETED,))}
-        return [column for column in found if column.metric not in left_out]
+        return asked_columns(asked, columns)
+    if LIVE[0] not in columns:
+        left_out = {*REPORT_ONLY, *(() if wide or CUMULATIVE not in columns else (COMPLETED,))}
+        return [column for column in columns if column.metric not in left_out]
     not_asked = ON_LINE if "rate" in run.experiment.grid else CAME
     left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
     left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric, CUMULATIVE.metric, *PART_NAMES}
-    return [column for column in found if column.metric not in left_out]
+    return [column for column in columns if column.metric not in left_out]
 
 
 def _setting(value: Any) -> str:

@@ -47,13 +47,13 @@ def useful_rps(loads: Mapping[float, Mapping[int, float | None]]) -> UsefulRps:
 
 def _why_not(seeds: Mapping[int, float | None]) -> str:
     """Return the reason why a load does not qualify; empty if it does."""
-    known = [continuity for continuity in seeds.values() if continuity is not None]
-    if len(known) < len(seeds):
-        return f"continuity unknown for {len(seeds) - len(known)} of {len(seeds)} seeds"
+    values = [continuity for continuity in seeds.values() if continuity is not None]
+    if len(values) < len(seeds):
+        return f"continuity unknown for {len(seeds) - len(values)} of {len(seeds)} seeds"
     if _too_few(seeds):
-        return f"not judged, {len(known)} of {MIN_SEEDS} seeds"
-    if median(known) < USEFUL_CONTINUITY:
-        return f"median continuity {median(known):.1%}"
+        return f"not judged, {len(values)} of {MIN_SEEDS} seeds"
+    if median(values) < USEFUL_CONTINUITY:
+        return f"median continuity {median(values):.1%}"
     return ""
 
 
