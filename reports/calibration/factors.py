@@ -20,29 +20,29 @@ FACTORS = {
 }
 
 
-def tables(found: Calibration) -> list[Table]:
-    made = found.profile
+def tables(calibration: Calibration) -> list[Table]:
+    made = calibration.profile
     factors = [
         (FACTORS[name], _value(name, each.value), _value(name, each.default), each.fitted_to)
         for name, each in made.factors
     ]
     held_out = "held-out loads: measured means, and errors before and after the fit"
     return [
-        _errors(held_out, found.held_out, made.held_out),
-        _errors("fitted loads", found.fitted, made.fitted),
+        _errors(held_out, calibration.held_out, made.held_out),
+        _errors("fitted loads", calibration.fitted, made.fitted),
         Table("factors", ("of what", "fitted", "default", "fitted to"), factors),
     ]
 
 
-def sentences(found: Calibration) -> Iterator[str]:
-    made, loads = found.profile, found.profile.range
+def sentences(calibration: Calibration) -> Iterator[str]:
+    made, loads = calibration.profile, calibration.profile.range
     yield (
         f"{made.model} on {made.gpus} {made.gpu}, {made.server}: from {loads.lowest_rate:.3g} to "
         f"{loads.highest_rate:.3g} requests a second, {loads.lowest_in_flight:.3g} to {loads.highest_in_flight:.3g} in "
         "flight; outside that a report says that it is extrapolated."
     )
-    if found.saturated:
-        labels = "; ".join(each.label for each in found.saturated)
+    if calibration.saturated:
+        labels = "; ".join(each.label for each in calibration.saturated)
         yield f"Left out, as they are saturated: {labels}."
 
 

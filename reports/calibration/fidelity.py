@@ -80,34 +80,34 @@ HEADINGS = (
 
 def rows(report: Report) -> list[Row]:
     """The table, load by load."""
-    found = []
+    table = []
     for load in report.loads:
         name = f"{100 * load.share:.0f} %, {load.rate:g}/s"
-        found.append(
+        table.append(
             Row(name, "mechanics", _worst(_of(load, "mechanics")), load.verdicts["mechanics"].result)
         )
         scheduled = [one.scheduled for one in load.mechanics]
-        found.append(Row(name, "mechanics, arrivals as scheduled", _worst(scheduled)))
+        table.append(Row(name, "mechanics, arrivals as scheduled", _worst(scheduled)))
         for which, title in (("prediction", "prediction from the other run"), ("profile", "by profile")):
             predictions: Sequence[Prediction] = getattr(load, which)
             if not predictions:
                 continue
             verdict = load.verdicts[which].result
-            found.append(Row(name, title, _worst([one.agreement for one in predictions]), verdict))
+            table.append(Row(name, title, _worst([one.agreement for one in predictions]), verdict))
             scaled = [one.scaled for one in predictions]
-            found.append(Row(name, f"{title}, by canary", _worst(scaled)))
-        found.append(Row(name, "noise: real against real", _worst([load.noise])))
-    return found
+            table.append(Row(name, f"{title}, by canary", _worst(scaled)))
+        table.append(Row(name, "noise: real against real", _worst([load.noise])))
+    return table
 
 
 def sentences(report: Report) -> list[tuple[str, str]]:
     """(name of a result, one line) for mechanics, prediction, profile where one was given, and noise."""
-    found = []
+    results = []
     for result in RESULTS:
-        said = [text for load in report.loads if (text := _said(load, result))]
-        if said:
-            found.append((result, "; ".join(said)))
-    return found
+        texts = [text for load in report.loads if (text := _sentence(load, result))]
+        if texts:
+            results.append((result, "; ".join(texts)))
+    return results
 
 
 def quoted(run: Run) -> list[dict[str, Any]]:
@@ -143,23 +143,23 @@ def write_picture(folder: Path) -> Path:
 
 def _devices(run: Run) -> list[tuple[str, str | None]]:
     """(real device, processor it has to be or None) that speak for the points of a run."""
-    found: dict[tuple[str, str | None], None] = {}
+    devices: dict[tuple[str, str | None], None] = {}
     for measured in run.points:
         point = measured.point
         if point.device in REAL_DEVICES:
-            found[point.device, None] = None
+            devices[point.device, None] = None
         elif point.profile is not None:
             profile = as_step_file(point.profile, "the stored profile")
             if isinstance(profile, Profile):  # kernels measured elsewhere say nothing of a device here
-                found[profile.device, profile.machine.get("cpu")] = None
-    return list(found)
+                devices[profile.device, profile.machine.get("cpu")] = None
+    return list(devices)
 
 
 def _of(load: Load, result: str) -> list[Agreement]:
     return [load.noise] if result == "noise" else [one.agreement for one in getattr(load, result)]
 
 
-def _said(load: Load, result: str) -> str:
+def _sentence(load: Load, result: str) -> str:
     agreements = _of(load, result)
     if not agreements:
         return ""
@@ -174,14 +174,14 @@ def _said(load: Load, result: str) -> str:
 
 def _worst(agreements: Iterable[Agreement]) -> tuple[str, ...]:
     agreements = list(agreements)
-    found = []
+    cells = []
     for name in LATENCIES:
         errors = [one.errors(name) for one in agreements]
-        found.append(percent(max(one.median for one in errors)))
+        cells.append(percent(max(one.median for one in errors)))
         if name != "ttft":
-            found.append(percent(max(one.p90 for one in errors)))
+            cells.append(percent(max(one.p90 for one in errors)))
     signed = max((one.tpot.aggregate_p50 for one in agreements), key=abs)
-    return (*found, f"{100 * signed:+.1f} %", percent(max(one.step_error for one in agreements)))
+    return (*cells, f"{100 * signed:+.1f} %", percent(max(one.step_error for one in agreements)))
 
 
 def picture(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Picture:
@@ -260,11 +260,11 @@ def _drift(axes: Axes, drift: pd.DataFrame, load: Load) -> None:
 
 
 def _caption(report: Report) -> str:
-    said = []
+    parts = []
     for load in report.loads:
         where = f"At {100 * load.share:.0f} % load ({load.rate:g} requests/s, {load.requests} requests)"
         verdicts = "; ".join(f"{name} {one.result}: {one.why}" for name, one in load.verdicts.items())
-        said.append(
+        parts.append(
             f"{where}: {verdicts}. Noise: TPOT {percent(load.noise.tpot.median)} a request, canary "
             f"{100 * (load.canary_moved - 1):+.1f} % between the runs."
         )
@@ -272,5 +272,5 @@ def _caption(report: Report) -> str:
         "A dot is a request of one of the two real runs; the band is ± 10 %. Mechanics: steps charged "
         "with the real run's own costs; prediction: with a fit to the other run. Where grey dots "
         "leave the band the machine did not repeat its own times, so no prediction can match. Right: "
-        "medians of five canaries. " + " ".join(said)
+        "medians of five canaries. " + " ".join(parts)
     )

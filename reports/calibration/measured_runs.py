@@ -39,7 +39,7 @@ BAND = 0.10
 
 def tables(report: Report) -> list[Table]:
     """Mean absolute errors, of loads that nothing was calibrated on first; then each latency, load by load."""
-    found = []
+    latency_tables = []
     for name, (title, _, factor, unit) in SHOWN.items():
         rows = []
         for row in report.rows:
@@ -49,14 +49,14 @@ def tables(report: Report) -> list[Table]:
             load = f"{row.part}{' (saturated)' if row.kind == 'saturated' else ''}"
             rows.append((run, load, _rates(row), *pairs, percent(error.absolute)))
         headings = ("run", "load", RATES, "mean", *(each.upper() for each in STATISTICS[1:]), "error")
-        found.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
+        latency_tables.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
     headings = ("run, or model", "", "loads", "requests", *(title for title, *_ in SHOWN.values()))
     titles = {
         True: "mean absolute error, loads that nothing was calibrated on",
         False: "the same, calibrated loads",
     }
     totals = [Table(title, headings, list(_totals(report, held_out))) for held_out, title in titles.items()]
-    return [*(table for table in totals if table.rows), *found]
+    return [*(table for table in totals if table.rows), *latency_tables]
 
 
 def _totals(report: Report, held_out: bool) -> Iterator[tuple[str, ...]]:
@@ -70,14 +70,14 @@ def sentences(report: Report) -> list[str]:
     """Return the notes of a report: the meaning of its errors, the numbers that constants were calibrated on, and the
     assumptions about the runs."""
     kinds = {row.kind for row in report.rows}
-    said = []
+    notes = []
     if kinds - {"in sum"}:
-        said.append(
+        notes.append(
             "error, request by request: mean of |predicted / measured - 1| over the requests of a load"
         )
     if "in sum" in kinds:
-        said.append("error, in sum: of an experiment, over its published statistics; over all, of the means")
-    said += [
+        notes.append("error, in sum: of an experiment, over its published statistics; over all, of the means")
+    notes += [
         f"* calibrated on {row.run}, {row.part}: {row.calibrated}" for row in report.rows if row.calibrated
     ]
     assumed: dict[str, list[str]] = {}
@@ -87,8 +87,8 @@ def sentences(report: Report) -> list[str]:
     for sentence, runs in assumed.items():
         names = list(dict.fromkeys(runs))
         where = ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"
-        said.append(f"assumed of {where}: {sentence}")
-    return said
+        notes.append(f"assumed of {where}: {sentence}")
+    return notes
 
 
 def write_picture(report: Report, folder: Path) -> Path:
@@ -121,13 +121,13 @@ def picture(report: Report, requests: pd.DataFrame) -> Picture:
     title = "Virtual time compared with real servers"
     figure, grid = sheet(3, title, 3.2)
     for axes, (name, (_, label, factor, unit)) in zip(grid, SHOWN.items(), strict=True):
-        known = requests.dropna(subset=[f"measured_{name}"])
-        pairs = factor * known[[f"measured_{name}", f"predicted_{name}"]].to_numpy(float)
-        saturated = known["saturated"].to_numpy(bool)
+        measured = requests.dropna(subset=[f"measured_{name}"])
+        pairs = factor * measured[[f"measured_{name}", f"predicted_{name}"]].to_numpy(float)
+        saturated = measured["saturated"].to_numpy(bool)
         points = {"below saturation": pairs[~saturated], "saturated": pairs[saturated]}
         sums = [row.latencies[name] for row in report.rows if row.kind == "in sum"]
-        told = [(e.measured["mean"], e.predicted["mean"]) for e in sums if e.measured["mean"] is not None]
-        points["in sum"] = factor * np.array(told, float).reshape(-1, 2)
+        means = [(e.measured["mean"], e.predicted["mean"]) for e in sums if e.measured["mean"] is not None]
+        points["in sum"] = factor * np.array(means, float).reshape(-1, 2)
         _panel(axes, points, label, unit)
     legend(figure, ncols=3, markerscale=1.6)
     return Picture("measured_runs", title, figure, _caption(report))
@@ -154,7 +154,7 @@ def _panel(axes: Axes, points: dict[str, np.ndarray], label: str, unit: str) -> 
 
 
 def _caption(report: Report) -> str:
-    said = []
+    parts = []
     for total in (each for each in report.totals if each.of is None or each.kind == "in sum"):
         errors = ", ".join(
             f"{name.upper()} {100 * value:.1f} %"
@@ -162,5 +162,5 @@ def _caption(report: Report) -> str:
             if value is not None
         )
         which = "nothing calibrated on it" if total.held_out else "calibrated"
-        said.append(f"{total.of or total.kind}, {which}: {errors}")
-    return f"Both axes are logarithmic; the band is ± {100 * BAND:.0f} %. Mean absolute errors: {'; '.join(said)}."
+        parts.append(f"{total.of or total.kind}, {which}: {errors}")
+    return f"Both axes are logarithmic; the band is ± {100 * BAND:.0f} %. Mean absolute errors: {'; '.join(parts)}."

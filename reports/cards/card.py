@@ -102,22 +102,22 @@ class Listed(NamedTuple):
 @cache
 def cards() -> dict[str, Card]:
     """All bench cards by name."""
-    found = [importlib.import_module(module) for module, bound in _texts() if "EXPERIMENT" in bound]
+    modules = [importlib.import_module(module) for module, bound in _texts() if "EXPERIMENT" in bound]
     return {
         module.EXPERIMENT.name: Card(module.EXPERIMENT, module.QUICK, getattr(module, "REAL", {}), module)
-        for module in found
+        for module in modules
     }
 
 
 @cache
 def index() -> dict[str, Listed]:
     """The figure cards by name, group by group, each in its order; none of them is imported."""
-    found = [
+    entries = [
         (_place(module, "SENSITIVITY" in bound), _listed(module, bound))
         for module, bound in _texts()
         if "EXPERIMENTS" in bound
     ]
-    return {listed.name: listed for _, listed in sorted(found)}
+    return {listed.name: listed for _, listed in sorted(entries)}
 
 
 @cache
@@ -128,10 +128,10 @@ def figures() -> dict[str, Figure]:
 
 def groups() -> dict[str, list[Figure]]:
     """The figure cards of each group."""
-    found: dict[str, list[Figure]] = {}
+    by_group: dict[str, list[Figure]] = {}
     for figure in figures().values():
-        found.setdefault(figure.group, []).append(figure)
-    return found
+        by_group.setdefault(figure.group, []).append(figure)
+    return by_group
 
 
 def group(name: str) -> list[Figure]:
@@ -201,13 +201,13 @@ def _texts() -> list[tuple[str, dict[str, ast.expr | None]]]:
 
 
 def _bound(path: Path) -> dict[str, ast.expr | None]:
-    found: dict[str, ast.expr | None] = {}
+    bindings: dict[str, ast.expr | None] = {}
     for statement in ast.parse(path.read_bytes()).body:
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
             continue
         for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
             if isinstance(target, ast.Name):
-                found[target.id] = statement.value
+                bindings[target.id] = statement.value
             elif isinstance(target, ast.Tuple):
-                found |= {each.id: None for each in target.elts if isinstance(each, ast.Name)}
-    return found
+                bindings |= {each.id: None for each in target.elts if isinstance(each, ast.Name)}
+    return bindings

@@ -28,8 +28,8 @@ class Shown:
     @cached_property
     def points(self) -> list[Measured]:
         """Every point once, finished and failed."""
-        found = {point.point.id: point for run in self.panels.values() for point in run.points}
-        return list(found.values())
+        by_id = {point.point.id: point for run in self.panels.values() for point in run.points}
+        return list(by_id.values())
 
     @property
     def failed(self) -> list[Measured]:
@@ -38,11 +38,11 @@ class Shown:
     @property
     def altered(self) -> bool:
         """Return whether a panel was run with other settings than the card's."""
-        own = self.figure.experiments
+        experiments = self.figure.experiments
         return any(
-            (run.experiment.set, run.experiment.grid) != (own[name].set, own[name].grid)
+            (run.experiment.set, run.experiment.grid) != (experiments[name].set, experiments[name].grid)
             for name, run in self.panels.items()
-            if name in own
+            if name in experiments
         )
 
     @cached_property

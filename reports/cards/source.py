@@ -28,8 +28,8 @@ def figures(source: str) -> list[Figure]:
         return []
     from reports.cards.card import Card, chosen
 
-    found = chosen(source)
-    return [] if isinstance(found, Card) else found
+    cards = chosen(source)
+    return [] if isinstance(cards, Card) else cards
 
 
 def resolve(

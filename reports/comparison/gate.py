@@ -82,13 +82,13 @@ def parse(text: str) -> list[Limit]:
     """Parse limits written `metric±x%`, separated by blanks or commas; UserError for anything else."""
     limits = []
     for part in re.split(r"[\s,]+", text.strip()):
-        found = _LIMIT.fullmatch(part)
-        if not found:
+        match = _LIMIT.fullmatch(part)
+        if not match:
             raise UserError(
                 f'--gate {part!r} is no limit; write for example --gate "audio_ttfp_p90±5% continuity±1%" (or +-5%).'
             )
-        metric = metric_named(found["metric"], "--gate")
-        limits.append(Limit(metric, float(found["percent"])))
+        metric = metric_named(match["metric"], "--gate")
+        limits.append(Limit(metric, float(match["percent"])))
     twice = next((one.metric for one in limits if [x.metric for x in limits].count(one.metric) > 1), None)
     if twice is not None:
         raise UserError(f"--gate names {twice} twice; give it one limit.")
@@ -104,11 +104,11 @@ def check(limits: Sequence[Limit], comparison: Comparison) -> None:
     fewest = min(comparison.judged, key=lambda cell: len(cell.seeds))
     if len(fewest.seeds) < LEAST_SEEDS:
         percent, names = min(limit.percent for limit in limits), ",".join(limit.metric for limit in limits)
-        found = comparison.regressions(percent)
+        worse = comparison.regressions(percent)
         raise UserError(
             f"--gate needs {LEAST_SEEDS} runs or more on both sides to tell a change from chance, and of "
             f"{fewest.label} there are {len(fewest.seeds)}; measure both with {more_runs(comparison)} {LEAST_SEEDS}, "
-            f"or use --fail-above {percent:g} --metrics {names}, which {f'fails: {found[0]}' if found else 'passes'}."
+            f"or use --fail-above {percent:g} --metrics {names}, which {f'fails: {worse[0]}' if worse else 'passes'}."
         )
 
 
@@ -130,9 +130,9 @@ def judge(limits: Sequence[Limit], comparison: Comparison) -> list[Judged]:
         for compared in cell.metrics
     ]
     for limit in limits:
-        found = [each for each in judged if each.limit == limit]
-        if all(each.verdict == "not judged" for each in found):
-            most = max(each.compared.difference.n for each in found)
+        of_limit = [each for each in judged if each.limit == limit]
+        if all(each.verdict == "not judged" for each in of_limit):
+            most = max(each.compared.difference.n for each in of_limit)
             raise UserError(
                 f"--gate {limit.metric} can be judged in no cell: {counted(most, 'seed')} at most "
                 f"{'has' if most == 1 else 'have'} it on both sides, and it takes {LEAST_SEEDS}; leave it out, or "
@@ -164,7 +164,7 @@ def chance(differences: np.ndarray) -> float:
     draws from a fixed seed beyond."""
     from scipy.stats import permutation_test
 
-    found = permutation_test(
+    result = permutation_test(
         (differences,),
         lambda x, axis: np.sum(x, axis=axis),
         permutation_type="samples",
@@ -172,7 +172,7 @@ def chance(differences: np.ndarray) -> float:
         alternative="greater",
         rng=0,
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 def tally(judged: Sequence[Judged]) -> str:
@@ -195,13 +195,13 @@ def markdown(judged: Sequence[Judged], comparison: Comparison) -> str:
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]
     for each in sorted(judged, key=lambda one: (not one.failed, one.holds)):
-        column, found = each.compared.column, each.compared
+        column, compared = each.compared.column, each.compared
         cells = [
             each.cell.label,
             column.title,
-            column.text(found.a.median),
-            column.text(found.b.median),
-            RATIO.text(found.ratio.median),
+            column.text(compared.a.median),
+            column.text(compared.b.median),
+            RATIO.text(compared.ratio.median),
             f"±{each.limit.percent:g} %",
             "–" if each.p is None else f"{each.p:.3f}",
             each.verdict if each.holds else f"**{each.verdict}**",
