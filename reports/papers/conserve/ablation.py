@@ -5,7 +5,9 @@ from typing import Any
 
 from reports.claims.quantities import Measure, ratio, value
 from reports.claims.stated import claim, level, times
-from reports.papers.conserve.common import BOTH, BY_TARGET, OURS, SLO, TBT, TPS, TTFT, at, both
+from reports.papers.conserve.loads import BOTH, SLO, at, both
+from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT
+from reports.papers.conserve.systems import OURS
 from reports.runs.measured import Measured
 
 TITLE = "Ablation: scheduling by predicted time, preemption within a step, incremental KV checkpoints"

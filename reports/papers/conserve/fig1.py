@@ -4,7 +4,8 @@ import numpy as np
 
 from reports.claims.quantities import value
 from reports.claims.stated import claim, times
-from reports.papers.conserve.common import ONLINE_ONLY, alone, at
+from reports.papers.conserve.loads import alone, at
+from reports.papers.conserve.systems import ONLINE_ONLY
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 1: bursts of an online service within ten minutes"

@@ -2,7 +2,10 @@
 
 from reports.claims.quantities import Measure, each, quotient, ratio, value
 from reports.claims.stated import claim, level, times
-from reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, SLO, TPS, TTFT, alone, at, both, drawn
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import SLO, alone, at, both
+from reports.papers.conserve.measures import TPS, TTFT
+from reports.papers.conserve.systems import NON_PREEMPTIVE, ONLINE_ONLY
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 2: Llama-3.1-8B on one H100 with online requests alone, over their tokens per second"

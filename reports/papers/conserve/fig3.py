@@ -2,21 +2,10 @@
 
 from reports.claims.quantities import ratio
 from reports.claims.stated import claim, times
-from reports.papers.conserve.common import (
-    BOTH,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    both,
-    drawn,
-    load,
-)
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import BOTH, SLO, at, both, load
+from reports.papers.conserve.measures import TBT, TPS, TTFT, against
+from reports.papers.conserve.systems import NON_PREEMPTIVE, ONLINE_ONLY, SARATHI
 
 TITLE = "Fig. 3: online tails and offline throughput of the two simple ways to co-serve, 2 requests/s"
 

@@ -5,7 +5,9 @@ from typing import Any
 from harness.metrics.classes import steady
 from reports.claims.quantities import Measure, ratio, value
 from reports.claims.stated import claim, level, times
-from reports.papers.conserve.common import BOTH, OURS, SLO, TPS, at, both, online_requests
+from reports.papers.conserve.loads import BOTH, SLO, at, both
+from reports.papers.conserve.measures import TPS, online_requests
+from reports.papers.conserve.systems import OURS
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 5: recomputing, swapping, or copying KV as it is computed, bursts of online requests"

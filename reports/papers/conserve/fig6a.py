@@ -5,24 +5,10 @@ from typing import Any
 
 from reports.claims.quantities import Measure, average, largest, quotient, smallest
 from reports.claims.stated import claim, level, merged, times
-from reports.papers.conserve.common import (
-    BY_TARGET,
-    DISTSERVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TARGET,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    drawn,
-    gains,
-    load,
-    of_optimal,
-    slo_check,
-)
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import SLO, TARGET, load
+from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT, against, gains, of_optimal, slo_check
+from reports.papers.conserve.systems import DISTSERVE, ONLINE_ONLY, OURS, SARATHI
 
 TITLE = "Fig. 6a: online tails and offline throughput over the online rate, three models"
 

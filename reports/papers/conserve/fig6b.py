@@ -16,27 +16,10 @@ from reports.claims.quantities import (
 )
 from reports.claims.stated import claim, level, times
 from reports.figures.forms import behind, figure, lines
-from reports.papers.conserve.common import (
-    ATTAINED,
-    BOTH,
-    DISTSERVE,
-    NAMES,
-    NON_PREEMPTIVE,
-    OURS,
-    SARATHI,
-    SLO,
-    STYLE,
-    SYSTEMS,
-    TARGET,
-    TPS,
-    at,
-    both,
-    compared,
-    kept,
-    load,
-    optimal,
-    run_notes,
-)
+from reports.papers.conserve.figures import STYLE, SYSTEMS, compared, run_notes
+from reports.papers.conserve.loads import BOTH, SLO, TARGET, at, both, load
+from reports.papers.conserve.measures import ATTAINED, TPS, kept, optimal
+from reports.papers.conserve.systems import DISTSERVE, NAMES, NON_PREEMPTIVE, OURS, SARATHI
 
 TITLE = "Fig. 6b: first and later tokens within the SLO, and batch throughput, over the SLO's scale"
 

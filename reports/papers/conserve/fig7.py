@@ -10,29 +10,10 @@ from reports.claims.stated import claim, level
 from reports.figures.drawing import plain_log
 from reports.figures.forms import picture
 from reports.figures.frames import finished
-from reports.papers.conserve.common import (
-    ATTAINED,
-    BOTH,
-    BY_TARGET,
-    DISTSERVE,
-    LLAMA_70B,
-    NAMES,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    STYLE,
-    SYSTEMS,
-    TARGET,
-    alone,
-    at,
-    both,
-    kept,
-    online_requests,
-    prefill_apart,
-    run_notes,
-)
+from reports.papers.conserve.figures import STYLE, SYSTEMS, run_notes
+from reports.papers.conserve.loads import BOTH, LLAMA_70B, SLO, TARGET, alone, at, both, prefill_apart
+from reports.papers.conserve.measures import ATTAINED, BY_TARGET, kept, online_requests
+from reports.papers.conserve.systems import DISTSERVE, NAMES, NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 from reports.runs.measured import Measured
 
 TITLE = (

@@ -2,7 +2,10 @@
 
 from reports.claims.quantities import average
 from reports.claims.stated import claim, merged, times
-from reports.papers.conserve.common import BY_TARGET, OURS, SARATHI, SLO, TBT, TPS, TTFT, drawn, gains, load
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import SLO, load
+from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT, gains
+from reports.papers.conserve.systems import OURS, SARATHI
 
 TITLE = "Fig. 8a: online tails and offline throughput over the burstiness of arrivals"
 

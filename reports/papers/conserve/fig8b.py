@@ -2,18 +2,10 @@
 
 from reports.claims.quantities import average, quotient
 from reports.claims.stated import claim, merged, times
-from reports.papers.conserve.common import (
-    BY_TARGET,
-    OURS,
-    SARATHI,
-    SLO,
-    TPS,
-    TTFT,
-    against,
-    drawn,
-    gains,
-    load,
-)
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import SLO, load
+from reports.papers.conserve.measures import BY_TARGET, TPS, TTFT, against, gains
+from reports.papers.conserve.systems import OURS, SARATHI
 
 TITLE = "Fig. 8b: online tails and offline throughput over the length of online inputs"
 

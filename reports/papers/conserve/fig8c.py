@@ -2,7 +2,10 @@
 
 from reports.claims.quantities import average, ratio
 from reports.claims.stated import claim, merged, times
-from reports.papers.conserve.common import OURS, SARATHI, SLO, TBT, TPS, at, drawn, gains, load
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import SLO, at, load
+from reports.papers.conserve.measures import TBT, TPS, gains
+from reports.papers.conserve.systems import OURS, SARATHI
 
 TITLE = "Fig. 8c: online tails and offline throughput over the length of online outputs"
 

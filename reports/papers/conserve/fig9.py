@@ -3,25 +3,10 @@ rate."""
 
 from reports.claims.quantities import each, quotient, value
 from reports.claims.stated import claim, level, merged, times
-from reports.papers.conserve.common import (
-    BY_TARGET,
-    CHAT,
-    DISTSERVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    drawn,
-    load,
-    of_optimal,
-    slo_check,
-    tokens,
-)
+from reports.papers.conserve.figures import drawn
+from reports.papers.conserve.loads import CHAT, SLO, at, load
+from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT, against, of_optimal, slo_check, tokens
+from reports.papers.conserve.systems import DISTSERVE, ONLINE_ONLY, OURS, SARATHI
 
 TITLE = "Fig. 9: Llama-3.1-8B, BurstGPT chats online and mixed documents as batch jobs"
 

@@ -5,7 +5,9 @@ import numpy as np
 from reports.claims.quantities import each, value
 from reports.claims.stated import claim, level
 from reports.figures.forms import distribution, figure
-from reports.papers.conserve.common import BOTH, OURS, SLO, SYNTHETIC, at, both, online_requests
+from reports.papers.conserve.loads import BOTH, SLO, SYNTHETIC, at, both
+from reports.papers.conserve.measures import online_requests
+from reports.papers.conserve.systems import OURS
 from reports.runs.measured import Measured
 
 TITLE = "KV checkpoints: bytes for a token, and the share of a step that copying takes"

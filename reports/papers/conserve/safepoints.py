@@ -8,7 +8,9 @@ from reports.claims.quantities import change, difference, ratio, value
 from reports.claims.stated import claim, level, times
 from reports.figures.forms import figure, lines
 from reports.figures.frames import finished
-from reports.papers.conserve.common import BOTH, OURS, at, both, online_requests
+from reports.papers.conserve.loads import BOTH, at, both
+from reports.papers.conserve.measures import online_requests
+from reports.papers.conserve.systems import OURS
 from reports.runs.measured import Measured
 
 TITLE = "Safepoints: time until a batch leaves the step, and their cost, Llama-3.1-70B on four H100"

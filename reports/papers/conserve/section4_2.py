@@ -2,7 +2,8 @@
 
 from reports.claims.quantities import counter, each, value
 from reports.claims.stated import claim, level
-from reports.papers.conserve.common import BOTH, OURS, SLO, at, both
+from reports.papers.conserve.loads import BOTH, SLO, at, both
+from reports.papers.conserve.systems import OURS
 
 TITLE = "Section 4.2: prediction of the time of a step by five terms"
 

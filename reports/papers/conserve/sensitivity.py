@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from harness.experiments.experiment import Experiment
 from reports.claims.sensitivity import varied
 from reports.papers.conserve import fig3, fig9
-from reports.papers.conserve.common import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
+from reports.papers.conserve.systems import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 
 TITLE = "Sensitivity: calibrated and chosen constants changed one at a time"
 

@@ -7,21 +7,9 @@ from reports.claims.quantities import Measure, counter, largest, quotient, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import Plot, bars, behind, figure
 from reports.papers.conserve import ablation, fig3, kv_cost
-from reports.papers.conserve.common import (
-    BOTH,
-    BOUND_TOKENS,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    at,
-    both,
-    load,
-)
+from reports.papers.conserve.loads import BOTH, BOUND_TOKENS, at, both, load
+from reports.papers.conserve.measures import TBT, TPS, TTFT, against
+from reports.papers.conserve.systems import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 
 TITLE = (
     "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: evidence for each, and ConServe's results with it"

@@ -3,33 +3,10 @@
 from reports.claims.quantities import Measure, Setting, average, each, quotient, ratio, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import Plot, bars, behind, figure
-from reports.papers.conserve.common import (
-    BY_TARGET,
-    DISTSERVE,
-    LLAMA_70B,
-    METRICS,
-    NAMES,
-    NON_PREEMPTIVE,
-    ONLINE_ONLY,
-    OURS,
-    SARATHI,
-    SLO,
-    STYLE,
-    TBT,
-    TPS,
-    TTFT,
-    against,
-    alone,
-    at,
-    best_non_preemptive,
-    both,
-    compared,
-    of_optimal,
-    prefill_apart,
-    run_notes,
-    slo_check,
-    tokens,
-)
+from reports.papers.conserve.figures import METRICS, STYLE, compared, run_notes
+from reports.papers.conserve.loads import LLAMA_70B, SLO, alone, at, best_non_preemptive, both, prefill_apart
+from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT, against, of_optimal, slo_check, tokens
+from reports.papers.conserve.systems import DISTSERVE, NAMES, NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 
 TITLE = "Table 2: Llama-3.1-70B on four H100, BurstGPT chats online and four sets of documents as batch jobs"
 

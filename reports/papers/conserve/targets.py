@@ -9,23 +9,10 @@ from reports.claims.quantities import Measure, Setting, largest, ratio, smallest
 from reports.claims.stated import claim, level
 from reports.figures.forms import Plot, behind, every, figure, lines
 from reports.papers.conserve import fig6a
-from reports.papers.conserve.common import (
-    ALONE,
-    BOTH,
-    CHAT,
-    LLAMA_70B,
-    ONLINE_ONLY,
-    OURS,
-    SLO,
-    TARGET,
-    TBT,
-    TPS,
-    TTFT,
-    alone,
-    at,
-    both,
-    run_notes,
-)
+from reports.papers.conserve.figures import run_notes
+from reports.papers.conserve.loads import ALONE, BOTH, CHAT, LLAMA_70B, SLO, TARGET, alone, at, both
+from reports.papers.conserve.measures import TBT, TPS, TTFT
+from reports.papers.conserve.systems import ONLINE_ONLY, OURS
 
 TITLE = "ConServe's targets: 1.0 to 1.2 times Online-Only's P99"
 

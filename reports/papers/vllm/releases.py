@@ -8,7 +8,7 @@ from harness.metrics.stats import across_seeds
 from reports.claims.quantities import Measure, Panels, Quantity, Values, each, of, quotient, value
 from reports.claims.stated import claim, level
 from reports.figures.forms import Series, every, figure, lines
-from reports.papers.conserve.common import PATIENT, SYNTHETIC
+from reports.papers.conserve.loads import PATIENT, SYNTHETIC
 from reports.papers.experiment import experiment
 from reports.papers.metronome.common import DAY_2, QWEN
 from reports.runs.measured import Measured, Run

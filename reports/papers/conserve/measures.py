@@ -1,0 +1,77 @@
+"""Metrics and measures of ConServe's cards."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from harness.metrics.classes import tbt_attainment, ttft_attainment
+from reports.claims.claim import Claim
+from reports.claims.quantities import Measure, Quantity, Setting, each, largest, of, quotient, ratio, value
+from reports.claims.stated import claim, level
+from reports.papers.conserve.loads import BOUND, TARGET, at, slug
+from reports.papers.conserve.systems import DISTSERVE, NON_PREEMPTIVE, ONLINE_ONLY, OURS
+from reports.runs.measured import Measured
+
+TTFT, TBT, TPS = "online.ttft_p99", "online.itl_p99", "batch.tps"
+"""P99 over online requests, P99 over all their inter-token times, and offline tokens per second, prompts included, in
+the steady state (`harness.metrics.classes.steady`)."""
+
+BY_TARGET = f"ConServe's targets, {TARGET:g} times Online-Only's P99, were chosen with such numbers in view"
+"""`chosen` of claims of TTFT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
+
+
+def against(quantity: Quantity, name: str, engine: str, to: str) -> Measure:
+    """The quantity of one engine over that of another, at the same load and seed."""
+    return ratio(quantity, at(name, engine), to=at(name, to))
+
+
+def gains(names: Iterable[str], quantity: Quantity, engine: str, to: str) -> list[Measure]:
+    """The same at each of these loads."""
+    return [against(quantity, name, engine, to) for name in names]
+
+
+def optimal(name: str) -> Measure:
+    """The upper bound of offline throughput: Non-Preemptive's with the better of two step sizes."""
+    return largest(value(TPS, at(name, NON_PREEMPTIVE)), value(TPS, of(f"{name}: {BOUND}", NON_PREEMPTIVE)))
+
+
+def of_optimal(name: str, engine: str = OURS) -> Measure:
+    """Offline throughput as a share of that."""
+    return quotient(tokens(at(name, engine)), optimal(name))
+
+
+def tokens(setting: Setting) -> Measure:
+    """Offline throughput, DistServe-P's by GPUs as many as the others have."""
+    times = 2 if setting.engine == DISTSERVE else 1
+    return each(value(TPS, setting), lambda tps: tps / times)
+
+
+def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
+    """Return the difference between `SLO`, the basis of ConServe's targets, and the measured Online-Only."""
+    return {
+        f"{slug(name)}-slo-{short}": claim(
+            f"{name}: ConServe's target was made from Online-Only's P99 {text}",
+            level(1.0, "×", within=0.15),
+            each(value(quantity, at(name, ONLINE_ONLY)), lambda measured, limit=limit: measured / limit),
+            "limits are medians over three seeds",
+            calibrated="the limit was taken from such runs",
+        )
+        for short, text, quantity, limit in (("ttft", "TTFT", TTFT, slo[0]), ("tbt", "TBT", TBT, slo[1]))
+    }
+
+
+ATTAINED = ("ttft", "tbt")
+"""The two attainments of section 6.2."""
+
+
+def kept(which: str, slo: tuple[float, float], scale: float) -> Quantity:
+    """The share that keeps to `scale` times the SLO: of online requests by their TTFT, or of all times between tokens
+    of online requests, as the paper's limit of TBT is a multiple of a P99 over tokens."""
+    ttft_s, tbt_s = (scale * limit_s for limit_s in slo)
+    if which == "ttft":
+        return lambda point: ttft_attainment(point.requests, "online", ttft_s)
+    return lambda point: tbt_attainment(point.kinds("first_text", "text"), point.requests, "online", tbt_s)
+
+
+def online_requests(point: Measured) -> Any:
+    """The rows of the request table without the batch."""
+    return point.requests.loc[point.requests["request_class"] == "online"]
