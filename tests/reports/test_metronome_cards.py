@@ -12,7 +12,7 @@ from reports.cards.card import Figure
 from reports.cards.group import Group
 from reports.cli.card_points import asked, expanded
 from reports.papers.metronome import fig9
-from reports.papers.metronome.common import latency_median, speech_after_wall, worst_bucket
+from reports.papers.metronome.measures import latency_median, speech_after_wall, worst_bucket
 from tests.reports import framed
 from tests.reports.figure_card import assert_drawn, whole_and_failed
 from tests.reports.page import Page

@@ -7,7 +7,7 @@ from harness.request_tables.frame_table import FAILED
 from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import claim, level
 from reports.figures.dashboard import views_by_engine
-from reports.papers.metronome.common import BASELINE, OURS, RECYCLING, SEEDS, calls
+from reports.papers.metronome.calls import BASELINE, OURS, RECYCLING, SEEDS, calls
 from reports.runs.measured import Measured
 
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"

@@ -10,16 +10,8 @@ from typing import Any
 from reports.claims.quantities import of, value
 from reports.claims.stated import claim, level
 from reports.figures.dashboard import views_by_engine
-from reports.papers.metronome.common import (
-    BASELINE,
-    OURS,
-    PAIR,
-    SEEDS,
-    STEP_CALL,
-    calls,
-    latency_percentile,
-    worst_bucket,
-)
+from reports.papers.metronome.calls import BASELINE, OURS, PAIR, SEEDS, calls
+from reports.papers.metronome.measures import STEP_CALL, latency_percentile, worst_bucket
 
 TITLE = "Appendix C: a sweep over N on one worker, with calls that end and calls that stay"
 

@@ -5,16 +5,11 @@ from reports.claims.stated import claim, level
 from reports.figures.dashboard import views
 from reports.figures.frames import median_run
 from reports.figures.style import engine_looks
-from reports.papers.metronome.common import (
-    BASELINE,
+from reports.papers.metronome.calls import BASELINE, HALF, OURS, PAIR, SEEDS, calls
+from reports.papers.metronome.measures import (
     CAPPED,
-    HALF,
     NO_MISS,
-    OURS,
-    PAIR,
-    SEEDS,
     STEP_CALL,
-    calls,
     latency_median,
     speech_after_wall,
     worst_bucket,

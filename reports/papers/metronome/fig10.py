@@ -3,20 +3,9 @@
 from reports.claims.quantities import Measure, Setting, of, quotient, ratio, tally, value
 from reports.claims.stated import claim, level, times
 from reports.figures.dashboard import views_by_engine
-from reports.papers.metronome.common import (
-    BASELINE,
-    BELOW_THE_POOL,
-    DEAR_FEED_S,
-    HALF,
-    OURS,
-    PR,
-    RECYCLING,
-    STEP_CALL,
-    calls,
-    latency_percentile,
-    worst_bucket,
-)
+from reports.papers.metronome.calls import BASELINE, DEAR_FEED_S, HALF, OURS, PR, RECYCLING, calls
 from reports.papers.metronome.fig4b import OWN_SEEDS
+from reports.papers.metronome.measures import BELOW_THE_POOL, STEP_CALL, latency_percentile, worst_bucket
 
 RUNS = list(OWN_SEEDS["day 2", 96])
 """The seeds of day 2 in Fig. 4b."""

@@ -5,7 +5,8 @@ from reports.claims.quantities import largest, of, ratio, value
 from reports.claims.stated import claim, level
 from reports.figures.forms import figure, lines
 from reports.figures.style import Look, engine_looks
-from reports.papers.metronome.common import OURS, SEEDS, STEP_CALL, calls
+from reports.papers.metronome.calls import OURS, SEEDS, calls
+from reports.papers.metronome.measures import STEP_CALL
 
 TITLE = "Fig. 11: frame latency over the window's size (N = 128, 60 s)"
 

@@ -6,7 +6,8 @@ from reports.claims.quantities import Panels, largest, of, tally, value
 from reports.claims.stated import claim, level
 from reports.figures.forms import every, figure, grid, lines
 from reports.figures.frames import finished, latency_axes
-from reports.papers.metronome.common import PAIR, SEEDS, STEP_CALL, calls
+from reports.papers.metronome.calls import PAIR, SEEDS, calls
+from reports.papers.metronome.measures import STEP_CALL
 
 TITLE = "Fig. 4a: 90 s bursts, a fresh worker for each N: latency is flat for both policies"
 

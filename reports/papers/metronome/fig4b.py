@@ -4,19 +4,8 @@ from reports.claims.quantities import Measure, Quantity, Setting, average, large
 from reports.claims.stated import claim, level, moves, runs
 from reports.figures.dashboard import views
 from reports.figures.style import engine_looks
-from reports.papers.metronome.common import (
-    BASELINE,
-    BELOW_THE_POOL,
-    DAYS,
-    HALF,
-    NO_MISS,
-    OURS,
-    PAIR,
-    STEP_CALL,
-    calls,
-    latency_median,
-    worst_bucket,
-)
+from reports.papers.metronome.calls import BASELINE, DAYS, HALF, OURS, PAIR, calls
+from reports.papers.metronome.measures import BELOW_THE_POOL, NO_MISS, STEP_CALL, latency_median, worst_bucket
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"

@@ -7,7 +7,7 @@ from reports.figures.frames import Curve, median_run, running, waiting
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.pool import pool_and_queue
 from reports.figures.style import engine_looks
-from reports.papers.metronome.common import BASELINE, HALF, OURS, PAIR, calls
+from reports.papers.metronome.calls import BASELINE, HALF, OURS, PAIR, calls
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"

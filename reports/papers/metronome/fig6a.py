@@ -8,7 +8,7 @@ from reports.claims.stated import claim, level
 from reports.figures.forms import Plot, custom, figure
 from reports.figures.pool import occupancy
 from reports.figures.style import INK, MUTED, engine_looks
-from reports.papers.metronome.common import BASELINE, HALF, MINICPM_CALL, PAIR, calls
+from reports.papers.metronome.calls import BASELINE, HALF, MINICPM_CALL, PAIR, calls
 
 TITLE = "Fig. 6a: the time of saturation, predicted from the first minute and measured"
 

@@ -11,7 +11,7 @@ from reports.claims.stated import claim, level
 from reports.figures.forms import every, figure, lines
 from reports.figures.frames import finished
 from reports.figures.style import INK, MUTED, engine_looks
-from reports.papers.metronome.common import OURS, SEEDS, calls
+from reports.papers.metronome.calls import OURS, SEEDS, calls
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 

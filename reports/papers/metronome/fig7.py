@@ -15,17 +15,8 @@ from reports.claims.stated import claim, level, times
 from reports.figures.admission import ramps
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import engine_looks
-from reports.papers.metronome.common import (
-    BASELINE,
-    BELOW_THE_POOL,
-    CAPPED,
-    DEAR_FEED_S,
-    OURS,
-    PAIR,
-    SEEDS,
-    calls,
-    latency_percentile,
-)
+from reports.papers.metronome.calls import BASELINE, DEAR_FEED_S, OURS, PAIR, SEEDS, calls
+from reports.papers.metronome.measures import BELOW_THE_POOL, CAPPED, latency_percentile
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"

@@ -9,7 +9,7 @@ from reports.claims.claim import Claim
 from reports.claims.quantities import Measure, Panels, quotient
 from reports.claims.stated import claim, level, times
 from reports.figures.forms import bars, figure
-from reports.papers.metronome.common import A_FEW, BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL, SEEDS, calls
+from reports.papers.metronome.calls import A_FEW, BASELINE, MINICPM, MOSHI, QWEN, QWEN_SMALL, SEEDS, calls
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 9: sessions that a 90 s burst carries, four models on one GPU"

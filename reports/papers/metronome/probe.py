@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.experiments.experiment import Experiment
 from reports.papers.experiment import experiment
-from reports.papers.metronome.common import QWEN
+from reports.papers.metronome.calls import QWEN
 
 NEEDS = (
     "the weights of Qwen3-Omni-30B-A3B (--set checkpoint=DIR), recorded questions (--set questions=DIR) and a GPU of "

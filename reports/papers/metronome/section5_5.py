@@ -4,17 +4,8 @@ from reports.claims.quantities import largest, of, tally, value
 from reports.claims.stated import claim, level, runs
 from reports.figures.dashboard import views
 from reports.figures.style import engine_looks
-from reports.papers.metronome.common import (
-    BASELINE,
-    HALF,
-    MINICPM_CALL,
-    NO_MISS,
-    OURS,
-    PAIR,
-    STEP_CALL,
-    calls,
-    worst_bucket,
-)
+from reports.papers.metronome.calls import BASELINE, HALF, MINICPM_CALL, OURS, PAIR, calls
+from reports.papers.metronome.measures import NO_MISS, STEP_CALL, worst_bucket
 
 TITLE = "Section 5.5: MiniCPM-o 4.5, frames of 1 s, ten minutes"
 

@@ -12,7 +12,8 @@ from reports.claims.quantities import largest, of, value
 from reports.claims.stated import claim, level
 from reports.figures.forms import Plot, bars, figure
 from reports.figures.style import engine_looks
-from reports.papers.metronome.common import BASELINE, OURS, SEEDS, STEP_CALL, calls
+from reports.papers.metronome.calls import BASELINE, OURS, SEEDS, calls
+from reports.papers.metronome.measures import STEP_CALL
 
 TITLE = "Table 2, pool column: what each bound keeps (N = 32, 300 s, free-running)"
 

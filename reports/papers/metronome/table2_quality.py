@@ -16,7 +16,7 @@ from reports.figures.forms import bars, picture
 from reports.figures.frames import finished
 from reports.figures.style import engine_looks
 from reports.papers.metronome import probe
-from reports.papers.metronome.common import BASELINE, OURS
+from reports.papers.metronome.calls import BASELINE, OURS
 from reports.runs.measured import Measured
 
 TITLE = "Table 2 and Fig. 8: answers under each bound, free-running (N = 32, 300 s)"

@@ -3,7 +3,7 @@
 from reports.claims.quantities import of, value
 from reports.claims.stated import claim, level
 from reports.papers.metronome import probe
-from reports.papers.metronome.common import BASELINE, OURS
+from reports.papers.metronome.calls import BASELINE, OURS
 
 TITLE = "Section 5.4: answers in turn-based decoding, unbounded and windowed (N = 96, 75 s)"
 

@@ -10,7 +10,7 @@ from reports.claims.stated import claim, level
 from reports.figures.forms import Series, every, figure, lines
 from reports.papers.conserve.loads import PATIENT, SYNTHETIC
 from reports.papers.experiment import experiment
-from reports.papers.metronome.common import DAY_2, QWEN
+from reports.papers.metronome.calls import DAY_2, QWEN
 from reports.runs.measured import Measured, Run
 
 TITLE = "The same workloads on the schedulers of vLLM 0.31, 0.32 and 0.33"
