@@ -272,8 +272,8 @@ class Connection:
         if error.caused_by is None and self._undone and not _SERVERS_OWN.search(error.code):
             self._undone -= 1
             return True
-        said = f"{error.code} {error.message}"
-        return (error.caused_by or "").startswith(UNDO) or _TOO_LATE.search(said) is not None
+        text = f"{error.code} {error.message}"
+        return (error.caused_by or "").startswith(UNDO) or _TOO_LATE.search(text) is not None
 
     def _begin(self, event: Ready, at_s: float) -> None:
         if event.serves not in (None, self.context.serves):

@@ -20,11 +20,11 @@ class FrameConnection(Connection):
     """The connection of one session of frames."""
 
     def __init__(
-        self, context: ConnectionContext, session: int, frames: tuple[Turn, ...], said: SpeechMessages
+        self, context: ConnectionContext, session: int, frames: tuple[Turn, ...], messages: SpeechMessages
     ) -> None:
         super().__init__(context, session)
         self._frames = frames
-        self._said = said
+        self._messages = messages
         self._speech: Speech | None = None
         self._unanswered: dict[int, Speech] = {}
         self.answered = False
@@ -36,7 +36,7 @@ class FrameConnection(Connection):
         turn = self._frames[index]
         assert turn.arrival_s is not None
         begin_s, sends = turn.arrival_s + turn.network_s, self.context.sends
-        speech = self._said.speech(turn, begin_s, self.send, sends, self.session)
+        speech = self._messages.speech(turn, begin_s, self.send, sends, self.session)
         self._speech = self._unanswered[turn.turn] = speech
 
         def begin(ready_s: float) -> None:
@@ -102,8 +102,8 @@ class FrameEndpoint(WebSocketEndpoint[FrameConnection]):
         """Keep only the frames that will be said. No connection opens ahead: an open session counts for the server's
         admission."""
         for session, turns in self._frames.items():
-            said = (turn for turn in turns if turn.arrival_s is not None and params.begins(turn.arrival_s))
-            self._frames[session] = tuple(said)
+            frames = (turn for turn in turns if turn.arrival_s is not None and params.begins(turn.arrival_s))
+            self._frames[session] = tuple(frames)
 
     def open(self, session: int, listener: Any) -> None:
         connection = self._connections[session] = FrameConnection(

@@ -84,8 +84,8 @@ class MixedEndpoint(BaseEndpoint):
 def text_target(target: TargetParams) -> TargetParams:
     """Return the target of typed sessions: chat completions."""
     assert target.text_url is not None
-    own = {"url": target.text_url, "text_url": None, "dialect": "text"}
-    return target.model_copy(update={**own, "token_env": target.token_env_at(target.text_url)})
+    changes = {"url": target.text_url, "text_url": None, "dialect": "text"}
+    return target.model_copy(update={**changes, "token_env": target.token_env_at(target.text_url)})
 
 
 def parted(trace: Trace) -> tuple[Trace | None, Trace | None]:

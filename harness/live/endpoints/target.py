@@ -50,17 +50,17 @@ def check_secrets(url: str) -> None:
     """Raise UserError when a url holds a secret, which a record would keep. The sentence does not repeat it."""
     address, _, query = url.partition("?")
     address, _, fragment = address.partition("#")
-    found = "user or password" if "@" in address.rpartition("//")[2].partition("/")[0] else ""
+    secret = "user or password" if "@" in address.rpartition("//")[2].partition("/")[0] else ""
     if any(_SECRET_VALUE.match(part) for part in re.split("[/;]", unquote(address))):
-        found = "in its path"
+        secret = "in its path"
     for name, value in parse_qsl(f"{query}&{fragment}".replace("#", "&"), keep_blank_values=True):
         if _SECRET_VALUE.match(name):
-            found = "in its query"
+            secret = "in its query"
         elif _SECRET.search(name.lower()) or _SECRET_VALUE.match(value):
-            found = printable(name, 40)
-    if found:
+            secret = printable(name, 40)
+    if secret:
         raise UserError(
-            f"the url holds a secret ({found}), and records keep their url; put it into an environment variable and "
+            f"the url holds a secret ({secret}), and records keep their url; put it into an environment variable and "
             "name that with token_env."
         )
 

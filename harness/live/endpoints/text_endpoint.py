@@ -51,10 +51,10 @@ class TextEndpoint(HttpEndpoint["Chat"]):
         super().open(session, listener)
         self._asking[session].begin()
 
-    def said_in(self, session: int) -> list[_Message]:
+    def history_in(self, session: int) -> list[_Message]:
         """Return a conversation up to its last reply; nothing where it is not open."""
         chat = self._asking.get(session)
-        return [] if chat is None else chat.said
+        return [] if chat is None else chat.history
 
     def _make(self, session: Session) -> Chat:
         return Chat(self, session)
@@ -68,14 +68,14 @@ class Chat(Requests):
         self._chats = endpoint
         self._turns = session.turns
         self._next = 0
-        self.said: list[_Message] = []
+        self.history: list[_Message] = []
         """The conversation up to the last reply."""
         self._asked: list[_Message] = []
         """The messages of the request that was made last."""
         self._body = b""
         first = session.turns[0]
         if first.job.prefix is None and first.history_tokens:
-            self.said = [_Message.of("user", self._words(first, first.history_tokens, "history"))]
+            self.history = [_Message.of("user", self._words(first, first.history_tokens, "history"))]
         if first.job.prefix != OWN:
             self._prepare()
 
@@ -107,13 +107,13 @@ class Chat(Requests):
         exchange.receiver = Tail(self._chats, self._turn, self._reply, exchange, at_s)
         super()._end(exchange, at_s)
         self._next += 1
-        self.said = [*self._asked, _Message.of("assistant", self._reply.content)]
+        self.history = [*self._asked, _Message.of("assistant", self._reply.content)]
         if self._next < len(self._turns):
             self._prepare()
 
     def _prepare(self) -> None:
         turn = self._turns[self._next]
-        context = self.said
+        context = self.history
         if turn.job.prefix is not None:
             context = self._stated(turn, turn.job.prefix, turn.history_tokens or 0)
         self._asked = [*context, _Message.of("user", self._words(turn, turn.input_tokens, "prompt"))]
@@ -125,15 +125,15 @@ class Chat(Requests):
     def _stated(self, turn: Turn, prefix: int, tokens: int) -> list[_Message]:
         """Return a context of this number of tokens, a word for each: the begin of what `prefix` says, and the rest."""
         if prefix != OWN:
-            shared = words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared")
-            return [_Message.of("user", shared)]
-        source = self.said if turn.turn else self._chats.said_in(turn.session + links(turn.job.waits)[0][0])
-        kept = []
+            return [_Message.of("user", words(self._endpoint.trace.header.seed, prefix, 0, tokens, "shared"))]
+        source, kept = self.history, []
+        if not turn.turn:
+            source = self._chats.history_in(turn.session + links(turn.job.waits)[0][0])
         for each in source:
-            said = each.content.split()
-            if said and tokens:
-                kept.append(each if len(said) <= tokens else _Message.of(each.role, " ".join(said[:tokens])))
-                tokens = max(0, tokens - len(said))
+            parts = each.content.split()
+            if parts and tokens:
+                kept += [each if len(parts) <= tokens else _Message.of(each.role, " ".join(parts[:tokens]))]
+                tokens = max(0, tokens - len(parts))
         return [*kept, _Message.of("user", self._words(turn, tokens, "history"))] if tokens else kept
 
     def _words(self, turn: Turn, count: int, purpose: str) -> str:

@@ -35,7 +35,7 @@ from workloads.trace import Turn
 class _Reply(Reply):
     """The state of the reply to `turn`. `played_s`: seconds played before the user cut it; None: the user has not."""
 
-    __slots__ = ("played_s", "produced", "told", "transcribed", "turn", "wrote")
+    __slots__ = ("logged", "played_s", "produced", "transcribed", "turn", "wrote")
 
     def __init__(self, turn: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _Reply(Reply):
         self.produced: tuple[int | None, int | None] = (None, None)
         self.transcribed = False
         """Its text has ended, its audio has not."""
-        self.told = False
+        self.logged = False
         """True where the log has how much of it was played."""
 
 
@@ -66,14 +66,14 @@ class TurnConnection(Connection):
         self._replies = Replies(self._next_reply)
         self._leaving = False
 
-    def speak(self, turn: Turn, begin_s: float, said: SpeechMessages) -> None:
+    def speak(self, turn: Turn, begin_s: float, messages: SpeechMessages) -> None:
         """Begin the user's speech of `turn` at `begin_s`."""
         self.turn = turn.turn
-        self._speaking, self._reply = turn, None
-        self._awaited = False
-        speech = self._speech = said.speech(turn, begin_s, self.send, self.context.sends, self.session)
+        self._speaking, self._reply, self._awaited = turn, None, False
+        sends = self.context.sends
+        speech = self._speech = messages.speech(turn, begin_s, self.send, sends, self.session)
         if self._silence is None and self._vad:
-            self._silence = Silence(said.silence, said.chunk_s, self.send, self.context.sends, self.session)
+            self._silence = Silence(messages.silence, messages.chunk_s, self.send, sends, self.session)
 
         def begin(ready_s: float) -> None:
             if self._silence is not None:
@@ -144,7 +144,7 @@ class TurnConnection(Connection):
     def leave_when_told(self) -> None:
         """Hang up once the server has stated the cost of the last reply, if it was cut; at once otherwise."""
         reply = self._reply
-        if self.over or not self.ready or reply is None or reply.played_s is None or reply.told:
+        if self.over or not self.ready or reply is None or reply.played_s is None or reply.logged:
             self.hang_up(self.due_s)
             return
         self._leaving = True
@@ -307,12 +307,12 @@ class TurnConnection(Connection):
 
     def _log_played(self, reply: _Reply, played: tuple[int | None, int | None], at_s: float) -> None:
         """Log the played tokens, never more than were produced, whatever a server says."""
-        if reply.told:
+        if reply.logged:
             return
-        reply.told = True
+        reply.logged = True
         least = [
-            None if said is None or made is None else min(said, made)
-            for said, made in zip(played, reply.produced, strict=True)
+            None if count is None or made is None else min(count, made)
+            for count, made in zip(played, reply.produced, strict=True)
         ]
         self._log(at_s, "heard", reply, (least[0], least[1]))
         if self._leaving:

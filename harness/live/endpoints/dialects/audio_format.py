@@ -101,7 +101,7 @@ def stated(about: Any, format: bool = False, depth: int = 0) -> AudioFormat:
         return named(about)
     if not isinstance(about, dict) or depth > _DEEPEST:
         return NOTHING
-    found = NOTHING
+    audio_format = NOTHING
     fields = {re.sub(r"[^a-z0-9]", "", str(name).lower()): value for name, value in about.items()}
     for name in (
         "output",
@@ -114,18 +114,18 @@ def stated(about: Any, format: bool = False, depth: int = 0) -> AudioFormat:
     ):
         inner = fields.get(name)
         if not isinstance(inner, str) or name.endswith("format"):
-            found = found.over(stated(inner, name.endswith("format"), depth + 1))
+            audio_format = audio_format.over(stated(inner, name.endswith("format"), depth + 1))
     names = ("encoding", "codec", "mimetype", "contenttype") + (("type", "name") if format else ())
     for name in names:
         if isinstance(value := fields.get(name), str):
-            found = found.over(named(value))
+            audio_format = audio_format.over(named(value))
     rates = [(name, _rate(value)) for name, value in fields.items() if _RATE_FIELD.fullmatch(name)]
     rates.sort(key=lambda each: "out" not in each[0])
     rate = next((value for _, value in rates if value), None)
     channels = next((n for name in ("channels", "numchannels") if (n := fields.get(name)) in (1, 2)), None)
-    found = found.over(AudioFormat(None, rate, channels))
+    audio_format = audio_format.over(AudioFormat(None, rate, channels))
     bits = next((fields[name] for name in _BITS if isinstance(fields.get(name), int)), 16)
-    return _deep(found, 8 * bits if bits < 8 else bits)
+    return _deep(audio_format, 8 * bits if bits < 8 else bits)
 
 
 def named(text: str) -> AudioFormat:
@@ -148,9 +148,9 @@ def _named(text: str) -> AudioFormat:
             NOTHING if not name.startswith("audio/") or key in _SAYS_NOTHING else AudioFormat(_shown(short))
         )
     channels = int(about["channels"]) if about.get("channels") in ("1", "2") else None
-    found = AudioFormat(_NAMES.get(key) or _shown(codec or short), _rate(about.get("rate")), channels)
+    audio_format = AudioFormat(_NAMES.get(key) or _shown(codec or short), _rate(about.get("rate")), channels)
     bits = about.get("bits", "16")
-    return _deep(found, int(bits) if bits.isdecimal() else 16)
+    return _deep(audio_format, int(bits) if bits.isdecimal() else 16)
 
 
 def decoded(base64: str) -> bytes:
@@ -180,10 +180,10 @@ def length(base64: str) -> int:
     return len(decoded(base64))
 
 
-def _deep(found: AudioFormat, bits: int) -> AudioFormat:
-    if bits == 16 or found.encoding != _PCM:
-        return found
-    return AudioFormat(f"{bits}-bit PCM", found.rate, found.channels)
+def _deep(audio_format: AudioFormat, bits: int) -> AudioFormat:
+    if bits == 16 or audio_format.encoding != _PCM:
+        return audio_format
+    return AudioFormat(f"{bits}-bit PCM", audio_format.rate, audio_format.channels)
 
 
 def _key(name: str) -> str:

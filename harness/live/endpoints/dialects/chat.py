@@ -154,7 +154,7 @@ class ChatReply:
         self.over: str | None = None
         self.done = False
         """True where nothing more will come, not even usage."""
-        self._said: list[str] = []
+        self._pieces: list[str] = []
         self.produced: int | None = None
         """Tokens that the server has stated so far."""
         self._hidden = self._counted = 0
@@ -167,8 +167,8 @@ class ChatReply:
     @property
     def content(self) -> str:
         """The text of the reply, without reasoning and calls. Halves of a split surrogate pair are one character."""
-        said = "".join(self._said)
-        return said if said.isascii() else said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = "".join(self._pieces)
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     @property
     def delivered(self) -> int | None:
@@ -193,16 +193,16 @@ class ChatReply:
 
     def end(self) -> list[int]:
         """End the body, and with it an event that lacks its own end. Return its tokens as `read` does."""
-        found = []
+        tokens = []
         try:
-            found = self._take(self._events.end(), last=True)
+            tokens = self._take(self._events.end(), last=True)
         except (Violation, RecursionError) as error:
             self._end(_fault(error))
         if self._body is not None:
             self._end(reason_of(any_json(self._body)) or ("no stream of events" if self._body else ""))
         elif self.over is None:
             self.lose("cut short")
-        return found
+        return tokens
 
     def lose(self, lost: str) -> None:
         """End the reply, whose answer has ended as `lost` says, before the server has marked its end."""
@@ -216,8 +216,8 @@ class ChatReply:
         """Return the tokens of its message with output, if it has any. `last`: it may be cut."""
         self._body = None
         if name and b"error" in name.lower():
-            said = any_json(data)
-            why = reason_of(data.decode(errors="replace") if said is None else said, True)
+            document = any_json(data)
+            why = reason_of(data.decode(errors="replace") if document is None else document, True)
             self._end(why or "error: unknown")
             return []
         try:
@@ -231,7 +231,7 @@ class ChatReply:
         if choices and len(choices) == 1 and (choice := choices[0]) and (delta := choice.delta):
             content, more = delta.content, choice.finish_reason or choice.error or chunk.usage or chunk.error
             if content and content.__class__ is str and not more and not chunk.modality and self.over is None:
-                self._said.append(content)  # as of most
+                self._pieces.append(content)  # as of most
                 self.facts.output = True
                 self._counted += 1
                 return [1]
@@ -245,13 +245,13 @@ class ChatReply:
             self.done = True
             self._end("")
         elif data and data != b"null":
-            said = any_json(data)
+            document = any_json(data)
             try:
-                if isinstance(said, dict):
-                    return self._chunk(msgspec.convert(said, _Chunk), name, data)
+                if isinstance(document, dict):
+                    return self._chunk(msgspec.convert(document, _Chunk), name, data)
             except msgspec.ValidationError:
                 pass
-            why = reason_of(said)
+            why = reason_of(document)
             if why or not last:
                 self._end(why or "garbage")
         return 0
@@ -285,7 +285,7 @@ class ChatReply:
         content = choice.text if delta is None else delta.content
         if content and has_text(content):
             if modality != "audio":
-                self._said.append(content if isinstance(content, str) else "".join(_texts(content)))
+                self._pieces.append(content if isinstance(content, str) else "".join(_texts(content)))
             return True
         if delta is None:
             return False
@@ -339,8 +339,8 @@ def has_text(value: Any) -> bool:
 
 
 def _texts(parts: Any) -> list[str]:
-    found = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return [text for text in found if isinstance(text, str)]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _count(value: Any) -> int:
@@ -389,7 +389,7 @@ def _stated(value: Any, sure: bool = False) -> tuple[str, str] | None:
             sure = True
             if any(inner):
                 return inner
-    words = next((found[1] for name in _WORDS if (found := _stated(value.get(name))) is not None), "")
+    words = next((nested[1] for name in _WORDS if (nested := _stated(value.get(name))) is not None), "")
     code = next((text for name in _CODES if (text := _scalar(value.get(name))).lower() not in _FINE), "")
     status, kind = _scalar(value.get("status")), _scalar(value.get("type"))
     if status.lower() in _FAILED or (status.isdigit() and int(status) >= 400):
@@ -401,8 +401,8 @@ def _stated(value: Any, sure: bool = False) -> tuple[str, str] | None:
 
 def reason_of(value: Any, sure: bool = False) -> str:
     """Return why a reply failed, from the server's answer (`value`); empty if it states no error."""
-    found = stated_error(value, sure)
-    return "" if found is None else f"error: {found[0] or found[1] or 'unknown'}"
+    error = stated_error(value, sure)
+    return "" if error is None else f"error: {error[0] or error[1] or 'unknown'}"
 
 
 def _scalar(value: Any) -> str:

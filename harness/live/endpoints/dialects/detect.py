@@ -153,12 +153,12 @@ async def _tried(target: TargetParams) -> str:
         read_next = dialect.reader()
         try:
             async with asyncio.timeout(BEGIN_S):
-                while not isinstance(said := await receiver.next.get(), _End):
-                    event = read_next(said)
+                while not isinstance(message := await receiver.next.get(), _End):
+                    event = read_next(message)
                     if isinstance(event, Ready):
                         return name
                     heard = _words(event) if isinstance(event, Failure) else heard
-                heard = said.fault or f"close code {said.code}"
+                heard = message.fault or f"close code {message.code}"
         except TimeoutError:
             pass
         finally:
@@ -200,16 +200,16 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
     try:
         async with asyncio.timeout(BEGIN_S) as limit:
             while not ready or not dialect.answers_hello:
-                said = await receiver.next.get()
-                if isinstance(said, _End):
-                    if said.code != OVERLOADED:
+                message = await receiver.next.get()
+                if isinstance(message, _End):
+                    if message.code != OVERLOADED:
                         what = f"a session of dialect {dialect.name}"
-                        raise UserError(f"url {target.url} {said.words(what)}")
+                        raise UserError(f"url {target.url} {message.words(what)}")
                     return
                 if first is None:
-                    first = said
-                    _check_greeting(dialect, said, serves)
-                event = read_next(said)
+                    first = message
+                    _check_greeting(dialect, message, serves)
+                event = read_next(message)
                 if isinstance(event, Failure):
                     if not FULL.search(event.code):
                         raise UserError(await _refused(dialect, event))
@@ -251,14 +251,14 @@ def _check_serves(target: TargetParams, served: str | None, wanted: str) -> None
 
 
 async def _refused(dialect: Dialect, failure: Failure) -> str:
-    target, said = dialect.target, _words(failure)
+    target, words = dialect.target, _words(failure)
     url = f"url {target.url} refuses"
-    if _KEY.search(f"{failure.code} {said}"):
-        return f"{url} the session ({said}); {_key(target)}"
+    if _KEY.search(f"{failure.code} {words}"):
+        return f"{url} the session ({words}); {_key(target)}"
     remedy = "correct what it names, such as model" if target.model else "correct what it names, or set model"
-    if "model" in f"{failure.code} {said}".lower():
+    if "model" in f"{failure.code} {words}".lower():
         remedy = await asyncio.to_thread(model_remedy, target)
-    return f"{url} a session of dialect {dialect.name} ({said}); {remedy}, or name another --dialect."
+    return f"{url} a session of dialect {dialect.name} ({words}); {remedy}, or name another --dialect."
 
 
 def _words(failure: Failure) -> str:
@@ -329,8 +329,8 @@ def models(target: TargetParams) -> list[str]:
     """Return the models that the server lists; empty where it lists none."""
     answer = _listed(target)
     listed = any_json(answer.body) if answer is not None else None
-    found = listed.get("data") if isinstance(listed, dict) else None
-    models = [each.get("id") for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    data = listed.get("data") if isinstance(listed, dict) else None
+    models = [each.get("id") for each in data if isinstance(each, dict)] if isinstance(data, list) else []
     return [name for name in models if isinstance(name, str)]
 
 
@@ -368,9 +368,9 @@ async def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
         return f"url {target.url} {await _forbidden(target)}"
     if failed.status in BUSY:
         return f"url {target.url} turns connections away (HTTP status {failed.status}); see the server's log."
-    told = await asyncio.to_thread(described, target.url)
+    fault = await asyncio.to_thread(described, target.url)
     return (
-        f"url {target.url} {told}"
-        if told
+        f"url {target.url} {fault}"
+        if fault
         else f"url {target.url} does not answer: {failed.reason}; start the server, or correct the url."
     )

@@ -116,8 +116,8 @@ class Reader:
             format = self._replies.get(id, self._replies[None] if id is None else NOTHING).over(format)
         if message.states:
             format = message.stated().over(format)
-        if base64.startswith(_RIFF) and (found := samples_of_wav(decoded(base64))) is not None:
-            data, format = found
+        if base64.startswith(_RIFF) and (samples := samples_of_wav(decoded(base64))) is not None:
+            data, format = samples
             self._replies.setdefault(None, NOTHING)
             self._keep(id, format)
             size = len(data)
@@ -145,9 +145,9 @@ def samples_of_wav(content: bytes) -> tuple[bytes, AudioFormat] | None:
 @lru_cache(64)
 def format_of_wav(header: wav.Header) -> AudioFormat:
     """Return the format of its samples."""
-    known = {(1, 16): "pcm", (7, 8): "u-law", (6, 8): "A-law"}
+    encodings = {(1, 16): "pcm", (7, 8): "u-law", (6, 8): "A-law"}
     kind = "floats" if header.tag == 3 else "PCM" if header.tag == 1 else f"format {header.tag}"
-    encoding = known.get((header.tag, header.bits)) or f"WAV of {header.bits}-bit {kind}"
+    encoding = encodings.get((header.tag, header.bits)) or f"WAV of {header.bits}-bit {kind}"
     if header.rate and header.rate not in RATES:
         encoding = f"WAV of {header.rate} Hz"
     return AudioFormat(encoding, header.rate, header.channels)
@@ -295,28 +295,28 @@ def _lenient(data: bytes | msgspec.Raw) -> Any:
 
 
 def _kept(fields: dict[str, Any], cls: type[S]) -> S:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in msgspec.structs.fields(cls):
         value = fields.get(field.name)
         if field.type is msgspec.Raw:
-            found[field.name] = msgspec.Raw(json.dumps(value).encode())
+            values[field.name] = msgspec.Raw(json.dumps(value).encode())
             continue
         try:
-            found[field.name] = msgspec.convert(value, field.type, strict=False)
+            values[field.name] = msgspec.convert(value, field.type, strict=False)
         except (msgspec.ValidationError, ValueError):
             types = (each for each in get_args(field.type) if isinstance(each, type))
             inner = next((each for each in types if issubclass(each, msgspec.Struct)), None)
             if inner is not None and isinstance(value, dict):
-                found[field.name] = _kept(value, inner)
-    return cls(**found)
+                values[field.name] = _kept(value, inner)
+    return cls(**values)
 
 
 def _of(raw: msgspec.Raw, cls: type[S]) -> S:
     """Return the object of a field, empty where it is null. ValueError where it is not an object."""
-    found = cls() if bytes(raw) == b"null" else _decoded(raw, cls)
-    if found is None:
+    value = cls() if bytes(raw) == b"null" else _decoded(raw, cls)
+    if value is None:
         raise ValueError("no object")
-    return found
+    return value
 
 
 def _stated(data: bytes | msgspec.Raw, name: str | None = None) -> AudioFormat:
@@ -348,7 +348,7 @@ def _text(message: _Message) -> Event:
 def _done(message: _Message) -> Event:
     response = _of(message.response, _Response)
     text, audio = response.usage.produced() if response.usage else (None, None)
-    told = response.rehearsal.heard if response.rehearsal else None
+    heard_tokens = response.rehearsal.heard if response.rehearsal else None
     details = response.status_details or _Details()
     error = details.error or _Error()
     return Done(
@@ -356,7 +356,7 @@ def _done(message: _Message) -> Event:
         response.status or ("cancelled" if message.type == "response.cancelled" else "completed"),
         text,
         audio,
-        (told.thinker, told.talker) if told else None,
+        (heard_tokens.thinker, heard_tokens.talker) if heard_tokens else None,
         error.name or details.reason or "",
         message.server_event_seq,
     )
@@ -371,8 +371,8 @@ def _failure(message: _Message) -> Event:
     error = _decoded(message.error, _Error)
     if error is not None:
         return Failure(error.name or "unknown", error.message or "", error.event_id, error.param)
-    said = _lenient(message.error)
-    return Failure(message.code or "unknown", said if isinstance(said, str) else "")
+    value = _lenient(message.error)
+    return Failure(message.code or "unknown", value if isinstance(value, str) else "")
 
 
 _READ: dict[str, Callable[[_Message], Event]] = {

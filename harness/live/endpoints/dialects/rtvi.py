@@ -147,20 +147,20 @@ class _Reader:
 
     def _audio(self, frame: dict[int, Any]) -> Event:
         pcm = frame.get(_SOUND, b"")
-        own = _format(frame.get(_RATE), frame.get(_CHANNELS))
-        if (found := samples_of_wav(pcm)) is not None:  # with add_wav_header each frame is one
-            pcm, own = found
-        format = own.over(self._format)
+        frame_format = _format(frame.get(_RATE), frame.get(_CHANNELS))
+        if (samples := samples_of_wav(pcm)) is not None:  # with add_wav_header each frame is one
+            pcm, frame_format = samples
+        format = frame_format.over(self._format)
         return (
             UnreadAudio(self._id, format) if format.unread else Audio(self._id, None, len(pcm), format, pcm)
         )
 
     def _message(self, data: bytes) -> Event:
         try:
-            said = _decode(data)
+            rtvi = _decode(data)
         except msgspec.ValidationError:  # of a type whose data has another shape
             return Other() if _decode_bare(data).type else Garbage()
-        kind, about = said.type, said.data or _Data()
+        kind, about = rtvi.type, rtvi.data or _Data()
         if kind in ("bot-ready", "config"):
             self._format = _configured(data).over(self._format)
         if kind in ("bot-llm-started", "bot-started-speaking"):

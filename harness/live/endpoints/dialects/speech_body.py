@@ -46,9 +46,9 @@ def text_reason(text: bytes, type: str = "") -> str:
     values = [any_json(text)] + [any_json(line) for line in text.splitlines()]
     if why := next((why for value in values if (why := reason_of(value))), ""):
         return why
-    said = " ".join(text.decode(errors="replace").split())
-    plain = type in ("", "text", "text/plain") and not _MARKED_UP.match(said)
-    return f"error: {said[:_WORDS]}" if plain and said else f"{type or 'text'} and not audio"
+    message = " ".join(text.decode(errors="replace").split())
+    plain = type in ("", "text", "text/plain") and not _MARKED_UP.match(message)
+    return f"error: {message[:_WORDS]}" if plain and message else f"{type or 'text'} and not audio"
 
 
 class SpeechBody:

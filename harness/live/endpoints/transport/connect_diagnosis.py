@@ -39,18 +39,18 @@ def described(url: str) -> str | None:
     parts = urlsplit(url)
     secure = parts.scheme in PLAIN
     swapped = (PLAIN if secure else SECURE)[parts.scheme]
-    found = asked(url, secure)
-    garbled = found is None or found.status == 400  # which is what servers of HTTPS answer to plain HTTP
+    answer = asked(url, secure)
+    garbled = answer is None or answer.status == 400  # which is what servers of HTTPS answer to plain HTTP
     if garbled and asked(url, not secure) is not None:
         has = "has no TLS" if secure else "wants TLS"
         return f"{has}; give {urlunsplit(parts._replace(scheme=swapped))}."
-    if found is None:
+    if answer is None:
         try:
             reach(url)
         except OSError:
             return None
         return "speaks no HTTP, over which realtime endpoints and chat completions are; correct the port."
-    who = f"HTTP status {found.status}" + (f" of {found.software}" if found.software else "")
+    who = f"HTTP status {answer.status}" + (f" of {answer.software}" if answer.software else "")
     return (
         f"is a web server that opens no WebSocket there ({who}); correct the path, often /v1/realtime, or the port, "
         "where another program may listen."
