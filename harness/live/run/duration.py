@@ -62,11 +62,11 @@ def planned(users: Users, targets: Sequence[Target], runs: int) -> Duration:
     """Return the shortest length with turns enough for every target, at most `LONGEST_S`, and the turns to judge."""
     wanted_s = _enough(users, targets, runs, SPARE)
     seconds = min(max(wanted_s, SHORTEST_S), LONGEST_S)
-    found = _at(seconds, wanted_s, users, targets, runs)
+    duration = _at(seconds, wanted_s, users, targets, runs)
     columns = users(seconds)[0].columns()
     if not np.isnan(columns["backlog"]).all() or len(np.unique(columns["session"])) > starts(columns).sum():
-        return found  # agents of one job, or batch jobs: their turns are not all of one kind
-    return replace(found, judged=_judged(_counts(users, seconds, targets), targets, runs))
+        return duration  # agents of one job, or batch jobs: their turns are not all of one kind
+    return replace(duration, judged=_judged(_counts(users, seconds, targets), targets, runs))
 
 
 def _judged(counts: Counts, targets: Sequence[Target], runs: int) -> int | None:
@@ -74,18 +74,18 @@ def _judged(counts: Counts, targets: Sequence[Target], runs: int) -> int | None:
     about something else than turns, or about turns that do not occur."""
     most = 0.0
     for target in targets:
-        own, least = _of(target, counts), needed(target)
-        if not judges_turns(target) or not own or least is None:
+        judged, least = _of(target, counts), needed(target)
+        if not judges_turns(target) or not judged or least is None:
             return None
         # Which turns are interrupted depends on the server's replies too.
-        most = max(most, SPARE * least * counts.turns / own * (1.0 if own == counts.turns else SPARE))
+        most = max(most, SPARE * least * counts.turns / judged * (1.0 if judged == counts.turns else SPARE))
     return math.ceil(most / runs) or None
 
 
 def given(seconds: float, users: Users, targets: Sequence[Target], runs: int) -> Duration:
     """Return the duration for a length that the user gave."""
-    found = _at(seconds, seconds, users, targets, runs)
-    return found if found.enough else replace(found, wanted_s=_enough(users, targets, runs, 1.0))
+    duration = _at(seconds, seconds, users, targets, runs)
+    return duration if duration.enough else replace(duration, wanted_s=_enough(users, targets, runs, 1.0))
 
 
 def _at(seconds: float, wanted_s: float, users: Users, targets: Sequence[Target], runs: int) -> Duration:
@@ -107,7 +107,7 @@ def _enough(users: Users, targets: Sequence[Target], runs: int, spare: float) ->
         rare = 2.0 if seconds < LONGEST_S else 0.0  # of what does not occur even then there is none
         share = max(
             (
-                spare * n / (runs * found) if (found := _of(each, counts)) else rare
+                spare * n / (runs * judged) if (judged := _of(each, counts)) else rare
                 for each in targets
                 if (n := needed(each)) is not None
             ),
@@ -129,8 +129,8 @@ def _counts(users: Users, seconds: float, targets: Sequence[Target]) -> Counts:
 
 
 def _of(target: Target, counts: Counts) -> int:
-    said = definition(target.metric)
-    text = f"{said.definition} {said.origin}"
+    meaning = definition(target.metric)
+    text = f"{meaning.definition} {meaning.origin}"
     if "interruptions" in text and "false" not in text:
         return counts.interrupted
     whole = "not interrupted" in text or "without barged-in" in text

@@ -122,10 +122,10 @@ def play(
             )
             plan = write_plan(folder, trace, target, ClientParams.model_validate({"stop_after_s": seconds}))
             progress = RunProgress(len(trace.sessions))
-            found = run_until_ctrl_c(play_plan(folder, plan, progress, None, seconds + PATIENCE_S))
-            for index, loss in found.merged.lost.items():
+            output = run_until_ctrl_c(play_plan(folder, plan, progress, None, seconds + PATIENCE_S))
+            for index, loss in output.merged.lost.items():
                 raise RuntimeError(f"the floor was not measured: load generator {index} {loss.reason}")
-            return Exchange(found.merged, *server.stop())
+            return Exchange(output.merged, *server.stop())
 
 
 def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor:
@@ -193,13 +193,13 @@ def voice_trace(sessions: int, seconds: float, up_to_s: float = SPEECH_S) -> Tra
     `up_to_s`: longest utterance."""
     turns = 1 + int(seconds)
     session, turn = np.divmod(np.arange(sessions * turns), turns)
-    said = [Utterance(clip, 0.0, clip.seconds) for clip in synthetic_clips() if clip.seconds <= up_to_s]
-    first = content.places(stream(0, content.STREAM), sessions, len(said))
-    audio_s = np.array([utterance.seconds for utterance in said])[(first[session] + turn) % len(said)]
+    speech = [Utterance(clip, 0.0, clip.seconds) for clip in synthetic_clips() if clip.seconds <= up_to_s]
+    first = content.places(stream(0, content.STREAM), sessions, len(speech))
+    audio_s = np.array([utterance.seconds for utterance in speech])[(first[session] + turn) % len(speech)]
     return Trace.from_columns(
         _back_to_back(session, turn) | {"modality": "audio", "audio_s": audio_s, "reply_audio_s": REPLY_S},
         generator="speech",
-        notes=[content.note(utterance) for utterance in said],
+        notes=[content.note(utterance) for utterance in speech],
     )
 
 

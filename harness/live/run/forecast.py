@@ -75,16 +75,16 @@ def expected_counts(trace: Trace, client: ClientParams, wait_s: float) -> Counts
     if serves(trace) == "frames":
         return Counts(len(columns["session"]), len(columns["session"]), 0)
     users = sorted(_users(trace), key=_arrival_s)
-    free_s, found = [0.0] * (client.c or len(users)), []
+    free_s, turns = [0.0] * (client.c or len(users)), []
     ramp_s = 0.0 if client.c is None else _arrival_s(users[min(client.c, len(users)) - 1])
     for session in users:
         begin_s = max(_arrival_s(session), heappop(free_s))
         for turn in _turns(session, begin_s, client, wait_s):
             begin_s = turn.end_s
-            found.append(turn)
+            turns.append(turn)
         heappush(free_s, begin_s)
     end_s = inf if client.stop_after_s is None else client.stop_after_s
-    counted = [turn for turn in found if ramp_s <= turn.asked_s <= end_s]
+    counted = [turn for turn in turns if ramp_s <= turn.asked_s <= end_s]
     interrupted = sum(turn.interrupted for turn in counted)
     return Counts(len(counted), len(counted) - interrupted, interrupted)
 

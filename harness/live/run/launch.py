@@ -123,9 +123,9 @@ def _tell(shard: _Shard, line: str) -> None:
 
 
 async def _start(folder: Path, index: int) -> _Shard:
-    own = results_of(folder, index)
-    own.mkdir(parents=True, exist_ok=True)
-    with (own / LOG).open("wb") as log:
+    results = results_of(folder, index)
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / LOG).open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *command(folder, index),
             stdin=asyncio.subprocess.PIPE,
@@ -133,7 +133,7 @@ async def _start(folder: Path, index: int) -> _Shard:
             stderr=log,
             limit=2**24,
         )
-    return _Shard(index, process, own / LOG)
+    return _Shard(index, process, results / LOG)
 
 
 async def _listen(
@@ -187,5 +187,5 @@ def _ending(shard: _Shard, status: int) -> str:
         return f"was killed by {signal.Signals(-status).name}"
     if shard.error:
         return f"failed with {shard.error}"
-    said = shard.log.read_text(errors="replace").strip().splitlines()
-    return f"ended with status {status}" + (f": {said[-1]}" if said else "")
+    lines = shard.log.read_text(errors="replace").strip().splitlines()
+    return f"ended with status {status}" + (f": {lines[-1]}" if lines else "")

@@ -71,8 +71,8 @@ class _Tables:
             self._streams[name].append(piece)
             self._written[name] += piece.num_rows
             if name == "events":
-                told = telling(piece)
-                self.unseen.extend(told.slice(i, BURST) for i in range(0, told.num_rows, BURST))
+                rows = telling(piece)
+                self.unseen.extend(rows.slice(i, BURST) for i in range(0, rows.num_rows, BURST))
 
     def close(self) -> None:
         for stream in self._streams.values():
@@ -101,7 +101,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     client = plan.clients[index]
     users = asyncio.create_task(kind.play(trace, endpoint, tables.log, client, 1), name="users")
     writing = asyncio.create_task(_write(tables, progress, say), name="write")
-    beside = {writing, asyncio.create_task(_told_to_stop(), name="stop")}
+    beside = {writing, asyncio.create_task(_stop_requested(), name="stop")}
     try:
         done, _ = await asyncio.wait({users, *beside}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -131,12 +131,12 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     say({**progress.status(loop.time(), tables.sends.recent()), "done": True})
 
 
-async def _told_to_stop() -> None:
+async def _stop_requested() -> None:
     """Wait for anything more on standard input, its end included."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), told.set)
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), stop.set)
     try:
-        await told.wait()
+        await stop.wait()
     finally:
         loop.remove_reader(sys.stdin.fileno())
 

@@ -98,15 +98,15 @@ def measure_target(
         folder = Path(name)
         plan = write_plan(folder, trace, target, client)
         try:
-            found = run_until_ctrl_c(play_plan(folder, plan, progress, show, timeout_s))
+            output = run_until_ctrl_c(play_plan(folder, plan, progress, show, timeout_s))
             calls = saved_calls([results_of(folder, index) for index in range(plan.shards)], target)
         finally:
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
-    merged = found.merged
+    merged = output.merged
     events, turns = merged.events.to_pandas(), target.stop_after_turns
     timing = timing or kind.target_timing(trace, client, events, merged.run_end_s, turns)
-    measurement = measurement_of(kind, trace, target, found, floor, timing)
+    measurement = measurement_of(kind, trace, target, output, floor, timing)
     measurement.files.update(calls)
     wall_s = time.perf_counter() - begun
     progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
@@ -140,12 +140,12 @@ def measurement_of(
     kind: LiveKind,
     trace: Trace,
     target: TargetParams,
-    found: RunOutput,
+    output: RunOutput,
     floor: dict[str, Any],
     timing: Any,
 ) -> Measurement:
     """Return the numbers of a run, valid or not."""
-    merged = found.merged
+    merged = output.merged
     live = LiveFacts(
         target.send_delay_limit_ms / 1e3, floor, len(merged.lost_sessions), speaks(target, merged)
     )
@@ -156,8 +156,8 @@ def measurement_of(
     if kind.turn_rows(requests) is not None:
         requests = with_parts(requests, events)
     more = {"sends": merged.sends, "failures": merged.failures}
-    if found.scrape is not None:
-        more["scrape"] = found.scrape
+    if output.scrape is not None:
+        more["scrape"] = output.scrape
     read = {name: table.to_pandas() for name, table in more.items()}
     metrics = metrics_of(kind, facts, turns, events, steps.to_pandas(), requests, read, trace)
     return Measurement(
@@ -167,7 +167,7 @@ def measurement_of(
         requests=requests,
         metrics={name: metric.as_dict() for name, metric in metrics.items()},
         facts=facts,
-        proof={"shards": merged.shards, "origin_s": found.origin_s},
+        proof={"shards": merged.shards, "origin_s": output.origin_s},
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
     )

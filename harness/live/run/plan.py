@@ -184,13 +184,13 @@ def merge(folder: Path, lost: Mapping[int, Loss] | None = None) -> Merged:
     events, sends, failures, facts = [], [], [], []
     lost_sessions: list[int] = []
     for index in range(plan.shards):
-        own = results_of(folder, index)
-        log = read_arrow_stream(own / f"events{SUFFIX}")
+        results = results_of(folder, index)
+        log = read_arrow_stream(results / f"events{SUFFIX}")
         log = empty_events() if log is None else log
         events.append(log)
-        sends.append(_table(own / f"sends{SUFFIX}", SENDS))
-        failures.append(_table(own / f"failures{SUFFIX}", FAILURES))
-        done = own / DONE
+        sends.append(_table(results / f"sends{SUFFIX}", SENDS))
+        failures.append(_table(results / f"failures{SUFFIX}", FAILURES))
+        done = results / DONE
         if done.exists() and index not in lost:
             facts.append(json.loads(done.read_text()))
             continue
@@ -235,13 +235,13 @@ def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> tuple[pa
         if session.id not in on_line:
             continue
         planned = [turn.turn for turn in session.turns]
-        said = {turn: kinds.get((session.id, turn), set()) for turn in planned}
-        owed = next((turn for turn in planned if not said[turn] & {"turn_done", "turn_failed"}), None)
+        turn_kinds = {turn: kinds.get((session.id, turn), set()) for turn in planned}
+        owed = next((turn for turn in planned if not turn_kinds[turn] & {"turn_done", "turn_failed"}), None)
         if owed is not None:
             rows += [
                 (at_s, kind, session.id, owed)
                 for kind in ("turn_start", "turn_end")
-                if kind not in said[owed]
+                if kind not in turn_kinds[owed]
             ]
             rows.append((at_s, "turn_failed", session.id, owed))
             failures.append((at_s, session.id, owed, reason))
@@ -260,8 +260,8 @@ def _rows(rows: Sequence[tuple[float, str, int, int]]) -> pa.Table:
 
 
 def _table(path: Path, schema: pa.Schema) -> pa.Table:
-    found = read_arrow_stream(path)
-    return schema.empty_table() if found is None else found.select(schema.names).cast(schema)
+    table = read_arrow_stream(path)
+    return schema.empty_table() if table is None else table.select(schema.names).cast(schema)
 
 
 def _in_time(tables: Sequence[pa.Table], column: str) -> pa.Table:

@@ -69,8 +69,8 @@ def preflight(
             waits(waited_s)
             time.sleep(AGAIN_S)
     if target.scrape is None and target.dialect in ("rehearsal", "text"):
-        own = target.model_copy(update={"scrape": _metrics_url(target.url)})
-        return own if _tells_its_lag(own) else target
+        scraped = target.model_copy(update={"scrape": _metrics_url(target.url)})
+        return scraped if _tells_its_lag(scraped) else target
     return target
 
 
@@ -162,25 +162,23 @@ async def ask_one_token(target: TargetParams) -> int:
 
 def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     code, parts = answer.code, urlsplit(target.url)
-    said = f"HTTP status {code}{said_words(answer.body)}"
+    status = f"HTTP status {code}{said_words(answer.body)}"
     path = "correct its path, often /v1, or its port"
     if code in (401, 403):
         return refused_token(target, code)
     if code in _NO_SUCH_PLACE and target.url.rstrip("/").endswith("realtime"):
         speaks = urlunsplit(parts._replace(scheme=SPEECH[parts.scheme]))
-        return (
-            f"takes no chat completions ({said}), as a realtime endpoint does not; give {speaks} for speech."
-        )
-    if MODEL.search(said) and 400 <= code < 500 and code not in LATER:
-        return f"does not take the model ({said}); {model_remedy(target)}."
+        return f"takes no chat completions ({status}), as a realtime endpoint does not; give {speaks} for speech."
+    if MODEL.search(status) and 400 <= code < 500 and code not in LATER:
+        return f"does not take the model ({status}); {model_remedy(target)}."
     if code in _NO_SUCH_PLACE:
         model = "give another model" if target.model else "set model where it has several"
-        return f"has no chat completions there ({said}); {path}, or {model}."
+        return f"has no chat completions there ({status}); {path}, or {model}."
     if 300 <= code < 400:
-        return f"sends elsewhere ({said}); give the address that it sends to."
+        return f"sends elsewhere ({status}); give the address that it sends to."
     if 400 <= code < 500 and code not in LATER:
         fix = "correct what it names, such as model, or the url"
-        return f"takes no chat completions as they are asked ({said}); {fix}."
+        return f"takes no chat completions as they are asked ({status}); {fix}."
     if why := _compressed(answer):
         return why
     if 200 <= code < 300 and b"data:" not in answer.body and stated_error(any_json(answer.body)) is None:
@@ -203,10 +201,10 @@ def _compressed(answer: Answer) -> str | None:
 
 def said_words(body: bytes) -> str:
     """Return the server's words about its error, in JSON of any shape or in plain words; "" for a page."""
-    said = any_json(body)
+    document = any_json(body)
     text = body.decode(errors="replace").strip()
-    if said is not None:
-        text = (stated_error(said) or ("", ""))[1]
+    if document is not None:
+        text = (stated_error(document) or ("", ""))[1]
     elif text.startswith(("<", "{", "[")):
         return ""
     return f": {' '.join(text.split())[:MOST_WORDS]}" if text else ""
@@ -223,16 +221,14 @@ async def ask_one_word(target: TargetParams) -> None:
 
 def _why_no_speech(target: TargetParams, answer: Answer, reason: str) -> str | None:
     code = answer.code
-    said = f"HTTP status {code}{said_words(answer.body)}"
+    status = f"HTTP status {code}{said_words(answer.body)}"
     if code in (401, 403):
         return refused_token(target, code)
     if code in (404, 405, 501):
-        remedy = model_remedy(target) if MODEL.search(said) else "set model"
-        return (
-            f"has no speech synthesis there ({said}); correct its path, often /v1/audio/speech, or {remedy}."
-        )
+        remedy = model_remedy(target) if MODEL.search(status) else "set model"
+        return f"has no speech synthesis there ({status}); correct its path, often /v1/audio/speech, or {remedy}."
     if 300 <= code < 500 and code not in LATER:
-        return f"makes no speech as it is asked ({said}); correct what it names, such as model or voice."
+        return f"makes no speech as it is asked ({status}); correct what it names, such as model or voice."
     if why := _compressed(answer):
         return why
     if 200 <= code < 300 and not answer.body:
@@ -254,8 +250,8 @@ def _why_no_speech(target: TargetParams, answer: Answer, reason: str) -> str | N
 
 def _loads(url: str) -> bool:
     """Return whether a server of ours answers there that its models load."""
-    found = asked(url, urlsplit(url).scheme in PLAIN, "/health")
-    return found is not None and (found.status, found.body) == (503, STARTING)
+    answer = asked(url, urlsplit(url).scheme in PLAIN, "/health")
+    return answer is not None and (answer.status, answer.body) == (503, STARTING)
 
 
 def check_answers(target: TargetParams) -> None:

@@ -210,9 +210,9 @@ class RunProgress:
     @property
     def send_delay_p99_ms(self) -> float | None:
         """P99 send delay of the worst shard in its last second, ms."""
-        known = [
+        delays_ms = [
             status["send_delay_p99_ms"]
             for status in self._statuses.values()
             if status["send_delay_p99_ms"] is not None
         ]
-        return max(known, default=None)
+        return max(delays_ms, default=None)

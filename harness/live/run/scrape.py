@@ -145,11 +145,11 @@ def _reason(error: OSError) -> str:
 
 
 def _samples(poll: _Poll) -> Iterator[Sample]:
-    found, reason = _parsed(poll)
+    samples, reason = _parsed(poll)
     label = _label({"reason": reason} if reason else {})
     yield "up", label, 0.0 if reason else 1.0
     yield "scrape_duration_seconds", _label({}), poll.took_s
-    yield from found
+    yield from samples
 
 
 def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
@@ -163,7 +163,7 @@ def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
             return [], f"a line above {size(MOST_LINE)}"
         families = text_string_to_metric_families(text)
         # When a counter was made is no series.
-        found = [
+        samples = [
             (one.name, _label(one.labels), float(one.value))
             for family in families
             for one in family.samples
@@ -171,7 +171,7 @@ def _parsed(poll: _Poll) -> tuple[list[Sample], str]:
         ]
     except (ValueError, UnicodeDecodeError, IndexError, KeyError):  # the parser raises any of them
         return [], "garbage"
-    return found, ""
+    return samples, ""
 
 
 def _label(labels: dict[str, str]) -> str:
