@@ -51,7 +51,7 @@ def live_experiment(
     workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
     if workload not in WORKLOADS:
         raise unknown("workload", workload, WORKLOADS)
-    known = WORKLOADS[workload].Params.model_fields
+    fields = WORKLOADS[workload].Params.model_fields
     fixed = _added(params.is_text)
     if audio is not None:
         if not _is_recorded(workload):
@@ -67,16 +67,16 @@ def live_experiment(
             "leave it out."
         )
     made = [
-        kind.load(workload, known, 0 if rates else int(load), load if rates else None, length_s)
+        kind.load(workload, fields, 0 if rates else int(load), load if rates else None, length_s)
         for load, (length_s, _) in loads.items()
     ]
-    axis, owns = made[0][0], [own for _, own in made]
+    axis, load_settings = made[0][0], [each for _, each in made]
     lengths_s, turns = zip(*loads.values(), strict=True)
     if kind.name == "turns" and None not in turns:
-        owns = [{**own, TURNS: judged} for own, judged in zip(owns, turns, strict=True)]
-    along = {name: [own[name] for own in owns] for name in owns[0]}
+        load_settings = [{**each, TURNS: judged} for each, judged in zip(load_settings, turns, strict=True)]
+    along = {name: [each[name] for each in load_settings] for name in load_settings[0]}
     fixed |= {name: values[0] for name, values in along.items() if len({*values}) == 1}
-    takes = {*known, LENGTHS[0], TURNS}
+    takes = {*fields, LENGTHS[0], TURNS}
     span_s = " to ".join(f"{length_s:g}" for length_s in sorted({min(lengths_s), max(lengths_s)}))
     data = {
         "name": "live",
@@ -121,15 +121,15 @@ def ends(experiment: Experiment) -> dict[float, End]:
 def of_the_load(experiment: Experiment) -> set[str]:
     """Return the names of the settings that follow from a load and its duration."""
     workload = WORKLOADS[experiment.workload]
-    kind, known = named(workload.serves), workload.Params.model_fields
-    return {TURNS, *kind.load(experiment.workload, known, 1, None, 1.0)[1]}
+    kind, fields = named(workload.serves), workload.Params.model_fields
+    return {TURNS, *kind.load(experiment.workload, fields, 1, None, 1.0)[1]}
 
 
 def asked(experiment: Experiment) -> str:
     """Return a live experiment in the words of the command line: `--sessions 4,16 --duration 30 --set p=0.5`, without
     settings that the command adds itself, such as the spare sessions of a closed loop."""
     text = TargetParams.model_construct(url=str(experiment.set.get("url", ""))).is_text
-    own = {"dialect": TargetParams.model_fields["dialect"].default, **_added(text)}
+    defaults = {"dialect": TargetParams.model_fields["dialect"].default, **_added(text)}
     load = of_the_load(experiment)
     rates = experiment.grid.keys().isdisjoint(("c", "sessions"))  # else a rate is that of calls in frames
 
@@ -151,15 +151,15 @@ def asked(experiment: Experiment) -> str:
     words += [
         word(name, [value])
         for name, value in experiment.set.items()
-        if name not in ("url", *load) and own.get(name) != value
+        if name not in ("url", *load) and defaults.get(name) != value
     ]
     return " ".join(words)
 
 
 def _added(text: bool) -> dict[str, Any]:
     """Return the settings that the command adds: there is a network already, and chat completions take text."""
-    own = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}
-    return own | {"modality": "text", "reply": "text"} if text else own
+    settings = {"network_ms": 0.0, "max_reply_tokens": MOST_REPLY_TOKENS}
+    return settings | {"modality": "text", "reply": "text"} if text else settings
 
 
 def _is_recorded(workload: str) -> bool:

@@ -46,8 +46,8 @@ DEFAULTS = {
 }
 _SPOKEN = ("continuity", "continuity_fixed_timeline", "ttfp_in_target", "effective_rps", "talked_over")
 _TURNS, _FRAMES, _DUPLEX = (
-    {parsed(name).family for name in own.keys() | LIVE_DEFINITIONS}
-    for own in (DEFINITIONS, FRAME_DEFINITIONS, DEFINITIONS | TURN_TAKING_DEFINITIONS)
+    {parsed(name).family for name in definitions.keys() | LIVE_DEFINITIONS}
+    for definitions in (DEFINITIONS, FRAME_DEFINITIONS, DEFINITIONS | TURN_TAKING_DEFINITIONS)
 )
 _METRICS = {
     "voice": _TURNS,

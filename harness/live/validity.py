@@ -73,10 +73,10 @@ def check_server(kind: LiveKind, measurement: Measurement) -> None:
         del why[_SHED]
     ((reason, count),) = why.most_common(1)
     n, what = len(requests), "turns" if turns else "frames"
-    told = f"{broken} of {n} {what} failed" if answered else f"all {n} {what} failed"
+    summary = f"{broken} of {n} {what} failed" if answered else f"all {n} {what} failed"
     most = "" if count == why.total() else f"{count} of them: "
     hint = next(hint for begin, hint in _HINTS if re.match(begin, reason))
-    raise FailedPoint(f"{told} ({most}{reason.replace('http ', 'HTTP status ')}); {hint}", measurement)
+    raise FailedPoint(f"{summary} ({most}{reason.replace('http ', 'HTTP status ')}); {hint}", measurement)
 
 
 def check_window(measurement: Measurement) -> None:
@@ -93,11 +93,11 @@ def check_window(measurement: Measurement) -> None:
 
 def _why_invalid(merged: Merged, target: TargetParams) -> str | None:
     if merged.lost:
-        told = "; ".join(
+        losses = "; ".join(
             f"load generator {index} of {len(merged.shards)} {loss.reason} at {loss.t_s:.1f} s"
             for index, loss in sorted(merged.lost.items())
         )
-        return f"{told}: {len(merged.lost_sessions)} open sessions were lost, and count as failed"
+        return f"{losses}: {len(merged.lost_sessions)} open sessions were lost, and count as failed"
     late = late_share(merged, target)
     if late > MOST_LATE:
         return (

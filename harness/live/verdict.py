@@ -86,8 +86,8 @@ class Observed:
             if pauses and name in metrics and column in requests:
                 judged = counted(requests)
                 judged = judged.loc[judged["continuous"].notna()]
-                found = share(judged[column].to_numpy(float) <= most_s + 1e-9)
-                metrics[name] = {**metrics[name], "value": found[0], "n": found[1]}
+                value, n, _ = share(judged[column].to_numpy(float) <= most_s + 1e-9)
+                metrics[name] = {**metrics[name], "value": value, "n": n}
         return Observed(metrics, requests)
 
 
@@ -115,15 +115,15 @@ def send_delays(requests: pd.DataFrame, sends: pd.DataFrame) -> np.ndarray:
         .sort_values("due_s")
     )
     turns = requests.filter(["session", "turn_start_s", "turn_end_s"]).reset_index(drop=True)
-    known = turns.dropna(subset=["turn_end_s"]).sort_values("turn_end_s").reset_index()
-    known["until_s"] = known["turn_end_s"] + 1e-3  # times of a trace and of a clock differ by rounding
+    ended = turns.dropna(subset=["turn_end_s"]).sort_values("turn_end_s").reset_index()
+    ended["until_s"] = ended["turn_end_s"] + 1e-3  # times of a trace and of a clock differ by rounding
     types = {"session": "int64"}
-    found = pd.merge_asof(
-        known.astype(types), last.astype(types), left_on="until_s", right_on="due_s", by="session"
+    pairs = pd.merge_asof(
+        ended.astype(types), last.astype(types), left_on="until_s", right_on="due_s", by="session"
     )
-    own = (found["due_s"] >= found["turn_start_s"].fillna(-np.inf) - 1e-3).to_numpy()
+    within = (pairs["due_s"] >= pairs["turn_start_s"].fillna(-np.inf) - 1e-3).to_numpy()
     delays_s = np.zeros(len(turns))
-    delays_s[found["index"]] = np.where(own, found["send_delay_s"].clip(lower=0.0).to_numpy(float), 0.0)
+    delays_s[pairs["index"]] = np.where(within, pairs["send_delay_s"].clip(lower=0.0).to_numpy(float), 0.0)
     return delays_s
 
 
@@ -170,40 +170,40 @@ class Judgement:
 def judge(target: Target, observed: Sequence[Observed]) -> Judgement:
     """Judge the target at one load, over all its observations. INCONCLUSIVE where there are none, or where a machine
     decides: the client's own send delays, or the lag of a server of ours."""
-    found = _judge(target, observed)
+    judgement = _judge(target, observed)
     if any(each.sends is not None for each in observed):
         without = _judge(target, [each.without_delay() for each in observed])
-        if without.verdict != found.verdict:
+        if without.verdict != judgement.verdict:
             return _void(
-                found,
-                f"{found.verdict} as measured, {without.verdict} without the load generator's own send delay; give it "
-                "more --shards or a quieter machine",
+                judgement,
+                f"{judgement.verdict} as measured, {without.verdict} without the load generator's own send delay; "
+                "give it more --shards or a quieter machine",
             )
     lag_s = max((each.lag_s for each in observed), default=0.0)
     # A lag makes no server look faster.
-    if not lag_s or found.verdict == PASS or target.metric == FAILED_SHARE:
-        return found
+    if not lag_s or judgement.verdict == PASS or target.metric == FAILED_SHARE:
+        return judgement
     sooner = [each.without_lag() for each in observed]
-    known = is_sampled(target.metric) or target.metric in _UNBROKEN
-    without = _judge(target, sooner) if known else None
-    if without is not None and without.verdict == found.verdict:
-        return found
+    recomputable = is_sampled(target.metric) or target.metric in _UNBROKEN
+    without = _judge(target, sooner) if recomputable else None
+    if without is not None and without.verdict == judgement.verdict:
+        return judgement
     other = f"{without.verdict} without it" if without is not None else "which may be due to it"
     return _void(
-        found,
-        f"the server's own event loop lagged up to {1e3 * lag_s:,.0f} ms: {found.verdict} as measured, {other}; give "
-        "the server a core of its own or a quieter machine",
+        judgement,
+        f"the server's own event loop lagged up to {1e3 * lag_s:,.0f} ms: {judgement.verdict} as measured, {other}; "
+        "give the server a core of its own or a quieter machine",
     )
 
 
-def _void(found: Judgement, why: str) -> Judgement:
-    return replace(found, verdict=INCONCLUSIVE, why=why, enough=None, invalid=True)
+def _void(judgement: Judgement, why: str) -> Judgement:
+    return replace(judgement, verdict=INCONCLUSIVE, why=why, enough=None, invalid=True)
 
 
 def verdict_of(judgements: Iterable[Judgement]) -> Verdict:
     """Return the verdict on a load with these targets: FAIL where one fails, PASS where all pass, else INCONCLUSIVE."""
-    found = {each.verdict for each in judgements}
-    return FAIL if FAIL in found else PASS if found == {PASS} else INCONCLUSIVE
+    verdicts = {each.verdict for each in judgements}
+    return FAIL if FAIL in verdicts else PASS if verdicts == {PASS} else INCONCLUSIVE
 
 
 def needed(target: Target) -> int | None:
@@ -249,9 +249,9 @@ def _judge(target: Target, observed: Sequence[Observed]) -> Judgement:
 
 def failures(observed: Observed) -> tuple[int, int]:
     """Return the turns that failed, and all that began."""
-    found = observed.metrics.get(FAILED_SHARE)
-    if found is not None and found["value"] is not None:
-        return round(found["value"] * found["n"]), found["n"]
+    metric = observed.metrics.get(FAILED_SHARE)
+    if metric is not None and metric["value"] is not None:
+        return round(metric["value"] * metric["n"]), metric["n"]
     if "status" not in observed.requests:
         return 0, 0
     status = counted(observed.requests)["status"].to_numpy()  # of a record without the metric
@@ -266,17 +266,17 @@ def _judge_failures(target: Target, observed: Sequence[Observed]) -> Judgement:
     failed, n = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
     if not n:
         return Judgement(target, INCONCLUSIVE, None, None, 0, runs, "was not measured", None)
-    found = Judgement(target, PASS, failed / n, None, n, runs, "", None)
+    judgement = Judgement(target, PASS, failed / n, None, n, runs, "", None)
     missed = [k for k, of in counts if of and not _bearable(target, k, of)]
     if target.met(failed / n):
         if not missed:
-            return found
-        return replace(found, verdict=INCONCLUSIVE, why=f"{len(missed)} of {len(runs)} runs missed it")
+            return judgement
+        return replace(judgement, verdict=INCONCLUSIVE, why=f"{len(missed)} of {len(runs)} runs missed it")
     if not _bearable(target, failed, n):
-        return replace(found, verdict=FAIL)
+        return replace(judgement, verdict=FAIL)
     least = math.ceil(1 / target.bound)
     why = f"is a single failure, which takes {least} turns to judge"
-    return replace(found, verdict=INCONCLUSIVE, why=why, enough=math.ceil(least / n))
+    return replace(judgement, verdict=INCONCLUSIVE, why=why, enough=math.ceil(least / n))
 
 
 def _bearable(target: Target, failed: int, n: int) -> bool:
@@ -290,15 +290,15 @@ def _sample(metric: str, observed: Sequence[Observed]) -> Any:
     """Return a function of k: value, interval and n of k times the observed turns; None where the metric has no
     interval."""
     tables = [turn_values(metric, each.requests) for each in observed]
-    known = [values for values in tables if values is not None]
-    if known:
-        values = np.concatenate(known)
+    samples = [values for values in tables if values is not None]
+    if samples:
+        values = np.concatenate(samples)
         return lambda k: _of_turns(metric, np.tile(values, k))
     if not _counts_events(metric):
         return None
-    found = [each.metrics[metric] for each in observed if metric in each.metrics]
-    n = sum(one["n"] for one in found)
-    hits = sum(round(one["value"] * one["n"]) for one in found if one["value"] is not None)
+    shares = [each.metrics[metric] for each in observed if metric in each.metrics]
+    n = sum(one["n"] for one in shares)
+    hits = sum(round(one["value"] * one["n"]) for one in shares if one["value"] is not None)
     return (lambda k: (hits / n, wilson(k * hits, k * n), k * n)) if n else None
 
 
@@ -314,22 +314,22 @@ def _of_turns(metric: str, values: np.ndarray) -> _Sampled:
 
 def _counts_events(metric: str) -> bool:
     """Return whether the metric is a share of turns, replies or events: independent draws, unlike time or tokens."""
-    said = definition(metric).definition
-    return said.startswith(("share of ", "the same share")) and not said.startswith(
+    text = definition(metric).definition
+    return text.startswith(("share of ", "the same share")) and not text.startswith(
         ("share of the time", "share of the user's speech")
     )
 
 
 def _as_they_are(target: Target, observed: Sequence[Observed], runs: tuple[float | None, ...]) -> Judgement:
-    known = [value for value in runs if value is not None]
+    values = [value for value in runs if value is not None]
     n = sum(each.metrics.get(target.metric, {}).get("n", 0) for each in observed)
-    if len(known) < len(runs) or not known:
-        value = float(np.median(known)) if known else None
+    if len(values) < len(runs) or not values:
+        value = float(np.median(values)) if values else None
         return Judgement(target, INCONCLUSIVE, value, None, n, runs, "was not measured", None)
-    met = sum(target.met(value) for value in known)
-    verdict = PASS if met == len(known) else INCONCLUSIVE if met else FAIL
-    why = f"{len(known) - met} of {len(known)} runs missed it" if verdict == INCONCLUSIVE else ""
-    return Judgement(target, verdict, float(np.median(known)), None, n, runs, why, None)
+    met = sum(target.met(value) for value in values)
+    verdict = PASS if met == len(values) else INCONCLUSIVE if met else FAIL
+    why = f"{len(values) - met} of {len(values)} runs missed it" if verdict == INCONCLUSIVE else ""
+    return Judgement(target, verdict, float(np.median(values)), None, n, runs, why, None)
 
 
 def _verdict(target: Target, interval: tuple[float, float]) -> Verdict:
@@ -397,8 +397,8 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
             replace(each, verdict=INCONCLUSIVE, why="", enough=None, invalid=bool(late))
             for each in judgements
         ]
-    found = verdict_of(judgements)
-    verdict = FAIL if failed else INCONCLUSIVE if late and found == PASS else found
+    verdict = verdict_of(judgements)
+    verdict = FAIL if failed else INCONCLUSIVE if late and verdict == PASS else verdict
     lost = [*_lost(failed, len(records)), *(_lost(late, len(records)) if verdict != FAIL else ())]
     spoilt = bool(late) or any(each.invalid for each in judgements)
     undecided = verdict == INCONCLUSIVE and spoilt

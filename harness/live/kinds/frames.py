@@ -68,7 +68,7 @@ class LiveFrames(Frames):
     def load(
         self,
         workload: str,
-        known: Mapping[str, Any],
+        fields: Mapping[str, Any],
         sessions: int,
         rate: float | None,
         duration_s: float,

@@ -79,7 +79,7 @@ class LiveKind(Answered, Protocol):
     def load(
         self,
         workload: str,
-        known: Mapping[str, Any],
+        fields: Mapping[str, Any],
         sessions: int,
         rate: float | None,
         duration_s: float,
@@ -87,7 +87,7 @@ class LiveKind(Answered, Protocol):
         """Return the parameter that is the load, and the settings of a run with this number of concurrent sessions, or
         this number of new sessions per second, and this length.
 
-        They depend on nothing else, so that a load is the same in every run. `known`: parameters of the workload.
+        They depend on nothing else, so that a load is the same in every run. `fields`: parameters of the workload.
         UserError for a rate where the workload has times of its own.
         """
         ...

@@ -110,28 +110,28 @@ class LiveTurns(Turns):
     def load(
         self,
         workload: str,
-        known: Mapping[str, Any],
+        fields: Mapping[str, Any],
         sessions: int,
         rate: float | None,
         duration_s: float,
     ) -> tuple[str, dict[str, Any]]:
         fixed: dict[str, Any] = {"stop_after_s": duration_s}
-        count = next((name for name in SHORTEST_S if name in known), None)
+        count = next((name for name in SHORTEST_S if name in fields), None)
         if rate is not None:
-            if "rate" not in known:
+            if "rate" not in fields:
                 raise UserError(
                     f"--rate is not for workload {workload}, which has its own arrival times; leave it out."
                 )
             if count:
                 fixed[count] = math.ceil(SPARE * rate * duration_s) + 1
-                _check_count(f"--rate {rate:g}", duration_s, fixed[count], known[count])
+                _check_count(f"--rate {rate:g}", duration_s, fixed[count], fields[count])
             return "rate", fixed
-        if "rate" in known:
+        if "rate" in fields:
             # Requests end sooner than calls, and whoever takes the place of one must have come by then.
             fixed["rate"] = max(sessions / min(RAMP_S, SHORTEST_S.get(count or "", RAMP_S)), FASTEST)
         if count:
             fixed[count] = math.ceil(sessions * (1 + duration_s / SHORTEST_S[count]))
-            _check_count(f"{sessions} concurrent calls", duration_s, fixed[count], known[count])
+            _check_count(f"{sessions} concurrent calls", duration_s, fixed[count], fields[count])
         return "c", fixed
 
 

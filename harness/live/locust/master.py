@@ -103,13 +103,13 @@ class Master:
         target, client, kind = setup.target, setup.client, setup.kind
         with tempfile.TemporaryDirectory(prefix="rehearsal-locust-") as name:
             folder = Path(name)
-            found = self._play(folder, kind.floor(target), trace, target, client, timeout_s)
+            output = self._play(folder, kind.floor(target), trace, target, client, timeout_s)
             for shard in self._shards:
                 repeat(results_of(folder, shard.index) / LOG, f"worker {shard.worker}", say)
-        merged = found.merged
+        merged = output.merged
         events, turns = merged.events.to_pandas(), target.stop_after_turns
         timing = kind.target_timing(trace, client, events, merged.run_end_s, turns)
-        measurement = measurement_of(kind, trace, target, found, self._floor(), timing)
+        measurement = measurement_of(kind, trace, target, output, self._floor(), timing)
         measurement.cost["hosts"] = [shard.clock for shard in self._shards]
         measurement.cost["wall_s"] = time.perf_counter() - begun
         check_machines(measurement, merged, target)
@@ -174,8 +174,8 @@ class Master:
     def _floor(self) -> dict[str, Any]:
         """Return the floor of the host that adds most delay. Each host has measured its own, with its present number of
         sessions."""
-        known = [shard.floor for shard in self._shards if shard.floor is not None]
-        return max(known, key=lambda floor: floor["send_delay_p99_s"] or 0.0, default={})
+        floors = [shard.floor for shard in self._shards if shard.floor is not None]
+        return max(floors, key=lambda floor: floor["send_delay_p99_s"] or 0.0, default={})
 
     def stop(self) -> None:
         """End the current run: unfinished shards are lost."""

@@ -186,10 +186,10 @@ class _Part:
     def _measure_floor(self) -> None:
         if self._load not in self._worker.floors:
             child = self._begin([sys.executable, "-P", "-c", _FLOOR, self._load])
-            said, _ = child.communicate()
+            output, _ = child.communicate()
             if child.returncode != 0:
                 raise RuntimeError(f"the floor was not measured:\n{(self._results / LOG).read_text()}")
-            self._worker.floors[self._load] = json.loads(said)
+            self._worker.floors[self._load] = json.loads(output)
 
     def start(self, at_s: float) -> None:
         """Start the run: time 0 is `at_s` by the master's clock."""

@@ -98,9 +98,9 @@ class Text(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         read_s = self._pace.loop.time()
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
+        head, separator, body = self._received.partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
-        if not found or len(body) < (size := int(length[1]) if length else 0):
+        if not separator or len(body) < (size := int(length[1]) if length else 0):
             return
         self._received = body[size:]
         self._pace.truth.messages_in += 1

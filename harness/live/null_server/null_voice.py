@@ -37,7 +37,7 @@ def _audio_delta(response: str, base64_pcm: bytes) -> bytes:
 
 def _greetings(frame_s: float | None) -> tuple[bytes, bytes]:
     """Return session.created and session.updated."""
-    own = {
+    extension = {
         "version": 1,
         "serves": "turns" if frame_s is None else "frames",
         "engine": "null",
@@ -49,7 +49,7 @@ def _greetings(frame_s: float | None) -> tuple[bytes, bytes]:
         "object": "realtime.session",
         "model": "null",
         "audio": {"output": {"format": {"type": "audio/pcm", "rate": RATE}}},
-        "rehearsal": own | ({} if frame_s is None else {"frame_s": frame_s}),
+        "rehearsal": extension | ({} if frame_s is None else {"frame_s": frame_s}),
     }
     return _event("session.created", session=session), _event("session.updated", session=session)
 
