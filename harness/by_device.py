@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from harness.experiments import grid, settings
 from harness.experiments.experiment import ENDPOINT, Experiment
 from harness.experiments.grid import MOST_POINTS, Fields, Schema, Traces
+from workloads.deferred import Deferred
 from workloads.devices import LIVE, SOCKET_DEVICES
 
 if TYPE_CHECKING:
-    from harness.live.point import LivePoint
+    from harness.experiments.point import Point
     from harness.records.record import Measurement
     from harness.replays.point import ReplayPoint
 
@@ -39,14 +40,18 @@ class ByDevice:
 
 
 BY_DEVICE = ByDevice()
+_CALLS = Deferred("harness.live.expand:expand", loaded=False)
+_ENDPOINTS = Deferred("harness.live.expand:ENDPOINTS", loaded=False)
+_KIND_OF_CALLS = Deferred("harness.live.kinds:named", loaded=False)
+_OVER_SOCKETS = Deferred("harness.serving.measure_sockets:measure_sockets", loaded=False)
+"""The live side, whose libraries are an extra."""
 
 
 def schema_of(experiment: Experiment) -> Schema:
     """Return the names of the side that measures the experiment."""
     if experiment.device == LIVE:
-        from harness.live.expand import ENDPOINTS
-
-        return ENDPOINTS
+        endpoints: Schema = _ENDPOINTS.load()
+        return endpoints
     from harness.replays.expand import SYSTEMS
 
     return SYSTEMS
@@ -54,21 +59,18 @@ def schema_of(experiment: Experiment) -> Schema:
 
 def expand(
     experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS
-) -> Sequence[ReplayPoint] | Sequence[LivePoint]:
+) -> Sequence[Point]:
     """Return all points, in the order engines, grid, seeds. UserError for anything that could not run, and for more
     than `most` points. `traces`: those made so far, for experiments that share some; new ones are added."""
     if experiment.device == LIVE:
-        from harness.live import expand as live
-
-        return live.expand(experiment, traces, most)
+        calls: Sequence[Point] = _CALLS(experiment, traces, most)
+        return calls
     from harness.replays import expand as replays
 
     points = replays.expand(experiment, traces, most)
     if experiment.device in SOCKET_DEVICES:
-        from harness.live.kinds import named
-
         for point in points:
-            named(point.setup.kind.name)
+            _KIND_OF_CALLS(point.setup.kind.name)
     return points
 
 
@@ -86,9 +88,8 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
     """Measure a point in this worker, by its device. Raises as `harness.replays.worker.measure` and
     `harness.serving.measure_sockets`."""
     if point.device == "sockets":
-        from harness.serving.measure_sockets import measure_sockets  # needs the libraries of live runs
-
-        return measure_sockets(point)
+        measured: Measurement = _OVER_SOCKETS(point)
+        return measured
     from harness.replays.worker import measure
 
     return measure.measure(point, folder)

@@ -31,7 +31,8 @@ LAYERS = (
 SIDES = {
     "harness.live": ("engines", "harness.replays", "reports"),
     "harness.replays": ("harness.live", "reports"),
-    "reports.live": ("engines", "harness.replays"),
+    "reports.live": ("engines", "harness.replays", "reports.replays"),
+    "reports.replays": ("harness.live", "reports.live"),
 }
 """Folder -> what it never imports. Live runs know no engine, and neither side the other."""
 ABOVE_BOTH = ("by_device", "calibration", "doctor", "measured_runs", "serving")
@@ -149,6 +150,20 @@ def test_replays_and_live_runs_are_apart():
         if within(target, not_for)
     }
     assert not [" -> ".join(edge) for edge in named(forbidden)]
+
+
+def reach(*starts: str) -> set[str]:
+    return {target for start in starts for target in ways(graph(), start)} | {*starts}
+
+
+def test_each_command_reaches_its_own_side():
+    """With the page and the tables of its runs. A side is named as `Deferred` by the modules of both."""
+    live = reach("reports.cli.live", "reports.live.side", "reports.pages.html")
+    run = reach(
+        "reports.cli.run", "reports.replays.side", "harness.replays.expand", "harness.replays.worker.measure"
+    )
+    assert not [name for name in live if within(name, ["engines", "harness.replays", "reports.replays"])]
+    assert not [name for name in run if within(name, ["harness.live", "reports.live"])]
 
 
 def test_imports_make_no_circle():

@@ -8,11 +8,13 @@ from typing import Any
 
 
 class Deferred:
-    """A reference to `at`, written `package.module:name`; calling it loads and calls that."""
+    """A reference to `at`, written `package.module:name`; calling it loads and calls that. `loaded`: whether `load_all`
+    imports it."""
 
-    def __init__(self, at: str) -> None:
+    def __init__(self, at: str, loaded: bool = True) -> None:
         self.at = at
-        _ALL.append(self)
+        if loaded:
+            _ALL.append(self)
 
     @property
     def module(self) -> str:

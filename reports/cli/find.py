@@ -13,7 +13,7 @@ from harness.clocks.ctrl_c import stopped
 from harness.exit_status import FAIL, OK
 from harness.replays.executors.place import Place
 from reports.cards.source import default_out, resolve
-from reports.cli.listing import source_of
+from reports.cli.completion import source_of
 from reports.cli.measuring import measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, Form, emit, form_of
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, number, option
@@ -240,7 +240,7 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     from harness.slo.search import SEARCH
     from reports.cli.output import tell, wide
     from reports.pages.html import write_report
-    from reports.runs.find import row
+    from reports.replays.find import row
 
     found = searches.as_dict()
     write_json(folder / SEARCH, found)
@@ -273,7 +273,7 @@ _NARROW = ("goodput_rps", "gpus")
 def _table(searches: Searches, axes: list[str], rows: list[dict[str, Any]], whole: bool) -> Any:
     from rich.box import SIMPLE_HEAD
 
-    from reports.runs.find import COLUMNS, NOTE, asked, figure, held, spread
+    from reports.replays.find import COLUMNS, NOTE, asked, figure, held, spread
     from reports.tables.columns import MISSING
     from reports.tables.labels import short
     from reports.tables.plain_tables import grid

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from reports.cli.completion import named
 from reports.cli.output import AS_CSV, AS_JSON, emit, form_of, wide
 from reports.cli.settings import option
 from reports.tables.plain_tables import grid
@@ -16,21 +17,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Row = dict[str, Any]
-
-
-def named(kind: str) -> Callable[[str], list[tuple[str, str]]]:
-    """Return the shell completion for names of a kind: (name, summary) of each that fits."""
-
-    def complete(incomplete: str) -> list[tuple[str, str]]:
-        rows = KINDS[kind].brief() if kind in KINDS else []
-        return [(row["name"], row["summary"]) for row in rows if row["name"].startswith(incomplete)]
-
-    return complete
-
-
-def source_of(help: str) -> Any:
-    """Return the argument that names the experiment."""
-    return typer.Argument(metavar="CARD_YAML_OR_DIR", help=help, autocompletion=named("cards"))
 
 
 def _kinds(incomplete: str) -> list[tuple[str, str]]:

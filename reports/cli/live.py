@@ -14,7 +14,7 @@ import typer
 
 from harness.clocks.ctrl_c import stopped
 from harness.live.live_options import OPTIONS
-from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
+from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, form_of
 from reports.cli.settings import SETTINGS, flag, number, option
 from reports.cli.stage import Stage
 from reports.tables.labels import counted, listed
@@ -109,8 +109,8 @@ def live(
     from harness.live.expand import expand
     from harness.live.live_experiment import ends, live_experiment
     from harness.records.results import claim
-    from reports.cli.live_folder import check_new, check_same, earlier, new_folder
-    from reports.cli.measuring import show_points
+    from reports.cli.live_folder import check_same, earlier, new_folder
+    from reports.cli.measuring import check_new, show_points
 
     own = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
     target = {name: value for name, value in own.items() if value is not None}
@@ -139,10 +139,9 @@ def live(
         return
     stage("loading the load generator")
     from harness.live.run import live_executor  # noqa: F401
-    from reports.cli.present import present_live
 
     stage("")  # a run shows itself
-    present = partial(present_live, form=form, asked=asked, metrics=metrics)
+    present = partial(_present, form=form, asked=asked, metrics=metrics)
     folder = stored[0] if stored is not None else out
     with new_folder(url) if folder is None else nullcontext(folder) as folder:
         if load.targets:
@@ -213,6 +212,23 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, present: 
         experiment, points, folder, Calls(), lambda: found.append(present(experiment, folder))
     )
     return status if found[0] is None else EXIT[found[0]]
+
+
+def _present(
+    experiment: Experiment, folder: Path, form: Form, asked: Asked, metrics: Sequence[str]
+) -> Verdict | None:
+    """Present a run, store the targets and the verdict in its folder, and return the verdict; None without targets."""
+    from reports.cli.present import present
+    from reports.live.live_verdict import live_verdict
+    from reports.runs.measured import load_run
+
+    asked.write(folder)
+    run = load_run(folder, experiment)
+    verdict = live_verdict(run)
+    if verdict is not None:
+        verdict.write(folder)
+    present(run, form, metrics, verdict)
+    return None if verdict is None else verdict.verdict
 
 
 def _numbers(option: str, text: str, read: Callable[[str], float]) -> list[float]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from reports.cli.measuring import recorded
 from workloads.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,21 +64,6 @@ def check_same(folder: Path, stored: Experiment, asked: Experiment, search: bool
         raise UserError(
             f"{folder} was measured with {words(stored)}{f' --label {stored.label}' if stored.label else ''}; "
             "resume it with the same options, or leave --resume out to measure again."
-        )
-
-
-def recorded(folder: Path) -> bool:
-    """Return whether any point was measured there, or failed."""
-    points = folder / "points"
-    return points.is_dir() and any(not path.name.startswith(".") for path in points.iterdir())
-
-
-def check_new(folder: Path) -> None:
-    """UserError where a run is there already: its numbers are of another time, and perhaps of another server."""
-    if recorded(folder):
-        raise UserError(
-            f"{folder} holds a run already; give a new folder with --out to measure again, or rehearse live --resume "
-            "to measure what is missing there."
         )
 
 

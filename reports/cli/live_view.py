@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,9 +17,8 @@ from rich.text import Text
 from harness.experiments.point import Point
 from harness.experiments.run_order import Order, Outcome
 from harness.live.run.run_progress import RunProgress
-from reports.cli.progress import announce, outcome_text
-from workloads.errors import UserError
-from workloads.optional import install_command
+from reports.cli.measuring import check_libraries
+from reports.cli.outcomes import announce, outcome_text
 
 if TYPE_CHECKING:
     from harness.live.point import LivePoint
@@ -53,13 +51,6 @@ class Calls:
             executor = LiveExecutor(points_dir, timeout_s=timeout_s, order=order, show=see)
             with contextlib.closing(executor.run(cast("Sequence[LivePoint]", todo))) as outcomes:
                 yield show, outcomes
-
-
-def check_libraries() -> None:
-    """Raise UserError where a library of real sockets is missing."""
-    names = ("uvloop", "picows", "msgspec", "httptools")
-    if any(importlib.util.find_spec(name) is None for name in names):
-        raise UserError(f"real sockets need libraries that are not installed; run {install_command('live')}.")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,6 +15,8 @@ import typer
 from harness.clocks.ctrl_c import Stopped, stopped
 from reports.cli.output import Form, emit
 from reports.tables.labels import counted
+from workloads.errors import UserError
+from workloads.optional import install_command
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
@@ -138,3 +141,25 @@ def _kept(out: Path, ids: list[str], points: Sequence[Point], again: str) -> Ite
 def all_measured(out: Path) -> str:
     """The sentence about an interrupt after the last point."""
     return f"Stopped; all points are measured: `rehearse report {out}` shows them."
+
+
+def recorded(folder: Path) -> bool:
+    """Return whether any point was measured there, or failed."""
+    points = folder / "points"
+    return points.is_dir() and any(not path.name.startswith(".") for path in points.iterdir())
+
+
+def check_new(folder: Path) -> None:
+    """UserError where a run is there already: its numbers are of another time, and perhaps of another server."""
+    if recorded(folder):
+        raise UserError(
+            f"{folder} holds a run already; give a new folder with --out to measure again, or rehearse live --resume "
+            "to measure what is missing there."
+        )
+
+
+def check_libraries() -> None:
+    """Raise UserError where a library of real sockets is missing."""
+    names = ("uvloop", "picows", "msgspec", "httptools")
+    if any(importlib.util.find_spec(name) is None for name in names):
+        raise UserError(f"real sockets need libraries that are not installed; run {install_command('live')}.")

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
-from reports.tables.labels import counted
+from reports.cli.outcomes import announce, outcome_text
 from workloads.errors import printable
 
 MINUTES_S = 600
@@ -101,22 +101,6 @@ def progress(todo: Sequence[Point], finished: int, jobs: int | None) -> Iterator
         yield from _bar(console, total, finished, left)
     else:
         yield _lines(console, total, finished, left), None
-
-
-def announce(console: Console, finished: int, total: int, how: str) -> None:
-    """Print how many points are finished, and how many will be measured."""
-    if finished:
-        console.print(f"{finished} of {total} points are finished already", highlight=False)
-    if finished < total:
-        console.print(f"measuring {counted(total - finished, 'point')}, {how}", highlight=False)
-
-
-def outcome_text(outcome: Outcome, digits: int) -> str:
-    """`liveserve c=8 seed=0: ok in 2.3 s`, or why it failed."""
-    how = f"ok in {outcome.wall_s:.{digits}f} s"
-    if outcome.status == "failed":
-        how = f"failed ({printable(outcome.reason)})"
-    return f"{outcome.point.label}: {how}"
 
 
 def _bar(console: Console, total: int, finished: int, time_left: TimeLeft) -> Iterator[tuple[Show, Watch]]:

@@ -12,9 +12,8 @@ from harness.replays.executors.place import Place
 from reports.cards.source import default_out, figures, resolve
 from reports.cli import card_points
 from reports.cli.claims import present_group
-from reports.cli.listing import named, source_of
-from reports.cli.live_folder import check_new
-from reports.cli.measuring import measure_points, show_points
+from reports.cli.completion import named, source_of
+from reports.cli.measuring import check_new, measure_points, show_points
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, asked_metrics, form_of
 from reports.cli.present import present
 from reports.cli.settings import DRY_RUN, EXECUTOR, QUICK, SETTINGS, flag, number, option

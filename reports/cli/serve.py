@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from reports.cli.listing import named
+from reports.cli.completion import named
 from reports.cli.settings import SETTINGS, flag, number, one_each, option
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, validate

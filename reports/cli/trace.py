@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from reports.cli.listing import named
+from reports.cli.completion import named
 from reports.cli.output import AS_CSV, AS_JSON, emit, form_of
 from reports.cli.settings import SETTINGS, Command, Group, number, one_each, option
 from reports.tables.plain_tables import grid, print_tables
@@ -255,7 +255,7 @@ def perfetto(
     `rehearse trace perfetto results/bench/points/ID --out - | jq .otherData`
     """
     from harness.records.log_to_trace import finished_record
-    from reports.runs.chrome_trace import write
+    from reports.replays.chrome_trace import write
 
     record = finished_record(folder)
     out = out or Path(f"{record.point.id}.perfetto.json.gz")

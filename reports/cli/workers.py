@@ -16,8 +16,9 @@ from harness.experiments.provenance import cores
 from harness.experiments.run_order import Order, Outcome
 from harness.replays.executors.place import Place
 from harness.replays.worker import vllm_release
-from reports.cli.measuring import Side
+from reports.cli.measuring import Side, check_libraries
 from reports.cli.progress import progress
+from workloads.deferred import Deferred
 from workloads.devices import LIVE, REAL_DEVICES, WALL_DEVICES
 from workloads.errors import UserError
 from workloads.optional import install_command
@@ -25,6 +26,7 @@ from workloads.optional import install_command
 if TYPE_CHECKING:
     from harness.replays.point import ReplayPoint
 
+CALLS = Deferred("reports.cli.live_view:Calls", loaded=False)
 MOST_PER_CORE = 8
 """Points at a time for each core: each is a process that computes all the time. [chosen]"""
 
@@ -46,8 +48,6 @@ class Workers:
         if self.place.local and importlib.util.find_spec("vllm") is None:
             raise UserError(f"a run needs vLLM, which is not installed; run {install_command('cpu')}.")
         if any(point.device == "sockets" for point in points):
-            from reports.cli.live_view import check_libraries
-
             check_libraries()
 
     def opened(self) -> AbstractContextManager[None]:
@@ -112,8 +112,7 @@ def side_of(points: Sequence[Point], jobs: int | None, place: Place) -> Side:
     """Return what executes these points, by their device. UserError for `jobs` or a place that they cannot have."""
     if points[0].device != LIVE:
         return Workers(jobs, place)
-    from reports.cli.live_view import Calls
-
     place.check(points)
     points_at_a_time({LIVE}, jobs, place)
-    return Calls()
+    side: Side = CALLS()
+    return side

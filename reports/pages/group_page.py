@@ -21,11 +21,12 @@ from reports.claims.sensitivity import KEPT, LOST
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import name_systems, named, style
 from reports.figures.svg import embedded
-from reports.pages.facts import constants
-from reports.pages.provenance import deployment_titles, program, time, voice_errors
 from reports.pages.sections import failures
 from reports.pages.templates import write
+from reports.replays.constants import constants
+from reports.replays.served import deployment_titles, voice_errors
 from reports.runs.policies import totals
+from reports.runs.provenance import program, time
 from reports.tables.labels import counted, seed_list, setting, short
 from workloads.atomic_file import cannot_write, own_folder
 from workloads.errors import UserError

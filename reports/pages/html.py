@@ -19,13 +19,13 @@ from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.figures.svg import embedded
 from reports.pages import sections
-from reports.pages.facts import constants
-from reports.pages.parts import BESIDE_PAPER, parts_of, pictures_of
-from reports.pages.provenance import deployment_titles, deployments, provenance
+from reports.pages.parts import BESIDE_PAPER, parts_of
 from reports.pages.templates import write
 from reports.runs.answer import find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.part import Opening
+from reports.runs.provenance import provenance
+from reports.runs.side import side_of
 from reports.tables.columns import CLASSES, FEW, Column, asked_columns, families, legend, shown, vocabulary
 from workloads.atomic_file import cannot_write, own_folder
 from workloads.errors import UserError
@@ -63,7 +63,7 @@ def drawn(run: Run) -> Iterator[Picture | LeftOut]:
     """Draw the pictures of a run one by one, the one that shows the answer first."""
     paper, none = _paper(run), LeftOut(headline.NAME, "", "these results have no single answer")
     yield from tuple(opening(run).pictures()) or (none,)
-    for draw in pictures_of(run):
+    for draw in parts_of(run).pictures:
         yield draw(run, paper) if draw in BESIDE_PAPER else draw(run)
 
 
@@ -85,6 +85,7 @@ def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], 
 
 def _write(run: Run, asked: Sequence[str]) -> Path:
     pictures, left_out, read_off = _draw(run, own_folder(run.folder / "figures"))
+    side = side_of(run.experiment)
     begin, answer = opening(run), find_answer(run.finished, [*run.experiment.grid])
     main = shown(point.kept for point in run.points)
     columns = asked_columns(asked, main) or main
@@ -119,13 +120,13 @@ def _write(run: Run, asked: Sequence[str]) -> Path:
         comparison=sections.comparison(run, columns),
         pictures=pictures,
         left_out=left_out,
-        served=deployment_titles(run),
+        served=side.deployments(run),
         published=sections.published(run, _paper(run), read_off),
         definitions=_meanings(columns, known),
         terms=_terms([*main, *columns], begin.targets, known),
         further=families({name: each for name, each in known.items() if name not in names}),
         noticed=noticed,
-        **constants(deployments(run)),
+        **side.constants(run),
     )
 
 

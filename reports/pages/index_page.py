@@ -17,7 +17,7 @@ from reports.pages.html import opening
 from reports.pages.templates import write
 from reports.runs.answer import find_answer
 from reports.runs.measured import Measured, load_run
-from reports.runs.table import run_settings
+from reports.runs.side import side_of
 from reports.tables.labels import counted, setting
 from workloads.atomic_file import cannot_write
 from workloads.errors import UserError
@@ -116,7 +116,10 @@ def _group(run: Path) -> tuple[Listed, Sequence[Measured]]:
 
 def _experiment(folder: Path) -> tuple[Listed, Sequence[Measured]]:
     run = load_run(folder)
-    settings, title = run_settings(run.experiment), run.experiment.title or run.experiment.name
+    settings, title = (
+        side_of(run.experiment).settings(run.experiment),
+        run.experiment.title or run.experiment.name,
+    )
     what, begin = f"{title}: {settings}" if settings else title, opening(run)
     found = find_answer(run.finished, [*run.experiment.grid])
     said = begin.sentence or "no point has finished"

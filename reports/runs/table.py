@@ -15,6 +15,7 @@ from harness.metrics.metric_name import in_class
 from harness.records.record import INVALID
 from reports.runs import measured
 from reports.runs.measured import Measured, Run, by_seed, events, over_seeds
+from reports.runs.side import side_of
 from reports.tables.columns import (
     CAME,
     CLASSES,
@@ -200,17 +201,8 @@ def flat(data: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def run_settings(experiment: Experiment) -> str:
-    """Return the settings that are the same in every row, as text."""
-    if experiment.device == "live":
-        from harness.live.live_experiment import asked
-
-        return asked(experiment)
-    return " ".join(f"{name}={short(value)}" for name, value in experiment.set.items())
-
-
 def _title(experiment: Experiment) -> Text:
-    title, fixed = Text(experiment.title or experiment.name), run_settings(experiment)
+    title, fixed = Text(experiment.title or experiment.name), side_of(experiment).settings(experiment)
     return title.append(f"\n{fixed}", "not italic dim") if fixed else title
 
 

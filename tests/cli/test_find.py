@@ -18,7 +18,7 @@ from harness.records.record import load_record
 from harness.records.results import claim, write_summary
 from harness.slo.targets import parse_targets
 from reports.cli import find as command
-from reports.runs.usage import usage
+from reports.replays.usage import usage
 from tests.builders import REHEARSE, settings
 from tests.conftest import Rehearse
 from tests.reports import served

@@ -22,7 +22,7 @@ from harness.measured_runs.replayed import asynchronous, batch_limits, deploymen
 from harness.measured_runs.runs_report import REQUESTS, report_of
 from reports.calibration.measured_runs import sentences, tables
 from reports.cli.app import NAMES, build
-from reports.pages.provenance import known, known_error
+from reports.replays.served import known, known_error
 from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.records.record import MANIFEST, RUN, load_record
-from reports.pages.provenance import provenance
 from reports.runs.measured import load_run
+from reports.runs.provenance import provenance
 from tests.reports import served
 from workloads.errors import UserError
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from harness.experiments.experiment import Experiment
 from harness.records.record import Record, load_record
 from harness.replays.worker.measure import measure
-from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, events
+from reports.replays.chrome_trace import Processes, RequestSlices, StepSlices, events
 from tests.conftest import Rehearse
 from tests.reports.written import never, write_run
 
@@ -228,7 +228,7 @@ def test_the_command_writes_what_a_viewer_opens(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from reports.runs.chrome_trace import Processes, RequestSlices, StepSlices, rows_of
+from reports.replays.chrome_trace import Processes, RequestSlices, StepSlices, rows_of
 folder, count = Path(sys.argv[1]), 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for part, name in ((StepSlices, "steps"), (RequestSlices, "events")):

@@ -1,8 +1,8 @@
 """The report owns up to every constant that was fitted or chosen."""
 
 from engines.deployments import deployment_names
-from reports.pages.facts import CHOSEN, FITTED, facts
-from reports.pages.provenance import voice_errors
+from reports.replays.constants import CHOSEN, FITTED, facts
+from reports.replays.served import voice_errors
 
 
 def test_fitted_constants_come_first_and_each_has_a_source() -> None:

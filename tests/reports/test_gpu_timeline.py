@@ -14,9 +14,9 @@ from matplotlib.patches import Rectangle
 from harness.events.log import STEP_FIELDS
 from harness.experiments.point import Point
 from harness.records.record import Measurement
-from reports.figures import gpu
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
+from reports.replays import gpu
 from reports.runs.measured import Run, load_run
 from tests.reports import served
 from tests.reports.written import never, write_run

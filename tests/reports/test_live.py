@@ -24,9 +24,10 @@ from reports.figures.picture import LeftOut, Picture
 from reports.live import judged, live_scrape, live_send_delay, live_time
 from reports.live import live_record as live
 from reports.live.live_verdict import LiveVerdict, live_verdict
+from reports.live.side import CALLS
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
-from reports.runs.table import results_data, run_settings
+from reports.runs.table import results_data
 from tests.reports import framed
 from tests.reports.lived import (
     DELAY_S,
@@ -237,7 +238,7 @@ def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
 
 def test_several_urls_are_an_axis_of_the_settings() -> None:
     grid = {"c": [4], "url": ["ws://a/x", "ws://b/y"]}
-    assert run_settings(experiment(set={}, grid=grid, seeds=[0])).startswith(
+    assert CALLS.settings(experiment(set={}, grid=grid, seeds=[0])).startswith(
         "--sessions 4 URL ws://a/x,ws://b/y"
     )
 

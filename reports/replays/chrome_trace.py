@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from engines.deployments import Deployment
 from harness.events.log import PIECE
 from harness.records.record import Record
-from reports.runs.placement import deployment_of, place
+from reports.replays.placement import deployment_of, place
 
 USERS = 1
 """Process of the users; processes of GPUs and others follow."""

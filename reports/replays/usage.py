@@ -86,7 +86,7 @@ def _usage(record: Record, targets: Sequence[Target]) -> Usage:
 
 
 def _deployment(record: Record) -> Deployment:
-    from reports.runs.placement import deployment_of  # not of live runs, which know no deployment
+    from reports.replays.placement import deployment_of  # not of live runs, which know no deployment
 
     deployment = deployment_of(record.point)
     assert deployment is not None, "only servers of ours are costed"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.slo.search import Search, Searches
+from reports.replays.usage import hardware, usage
 from reports.runs.measured import Run
 from reports.runs.part import Opening, Section
 from reports.runs.repeats import record_of
-from reports.runs.usage import hardware, usage
 from reports.tables.columns import MISSING, Column
 from reports.tables.labels import short
 
@@ -130,4 +130,4 @@ def section(run: Run) -> dict[str, Any] | None:
     }
 
 
-SECTION = Section("runs/find.html.j2", section, "results", ("largest", "Search"))
+SECTION = Section("replays/find.html.j2", section, "results", ("largest", "Search"))

@@ -11,8 +11,8 @@ import pandas as pd
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import LeftOut, Picture, at, patch_handle
 from reports.figures.style import MUTED, STAGES
+from reports.replays.placement import deployment_of, place
 from reports.runs.measured import Measured, Run
-from reports.runs.placement import deployment_of, place
 from reports.tables.labels import setting
 
 if TYPE_CHECKING:
