@@ -38,25 +38,25 @@ def summarise_classes(turns: Turns, run_end_s: float) -> dict[str, Metric]:
     measured: dict[str, Result] = {}
     for name in sorted(urgency, key=lambda name: (urgency[name], name)):
         rows = names == name
-        own = {column: values[rows] for column, values in turns.items()}
-        found = _latencies(own) | _deadlines(own) | _rates(own, run_end_s)
+        class_turns = {column: values[rows] for column, values in turns.items()}
+        results = _latencies(class_turns) | _deadlines(class_turns) | _rates(class_turns, run_end_s)
         n = int(rows.sum())
         for status in (COMPLETED, ABORTED):
-            found[status] = (float((own["status"] == status).sum()), n, 0)
-        found["preemptions"] = statistic(own["preemptions"], "sum")
-        found["priority"] = (float(urgency[name]), n, 0)
-        measured |= {in_class(str(name), metric): value for metric, value in found.items()}
+            results[status] = (float((class_turns["status"] == status).sum()), n, 0)
+        results["preemptions"] = statistic(class_turns["preemptions"], "sum")
+        results["priority"] = (float(urgency[name]), n, 0)
+        measured |= {in_class(str(name), metric): value for metric, value in results.items()}
     return _named(measured)
 
 
 def _named(measured: Mapping[str, Result]) -> dict[str, Metric]:
-    own = {
+    definitions = {
         in_class(name, metric): meaning
         for name in dict.fromkeys(parsed(each).request_class for each in measured)
         for metric, meaning in CLASS_DEFINITIONS.items()
         if in_class(name, measured_as(metric, meaning)) in measured
     }
-    return metrics_of(measured, own, [dict])
+    return metrics_of(measured, definitions, [dict])
 
 
 def of_log(
@@ -79,27 +79,27 @@ def of_log(
     planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
     in_backlog = set(planned.loc[trace["backlog"].notna().to_numpy(), "request_class"])
     dry = _of(events, planned, _DRY)
-    told = (
+    turns = (
         requests[[*KEY, "request_class", "status"]]
         .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")
         .merge(text.loc[text["kind"] == "first_text", [*KEY, "t"]], on=KEY, how="left")
         .rename(columns={"t": "read_s"})
     )
     measured: dict[str, Result] = {}
-    for name in told["request_class"].unique():
-        own, said = (table.loc[table["request_class"] == name] for table in (told, text))
-        useful = said.loc[said["t"].between(first_s, last_s) & (said["status"] != FAILED), "value"].sum()
-        read = own["read_s"].between(first_s, last_s) & (own["status"] != FAILED)
-        tokens = float(useful + own.loc[read, "input_tokens"].sum())
-        known: dict[str, Result] = {
-            "itl": said["gap_s"].dropna().to_numpy(),
-            "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(own), 0),
+    for name in turns["request_class"].unique():
+        rows, texts = (table.loc[table["request_class"] == name] for table in (turns, text))
+        useful = texts.loc[texts["t"].between(first_s, last_s) & (texts["status"] != FAILED), "value"].sum()
+        read = rows["read_s"].between(first_s, last_s) & (rows["status"] != FAILED)
+        tokens = float(useful + rows.loc[read, "input_tokens"].sum())
+        results: dict[str, Result] = {
+            "itl": texts["gap_s"].dropna().to_numpy(),
+            "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(rows), 0),
             "backlog_dry_s": (None, 0, 0),
         }
         if name in in_backlog:
             empty_s = dry.loc[dry["request_class"] == name, "t"].clip(first_s, last_s).to_numpy(float)
-            known["backlog_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(own), 0)
-        measured |= {in_class(name, metric): value for metric, value in known.items()}
+            results["backlog_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(rows), 0)
+        measured |= {in_class(name, metric): value for metric, value in results.items()}
     return _named(measured)
 
 
@@ -181,11 +181,11 @@ def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -
     `requests`: the request table of a record. Failed and unfinished requests missed it; those aborted with their
     backlog do not count.
     """
-    own = requests.loc[requests["request_class"].eq(request_class) & requests["status"].ne(ABORTED)]
-    if own.empty:
+    rows = requests.loc[requests["request_class"].eq(request_class) & requests["status"].ne(ABORTED)]
+    if rows.empty:
         return None
-    turns = {"ttft_s": own["ttft_s"].to_numpy(float), "ttft_deadline_s": np.full(len(own), ttft_s)}
-    return float((_ended({"status": own["status"].to_numpy()}) & _in_time(turns)).mean())
+    turns = {"ttft_s": rows["ttft_s"].to_numpy(float), "ttft_deadline_s": np.full(len(rows), ttft_s)}
+    return float((_ended({"status": rows["status"].to_numpy()}) & _in_time(turns)).mean())
 
 
 def tbt_attainment(
@@ -212,8 +212,8 @@ def _texts(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) -> pd.DataFrame:
-    found = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
-    return found.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
+    rows = events.loc[events["kind"].isin(kinds).to_numpy(), [*KEY, "t", "kind", "value"]]
+    return rows.merge(requests[[*KEY, "request_class", "status"]], on=KEY)
 
 
 _DUE = (

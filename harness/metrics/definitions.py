@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from harness.metrics.metric_name import MetricName, said
+from harness.metrics.metric_name import MetricName, word_for
 
 _SHOWN = {"s": ("ms", 1), "1/s": ("1/s", 3), "1": ("", 2)}
 """Unit -> the unit and the decimals of tables; others stay as they are, without decimals."""
@@ -51,8 +51,8 @@ class Definition:
 
     def of(self, statistic: str) -> Definition:
         """Return the definition of a statistic: of this quantity, or of that which this is a statistic of."""
-        quantity = self.definition.removeprefix(f"{said(self.statistic)} " if self.statistic else "")
-        return replace(self, definition=f"{said(statistic)} {quantity}", statistic=statistic)
+        quantity = self.definition.removeprefix(f"{word_for(self.statistic)} " if self.statistic else "")
+        return replace(self, definition=f"{word_for(statistic)} {quantity}", statistic=statistic)
 
 
 share_of = partial(Definition, "1", share=True)

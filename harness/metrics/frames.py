@@ -13,7 +13,7 @@ import pandas as pd
 from harness.metrics import kv_pool
 from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, Definition, share_of, statistics
 from harness.metrics.kv_pool import FIT_BELOW, FIT_S, FULL, SETTLED
-from harness.metrics.metric import Measured, Metric, Result, known, metrics_of, share
+from harness.metrics.metric import Measured, Metric, Result, metrics_of, share, without_nan
 from harness.request_tables.frame_table import AT_WALL, BUCKET_S, DELIVERED, EMPTY, Beat, Kinds, time_of_wall
 
 SILENT_FRAMES = 3
@@ -73,7 +73,7 @@ def _latencies(run: _Run) -> dict[str, Result]:
     frames = run.frames
     latency_s, first = np.asarray(frames["latency_s"]), np.asarray(frames["first"])
     late_half = np.asarray(frames["dispatch_s"]) >= run.end_s / 2
-    n = known(latency_s).size
+    n = without_nan(latency_s).size
     return {
         "frame_latency": latency_s[~first],
         "first_frame_latency": latency_s[first],
@@ -84,16 +84,16 @@ def _latencies(run: _Run) -> dict[str, Result]:
 
 def _stalls(run: _Run) -> dict[str, Measured]:
     frames, beat = run.frames, run.beat
-    found, wall_s = silence(frames, beat), time_of_wall(frames, beat)
-    n = known(np.asarray(frames["latency_s"])).size
-    beats = found.t_s.size
+    counts, wall_s = silence(frames, beat), time_of_wall(frames, beat)
+    n = without_nan(np.asarray(frames["latency_s"])).size
+    beats = counts.t_s.size
     return {
         "wall": (float(wall_s is not None) if n else None, n, 0),
         "wall_s": (wall_s, n, 0),
-        "hard_stall": (float(hard_stall(found, run.steps, beat)) if beats else None, beats, 0),
-        "progressive_silence": (float(progressive(found)) if beats else None, beats, 0),
-        "silent_sessions_peak": (float(found.silent.max()) if beats else None, beats, 0),
-        "silent_sessions_end": (float(found.at_end) if beats else None, beats, 0),
+        "hard_stall": (float(hard_stall(counts, run.steps, beat)) if beats else None, beats, 0),
+        "progressive_silence": (float(progressive(counts)) if beats else None, beats, 0),
+        "silent_sessions_peak": (float(counts.silent.max()) if beats else None, beats, 0),
+        "silent_sessions_end": (float(counts.at_end) if beats else None, beats, 0),
     }
 
 
@@ -129,9 +129,9 @@ def silence(frames: pd.DataFrame, beat: Beat) -> Silence:
     )
 
 
-def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
+def hard_stall(counts: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
     """Return whether for three beats in a row no due session got speech and the engine ran no request at all."""
-    mute = (found.due > 0) & (found.spoken == 0)
+    mute = (counts.due > 0) & (counts.spoken == 0)
     worked = np.zeros(mute.size, bool)
     begins_s = np.asarray(steps["t_s"])
     ran = np.asarray(steps["requests"]) > 0
@@ -142,10 +142,10 @@ def hard_stall(found: Silence, steps: pd.DataFrame, beat: Beat) -> bool:
     return bool(_run_lengths(stalled, np.zeros(stalled.size, np.int64)).max(initial=0) >= HARD_BEATS)
 
 
-def progressive(found: Silence) -> bool:
+def progressive(counts: Silence) -> bool:
     """Return whether at three beats or more the number of silent sessions rose while others got speech."""
-    rose = np.diff(found.silent, prepend=0) > 0
-    return int((rose & (found.spoken > 0)).sum()) >= RISING_BEATS
+    rose = np.diff(counts.silent, prepend=0) > 0
+    return int((rose & (counts.spoken > 0)).sum()) >= RISING_BEATS
 
 
 def _last_full(frames: pd.DataFrame, beat: Beat, count: int) -> int:

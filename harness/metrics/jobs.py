@@ -62,11 +62,11 @@ def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[s
 def _by_row(requests: pd.DataFrame, columns: Mapping[str, Any], name: str) -> np.ndarray:
     """Return a column of the request table for each turn of the trace; NaN for turns without an answer."""
     place = {key: row for row, key in enumerate(zip(columns["session"], columns["turn"], strict=True))}
-    found = np.full(len(place), np.nan)
+    values = np.full(len(place), np.nan)
     answered = (requests["status"] == COMPLETED).to_numpy() | (name == "turn_start_s")
     rows = [place[key] for key in zip(requests["session"], requests["turn"], strict=True)]
-    found[np.array(rows, int)] = np.where(answered, requests[name].to_numpy(float), np.nan)
-    return found
+    values[np.array(rows, int)] = np.where(answered, requests[name].to_numpy(float), np.nan)
+    return values
 
 
 _ORIGIN = "over jobs in which every step was answered; missing are the others that began"

@@ -41,9 +41,9 @@ def occupancy(steps: pd.DataFrame, end_s: float) -> pd.Series:
     used, blocks = np.zeros(times.size), np.zeros(times.size)
     replicas, capacity = np.asarray(steps["replica"]), np.asarray(steps["kv_blocks"])
     ends_s, held = np.asarray(steps["t_s"]) + np.asarray(steps["dt_s"]), np.asarray(steps["kv_used"])
-    own = capacity > 0  # one stage serves interaction sessions, and no other runs
-    for replica in np.unique(replicas[own]):
-        rows = own & (replicas == replica)
+    with_blocks = capacity > 0  # one stage serves interaction sessions, and no other runs
+    for replica in np.unique(replicas[with_blocks]):
+        rows = with_blocks & (replicas == replica)
         used += np.append(0, held[rows])[np.searchsorted(ends_s[rows], times, side="right")]
         blocks += capacity[rows][0]
     return pd.Series(used / np.maximum(blocks, 1), pd.Index(times, name="t_s"), name="occupancy")

@@ -110,14 +110,14 @@ def _stated(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
 
 
 def _window(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> dict[str, Measured]:
-    found = requests[PHASE].to_numpy()
+    phases = requests[PHASE].to_numpy()
     values = {
         "steady_begin": window.begin_s if np.isfinite(window.begin_s) else None,
         "steady_end": window.end_s,
         "on_line_mean": on_line_mean(events, window),
         "sessions_rps": sessions_rps(events, window),
-        "turns_in_ramp": float((found == RAMP).sum()),
-        "turns_in_drain": float((found == DRAIN).sum()),
+        "turns_in_ramp": float((phases == RAMP).sum()),
+        "turns_in_drain": float((phases == DRAIN).sum()),
     }
     return {name: (value, len(requests), 0) for name, value in values.items()}
 
@@ -139,7 +139,7 @@ def _benchmark(requests: pd.DataFrame) -> dict[str, np.ndarray]:
     ttfp_s, rtf, underrun_s, lag_s, audio_s = (done[name].to_numpy(float) for name in columns)
     audio_s = np.where(audio_s > 0, audio_s, np.nan)  # a reply without sound has no real-time factor
     values = [ttfp_s - lag_s, rtf - lag_s / audio_s, underrun_s]
-    return {f"vllm_omni_{name}": found for name, found in zip(BENCHMARK, values, strict=True)}
+    return {f"vllm_omni_{name}": sample for name, sample in zip(BENCHMARK, values, strict=True)}
 
 
 def _audio(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
@@ -153,10 +153,10 @@ def _audio(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     received_s = np.zeros(turns.size)
     np.add.at(received_s, order[place[among]], packets["value"].to_numpy(float)[among])
     ended = np.isin(status, [COMPLETED, BARGED_IN])
-    known = ended & ~np.isnan(heard_s)
-    total_s, n = float(received_s[known].sum()), int(known.sum())
+    valid = ended & ~np.isnan(heard_s)
+    total_s, n = float(received_s[valid].sum()), int(valid.sum())
     # A pause in playback counts as heard nowhere, so what was heard is at most what came.
-    ratio = 1 - float(np.minimum(heard_s, received_s)[known].sum()) / total_s if total_s else None
+    ratio = 1 - float(np.minimum(heard_s, received_s)[valid].sum()) / total_s if total_s else None
     return {
         "audio_received_s": (float(received_s.sum()) if turns.size else None, turns.size, 0),
         "wasted_audio_ratio": (ratio, n, turns.size - n),

@@ -56,9 +56,9 @@ def measured_as(name: str, meaning: Definition) -> str:
     return parsed(name).family if meaning.statistic else name
 
 
-def _metric(found: Result, which: str, unit: str) -> Metric:
-    values = found if isinstance(found, np.ndarray) else None
-    value, n, missing = statistic(found, which) if isinstance(found, np.ndarray) else found
+def _metric(result: Result, which: str, unit: str) -> Metric:
+    values = result if isinstance(result, np.ndarray) else None
+    value, n, missing = statistic(result, which) if isinstance(result, np.ndarray) else result
     return Metric(value, unit, n, missing, values)
 
 
@@ -71,18 +71,18 @@ def another_percentile(name: str, metrics: Mapping[str, Metric]) -> Metric | Non
     return None
 
 
-def known(values: np.ndarray) -> np.ndarray:
+def without_nan(values: np.ndarray) -> np.ndarray:
     return values[~np.isnan(values)]
 
 
 def statistic(values: np.ndarray, name: str) -> Measured:
     """Return `mean`, `sum`, `max` or a percentile (by linear interpolation) of the known values. A value may be
     infinite, as the latency of a turn that failed."""
-    found, q, value = known(values), quantile_of(name), None
-    if found.size:
+    present, q, value = without_nan(values), quantile_of(name), None
+    if present.size:
         whole = {"mean": np.mean, "sum": np.sum, "max": np.max}
-        value = float(whole[name](found)) if q is None else quantile(found, float(q))
-    return value, int(found.size), int(values.size - found.size)
+        value = float(whole[name](present)) if q is None else quantile(present, float(q))
+    return value, int(present.size), int(values.size - present.size)
 
 
 def quantile(values: np.ndarray, q: float) -> float:
@@ -97,4 +97,4 @@ def quantile(values: np.ndarray, q: float) -> float:
 
 def share(flags: np.ndarray) -> Measured:
     """Return the share of True; a missing flag does not apply."""
-    return statistic(known(flags.astype(float)), "mean")
+    return statistic(without_nan(flags.astype(float)), "mean")

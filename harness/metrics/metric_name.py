@@ -40,8 +40,8 @@ class MetricName(NamedTuple):
 @cache
 def parsed(name: str) -> MetricName:
     """Return the parts of a name; one that has other characters is a quantity as a whole."""
-    found = _NAME.fullmatch(name)
-    return MetricName(name) if found is None else MetricName(found[2], found[3] or "", found[1] or "")
+    match = _NAME.fullmatch(name)
+    return MetricName(name) if match is None else MetricName(match[2], match[3] or "", match[1] or "")
 
 
 def quantile_of(statistic: str) -> Fraction | None:
@@ -54,6 +54,6 @@ def in_class(request_class: str, metric: str) -> str:
     return str(parsed(metric)._replace(request_class=request_class))
 
 
-def said(statistic: str) -> str:
+def word_for(statistic: str) -> str:
     """Return the word for a statistic: P99.9, Mean or Largest."""
     return {"max": "Largest"}.get(statistic, statistic.capitalize())

@@ -116,9 +116,9 @@ def judge(trace: Trace, frame_answers: Answers, decode: Decode) -> Quality:
     for session, questions in enumerate(expected):
         for segment, question in enumerate(questions):
             text = decode(spoken.get((session, segment), []))
-            found = states(text, question.keywords)
+            answered = states(text, question.keywords)
             about = question.kind, question.clip.name, list(question.keywords)
-            answers.append((session, segment, *about, text, found))
+            answers.append((session, segment, *about, text, answered))
     return Quality(_table(outputs, OUTPUTS), _table(answers, ANSWERS))
 
 
@@ -140,8 +140,8 @@ def summarise_quality(trace: Trace, outputs: pd.DataFrame, answers: pd.DataFrame
     if params.mode == "free":
         mid = (kind == "question") & (segment > 0)
         if mid.any():
-            _, found = shares(answers.loc[mid])
-            values = {"call": found.mean(), "low": found.min(), "high": found.max(), "end": found[-1]}
+            _, ratios = shares(answers.loc[mid])
+            values = {"call": ratios.mean(), "low": ratios.min(), "high": ratios.max(), "end": ratios[-1]}
             for name, value in values.items():
                 measured[f"answered_mid_{name}"] = float(value), int(mid.sum()), 0
         for name in ("fresh", "recall"):

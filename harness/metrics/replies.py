@@ -36,16 +36,16 @@ def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]
 
 
 def _lengths(requests: pd.DataFrame, trace: pd.DataFrame) -> dict[str, Measured]:
-    found: dict[str, Measured] = {}
+    measured: dict[str, Measured] = {}
     for name, lengths in (
         ("reply_tokens", text_lengths(requests, trace)),
         ("reply_audio_s", audio_lengths(requests, trace)),
     ):
         if lengths is not None:
-            found[f"{name}_mean"] = (lengths.mean, lengths.n, 0)
-            found[f"{name}_asked"] = (lengths.asked_mean, lengths.n, 0)
-            found[f"{name}_short"] = (float(lengths.short), lengths.n, 0)
-    return found
+            measured[f"{name}_mean"] = (lengths.mean, lengths.n, 0)
+            measured[f"{name}_asked"] = (lengths.asked_mean, lengths.n, 0)
+            measured[f"{name}_short"] = (float(lengths.short), lengths.n, 0)
+    return measured
 
 
 def _at_once(requests: pd.DataFrame) -> dict[str, Measured]:
@@ -82,8 +82,8 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
         "over the turns that metrics are over", "lower"),
     **{
         f"reply_{name}_{each}": Definition(
-            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {known}", None, shown=unit)
-        for name, unit, what, how, known in (
+            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {case}", None, shown=unit)
+        for name, unit, what, how, case in (
             ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
             ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
         )

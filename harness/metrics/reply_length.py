@@ -75,8 +75,8 @@ def _lengths(
     order = np.argsort(turn_keys(trace))
     place = np.searchsorted(turn_keys(trace)[order], turn_keys(rows))
     got, wanted = _floats(rows, column), wanted[order][place]
-    known = ~np.isnan(got) & ~np.isnan(wanted)
-    got, wanted = got[known], wanted[known]
+    in_both = ~np.isnan(got) & ~np.isnan(wanted)
+    got, wanted = got[in_both], wanted[in_both]
     if not got.size:
         return None
     return Lengths(
@@ -92,9 +92,9 @@ def _lengths(
 def _at_once(rows: pd.DataFrame, first: str) -> AtOnce:
     done = rows.loc[(rows["status"] == COMPLETED).to_numpy()]
     first_s, end_s = _floats(done, first), _floats(done, "e2e_s")
-    known = ~np.isnan(first_s) & ~np.isnan(end_s)
+    timed = ~np.isnan(first_s) & ~np.isnan(end_s)
     same = end_s - first_s <= np.maximum(SAME_S, SAME_SHARE * end_s)
-    return AtOnce(int((same & known).sum()), int(known.sum()))
+    return AtOnce(int((same & timed).sum()), int(timed.sum()))
 
 
 def _floats(rows: pd.DataFrame, name: str) -> np.ndarray:

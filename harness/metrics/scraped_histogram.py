@@ -49,9 +49,9 @@ def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: floa
     histogram `name` together. None unless the server reported it twice without a restart in between. `scrape`: columns
     t_s, name, labels, value, as `harness.live.run.scrape` leaves them."""
     names = np.asarray(scrape["name"], str)
-    told = scrape.loc[names == f"{name}_bucket"]
-    bounds = [float(json.loads(labels)["le"]) for labels in told["labels"].astype(str)]
-    counts = told.assign(le=bounds).pivot_table(index="t_s", columns="le", values="value", aggfunc="sum")
+    buckets = scrape.loc[names == f"{name}_bucket"]
+    bounds = [float(json.loads(labels)["le"]) for labels in buckets["labels"].astype(str)]
+    counts = buckets.assign(le=bounds).pivot_table(index="t_s", columns="le", values="value", aggfunc="sum")
     counts = counts.sort_index(axis=1)
     polls_s = counts.index.to_numpy(float)
     first = max(0, int(np.searchsorted(polls_s, begin_s, side="right")) - 1)
@@ -62,11 +62,11 @@ def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: floa
     if (during < 0).any():
         return None
     sums = scrape.loc[names == f"{name}_sum"].groupby("t_s")["value"].sum()
-    known = polls_s[first] in sums.index and polls_s[last] in sums.index
+    has_sums = polls_s[first] in sums.index and polls_s[last] in sums.index
     return Observed(
         tuple(counts.columns[:-1].to_numpy(float).tolist()),
         tuple(during.tolist()),
-        float(sums[polls_s[last]] - sums[polls_s[first]]) if known else None,
+        float(sums[polls_s[last]] - sums[polls_s[first]]) if has_sums else None,
         float(polls_s[first]),
         float(polls_s[last]),
     )

@@ -45,12 +45,12 @@ class Paired:
 
 def across_seeds(values: Mapping[int, float | None]) -> Spread:
     """Return median, range and bootstrap 95 % interval (percentile method) of one metric, by seed."""
-    known = np.array(sorted(value for value in values.values() if value is not None), dtype=float)
-    missing = len(values) - known.size
-    if not known.size:
+    valid = np.array(sorted(value for value in values.values() if value is not None), dtype=float)
+    missing = len(values) - valid.size
+    if not valid.size:
         return Spread(None, None, None, None, 0, missing)
-    interval = _interval(known) if known.size >= MIN_FOR_INTERVAL else None
-    return Spread(float(np.median(known)), float(known[0]), float(known[-1]), interval, known.size, missing)
+    interval = _interval(valid) if valid.size >= MIN_FOR_INTERVAL else None
+    return Spread(float(np.median(valid)), float(valid[0]), float(valid[-1]), interval, valid.size, missing)
 
 
 def paired(baseline: Mapping[int, float | None], variant: Mapping[int, float | None]) -> Paired:
@@ -85,8 +85,8 @@ def quantile_interval(values: np.ndarray, q: float) -> tuple[float, float]:
 
     if not values.size:
         return -inf, inf
-    found = quantile_test(values, q=0, p=q).confidence_interval(confidence_level=0.95)
-    low, high = float(found.low), float(found.high)
+    interval = quantile_test(values, q=0, p=q).confidence_interval(confidence_level=0.95)
+    low, high = float(interval.low), float(interval.high)
     return (-inf if isnan(low) else low), (inf if isnan(high) else high)
 
 
@@ -129,11 +129,11 @@ def fisher(k: int, n: int, other_k: int, other_n: int) -> float:
 def share(flags: Mapping[Any, float | None]) -> Spread:
     """Return the share of runs that have something (1) or not (0), as `median`, with Wilson's interval. One run has an
     interval too, and a wide one. None: not known for a run."""
-    known = [value for value in flags.values() if value is not None]
-    k, n = sum(value > 0 for value in known), len(known)
+    valid = [value for value in flags.values() if value is not None]
+    k, n = sum(value > 0 for value in valid), len(valid)
     if not n:
         return Spread(None, None, None, None, 0, len(flags))
-    return Spread(k / n, float(min(known)), float(max(known)), wilson(k, n), n, len(flags) - n)
+    return Spread(k / n, float(min(valid)), float(max(valid)), wilson(k, n), n, len(flags) - n)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:

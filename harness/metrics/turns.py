@@ -258,13 +258,13 @@ def _counts(run: TurnRun) -> dict[str, Measured]:
 def _reloads(run: TurnRun) -> dict[str, Measured]:
     turns, steps = run.turns, run.steps
     waited_s = turns["reload_s"]
-    own = np.asarray(steps["stage"]) == ENTRY
-    prefill = float(_floats(steps, "prefill_tokens")[own].sum()) if own.any() else None
+    at_entry = np.asarray(steps["stage"]) == ENTRY
+    prefill = float(_floats(steps, "prefill_tokens")[at_entry].sum()) if at_entry.any() else None
     return {
         "reloaded_turns": share(np.where(np.isnan(waited_s), np.nan, waited_s > 0)),
         "reloaded_blocks": statistic(turns["reload_blocks"], "sum"),
         "preloaded_blocks": statistic(turns["preloaded_blocks"], "sum"),
-        "prefill_tokens_entry": (prefill, int(own.sum()), 0),
+        "prefill_tokens_entry": (prefill, int(at_entry.sum()), 0),
     }
 
 
@@ -273,32 +273,32 @@ def _kv_occupancy(run: TurnRun) -> dict[str, Measured]:
     stages = np.asarray(steps["stage"])
     used, blocks, t_s, dt_s = (_floats(steps, name) for name in ("kv_used", "kv_blocks", "t_s", "dt_s"))
     replicas, ends_s = np.asarray(steps["replica"]), t_s + dt_s
-    measured = {}
+    values = {}
     for stage in STAGES:
         # A stage without a KV cache has no blocks to occupy.
-        own = (stages == stage) & (blocks > 0)
+        rows = (stages == stage) & (blocks > 0)
         held = capacity = 0.0
-        for replica in np.unique(replicas[own]):
-            of_replica = own & (replicas == replica)
+        for replica in np.unique(replicas[rows]):
+            of_replica = rows & (replicas == replica)
             # Steps report what is in use when they end, and that stays so until the next one has ended.
             lasts_s = np.diff(ends_s[of_replica], append=max(run.run_end_s, ends_s[of_replica][-1]))
             held += float((used[of_replica] * lasts_s).sum())
             capacity += float((blocks[of_replica] * lasts_s).sum())
-        n = int(own.sum())
-        measured[f"kv_block_seconds_{stage}"] = (held if n else None, n, 0)
-        measured[f"kv_occupancy_{stage}_mean"] = (held / capacity if capacity else None, n, 0)
-        measured[f"kv_occupancy_{stage}_peak"] = (float((used[own] / blocks[own]).max()) if n else None, n, 0)
-    return measured
+        n = int(rows.sum())
+        values[f"kv_block_seconds_{stage}"] = (held if n else None, n, 0)
+        values[f"kv_occupancy_{stage}_mean"] = (held / capacity if capacity else None, n, 0)
+        values[f"kv_occupancy_{stage}_peak"] = (float((used[rows] / blocks[rows]).max()) if n else None, n, 0)
+    return values
 
 
 def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
     """Return completions per second of the window, and the completions inside it, outside it, and without a time. The
     rate is None where the last user's turn ended before the window begins."""
     completion_s = _completion_s(turns)
-    found, ended = _window(completion_s, turns), ~np.isnan(completion_s)
-    inside = int(_within(completion_s, found).sum())
+    window, ended = _window(completion_s, turns), ~np.isnan(completion_s)
+    inside = int(_within(completion_s, window).sum())
     missing = int(np.isin(turns["status"], [COMPLETED, BARGED_IN]).sum() - ended.sum())
-    return inside / (found[1] - found[0]) if found else None, inside, int(ended.sum()) - inside, missing
+    return inside / (window[1] - window[0]) if window else None, inside, int(ended.sum()) - inside, missing
 
 
 def effective_rps(turns: Turns, ttfp_s: float = inf) -> tuple[float | None, int]:
@@ -306,12 +306,12 @@ def effective_rps(turns: Turns, ttfp_s: float = inf) -> tuple[float | None, int]
     and began within `ttfp_s` seconds, and the number of spoken turns that ended inside it. The rate is None without a
     window, and where nothing is spoken."""
     completion_s = _completion_s(turns)
-    found, spoken = _window(completion_s, turns), turns["spoken"] > 0
-    inside = _within(completion_s, found) & spoken
+    window, spoken = _window(completion_s, turns), turns["spoken"] > 0
+    inside = _within(completion_s, window) & spoken
     # Only completed and barged-in turns have a largest gap.
     unbroken = np.fromiter(map(is_continuous, turns["max_gap_s"]), bool)
     effective = float((inside & unbroken & (turns["audio_ttfp_s"] <= ttfp_s)).sum())
-    return effective / (found[1] - found[0]) if found and spoken.any() else None, int(inside.sum())
+    return effective / (window[1] - window[0]) if window and spoken.any() else None, int(inside.sum())
 
 
 def _completion_s(turns: Turns) -> np.ndarray:
@@ -322,18 +322,18 @@ def _completion_s(turns: Turns) -> np.ndarray:
 def _window(completion_s: np.ndarray, turns: Turns) -> tuple[float, float] | None:
     """Return the window from the completion that completes the first tenth to the last end of a user's turn, after
     which load falls."""
-    known = np.sort(completion_s[~np.isnan(completion_s)])
-    if not known.size:
+    ends_s = np.sort(completion_s[~np.isnan(completion_s)])
+    if not ends_s.size:
         return None
-    start_s, end_s = known[ceil(STEADY_AFTER * known.size) - 1], np.nanmax(turns["turn_end_s"])
+    start_s, end_s = ends_s[ceil(STEADY_AFTER * ends_s.size) - 1], np.nanmax(turns["turn_end_s"])
     return (float(start_s), float(end_s)) if end_s > start_s else None
 
 
-def _within(completion_s: np.ndarray, found: tuple[float, float] | None) -> np.ndarray:
-    if found is None:
+def _within(completion_s: np.ndarray, window: tuple[float, float] | None) -> np.ndarray:
+    if window is None:
         return np.zeros(completion_s.size, bool)
     # The window opens with a completion, which therefore is not counted in it.
-    return (completion_s > found[0]) & (completion_s <= found[1])
+    return (completion_s > window[0]) & (completion_s <= window[1])
 
 
 def _stage_use(run: TurnRun) -> dict[str, Measured]:
@@ -346,12 +346,12 @@ def _stage_use(run: TurnRun) -> dict[str, Measured]:
     decoded = (steps["tokens"] - steps["prefill_tokens"]).to_numpy(float)
     measured: dict[str, Measured] = {}
     for stage in [*STAGES, *sorted(set(stages) - set(STAGES))]:
-        own = stages == stage
-        replicas = np.unique(np.asarray(steps["replica"])[own]).size
+        rows = stages == stage
+        replicas = np.unique(np.asarray(steps["replica"])[rows]).size
         span_s = (end_s - begin_s) * replicas
-        batch = decoded[own & (decoded > 0)]
-        n = int(own.sum())
-        measured[f"busy_{stage}"] = (float(within_s[own].sum() / span_s) if n and span_s > 0 else None, n, 0)
+        batch = decoded[rows & (decoded > 0)]
+        n = int(rows.sum())
+        measured[f"busy_{stage}"] = (float(within_s[rows].sum() / span_s) if n and span_s > 0 else None, n, 0)
         for which, reduce in (("mean", np.mean), ("peak", np.max)):
             value = float(reduce(batch)) if batch.size else None
             measured[f"decode_batch_{stage}_{which}"] = (value, batch.size, 0)

@@ -26,10 +26,10 @@ def definition(name: str) -> Definition:
     """Return the definition of a metric of any vocabulary, a class's included, also of a percentile that no run has
     unless it is asked for. KeyError for an unknown name."""
     asked = parsed(name)
-    own, known = str(asked._replace(request_class="")), CLASS_DEFINITIONS if asked.request_class else KNOWN
-    if own in known:
-        return known[own]
-    for other, meaning in known.items():
+    key, table = str(asked._replace(request_class="")), CLASS_DEFINITIONS if asked.request_class else KNOWN
+    if key in table:
+        return table[key]
+    for other, meaning in table.items():
         if asked.quantile and meaning.statistic and parsed(other).quantity == asked.quantity:
             return meaning.of(asked.statistic)
     return _of_other_stage(name)
@@ -57,8 +57,8 @@ def _unknown(text: str, bare: bool) -> str:
         return (
             f"{text!r} is no metric with a percentile above 0 and below 100; write for example {family}{fix}."
         )
-    known = CLASS_DEFINITIONS if asked.request_class else KNOWN
-    names = [str(parsed(each)._replace(request_class=asked.request_class)) for each in known]
+    definitions = CLASS_DEFINITIONS if asked.request_class else KNOWN
+    names = [str(parsed(each)._replace(request_class=asked.request_class)) for each in definitions]
     names = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in names]
     near = ", ".join(each for each in names if parsed(each).quantity == asked.quantity)
     return f"unknown metric {text!r}." + (f" There are {near}." if near else nearest(text, names))
@@ -66,7 +66,7 @@ def _unknown(text: str, bare: bool) -> str:
 
 def _of_other_stage(name: str) -> Definition:
     """Return the definition of a metric of a stage that no spoken reply has, such as `busy_vision`; KeyError."""
-    found = re.fullmatch(r"busy_(\w+)|decode_batch_(\w+)_(?:mean|peak)", name)
-    if found is None:
+    match = re.fullmatch(r"busy_(\w+)|decode_batch_(\w+)_(?:mean|peak)", name)
+    if match is None:
         raise KeyError(name)
-    return stage_use_definitions(found[1] or found[2])[name]
+    return stage_use_definitions(match[1] or match[2])[name]
