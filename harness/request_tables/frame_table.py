@@ -201,10 +201,10 @@ def _keys(session: np.ndarray, frame: np.ndarray) -> np.ndarray:
 
 def _by_frame(log: Kinds, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return keys, ascending, times and values of the events of a kind that is about frames."""
-    found = log.of(kind)
-    keys = _keys(found["session"], found["turn"])
+    events = log.of(kind)
+    keys = _keys(events["session"], events["turn"])
     order = np.argsort(keys, kind="stable")
-    return keys[order], found["t"][order], found["value"][order]
+    return keys[order], events["t"][order], events["value"][order]
 
 
 def _exactly(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
@@ -217,8 +217,8 @@ def _exactly(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
 def _covering(keys: np.ndarray, among: np.ndarray) -> np.ndarray:
     """Return where the first key of the same session and the same or a later frame is in `among`; -1 without one."""
     place = np.searchsorted(among, keys)
-    found = np.append(among, -1)[place] >> 32 == keys >> 32
-    return np.where(found, place, -1)
+    same_session = np.append(among, -1)[place] >> 32 == keys >> 32
+    return np.where(same_session, place, -1)
 
 
 def _at(place: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -230,9 +230,9 @@ def _ticks(log: Kinds, session: np.ndarray, dispatch_s: np.ndarray, replicas: in
     """Return the number of the tick at which each frame was dispatched; NaN where it was not."""
     ticks = log.of("tick")
     times = np.unique(ticks["t"])
-    known = np.searchsorted(times, ticks["t"]) * replicas + ticks["turn"] % replicas
-    order = np.argsort(known)
+    keys = np.searchsorted(times, ticks["t"]) * replicas + ticks["turn"] % replicas
+    order = np.argsort(keys)
     wanted = np.searchsorted(times, dispatch_s) * replicas + session % replicas
-    place = np.searchsorted(known[order], wanted)
+    place = np.searchsorted(keys[order], wanted)
     numbers = np.append(ticks["turn"][order], np.nan)[place]
     return np.where(np.isnan(dispatch_s), np.nan, numbers)

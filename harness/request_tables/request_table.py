@@ -127,8 +127,8 @@ def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataF
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
     """Return a request table with the dtypes of `COLUMNS` and `CLASS_COLUMNS`, as files do not keep all of them."""
-    known = {name: dtype for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items() if name in table}
-    return table.astype(known)
+    dtypes = {name: dtype for name, (dtype, _) in (COLUMNS | CLASS_COLUMNS).items() if name in table}
+    return table.astype(dtypes)
 
 
 class _Turns:
@@ -200,33 +200,33 @@ class _Turns:
     def _read(self, piece: pd.DataFrame) -> None:
         keys = turn_keys(piece)
         rows = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        known = self.keys[rows] == keys if len(self.keys) else np.zeros(len(keys), bool)
-        unknown = keys[~known & (piece["kind"] == "turn_start").to_numpy()]
+        in_trace = self.keys[rows] == keys if len(self.keys) else np.zeros(len(keys), bool)
+        unknown = keys[~in_trace & (piece["kind"] == "turn_start").to_numpy()]
         if unknown.size:
             raise ValueError(f"the trace lacks {_name(unknown.min())} of the log")
-        rows, t, value = rows[known], *(piece[name].to_numpy(float)[known] for name in ("t", "value"))
+        rows, t, value = rows[in_trace], *(piece[name].to_numpy(float)[in_trace] for name in ("t", "value"))
         if self._entry is None:
             first = piece["stage"].to_numpy()[
                 ((piece["kind"] == "arrive") & ~piece["stage"].isin([TALKER, VOCODER])).to_numpy()
             ]
             self._entry = str(first[0]) if len(first) else None
-        kinds, stages = (pd.Categorical(piece[name][known]) for name in ("kind", "stage"))
+        kinds, stages = (pd.Categorical(piece[name][in_trace]) for name in ("kind", "stage"))
         groups = kinds.codes.astype(np.int16) * len(stages.categories) + stages.codes
         order = np.argsort(groups, kind="stable")
         ends = np.cumsum(np.bincount(groups, minlength=len(kinds.categories) * len(stages.categories)))
-        found: dict[tuple[str, str], _Events] = {}
+        by_kind: dict[tuple[str, str], _Events] = {}
         for group, (start, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
             if start < end:
                 kind, stage = divmod(group, len(stages.categories))
-                own = order[start:end]
+                members = order[start:end]
                 where = str(stages.categories[stage])
                 name = str(kinds.categories[kind]), ENTRY if where == self._entry else where
-                found[name] = rows[own], t[own], value[own]
-        for (kind, stage), events in found.items():
+                by_kind[name] = rows[members], t[members], value[members]
+        for (kind, stage), events in by_kind.items():
             self._reduce(kind, stage, *events)
-        self.text.read([found[kind, ""] for kind in ("first_text", "text") if (kind, "") in found])
-        if ("audio", "") in found:
-            self._play(*found["audio", ""])
+        self.text.read([by_kind[kind, ""] for kind in ("first_text", "text") if (kind, "") in by_kind])
+        if ("audio", "") in by_kind:
+            self._play(*by_kind["audio", ""])
 
     def _reduce(self, kind: str, stage: str, rows: np.ndarray, t: np.ndarray, value: np.ndarray) -> None:
         if kind not in _REDUCED:
@@ -285,8 +285,8 @@ class _Text:
         gap_s[first] = t[first] - self._last_s[row[first]]
         last = np.roll(first, -1)
         self._last_s[row[last]] = t[last]
-        known = ~np.isnan(gap_s)
-        row, gap_s = row[known], gap_s[known]
+        has_gap = ~np.isnan(gap_s)
+        row, gap_s = row[has_gap], gap_s[has_gap]
         np.fmax.at(self.longest_s, row, gap_s)
         np.add.at(self.total_s, row, gap_s)
         if self._keep:

@@ -33,14 +33,14 @@ class Stretch:
 
 @dataclass(slots=True)
 class Call:
-    """The log of one session, in order of time: stretches of both sides' sound, and the server's messages (`told`)."""
+    """The log of one session, in order of time: stretches of both sides' sound, and the server's messages."""
 
     begins_s: dict[int, float] = field(default_factory=dict)
-    said: dict[int, list[Stretch]] = field(default_factory=dict)
+    utterances: dict[int, list[Stretch]] = field(default_factory=dict)
     beside: dict[int, Stretch] = field(default_factory=dict)
     agent: list[Stretch] = field(default_factory=list)
     sent_s: dict[str, float] = field(default_factory=dict)
-    told: list[tuple[float, str, float]] = field(default_factory=list)
+    messages: list[tuple[float, str, float]] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     served: list[tuple[float, str]] = field(default_factory=list)
     """Times (s) and kinds of requests at the first stage: arrived, started, produced."""
@@ -55,14 +55,14 @@ class Call:
             )
         return spans
 
-    def told_s(
+    def reported_s(
         self, label: str, reply: str | None = None, since_s: float = -inf, by_s: float = inf
     ) -> list[float]:
         """Return when the server reported it, of that reply where one is named."""
         return [
             t
-            for t, said, value in self.told
-            if said == label
+            for t, event, value in self.messages
+            if event == label
             and since_s <= t <= by_s
             and (reply is None or (value == value and str(int(value)) == reply))
         ]
@@ -72,10 +72,10 @@ def calls(events: pd.DataFrame) -> dict[int, Call]:
     kinds = events["kind"].astype(str).to_numpy()
     rows = events.loc[np.isin(kinds, _KINDS) & (events["session"] >= 0).to_numpy()]
     rows = rows.astype({"kind": str, "stage": str}).sort_values("t", kind="stable")
-    found: dict[int, Call] = {}
+    by_session: dict[int, Call] = {}
     for event in rows.to_dict("records"):
-        _note(found.setdefault(event["session"], Call()), **event)
-    return found
+        _note(by_session.setdefault(event["session"], Call()), **event)
+    return by_session
 
 
 def _note(call: Call, t: float, kind: str, session: int, turn: int, stage: str, value: float) -> None:
@@ -83,7 +83,7 @@ def _note(call: Call, t: float, kind: str, session: int, turn: int, stage: str, 
     if kind == "turn_start":
         call.begins_s[turn] = t
     elif kind == "user_speech" and stage in SAYS:
-        call.said.setdefault(turn, []).append(stretch)
+        call.utterances.setdefault(turn, []).append(stretch)
     elif kind == "user_speech":
         call.beside[turn] = stretch
     elif kind == "agent_speech":
@@ -91,7 +91,7 @@ def _note(call: Call, t: float, kind: str, session: int, turn: int, stage: str, 
     elif kind == "server_speech":
         call.sent_s[stage] = t
     elif kind == "told":
-        call.told.append((t, stage, value))
+        call.messages.append((t, stage, value))
     elif kind == "reply_done":
         call.done.add(turn)
     elif stage not in (TALKER, VOCODER):
@@ -158,20 +158,20 @@ def _row(
     pause_s: float,
     network_s: float,
 ) -> dict[str, object]:
-    said = call.said.get(turn, [])
-    whole = len(said) == (2 if pause_s > 0 else 1)
+    stretches = call.utterances.get(turn, [])
+    whole = len(stretches) == (2 if pause_s > 0 else 1)
     begin_s, next_s = call.begins_s[turn], call.begins_s.get(turn + 1, inf)
     row: dict[str, object] = dict.fromkeys(COLUMNS, nan)
-    row |= {"session": session, "turn": turn, "said": said[0].label if said else "", "event": event}
-    row["talk_over_s"] = overlap_s(said, call.agent)
-    row["user_speech_s"] = sum(one.end_s - one.begin_s for one in said)
+    row |= {"session": session, "turn": turn, "said": stretches[0].label if stretches else "", "event": event}
+    row["talk_over_s"] = overlap_s(stretches, call.agent)
+    row["user_speech_s"] = sum(one.end_s - one.begin_s for one in stretches)
     answer = None
     if whole:
-        end_s = said[-1].end_s
+        end_s = stretches[-1].end_s
         row["user_end_s"] = end_s
         began = [one.begin_s for one in replies.values() if one.begin_s < end_s]
         if pause_s > 0:
-            row["takeover"] = float(any(at >= said[0].end_s for at in began))
+            row["takeover"] = float(any(at >= stretches[0].end_s for at in began))
         elif row["said"] != "correction":
             row["cut_in"] = float(any(at >= begin_s for at in began))
         answer = min(
@@ -192,9 +192,9 @@ def _row(
 def _parts(call: Call, answer: Stretch, begin_s: float, end_s: float, network_s: float) -> dict[str, float]:
     """Return the parts of the delay to an answer, s; {} unless the server has reported when it took this turn as
     over."""
-    packets_s = call.told_s("first_packet", answer.label)
-    begun_s = min(call.told_s("reply_begun", answer.label), default=packets_s[0] if packets_s else nan)
-    committed_s = max(call.told_s("committed", since_s=begin_s, by_s=begun_s), default=nan)
+    packets_s = call.reported_s("first_packet", answer.label)
+    begun_s = min(call.reported_s("reply_begun", answer.label), default=packets_s[0] if packets_s else nan)
+    committed_s = max(call.reported_s("committed", since_s=begin_s, by_s=begun_s), default=nan)
     if not packets_s or committed_s != committed_s:
         return {}
     first_s = packets_s[0]
@@ -212,7 +212,7 @@ def _parts(call: Call, answer: Stretch, begin_s: float, end_s: float, network_s:
 def _reaction(
     call: Call, replies: dict[str, Stretch], answer: Stretch | None, turn: int, event: str, next_s: float
 ) -> dict[str, float]:
-    words = [one for one in call.said.get(turn + 1, []) if one.label == event]
+    words = [one for one in call.utterances.get(turn + 1, []) if one.label == event]
     heard = words[0] if words else call.beside.get(turn) if event not in TAKES_FLOOR else None
     if heard is None:
         return {"happened": 0.0}
@@ -220,8 +220,8 @@ def _reaction(
     reply = next((one for one in replies.values() if one.begin_s <= at_s < one.end_s), None)
     reaction = {"happened": float(reply is not None)}
     if reply is not None:
-        told = bool(call.told_s("stopped", reply.label, since_s=at_s))
-        cut = told or (reply == answer and turn not in call.done)
+        stop_reported = bool(call.reported_s("stopped", reply.label, since_s=at_s))
+        cut = stop_reported or (reply == answer and turn not in call.done)
         stop_s = reply.end_s - at_s
         reaction["interrupted"] = float(cut and stop_s <= REACTION_S)
         reaction |= {"stop_s": inf, "stop_server_s": inf}
