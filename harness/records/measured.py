@@ -56,8 +56,8 @@ def facts_of(stored: Mapping[str, Any], timing: type[Any] | None) -> RunFacts:
     live = stored["live"]
     if live is not None:
         live = LiveFacts(live["late_s"], live["floor"], live["lost_sessions"], live["speaks"])
-    own = None if timing is None else TypeAdapter(timing).validate_python(stored["timing"])
-    return RunFacts(stored["end_s"], own, stored["counters"], live)
+    run_timing = None if timing is None else TypeAdapter(timing).validate_python(stored["timing"])
+    return RunFacts(stored["end_s"], run_timing, stored["counters"], live)
 
 
 def _infinite(value: Any) -> bool:

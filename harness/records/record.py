@@ -143,32 +143,32 @@ class Record:
         if self.stored is None:
             return {}
         place = cache_of(self.manifest)
-        found = metrics_cache.find(place)
-        if found is None:
-            found = as_stored({name: each.as_dict() for name, each in self._made().items()})
-            metrics_cache.keep(place, found)
-        return read_metrics(found)
+        stored = metrics_cache.find(place)
+        if stored is None:
+            stored = as_stored({name: each.as_dict() for name, each in self._made().items()})
+            metrics_cache.keep(place, stored)
+        return read_metrics(stored)
 
     def metric(self, name: str) -> dict[str, Any] | None:
         """Return one of `metrics`, or another percentile of what some are percentiles of; None for any other."""
-        found, asked = self.metrics.get(name), parsed(name)
+        metric, asked = self.metrics.get(name), parsed(name)
         if (
-            found or name in KNOWN or not asked.quantile
+            metric or name in KNOWN or not asked.quantile
         ):  # every run has the metrics of the vocabulary, or lacks them
-            return found
+            return metric
         if all(parsed(each).family != asked.family for each in self.metrics):
-            return found
+            return metric
         place = cache_of(self.manifest, name)
-        found = metrics_cache.find(place)
-        if found is None:
+        stored = metrics_cache.find(place)
+        if stored is None:
             made = another_percentile(name, self._made())
-            found = as_stored({} if made is None else {name: made.as_dict()})
-            metrics_cache.keep(place, found)
-        return read_metrics(found).get(name)
+            stored = as_stored({} if made is None else {name: made.as_dict()})
+            metrics_cache.keep(place, stored)
+        return read_metrics(stored).get(name)
 
     def metrics_with(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return `metrics` with the others of these that can be asked for."""
-        return self.metrics | {name: found for name in names if (found := self.metric(name)) is not None}
+        return self.metrics | {name: metric for name in names if (metric := self.metric(name)) is not None}
 
     def _made(self) -> dict[str, Metric]:
         """Return the metrics as the tables give them."""
@@ -264,10 +264,10 @@ def _typed(kind: type[Model], stored: Any, path: Path) -> Model:
 
 def _check_id(folder: Path, id: str, point: Mapping[str, Any]) -> None:
     """Raise Damaged where the stored point is not the one of the record's id, or of the folder's name."""
-    found, name = id_of(point), folder.name.partition(".")[0]
-    named = name if _ID.fullmatch(name) else found  # a copy may be called anything else
-    if not found == id == named:
-        raise _damaged(folder, f"{MANIFEST} holds the point {found}, and the record is that of {named}")
+    point_id, name = id_of(point), folder.name.partition(".")[0]
+    named = name if _ID.fullmatch(name) else point_id  # a copy may be called anything else
+    if not point_id == id == named:
+        raise _damaged(folder, f"{MANIFEST} holds the point {point_id}, and the record is that of {named}")
 
 
 def _check_listed(folder: Path, files: Mapping[str, Sums], finished: bool) -> None:
@@ -283,12 +283,12 @@ def _check_sums(folder: Path, files: dict[str, Sums]) -> None:
     for name, written in files.items():
         path = folder / name
         try:
-            found = path.stat()
-            if found.st_size != written.bytes:
+            stat = path.stat()
+            if stat.st_size != written.bytes:
                 raise _damaged(
-                    folder, f"{name} has {found.st_size} bytes and was written with {written.bytes}"
+                    folder, f"{name} has {stat.st_size} bytes and was written with {written.bytes}"
                 )
-            if _sha256(path, found.st_size, found.st_mtime_ns) != written.sha256:
+            if _sha256(path, stat.st_size, stat.st_mtime_ns) != written.sha256:
                 raise _damaged(folder, f"{name} has another SHA-256 than when it was written")
         except OSError as error:
             raise _unreadable(path, error) from None
@@ -447,9 +447,9 @@ def read_metrics(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def as_stored(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return metrics as JSON has them. ValueError for NaN."""
-    found = plain_json(metrics)
-    json.dumps(found, allow_nan=False)
-    return found
+    stored = plain_json(metrics)
+    json.dumps(stored, allow_nan=False)
+    return stored
 
 
 def cache_of(manifest: Mapping[str, Any], metric: str = "") -> Path:
@@ -478,8 +478,8 @@ def _write_manifest(
 
 
 def sums(path: Path) -> dict[str, Any]:
-    found = path.stat()
-    return {"bytes": found.st_size, "sha256": _sha256(path, found.st_size, found.st_mtime_ns)}
+    stat = path.stat()
+    return {"bytes": stat.st_size, "sha256": _sha256(path, stat.st_size, stat.st_mtime_ns)}
 
 
 def _flush(path: Path) -> None:

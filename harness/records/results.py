@@ -86,16 +86,16 @@ def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
         damaged = _check_owner(path, owner)
         _lock(path, descriptor)
         try:
-            own = path / _file(owner)
+            owner_file = path / _file(owner)
             if damaged is not None:
                 # Copied: it says that these are results until the new one takes its place.
-                aside = own.with_name(own.name + DAMAGED)
+                aside = owner_file.with_name(owner_file.name + DAMAGED)
                 with replacing(aside) as copy:
-                    copy.write(own.read_bytes())
+                    copy.write(owner_file.read_bytes())
                 _log.warning(
                     "%s; it is kept as %s, and what this run asks for is stored.", damaged.what, aside
                 )
-            if isinstance(owner, Collection) and own.exists() and damaged is None:
+            if isinstance(owner, Collection) and owner_file.exists() and damaged is None:
                 stored = read_collection(path)
                 owner = owner.model_copy(update={"cards": {**stored.cards, **owner.cards}})
             # First: a directory with other files and without this one is taken for somebody else's.
@@ -196,15 +196,15 @@ def _found(path: Path, ids: Sequence[str], owner: str) -> list[Record]:
 
 def _check_asked(path: Path, experiment: Experiment, records: Sequence[Record]) -> None:
     """Raise Damaged unless each record is a point of the experiment, and each cell has one at most."""
-    found: dict[tuple[Any, ...], str] = {}
+    id_of: dict[tuple[Any, ...], str] = {}
     for record in records:
         point = record.point
         if not _is_asked(experiment, point):
             raise _damaged(path, f"has the point {point.id}, which {EXPERIMENT} does not ask for")
         cell = (point.engine, point.seed, *_cell(experiment, point))
-        if cell in found:
-            raise _damaged(path, f"has {' '.join(map(str, cell))} twice, as {found[cell]} and {point.id}")
-        found[cell] = point.id
+        if cell in id_of:
+            raise _damaged(path, f"has {' '.join(map(str, cell))} twice, as {id_of[cell]} and {point.id}")
+        id_of[cell] = point.id
 
 
 def _check_whole(path: Path, experiment: Experiment, records: Sequence[Record]) -> None:
@@ -212,13 +212,13 @@ def _check_whole(path: Path, experiment: Experiment, records: Sequence[Record]) 
     has it: a part of a system may bring parameters of its own."""
     lacking = []
     for engine in experiment.engines:
-        own = [record.point for record in records if record.point.engine == engine]
-        axes = [axis for axis in experiment.grid if any(axis in point.params for point in own)]
+        points = [record.point for record in records if record.point.engine == engine]
+        axes = [axis for axis in experiment.grid if any(axis in point.params for point in points)]
         for cell in itertools.product(*(experiment.grid[axis] for axis in axes)):
             asked = dict(zip(axes, cell, strict=True))
             there = {
                 point.seed
-                for point in own
+                for point in points
                 if all(_same(value, point.params.get(axis, value)) for axis, value in asked.items())
             }
             named = " ".join([engine, *(f"{axis}={value}" for axis, value in asked.items())])
