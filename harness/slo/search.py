@@ -161,13 +161,13 @@ class Search:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The values that were tried on every seed, ascending."""
-        found: dict[float, dict[int, Repeat]] = {}
+        repeats: dict[float, dict[int, Repeat]] = {}
         for value, seed, repeat in self.tried:
-            found.setdefault(value, {})[seed] = repeat
+            repeats.setdefault(value, {})[seed] = repeat
         steps = [
-            judge(value, found[value].values(), self.question.targets)
-            for value in sorted(found)
-            if found[value].keys() >= set(self.question.seeds)
+            judge(value, repeats[value].values(), self.question.targets)
+            for value in sorted(repeats)
+            if repeats[value].keys() >= set(self.question.seeds)
         ]
         return tuple(replace(step, verdict=self.verdicts.get(step.value, step.verdict)) for step in steps)
 
@@ -247,17 +247,17 @@ class Search:
 
     @property
     def interval(self) -> Interval:
-        found = [holding(met) for met in self._met.values()]
-        ranked = sorted(found, key=lambda value: -1.0 if value is None else value)
-        known = [value for value in ranked if value is not None]
-        middle = median(known) if len(known) == len(ranked) else ranked[(len(ranked) - 1) // 2]
+        by_seed = [holding(met) for met in self._met.values()]
+        ranked = sorted(by_seed, key=lambda value: -1.0 if value is None else value)
+        numbers = [value for value in ranked if value is not None]
+        middle = median(numbers) if len(numbers) == len(ranked) else ranked[(len(ranked) - 1) // 2]
         return Interval(ranked[0], middle, ranked[-1])
 
     @property
     def surprises(self) -> dict[int, tuple[float, float]]:
         """Seeds that missed a target at a smaller value than one at which they met all."""
-        found = {seed: surprising(met) for seed, met in self._met.items()}
-        return {seed: pair for seed, pair in found.items() if pair is not None}
+        pairs = {seed: surprising(met) for seed, met in self._met.items()}
+        return {seed: pair for seed, pair in pairs.items() if pair is not None}
 
     @property
     def answer(self) -> str:
@@ -272,17 +272,17 @@ class Search:
                 return f"may or may not handle {amount(first.value)}: too few turns to decide."
             return f"cannot handle even {amount(first.value)}: {self._shortfall(first.value)}."
         shown = [i for i in range(len(self.question.targets)) if not self._no_failures(self.step(holds), i)]
-        found = ", ".join(self._values(self.step(holds), i, bound=True) for i in shown) + undecided
+        values = ", ".join(self._values(self.step(holds), i, bound=True) for i in shown) + undecided
         if unmeasured is not None:
             missed = "" if breaks is None else f"; at {breaks:g} {self._shortfall(breaks)}"
             return (
-                f"can handle at least {amount(holds)}, the most that passed: {found}; "
+                f"can handle at least {amount(holds)}, the most that passed: {values}; "
                 f"at {unmeasured:g} {self._lost(unmeasured)}{missed}."
             )
         if breaks is None:
             why = "" if undecided else ", the most that were tried"
-            return f"can handle at least {amount(holds)}{why}: {found}."
-        return f"can handle {amount(holds)}: {found}; at {breaks:g} {self._shortfall(breaks)}."
+            return f"can handle at least {amount(holds)}{why}: {values}."
+        return f"can handle {amount(holds)}: {values}; at {breaks:g} {self._shortfall(breaks)}."
 
     def _shortfall(self, value: float) -> str:
         """Return which targets a value misses, or that it could not be measured."""
@@ -305,12 +305,12 @@ class Search:
 
     def _values(self, step: Step, index: int, bound: bool) -> str:
         target = self.question.targets[index]
-        known = sorted(v for r in step.repeats if not r.error and (v := r.values[index]) is not None)
-        if not known:
+        values = sorted(v for r in step.repeats if not r.error and (v := r.values[index]) is not None)
+        if not values:
             return f"{name_of(target.metric)} is missing"
-        text = f"{name_of(target.metric)} {number(target.metric, float(median(known)))}"
-        if len(known) > 1:
-            low, high = (number(target.metric, end, unit=False) for end in (known[0], known[-1]))
+        text = f"{name_of(target.metric)} {number(target.metric, float(median(values)))}"
+        if len(values) > 1:
+            low, high = (number(target.metric, end, unit=False) for end in (values[0], values[-1]))
             text += f" ({low}–{high})"
         return f"{text} {target.asked}" if bound else text
 
@@ -320,15 +320,15 @@ def search(measure: Callable[[int, int], Step], question: Question) -> Search:
 
     `measure(n, k)` measures a number k times its repeats; it measures again only repeats that could not be measured.
     """
-    found = Search(question)
-    while (value := question.bounds.following(found.passed)) is not None:
+    result = Search(question)
+    while (value := question.bounds.following(result.passed)) is not None:
         step = _measured(measure, int(value), 1)
         if step.verdict == "undecided":
             step = _measured(measure, int(value), 2)
-        found = found.with_step(step)
+        result = result.with_step(step)
         if step.verdict == "invalid":
             break
-    return found
+    return result
 
 
 def _measured(measure: Callable[[int, int], Step], n: int, times: int) -> Step:
@@ -402,7 +402,7 @@ def load_searches(folder: Path, measured: Iterable[str]) -> Searches | None:
     if not path.is_file():
         return None
     try:
-        found = Searches.from_dict(json.loads(path.read_text()))
+        searches = Searches.from_dict(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; delete it and search again.") from None
-    return found if found.points <= set(measured) else None
+    return searches if searches.points <= set(measured) else None

@@ -96,14 +96,14 @@ def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
     """Parse targets as in `ttfp_p90<=800ms continuity>=95%`. UserError for an unknown metric, the wrong direction, a
     unit that the metric does not have, or an implausible bare number."""
     left = _TARGET.sub("", text).replace(",", " ").strip()
-    found = [_Written(option, *(part or "" for part in parts)) for parts in _TARGET.findall(text)]
-    if left or not found:
-        odd = f" ({printable(left, 80)!r} is none)" if left and found else ""
+    written = [_Written(option, *(part or "" for part in parts)) for parts in _TARGET.findall(text)]
+    if left or not written:
+        odd = f" ({printable(left, 80)!r} is none)" if left and written else ""
         raise UserError(
             f"{option} {printable(text, 160)!r} is not a list of targets{odd}; write for "
             f'example {option} "{EXAMPLE}".'
         )
-    return tuple(_target(each) for each in found)
+    return tuple(_target(each) for each in written)
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,11 @@ def _seconds(written: _Written, number: float) -> float:
 def judged_value(metric: str, metrics: Mapping[str, dict[str, Any]], requests: pd.DataFrame) -> float | None:
     """Return a metric as a target judges it, None where it is missing: the value of every table, made of the turns anew
     where some lack it, as an older record may have left failed turns out."""
-    found = metrics.get(metric)
-    if found is None:
+    measured = metrics.get(metric)
+    if measured is None:
         return None
-    values = turn_values(metric, requests) if found["missing"] else None
-    return found["value"] if values is None else statistic(values, parsed(metric).statistic)[0]
+    values = turn_values(metric, requests) if measured["missing"] else None
+    return measured["value"] if values is None else statistic(values, parsed(metric).statistic)[0]
 
 
 def is_sampled(metric: str) -> bool:
@@ -211,10 +211,10 @@ def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
     if not is_sampled(metric):
         return None
     family, requests = parsed(metric).family, counted(requests)
-    own = DISTRIBUTIONS.get(family)
-    if (DELAYS[family][0] if own is None else own.column) not in requests:
+    distribution = DISTRIBUTIONS.get(family)
+    if (DELAYS[family][0] if distribution is None else distribution.column) not in requests:
         return None
-    values = delays(requests, family) if own is None else own.sample(columns_of(requests))
+    values = delays(requests, family) if distribution is None else distribution.sample(columns_of(requests))
     return values[~np.isnan(values)]
 
 
@@ -225,8 +225,8 @@ def name_of(metric: str) -> str:
     name = parsed(metric)
     if name.quantile is None and name.statistic != "mean":
         return metric.replace("_", " ")
-    said = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(name.family, name.family.replace("_", " "))
-    return f"{name.statistic.replace('p', 'P')} {said}"
+    quantity = {"audio_ttfp": "TTFP", "ttft": "TTFT"}.get(name.family, name.family.replace("_", " "))
+    return f"{name.statistic.replace('p', 'P')} {quantity}"
 
 
 def scale(metric: str) -> tuple[float, str]:
