@@ -68,9 +68,9 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
             continue
         cut = slice(begin, min(end, begin + MOST_REQUESTS))
         here = table.iloc[cut]
-        own = {name: values[cut] for name, values in columns.items()}
-        arrival = own["arrival_s"] - own["arrival_s"][0]
-        own |= {"arrival_s": arrival, "session": np.arange(len(here))}
+        rows = {name: values[cut] for name, values in columns.items()}
+        arrival = rows["arrival_s"] - rows["arrival_s"][0]
+        rows |= {"arrival_s": arrival, "session": np.arange(len(here))}
         e2e = here["measured_e2e"].to_numpy(float)
         # Later ones met requests that are not replayed.
         whole = np.full(len(here), True) if cut.stop == end else arrival + e2e <= arrival[-1]
@@ -82,10 +82,10 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
         rate = achieved_rate(list(arrival)) or np.inf
         saturated = bool(here["saturated"].iloc[0]) or not np.isfinite(rate)
         if not saturated and here["queue"].isna().all():
-            known = pd.DataFrame({"arrival": arrival, "predicted_e2e": np.nan_to_num(e2e)})
-            saturated = queue_grows(known, [(rate, float(arrival[-1]))])
+            latencies = pd.DataFrame({"arrival": arrival, "predicted_e2e": np.nan_to_num(e2e)})
+            saturated = queue_grows(latencies, [(rate, float(arrival[-1]))])
         label, in_flight = f"{run.name}, {part}", rate * measured["e2e"]
-        yield Load(label, path, own, planned.prefixes[cut], rate, in_flight, saturated, measured, counted)
+        yield Load(label, path, rows, planned.prefixes[cut], rate, in_flight, saturated, measured, counted)
 
 
 def served(
@@ -97,11 +97,11 @@ def served(
 
 def means_of(load: Load, latencies: pd.DataFrame) -> Means:
     """Return the mean latencies of a load's replay, over the requests whose latencies were measured."""
-    found = {}
+    means = {}
     for name, mask in load.counted.items():
         values = latencies[f"predicted_{name}"].to_numpy(float)[mask]
-        found[name] = float(np.nanmean(values)) if (~np.isnan(values)).any() else np.nan
-    return found
+        means[name] = float(np.nanmean(values)) if (~np.isnan(values)).any() else np.nan
+    return means
 
 
 ERROR = 0.03
@@ -172,7 +172,7 @@ class Search:
         draft = self._draft(label, before)
         if max(slower, 1 / slower) > FAR:
             self._begin_at(float(slower), before[0]["itl"], draft)
-        point, spread = self._found(draft)
+        point, spread = self._minimum(draft)
         factors = self._factors(point, spread)
         (after,) = self._replayed([draft.model_copy(update={"factors": factors})], self._loads)
         total = self._done
@@ -221,22 +221,22 @@ class Search:
     def _factors(self, point: np.ndarray, spread: np.ndarray) -> Factors:
         """Return the factors at a point. `spread`: deviations after the fit, as shares of those of the priors."""
         count = len(self._fitted)
-        told = f"TTFT, time between tokens and E2E of {count} load{'' if count == 1 else 's'}"
+        quantities = f"TTFT, time between tokens and E2E of {count} load{'' if count == 1 else 's'}"
         as_modelled = self._speed == 1.0 and self._middle is self._default
         near = "what the model says" if as_modelled else "the server's speed at the lowest load"
         made = {}
         for at, name in enumerate(NAMES):
             off = self._widths[at] * spread[at]
             within = f"+- {100 * off:.1f} %" if at < 2 else f"+- {1e3 * off:.3g} ms"
-            untold = f"{near if at < 3 else 'its default'}: these loads hardly tell it from the others"
+            unfitted = f"{near if at < 3 else 'its default'}: these loads hardly tell it from the others"
             made[name] = Factor(
                 value=_rounded(self._values(point)[at]),
                 default=_rounded(self._default[at]),
-                fitted_to=f"{told}, {within}" if spread[at] < UNKNOWN else untold,
+                fitted_to=f"{quantities}, {within}" if spread[at] < UNKNOWN else unfitted,
             )
         return Factors(**made)
 
-    def _found(self, draft: Calibrated) -> tuple[np.ndarray, np.ndarray]:
+    def _minimum(self, draft: Calibrated) -> tuple[np.ndarray, np.ndarray]:
         point = np.zeros(len(NAMES))
         (means,) = self._at([point], draft)
         lower = np.full(len(NAMES), -np.inf)
@@ -248,10 +248,10 @@ class Search:
             best, loss = None, off @ off
             for shares in DAMPED:
                 points = [point + share * move for share in shares]
-                for at, found in zip(points, self._at(points, draft), strict=True):
-                    tried = self._off(found, at)
+                for at, new_means in zip(points, self._at(points, draft), strict=True):
+                    tried = self._off(new_means, at)
                     if tried @ tried < loss:
-                        best, loss = (at, found), tried @ tried
+                        best, loss = (at, new_means), tried @ tried
                 if best is not None:
                     break
             if best is None:
@@ -267,8 +267,8 @@ class Search:
             for point in points
         ]
         return [
-            np.array([[means[name] for name in LATENCIES] for means in found])
-            for found in self._replayed(profiles, self._fitted)
+            np.array([[means[name] for name in LATENCIES] for means in load_means])
+            for load_means in self._replayed(profiles, self._fitted)
         ]
 
     def _off(self, means: np.ndarray, point: np.ndarray) -> np.ndarray:
@@ -282,7 +282,7 @@ class Search:
         off = self._off(means, point)
         near = self._at(point + steps, draft)
         columns = [
-            (self._off(found, point + step) - off) / STEP for found, step in zip(near, steps, strict=True)
+            (self._off(nearby, point + step) - off) / STEP for nearby, step in zip(near, steps, strict=True)
         ]
         later = self._widths[-1] / means / ERROR * (np.array(LATENCIES) != "itl")
         later = np.where(np.isnan(self._measured), 0.0, later).ravel()
@@ -310,12 +310,12 @@ class Search:
 
 def errors_of(loads: Sequence[Load], means: Sequence[Means]) -> Errors:
     """Return the mean relative errors of `means`, a row for each load."""
-    found: dict[str, float | None] = {}
+    by_latency: dict[str, float | None] = {}
     for name in LATENCIES:
         pairs = [(each[name], load.measured[name]) for load, each in zip(loads, means, strict=True)]
         errors = [abs(predicted / measured - 1) for predicted, measured in pairs if measured > 0]
-        found[name] = round(float(np.mean(errors)), 5) if errors else None
-    return Errors(**found)
+        by_latency[name] = round(float(np.mean(errors)), 5) if errors else None
+    return Errors(**by_latency)
 
 
 def _rounded(value: float) -> float:
@@ -372,7 +372,7 @@ def calibrate(
 
 
 def _one_server(planned: Sequence[Planned], folder: Path) -> Deployment:
-    found: dict[tuple[str, str, int], Deployment] = {}
+    servers: dict[tuple[str, str, int], Deployment] = {}
     for each in planned:
         if (folder / each.run.name / "model.yaml").exists():
             raise UserError(
@@ -381,11 +381,11 @@ def _one_server(planned: Sequence[Planned], folder: Path) -> Deployment:
             )
         deployment = resolve(ServerParams.of({"deployment": str(folder / each.run.name / DEPLOYMENT)}))
         (stage,) = deployment.stages.values()
-        found.setdefault((deployment.model.name, deployment.gpu.name, stage.split), deployment)
-    if len(found) > 1:
-        names = "; ".join(f"{model} on {split} {gpu}" for model, gpu, split in found)
+        servers.setdefault((deployment.model.name, deployment.gpu.name, stage.split), deployment)
+    if len(servers) > 1:
+        names = "; ".join(f"{model} on {split} {gpu}" for model, gpu, split in servers)
         raise UserError(f"these runs are of several servers ({names}); give the runs of one server.")
-    return next(iter(found.values()))
+    return next(iter(servers.values()))
 
 
 def _too_few(loads: Sequence[Load], below: Sequence[Load]) -> str:
@@ -402,6 +402,6 @@ def _too_few(loads: Sequence[Load], below: Sequence[Load]) -> str:
 
 def _label(runs: Sequence[MeasuredRun | SummaryRun]) -> str:
     names = list(dict.fromkeys(run.server.label or run.name for run in runs))
-    said = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     releases = dict.fromkeys(run.server.vllm for run in runs if run.server.vllm)
-    return f"{said} (vLLM {', '.join(releases)})" if releases else said
+    return f"{label} (vLLM {', '.join(releases)})" if releases else label

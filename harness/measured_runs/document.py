@@ -42,34 +42,34 @@ def get(value: Any, *names: str) -> Any:
     """Return the value under the first of `names` that exists ("a.b": as it is, or b in a) and is not null; else
     None."""
     for name in names:
-        found = value
+        node = value
         for step in (name,) if isinstance(value, dict) and name in value else name.split("."):
-            found = found.get(step) if isinstance(found, dict) else None
-        if found is not None:
-            return found
+            node = node.get(step) if isinstance(node, dict) else None
+        if node is not None:
+            return node
     return None
 
 
 def number(value: Any, where: str, *names: str) -> float | None:
     """Return `get` as a finite number, None where it is missing. UserError that begins with `where` for another
     value."""
-    found = get(value, *names)
-    if found is None:
+    entry = get(value, *names)
+    if entry is None:
         return None
     try:
-        result = float(found)
+        result = float(entry)
     except (TypeError, ValueError):
         result = math.nan
-    if isinstance(found, bool) or not math.isfinite(result):
-        raise UserError(f"{where}: {names[0]!r} should be a number, got {found!r}.")
+    if isinstance(entry, bool) or not math.isfinite(result):
+        raise UserError(f"{where}: {names[0]!r} should be a number, got {entry!r}.")
     return result
 
 
 def needed(value: Any, where: str, *names: str) -> float:
     """Return `number`. UserError where it is missing."""
-    found = number(value, where, *names)
-    if found is None:
+    result = number(value, where, *names)
+    if result is None:
         raise UserError(
             f"{where}: {' or '.join(repr(name) for name in names)} is missing; give a file that has it."
         )
-    return found
+    return result

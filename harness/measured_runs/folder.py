@@ -77,20 +77,20 @@ def _stem(path: Path) -> str:
 
 def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun]:
     """Return the runs of a folder. `name`: of the folder's own run; `within` begins the names of the folders in it."""
-    found: list[MeasuredRun | SummaryRun] = []
+    runs: list[MeasuredRun | SummaryRun] = []
     if (experiment := live_experiment(path)) is not None:
         return [read_live(path, experiment, name)]
-    if runs := files_of(path):
-        for files in runs:
-            own = name if len(runs) == 1 else f"{name}-{_stem(next(iter(files.values())))}"
-            found += read_run(path, files, own)
-        return found
+    if file_sets := files_of(path):
+        for files in file_sets:
+            run_name = name if len(file_sets) == 1 else f"{name}-{_stem(next(iter(files.values())))}"
+            runs += read_run(path, files, run_name)
+        return runs
     for each in sorted(path.iterdir()):
         if each.is_dir() and not each.name.startswith("."):
-            found += _folder(each, within + each.name, f"{within}{each.name}-")
+            runs += _folder(each, within + each.name, f"{within}{each.name}-")
         elif each.suffix == ".csv" and each.stat().st_size and is_summary(each):
-            found += read_summaries(each)
-    return found
+            runs += read_summaries(each)
+    return runs
 
 
 KEYS = ["session", "turn"]
@@ -145,8 +145,8 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
         raise UserError(f"{record.folder} has users who speak or listen; give a run of text.")
     both = turns.merge(table, on=KEYS, how="inner")
     output = both["generated_entry"].astype(float).fillna(both["output_tokens"])
-    said = both["input_tokens"] + output
-    before = both["history_tokens"].fillna(said.groupby(both["session"]).cumsum() - said)
+    tokens = both["input_tokens"] + output
+    before = both["history_tokens"].fillna(tokens.groupby(both["session"]).cumsum() - tokens)
     for at, row in enumerate(both.to_dict("records")):
         history = int(before.iloc[at])
         ttft, e2e = (None if pd.isna(row[key]) else float(row[key]) for key in ("ttft_s", "e2e_s"))
@@ -190,15 +190,15 @@ def files_of(folder: Path) -> list[Files]:
     """Return the runs of a folder, without the folders within it: several where it has several results of a client, and
     no server's file with them. UserError where it is ambiguous which of them belong together."""
     files = {kind: path for kind, names in NAMES.items() if (path := there(folder, *names))}
-    found: dict[str, list[Path]] = {"traces": [], "guidellm": [], "bench": []}
+    results: dict[str, list[Path]] = {"traces": [], "guidellm": [], "bench": []}
     for within in RESULTS:
         for path in sorted((folder / within).glob("*.json*")):
-            if path not in files.values() and (kind := kind_of(path)) in found:
-                found[kind].append(path)
-    bench = found.pop("bench")
-    one = {kind: paths.pop() for kind, paths in found.items() if kind not in files and len(paths) == 1}
+            if path not in files.values() and (kind := kind_of(path)) in results:
+                results[kind].append(path)
+    bench = results.pop("bench")
+    one = {kind: paths.pop() for kind, paths in results.items() if kind not in files and len(paths) == 1}
     files = {kind: path for kind in NAMES if (path := one.get(kind) or files.get(kind))}
-    several = [(kind, path) for kind, paths in found.items() for path in paths]
+    several = [(kind, path) for kind, paths in results.items() for path in paths]
     if not files:
         return [{kind: path} for kind, path in (*several, *(("bench", path) for path in bench))]
     if several and ("traces" in files or "guidellm" in files):
@@ -312,10 +312,10 @@ def _parts(served: Sequence[Request], profile: dict[str, Any], where: str) -> li
     most = number(profile, where, "max-requests", "max_requests")
     if kind == "sweep":
         return split(served, int(most) if most else None)
-    known = kind in ("synchronous", "throughput") or (
+    has_label = kind in ("synchronous", "throughput") or (
         kind in ("constant", "poisson") and isinstance(rate, int | float)
     )
-    return [Part(guidellm.label({"type_": kind, "rate": rate}, where) if known else WHOLE, tuple(served))]
+    return [Part(guidellm.label({"type_": kind, "rate": rate}, where) if has_label else WHOLE, tuple(served))]
 
 
 def _workload(name: str) -> str:

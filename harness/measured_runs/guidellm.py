@@ -145,8 +145,8 @@ def asked(path: str | Path) -> tuple[str | None, int]:
         first, "config.backend.model", "worker.backend_model", "args.model"
     )
     data = get(document, "args.data") or get(first, "config.requests.data", "request_loader.data")
-    said = re.search(r"prefix_tokens\W+(\d+)", str(data))
-    return name, int(said.group(1)) if said else 0
+    match = re.search(r"prefix_tokens\W+(\d+)", str(data))
+    return name, int(match.group(1)) if match else 0
 
 
 def _part(benchmark: Any, where: str) -> Part:

@@ -203,13 +203,13 @@ def _prompts(shared: Any, where: str) -> int | None:
 
 
 def _assumed(shared: Any, exact: bool, failed: float | None) -> tuple[str, ...]:
-    said = ["When requests came is not known beyond their Poisson process."]
+    assumptions = ["When requests came is not known beyond their Poisson process."]
     if isinstance(shared, dict) and "num_groups" not in shared:
-        said.append(
+        assumptions.append(
             "The number of different prompts is the requested one; older versions ignored that and sent 100."
         )
     if not exact:
-        said.append("Output tokens were counted by the client in the text.")
+        assumptions.append("Output tokens were counted by the client in the text.")
     if failed:
-        said.append(f"{failed:g} requests failed and are in no latency.")
-    return tuple(said)
+        assumptions.append(f"{failed:g} requests failed and are in no latency.")
+    return tuple(assumptions)

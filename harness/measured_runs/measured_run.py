@@ -129,10 +129,10 @@ class SummaryRun:
     def means(self) -> dict[str, float]:
         """Means by LATENCIES. The one between tokens is by the tokens that were generated, if the other two are known:
         clients that count tokens in the text miss some."""
-        found = {name: self.measured[each] for name in LATENCIES if (each := f"{name}_mean") in self.measured}
-        if {"e2e", "ttft"} <= found.keys():
-            found["itl"] = (found["e2e"] - found["ttft"]) / max(self.output_tokens - 1, 1)
-        return found
+        means = {name: self.measured[each] for name in LATENCIES if (each := f"{name}_mean") in self.measured}
+        if {"e2e", "ttft"} <= means.keys():
+            means["itl"] = (means["e2e"] - means["ttft"]) / max(self.output_tokens - 1, 1)
+        return means
 
 
 def by_arrival(requests: Iterable[Request]) -> list[Request]:

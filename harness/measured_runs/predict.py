@@ -109,7 +109,7 @@ def predict(
     if not planned and failed:
         none = "" if len(runs) == 1 else f"none of {len(runs)} runs can be predicted: "
         raise UserError(none + failed[0].reason)
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     show("runs", 0, len(planned))
     pool = ThreadPoolExecutor(os.cpu_count())
     replays = [pool.submit(_predict, each, out, step_times) for each in planned]
@@ -120,10 +120,10 @@ def predict(
         pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C waits for no replay
     for each, replay in zip(planned, replays, strict=True):
         try:
-            found.append(replay.result())
+            predictions.append(replay.result())
         except (UserError, RuntimeError) as error:
             failed.append(_failed(each.run.name, out, str(error).strip()))
-    return found, sorted(failed, key=lambda each: each.run)
+    return predictions, sorted(failed, key=lambda each: each.run)
 
 
 def _failed(run: str, out: Path, why: str) -> Failed:
@@ -137,15 +137,15 @@ def _failed(run: str, out: Path, why: str) -> Failed:
 def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) -> Planned:
     """Plan the replay of a run. UserError where it cannot be replayed."""
     if model is not None:
-        known, name, unknown = load_model(model), model, ()
+        served, name, unknown = load_model(model), model, ()
     else:
-        known, name, unknown = served_model(run.name, run.server, out / run.name)
+        served, name, unknown = served_model(run.name, run.server, out / run.name)
     on = gpu if run.server.gpu is None else gpu_called(run.server.gpu)
     if on is None:
         raise UserError(
             f"{run.name} ran on {run.server.gpu}, which is not a known GPU; add it to hardware.yaml."
         )
-    facts, assumed = deployment(run.server, known, name, on, run.client_s)
+    facts, assumed = deployment(run.server, served, name, on, run.client_s)
     if isinstance(run, SummaryRun):
         (trace, prefixes), more = summary_trace(run), run.assumed
     else:
@@ -192,10 +192,10 @@ def _predict(planned: Planned, out: Path, step_times: str) -> Prediction:
         seconds = " and ".join(f"{seconds:g}" for _, seconds in run.rates)
         if queue_grows(latencies, cut):
             latencies, source = replayed(*summary_trace(run, math.inf))
-            said = f"All {seconds} s are replayed, because the queue still grows after {LONGEST_S:g} s."
+            note = f"All {seconds} s are replayed, because the queue still grows after {LONGEST_S:g} s."
         else:
-            said = f"Of {seconds} s the first {LONGEST_S:g} s are replayed, in which the queue does not grow."
-        assumed = (*assumed, said)
+            note = f"Of {seconds} s the first {LONGEST_S:g} s are replayed, in which the queue does not grow."
+        assumed = (*assumed, note)
     requests = beside(run, latencies.drop(columns="arrival"))
     return Prediction(run, requests, source, planned.gpu, assumed)
 

@@ -140,7 +140,7 @@ def summary_trace(run: SummaryRun, longest_s: float = LONGEST_S) -> tuple[Trace,
     shared: Prefixes = [("", 0)] * count
     if run.prompts is not None:
         shared = [(f"prompt {at % run.prompts}", tokens - 1) for at in range(count)]
-    return _trace(arrivals, [tokens - own for _, own in shared], [round(run.output_tokens)] * count), shared
+    return _trace(arrivals, [tokens - n for _, n in shared], [round(run.output_tokens)] * count), shared
 
 
 def held(run: SummaryRun, longest_s: float) -> list[tuple[float, float]]:
@@ -194,7 +194,7 @@ def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[
 
 def begins(prefixes: Prefixes, vocab: int) -> dict[int, list[int]]:
     """Return the token ids with which each session's context begins."""
-    known = {
+    ids = {
         (name, tokens): token_ids(-1, 0, f"prefix {name}", tokens, vocab) for name, tokens in set(prefixes)
     }
-    return {session: known[prefix] for session, prefix in enumerate(prefixes) if prefix[1]}
+    return {session: ids[prefix] for session, prefix in enumerate(prefixes) if prefix[1]}

@@ -153,15 +153,15 @@ def _by_request(requests: pd.DataFrame, name: str) -> Error:
     if len(pair):
         absolute = round(float(np.abs(predicted / measured - 1).mean()), 5)
         signed = round(float(predicted.mean() / measured.mean() - 1), 5)
-    said = {"measured": _statistics(measured), "predicted": _statistics(predicted)}
-    return Error(**said, absolute=absolute, signed=signed)
+    statistics = {"measured": _statistics(measured), "predicted": _statistics(predicted)}
+    return Error(**statistics, absolute=absolute, signed=signed)
 
 
 def _in_sum(run: SummaryRun, name: str, predicted: np.ndarray) -> Error:
     measured = {each: run.measured.get(f"{name}_{each}") for each in STATISTICS}
     measured["mean"] = run.means.get(name)
     ours = _statistics(predicted[~np.isnan(predicted)])
-    ratios = {each: own / value - 1 for each, value in measured.items() if value and (own := ours[each])}
+    ratios = {key: replay / value - 1 for key, value in measured.items() if value and (replay := ours[key])}
     return Error(
         measured=measured,
         predicted=ours,

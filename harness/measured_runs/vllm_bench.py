@@ -22,8 +22,8 @@ def read_part(path: str | Path) -> Part:
     lists = {name: _list(document, name, path) for name in ("input_lens", "output_lens", "ttfts", "itls")}
     lists["start_times"] = _starts(document, len(lists["input_lens"]), path)
     if len({len(values) for values in lists.values()}) > 1:
-        said = ", ".join(f"{len(values)} {name}" for name, values in lists.items())
-        raise UserError(f"{path} has lists of different lengths ({said}); {FIX} again.")
+        lengths = ", ".join(f"{len(values)} {name}" for name, values in lists.items())
+        raise UserError(f"{path} has lists of different lengths ({lengths}); {FIX} again.")
     errors = document.get("errors") or [""] * len(lists["itls"])
     try:
         seen = tuple(

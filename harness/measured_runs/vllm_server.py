@@ -27,11 +27,11 @@ _NS = 1e9
 def read_spans(path: str | Path) -> list[Request]:
     """Return the requests of a file, in its order; other spans are skipped. UserError names a broken line."""
     path = existing_file(path)
-    found = []
+    requests = []
     for at, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
-            found += _line(line, f"{path}, line {at},")
-    return found
+            requests += _line(line, f"{path}, line {at},")
+    return requests
 
 
 def _line(line: str, where: str) -> list[Request]:
@@ -42,8 +42,8 @@ def _line(line: str, where: str) -> list[Request]:
     try:
         return [one for span in _spans(document) if (one := _request(span)) is not None]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise UserError(f"{where} is not an OpenTelemetry trace ({said}); give vLLM's traces.") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{where} is not an OpenTelemetry trace ({reason}); give vLLM's traces.") from None
 
 
 def _spans(document: Any) -> Iterator[Any]:
@@ -110,24 +110,24 @@ def read_log(path: str | Path) -> dict[str, Any]:
     A server may have another path or name for its model, so the model is the name under which it is served."""
     text = read_text(existing_file(path))
     text = text[max(text.rfind(_BEGIN), 0) :]
-    found = {quoted or name: _constant(value) for quoted, name, value in _LOGGED.findall(text)}
-    found = {name: found[name] for name in found if name not in (*SETTINGS["model"], *SETTINGS["gpu"])}
+    values = {quoted or name: _constant(value) for quoted, name, value in _LOGGED.findall(text)}
+    values = {name: values[name] for name in values if name not in (*SETTINGS["model"], *SETTINGS["gpu"])}
     version = _last(r"vLLM API server version v?([0-9][\w.+-]*)|LLM engine \(v([^)\s]+)\)", text)
     if version:
-        found["vllm_version"] = version
+        values["vllm_version"] = version
     if served := _last(r"'served_model_name': \['([^']+)'|served_model_name=([^,\s]+),", text):
-        found["model"] = served
-    if found.get("async_scheduling") is None and (
-        said := _last(r"Asynchronous scheduling is (enabled|disabled)", text)
+        values["model"] = served
+    if values.get("async_scheduling") is None and (
+        state := _last(r"Asynchronous scheduling is (enabled|disabled)", text)
     ):
-        found["async_scheduling"] = said == "enabled"
+        values["async_scheduling"] = state == "enabled"
     tokens = _last(r"KV cache size: ([\d,]+) tokens", text)
     blocks = _last(r"num_gpu_blocks is: (\d+)\s", text)
     if tokens:
-        found["kv_tokens"] = int(tokens.replace(",", ""))
-        if blocks and found.get("block_size") is None and found["kv_tokens"] % int(blocks) == 0:
-            found["block_size"] = found["kv_tokens"] // int(blocks)
-    return found
+        values["kv_tokens"] = int(tokens.replace(",", ""))
+        if blocks and values.get("block_size") is None and values["kv_tokens"] % int(blocks) == 0:
+            values["block_size"] = values["kv_tokens"] // int(blocks)
+    return values
 
 
 def _last(pattern: str, text: str) -> str:
@@ -136,19 +136,19 @@ def _last(pattern: str, text: str) -> str:
     return matches[-1] if matches else ""
 
 
-def _constant(said: str) -> Any:
-    if said in _CONSTANTS:
-        return _CONSTANTS[said]
-    return float(said) if re.fullmatch(r"\d*\.\d+|\d+\.", said) else int(said) if said.isdigit() else said
+def _constant(text: str) -> Any:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    return float(text) if re.fullmatch(r"\d*\.\d+|\d+\.", text) else int(text) if text.isdigit() else text
 
 
 def server_of(config: Mapping[str, Any], log: Mapping[str, Any], model: str | None, where: str) -> Server:
     """Return the server. `config` and `log` may be empty; `model` is the client's, "" without any."""
-    found: dict[str, Any] = {"model": model or ""}
+    fields: dict[str, Any] = {"model": model or ""}
     for field, names in SETTINGS.items():
         first, then = (config, log) if field == "model" else (log, config)
         stated = then if get(first, *names) is None else first
         value = number(stated, where, *names) if field in _WHOLE else get(stated, *names)
         if value is not None:
-            found[field] = int(value) if field in _WHOLE else value
-    return Server(**{**found, "model": str(found["model"])})
+            fields[field] = int(value) if field in _WHOLE else value
+    return Server(**{**fields, "model": str(fields["model"])})
