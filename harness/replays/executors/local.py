@@ -75,10 +75,10 @@ class LocalExecutor(WorkerExecutor):
         """Start a fresh worker for the point. Its record keeps the point's place in `order`."""
         release = point.server_params.get("vllm")
         folder = None if release is None else vllm_release.python_path(str(release))
-        told = {} if folder is None else vllm_release.environment(folder)
+        variables = {} if folder is None else vllm_release.environment(folder)
         environment = {**self.environment, **order.facts(point)}
         share = self._context.RawValue("d", 0.0) if self.watch else None
-        server = nullcontext() if self.spawn else fork_server.server_of(folder, told)
+        server = nullcontext() if self.spawn else fork_server.server_of(folder, variables)
         with (
             _no_main(),
             deferred_ctrl_c() as deferred,

@@ -193,11 +193,11 @@ def _actor(ray: Any) -> type:
             try:
                 from harness.replays.executors import node as ours
 
-                told = pickle.loads(task)
+                node_task = pickle.loads(task)
             except ImportError as error:
                 return node, f"has no Rehearsal that could be imported ({error})", {}
-            self.slot = ours.Slot(told)
-            return node, told.refusal(), self.slot.environment()
+            self.slot = ours.Slot(node_task)
+            return node, node_task.refusal(), self.slot.environment()
 
         def measure(self, point: ReplayPoint | None) -> Ended | float | str:
             """Implements `harness.replays.executors.node.Slot`; a string when the run has to end."""
@@ -228,8 +228,8 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
     try:
-        known = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
-        at = urlsplit(f"//{known.rpartition('//')[2]}")
+        cluster = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+        at = urlsplit(f"//{cluster.rpartition('//')[2]}")
         if at.hostname and at.port:  # Ray would try for a minute
             socket.create_connection((at.hostname, at.port), CONNECT_S).close()
         with _signals_kept():

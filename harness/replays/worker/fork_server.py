@@ -36,7 +36,7 @@ def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[N
         return
     server = _servers.setdefault(folder, forkserver.ForkServer())
     server.set_forkserver_preload(_usual._preload_modules)
-    path, told = list(sys.path), dict(os.environ)
+    path, variables = list(sys.path), dict(os.environ)
     sys.path.insert(0, str(folder))  # which workers are given,
     os.environ.update(environment)  # and this the server
     connect = forkserver.connect_to_new_process
@@ -48,8 +48,8 @@ def server_of(folder: Path | None, environment: Mapping[str, str]) -> Iterator[N
         forkserver.connect_to_new_process = connect
         sys.path[:] = path
         for name in environment:
-            if name in told:
-                os.environ[name] = told[name]
+            if name in variables:
+                os.environ[name] = variables[name]
             else:
                 del os.environ[name]
 

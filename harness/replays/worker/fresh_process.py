@@ -35,9 +35,9 @@ def in_fresh_process(
     worker.start()
     theirs.close()
     try:
-        while (said := mine.recv())[0] == "part":
+        while (message := mine.recv())[0] == "part":
             assert show is not None
-            show(*said[1])
+            show(*message[1])
         worker.join(timeout=60)  # it has still to end
     except EOFError:
         worker.join()
@@ -48,7 +48,7 @@ def in_fresh_process(
         mine.close()
         worker.kill()
         worker.join()
-    kind, content = said
+    kind, content = message
     if kind == "mistake":
         raise UserError(content)
     if kind == "failed":

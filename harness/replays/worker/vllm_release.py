@@ -85,8 +85,8 @@ def source(version: str) -> Path:
 def python_path(release: str) -> Path:
     """Return the folder to put first on the path of a process that runs on `release`, see `release_of`. It holds that
     vLLM's Python and the binaries of the installed vLLM. UserError in one sentence."""
-    found = source(release)
-    if not (found / _SCHEDULER).exists():
+    sources = source(release)
+    if not (sources / _SCHEDULER).exists():
         raise UserError(f"vLLM {release} has no {_SCHEDULER}, which replays run on; give a newer release.")
     spec = find_spec("vllm")
     binaries = [each.resolve() for each in Path((spec and spec.origin) or "").parent.glob("*.so")]
@@ -94,7 +94,7 @@ def python_path(release: str) -> Path:
     folder = _cache() / f"{_prefix(release)}{over}"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
-            made = _copied(found, Path(scratch, "made"))
+            made = _copied(sources, Path(scratch, "made"))
             for binary in binaries:
                 (made / "vllm" / binary.name).symlink_to(binary)
             # By its version's name vLLM knows which platform it was built for.
@@ -151,9 +151,9 @@ def _prefix(release: str) -> str:
     return f"python-{release}-"
 
 
-def _copied(found: Path, made: Path) -> Path:
+def _copied(sources: Path, made: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", *(f"*{suffix}" for suffix in _LEFT_OUT))
-    shutil.copytree(found / "vllm", made / "vllm", ignore=ignored)
+    shutil.copytree(sources / "vllm", made / "vllm", ignore=ignored)
     return made
 
 
@@ -164,9 +164,9 @@ def _version(folder: Path) -> str | None:
         ("vllm/_version.py", r"^__version__ = (?:version = )?'([^'\n]+)'"),
     ):
         path = folder / name
-        found = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
-        if found is not None:
-            return found[1]
+        match = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
+        if match is not None:
+            return match[1]
     return None
 
 
