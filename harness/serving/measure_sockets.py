@@ -50,8 +50,8 @@ def measure_sockets(point: ReplayPoint) -> Measurement:
         }
     )
     with ServerProcess(config) as server:
-        said = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
-        target = TargetParams.model_validate(said)
+        fields = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
+        target = TargetParams.model_validate(fields)
         measurement = measure_target(live_point(point, target), target, timing=timing)
     check_own_server(measurement, target.send_delay_limit_ms)
     return measurement
@@ -103,9 +103,8 @@ def measure_omni(point: ReplayPoint) -> Measurement:
     with bound("127.0.0.1", 0) as free:
         port = int(address_of(free).rsplit(":", 1)[1])
     with OmniServer(OmniParams.model_validate({**asked, **more}), port) as omni:
-        said = {"url": omni.url, "dialect": omni.dialect, "hint": True}
         usage = CpuUse(lambda: [process.pid for process in omni.processes])
-        target = TargetParams.model_validate(said)
+        target = TargetParams.model_validate({"url": omni.url, "dialect": omni.dialect, "hint": True})
         measurement = measure_target(live_point(point, target), target, timing=timing)
         taken = measurement.proof["cpu"] = usage.share()
         measurement.more["runtime_steps"] = omni.steps(measurement.proof["origin_s"])

@@ -55,11 +55,11 @@ class OmniServer:
     def __enter__(self) -> Self:
         root = str(Path(__file__).absolute().parents[2])
         self._folder = tempfile.TemporaryDirectory(prefix="rehearsal-omni-")
-        self._said = tempfile.TemporaryFile() if self._log is None else self._log.open("w+b")
+        self._output = tempfile.TemporaryFile() if self._log is None else self._log.open("w+b")
         self._process = subprocess.Popen(
             [self._python, "-P", "-m", "engines.stock.omni", str(self._port), self._params.model_dump_json()],
             stdin=subprocess.PIPE,  # its end tells the server that this process has ended
-            stdout=self._said,
+            stdout=self._output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": root, FOLDER: self._folder.name},
             start_new_session=True,
@@ -85,9 +85,9 @@ class OmniServer:
 
     def said(self) -> str:
         """Return the end of its output."""
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - 4000))
-        return self._said.read().decode(errors="replace").strip()
+        size = self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, size - 4000))
+        return self._output.read().decode(errors="replace").strip()
 
     def steps(self, origin_s: float) -> pa.Table:
         """Return a row for each step of the modelled stages so far, in the order in which they began on their GPUs.
@@ -141,7 +141,7 @@ class OmniServer:
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._said.close()
+        self._output.close()
         self._folder.cleanup()
 
 
@@ -172,7 +172,7 @@ def take_a_turn(url: str) -> None:
         "event_id": lengths,
     }
     with connect(url, max_size=None) as session:
-        for said in ({"type": "session.update", "session": about}, append, commit):
-            session.send(json.dumps(said))
+        for message in ({"type": "session.update", "session": about}, append, commit):
+            session.send(json.dumps(message))
         while json.loads(session.recv(timeout=WARM_S))["type"] != "response.done":
             pass

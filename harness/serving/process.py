@@ -33,17 +33,17 @@ class ServerProcess:
     def __init__(self, config: ServeConfig) -> None:
         self._config = config
         self._process: subprocess.Popen[bytes]
-        self._said: IO[bytes]
+        self._stderr: IO[bytes]
 
     def __enter__(self) -> Self:
-        self._said = tempfile.TemporaryFile()  # `_end` closes it
+        self._stderr = tempfile.TemporaryFile()  # `_end` closes it
         root = str(Path(__file__).absolute().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.serving"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C at a terminal is for this process, which then ends that one
         )
@@ -57,16 +57,16 @@ class ServerProcess:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         died = self._process.poll()
-        said = "" if died is None else self.said()
+        output = "" if died is None else self.said()
         self._end()
         if died is not None and kind is None:
-            raise RuntimeError(f"the server ended by itself, with status {died}: {said}")
+            raise RuntimeError(f"the server ended by itself, with status {died}: {output}")
 
     def said(self) -> str:
         """Return the end of its standard error."""
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - 4000))
-        return self._said.read().decode(errors="replace").strip()
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - 4000))
+        return self._stderr.read().decode(errors="replace").strip()
 
     def _wait(self) -> Ready:
         """Send the configuration and wait until it serves."""
@@ -89,7 +89,7 @@ class ServerProcess:
         try:
             self._stop()
         finally:
-            self._said.close()
+            self._stderr.close()
 
     def _stop(self) -> None:
         process = self._process
@@ -107,20 +107,20 @@ class ServerProcess:
 def main() -> None:
     """Run the server of a `ServerProcess`: the configuration comes as a line, and the server ends when its input
     ends."""
-    told = (
+    stdin = (
         sys.stdin.fileno()
     )  # read without Python's buffer, whose lock a waiting thread would hold to the end
 
     line = b""
     while not line.endswith(b"\n"):
-        more = os.read(told, 65536)
+        more = os.read(stdin, 65536)
         if not more:
             sys.exit("python -m harness.serving reads from its standard input what to serve.")
         line += more
     config = ServeConfig.model_validate_json(line)
 
     def end_with_the_input() -> None:
-        while os.read(told, 65536):
+        while os.read(stdin, 65536):
             pass
         os.kill(os.getpid(), signal.SIGINT)  # nobody is left to whom a reply would be of use
 

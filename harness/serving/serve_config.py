@@ -91,26 +91,26 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
         raise UserError(f"unknown engine {config.engine!r}.{nearest(config.engine, ENGINES)}")
     settings = dict(config.settings)
     system = ENGINES[config.engine]
-    own = system.fields(settings)
-    known = {**own, **ServerParams.model_fields}
+    engine_fields = system.fields(settings)
+    fields = {**engine_fields, **ServerParams.model_fields}
     for name in settings:
-        if name not in known:
+        if name not in fields:
             having = owners(name)
             if having:
                 raise UserError(
                     f"{name} is a parameter of {' and of '.join(having)}, which {config.engine} does not have; set "
                     "that too."
                 )
-            raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, known)}")
+            raise UserError(f"unknown parameter {name!r} for {config.engine}.{nearest(name, fields)}")
     if config.device in REAL_DEVICES:
         settings.setdefault("deployment", SMALL_DEPLOYMENT)
-    engine_params = system.read({name: value for name, value in settings.items() if name in own})
+    engine_params = system.read({name: value for name, value in settings.items() if name in engine_fields})
     system.check(engine_params)
     for name, reason in system.unused(engine_params).items():
         default = ServerParams.model_fields[name].default
         if config.settings.get(name, default) != default:
             raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
-    server = {name: value for name, value in settings.items() if name not in own}
+    server = {name: value for name, value in settings.items() if name not in engine_fields}
     return engine_params, validate(ServerParams, server, "server parameters")
 
 
@@ -118,11 +118,11 @@ def token(token_env: str | None) -> str | None:
     """Return the token that clients must send; None: none. UserError when the variable that should hold it is empty."""
     if token_env is None:
         return None
-    found = os.environ.get(token_env, "")
-    if not found or not found.isascii() or not found.isprintable() or found != found.strip():
-        wrong = "is not set" if not found else "has a character that a header cannot hold"
+    value = os.environ.get(token_env, "")
+    if not value or not value.isascii() or not value.isprintable() or value != value.strip():
+        wrong = "is not set" if not value else "has a character that a header cannot hold"
         raise UserError(f"--token-env {token_env}: the variable {wrong}; export {token_env}=TOKEN.")
-    return found
+    return value
 
 
 def profile(config: ServeConfig, server: ServerParams, deployment: Deployment) -> dict[str, Any] | None:
