@@ -54,6 +54,8 @@ SCHEMA = pa.schema(
         pa.field("network_s", pa.float64(), nullable=False),
         pa.field("visual_tokens", pa.int64()),
         pa.field("content", pa.int64()),
+        pa.field("reference_s", pa.float64()),
+        pa.field("voice", pa.int64()),
         pa.field("request_class", pa.string()),
         pa.field("priority", pa.int64()),
         pa.field("ttft_deadline_s", pa.float64()),
@@ -69,8 +71,8 @@ SCHEMA = pa.schema(
         pa.field("recorded_s", pa.float64()),
     ]
 )
-UNWRITTEN = (*CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS)
-"""Columns of classes, of open microphones and of jobs: a trace that leaves one empty has a file without it."""
+UNWRITTEN = ("reference_s", "voice", *CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS)
+"""Columns of cloned voices, classes, open microphones and jobs: a trace that leaves one empty has a file without it."""
 LATER = ("visual_tokens", "content", *UNWRITTEN)
 """Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
 HASHED_AS = {"backlog": "pool"}
@@ -102,6 +104,8 @@ class Turn:
     network_s         one-way delay between client and server, the same on every turn of a session
     visual_tokens     how many of `input_tokens` are images or video frames; None: the turn shows nothing
     content           number below 2**53 of what is heard: equal content, equal tokens; None: shared with no turn
+    reference_s       length of the recording whose voice the reply is to have; None: a voice of the model's own
+    voice             number below 2**53 of that recording; None: shared with no turn
     request           its class and urgency, where the trace has any (`columns.classes`)
     microphone        pauses and sounds of an open microphone (`columns.duplex_events`)
     job               its part of an agent's job (`columns.jobs`)
@@ -123,6 +127,8 @@ class Turn:
     network_s: float = 0.0
     visual_tokens: int | None = None
     content: int | None = None
+    reference_s: float | None = None
+    voice: int | None = None
     request: RequestClass = NO_CLASS
     microphone: Microphone = ONE_BREATH
     job: JobTurn = NO_JOB
@@ -407,6 +413,8 @@ def _check(columns: Columns) -> None:
         ("barge_in_after_s", ~np.isnan(columns["barge_in_after_s"]) & silent, "needs a spoken reply"),
         ("visual_tokens", unseen, "must be part of the input tokens"),
         ("content", columns["content"] >= CONTENTS, "must be below 2**53"),
+        ("reference_s", ~np.isnan(columns["reference_s"]) & silent, "needs a spoken reply"),
+        ("voice", columns["voice"] >= CONTENTS, "must be below 2**53"),
         ("network_s", np.isnan(network), "must be given"),
         ("network_s", network != np.repeat(network[starts], lengths), "must not change within a session"),
         ("backlog", backlog != np.repeat(backlog[starts], lengths), "must not change within a session"),

@@ -32,18 +32,28 @@ class Overheads:
 @dataclass(frozen=True)
 class CodecChunks:
     """Codec frames that the vocoder gets at a time, by the names of vLLM-Omni's connectors: of the first chunk, of the
-    others, and of the frames before a chunk that are decoded again with it."""
+    others, and of the frames before a chunk that are decoded again with it, as are as many of a cloned voice's
+    recording. `stateful`: it keeps its state between chunks, and decodes nothing again but the recording, once."""
 
     initial_codec_chunk_frames: int = 4
     codec_chunk_frames: int = 25
     codec_left_context_frames: int = 25
+    stateful: bool = False
+
+    def context(self, sent: int, recorded: int) -> int:
+        """Return the frames before a chunk that are decoded with it, behind `sent` frames of a reply with the voice of
+        `recorded` frames."""
+        most = self.codec_left_context_frames
+        again = 0 if self.stateful else min(most, sent)
+        return again if self.stateful and sent else again + min(most, recorded)
 
 
 @dataclass(frozen=True)
 class Deployment:
     """A model's stages on GPUs. `in_turn`, `waves`: the rules for times of steps (`Roofline`). `async_chunk`: text goes
     to the talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
-    `release`: the server that it stands for, with its month; empty: none. `known_error`: the error of its predictions
+    `cached_voices`: recordings of cloned voices whose codes the talker keeps, the latest ones. `release`: the server
+    that it stands for, with its month; empty: none. `known_error`: the error of its predictions
     against public runs, in words; empty: unknown."""
 
     name: str
@@ -56,6 +66,7 @@ class Deployment:
     waves: bool = False
     async_chunk: bool = True
     codec: CodecChunks = CodecChunks()
+    cached_voices: int = 0
     release: str = ""
     known_error: str = ""
 
@@ -68,6 +79,11 @@ class Deployment:
     def speech_only(self) -> bool:
         """True if it speaks a text that comes whole with the request, and writes none."""
         return self.entry == "talker"
+
+    @property
+    def clones(self) -> bool:
+        """True if it speaks with the voice of a recording, which its talker encodes."""
+        return self.speech_only and self.stages["talker"].decoder.encoder_s > 0
 
     @property
     def hears(self) -> bool:
@@ -182,6 +198,7 @@ def _read(name: str) -> Deployment:
         waves=facts.get("roofline") == "waves",
         async_chunk=facts.get("async_chunk", True),
         codec=CodecChunks(**values(facts.get("codec", {}))),
+        **values({name: facts[name] for name in ("cached_voices",) if name in facts}),
         release=release,
         known_error=facts.get("known_error", ""),
     )

@@ -104,6 +104,7 @@ class Gateway:
         self.begins: Mapping[int, list[int]] = {}
         self._sessions: dict[int, _Session] = {}
         self._to_encode: asyncio.Queue[Turn] = asyncio.Queue()
+        self._voices: dict[int, None] = {}  # encoded recordings, the longest unused first
         self._loop = asyncio.get_running_loop()
 
     def open(self, session: int, listener: Listener) -> None:
@@ -304,8 +305,11 @@ class Gateway:
         model = self.deployment.model
         audio_s = _spoken_s(turn)
         user_tokens = turn.input_tokens
-        if self.deployment.speech_only:  # it reads the text that it is to say
-            user_tokens = turn.output_tokens + model.talker_prompt_extra_tokens
+        recorded = 0 if turn.reference_s is None else math.ceil(turn.reference_s / self._frame_s)
+        if self.deployment.speech_only:
+            # It reads the text that it is to say, or a recording: the text then comes token by token.
+            user_tokens = (recorded or turn.output_tokens) + model.talker_prompt_extra_tokens
+            audio_s = self._to_hear(turn)
         elif audio_s:
             user_tokens = math.ceil(audio_s * model.input_tokens_per_s) + (turn.visual_tokens or 0)
         user_ids = self._token_ids(turn, "user", user_tokens)
@@ -344,6 +348,7 @@ class Gateway:
             frames_total=frames,
             first_token_id=self._token_ids(turn, "reply", 1)[0],
             listener=session.listener,
+            recorded_frames=recorded,
             progress=Progress(
                 frames > 0,
                 self.deployment.codec.initial_codec_chunk_frames,
@@ -364,6 +369,17 @@ class Gateway:
             audio_s = max(0.0, audio_s - session.encoded_s)
             begin = min(len(prompt) - 1, begin + model.whole_tokens(session.encoded_s))
         self.pipeline.start(session.reply, audio_s, begin)
+
+    def _to_hear(self, turn: Turn) -> float:
+        """Return the seconds of the recording of a cloned voice, if the talker has to encode it."""
+        voice, voices = turn.voice, self._voices
+        heard = voice in voices
+        if voice is not None and self.deployment.cached_voices:
+            voices.pop(voice, None)
+            voices[voice] = None
+            if len(voices) > self.deployment.cached_voices:
+                del voices[next(iter(voices))]
+        return 0.0 if turn.reference_s is None or heard else turn.reference_s
 
     def _stated(self, turn: Turn, tokens: int) -> list[int]:
         """Return `tokens` tokens of context: first the tokens that the turn shares (its session's history or its

@@ -328,7 +328,7 @@ class Pipeline:
         assert talker is not None
         frames = progress.frames - progress.frames_sent
         before = self._codec.codec_left_context_frames
-        context = min(before, progress.frames_sent)
+        context = self._codec.context(progress.frames_sent, reply.recorded_frames)
         progress.frames_sent = progress.frames
         progress.chunk_end = progress.frames + self._codec.codec_chunk_frames
         name = f"vocoder.{progress.frames_sent}"

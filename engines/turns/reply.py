@@ -88,7 +88,8 @@ class Reply:
     left for the client; `frames_passed`: frames of its audio that have. `cancelled`: later results are dropped.
     `talker`: the replica that speaks it. `talker_prompt`, `frame_ids`: ids of the talker's prompt and of the frames so
     far, if talkers keep KV between turns. `routed`: by stage, the replica at which it counts, and its tokens there.
-    `live`: by name, its requests that a stage still works on, with the engine.
+    `live`: by name, its requests that a stage still works on, with the engine. `recorded_frames`: codec frames of the
+    recording whose voice it clones.
     """
 
     turn: Turn
@@ -100,6 +101,7 @@ class Reply:
     progress: Progress
     due_s: float | None = None
     listener: Any = None
+    recorded_frames: int = 0
     features: list[Any] = field(default_factory=list)
     text_ids: list[int] = field(default_factory=list)
     text_passed: bool = False

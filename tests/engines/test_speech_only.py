@@ -56,6 +56,25 @@ def test_the_vocoder_decodes_a_chunk_with_the_frames_that_its_window_reaches():
     assert chunks.tolist() == [1, 26, 51, 76, 97, 97, 96]
 
 
+def test_a_cloned_voice_is_encoded_once_and_its_codes_are_read_and_decoded_with_each_chunk():
+    """A recording of 8 s, 100 frames: in the talker's prompt in place of the text, the last 72 at the vocoder."""
+    clone = {"deployment": "qwen3_tts_base_2gpu", "step_noise_cv": 0.0}
+    turns = [turn(session=k, arrival_s=30.0 * k, **TURN, reference_s=8.0, voice=1) for k in range(2)]
+    steps = run(Trace.from_turns(turns), server=clone).steps.to_pandas()
+    prompts = steps.query("prefill_tokens > 0 and stage == 'talker'")
+    assert prompts["prefill_tokens"].tolist() == [100 + MODEL.talker_prompt_extra_tokens] * 2
+    encoder_s = load_deployment("qwen3_tts_base_2gpu").stages["talker"].decoder.encoder_s
+    assert prompts["dt_s"].iloc[0] - prompts["dt_s"].iloc[1] == pytest.approx(encoder_s)
+    decoded = steps.query("stage == 'vocoder' and tokens > 0")["tokens"]
+    assert decoded.tolist() == [72 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
+
+
+def test_a_vocoder_with_state_decodes_a_recording_once_and_no_frame_again():
+    turns = [turn(**TURN, reference_s=8.0)]
+    steps = run(Trace.from_turns(turns), server={"deployment": "qwen3_tts_1gpu"}).steps.to_pandas()
+    assert steps.query("stage == 'vocoder' and tokens > 0")["tokens"].tolist() == [73, 25, 25, 9]
+
+
 def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():
     _, events = events_of(texts(11), playback="none")
     first = events.query("kind == 'audio'").groupby("session")["t"].min().sort_values()
@@ -91,6 +110,11 @@ def test_every_system_speaks_and_stops_when_it_is_interrupted(engine: str):
         (
             Trace.from_turns([typed_turn()]),
             "only speaks, but the workload has replies in text; set reply=speech",
+        ),
+        (
+            Trace.from_turns([turn(**TURN, reference_s=5.0)]),
+            "clones no voice, but the workload has recordings; leave reference_s out, or set deployment to one of: "
+            "qwen3_tts_1gpu",
         ),
         (Trace.from_turns([turn()]), "takes text, but the workload's users speak; set modality=text"),
     ],

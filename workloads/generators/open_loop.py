@@ -33,10 +33,27 @@ class SingleTurnParams(ExchangeParams):
     lengths: Path | None = Field(
         None, description="CSV of input_tokens, output_tokens[, weight] to draw pairs of lengths from"
     )
+    reference_s: float | None = Field(
+        None,
+        gt=0,
+        le=60,
+        exclude_if=lambda seconds: seconds is None,
+        description="spoken replies clone the voice of a recording of this length, s (replays; live runs send none); "
+        "default: none is cloned",
+    )
+    voices: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        exclude_if=lambda voices: voices is None,
+        description="such recordings in all, drawn for each request; default: each request has its own",
+    )
 
     @model_validator(mode="after")
     def _one_source_of_lengths(self) -> SingleTurnParams:
         self.replaces("lengths", *PROMPT_LENGTHS, *REPLY_LENGTHS)
+        if self.voices is not None and self.reference_s is None:
+            raise ValueError("voices are those of recordings; set reference_s")
         return self
 
     def content(self, streams: Streams) -> Content:
@@ -117,6 +134,9 @@ def single_turns(
     """Return the trace of one exchange per arrival, spoken or typed according to `params`."""
     content = params.content(streams)
     columns = exchange_columns(params, streams, np.arange(len(arrival_s)), content)
+    columns["reference_s"] = params.reference_s
+    if params.voices is not None:
+        columns["voice"] = streams("voices").integers(params.voices, size=len(arrival_s))
     return Trace.made(
         generator, params, streams, columns | {"turn": 0, "arrival_s": arrival_s}, [*notes, *content.notes]
     )

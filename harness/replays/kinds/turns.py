@@ -31,6 +31,11 @@ class ReplayTurns(Turns):
                 f"deployment {deployment.name!r} only speaks, but the workload has replies in text; set reply=speech "
                 f"where the workload has it, or deployment to one of: {_deployments(lambda d: not d.speech_only)}."
             )
+        if (trace.columns()["reference_s"] > 0).any() and not deployment.clones:
+            raise UserError(
+                f"deployment {deployment.name!r} clones no voice, but the workload has recordings; leave reference_s "
+                f"out, or set deployment to one of: {_deployments(lambda d: d.clones)}."
+            )
         if (trace.columns()["audio_s"] > 0).any() and not deployment.model.input_tokens_per_s:
             hearing = _deployments(lambda d: d.model.input_tokens_per_s > 0)
             raise UserError(
