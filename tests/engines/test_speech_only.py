@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engines.deployments import load_deployment
+from engines.deployments.available import check_said
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.client.client_params import ClientParams
@@ -128,6 +129,12 @@ def test_a_workload_that_it_cannot_serve_is_refused(trace: Trace, says: str):
             resolve(ServerParams.of(TTS)),
             trace,
         )
+
+
+def test_recordings_of_voices_are_for_replays():
+    trace = Trace.from_turns([turn(**TURN, reference_s=5.0)])
+    with pytest.raises(UserError, match="reference_s is for replays, and clients of device sockets send no"):
+        check_said("sockets", load_deployment("qwen3_tts_1gpu"), trace)
 
 
 @pytest.mark.parametrize("given", [{"prefill": 1, "decode": 1}, {"window": 64}, {"system_tokens": 9}])
