@@ -182,8 +182,8 @@ ROWS = [
 ]
 
 _WHY = {
-    "qwen3-tts-base-2gpu-rtf-p50-64": "{ours:.4g}: not explained; June's server had 1.29 (PR 4289), and July's was new "
-    "at this load",
+    "qwen3-tts-base-2gpu-rtf-p50-64": "{ours:.4g}: not explained; June's server had 1.29 (PR 4289), and PR 5231 calls "
+    "July's value a regression",
     "2gpu-june-ttft-8": "{ms:.0f} ms: the seven prompts of its second step took another half a second in the measured "
     "run, which four, sixteen and 32 requests do not show; not explained",
     "2gpu-july-ttft-8": "{ms:.0f} ms: as in June, by half as much; not explained",
