@@ -131,7 +131,7 @@ class ServerParams(BaseModel):
         exclude_if=lambda on: not on,
         description="the talker reads what its session has said and heard before, too, and keeps the KV of that "
         "between turns as the thinker does (LiveServe, section 5: LLM-stage KV is that of thinker and talker); off: "
-        "its prompt is made anew of each turn alone, as by vLLM-Omni",
+        "its prompt is made anew of all the user's turns, as by vLLM-Omni",
     )
     talker_pool_blocks: int | None = Field(
         None,

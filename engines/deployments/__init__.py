@@ -52,6 +52,7 @@ class CodecChunks:
 class Deployment:
     """A model's stages on GPUs. `in_turn`, `waves`: the rules for times of steps (`Roofline`). `async_chunk`: text goes
     to the talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
+    `talker_user_turns`: number of the user's last turns in the talker's prompt; 0: all that the thinker reads.
     `cached_voices`: recordings of cloned voices whose codes the talker keeps, the latest ones. `release`: the server
     that it stands for, with its month; empty: none. `known_error`: the error of its predictions
     against public runs, in words; empty: unknown."""
@@ -65,6 +66,7 @@ class Deployment:
     in_turn: bool = False
     waves: bool = False
     async_chunk: bool = True
+    talker_user_turns: int = 0
     codec: CodecChunks = CodecChunks()
     cached_voices: int = 0
     release: str = ""
@@ -198,7 +200,7 @@ def _read(name: str) -> Deployment:
         waves=facts.get("roofline") == "waves",
         async_chunk=facts.get("async_chunk", True),
         codec=CodecChunks(**values(facts.get("codec", {}))),
-        **values({name: facts[name] for name in ("cached_voices",) if name in facts}),
+        **values({name: facts[name] for name in ("talker_user_turns", "cached_voices") if name in facts}),
         release=release,
         known_error=facts.get("known_error", ""),
     )

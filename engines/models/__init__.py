@@ -218,6 +218,7 @@ class Model:
     input_tokens_per_s: float
     speech_s_per_text_token: float
     talker_prompt_extra_tokens: int
+    talker_turn_extra_tokens: int
     hidden_state_bytes_per_token: int
     segment_tokens: int = 0
     chunk_extra_tokens: int = 0
@@ -296,6 +297,7 @@ def _model(name: str, written: dict[str, Any]) -> Model:
         input_tokens_per_s=audio.get("input_tokens_per_s", 0.0),
         speech_s_per_text_token=audio.get("speech_s_per_text_token", 0.0),
         talker_prompt_extra_tokens=facts.get("talker_prompt_extra_tokens", 0),
+        talker_turn_extra_tokens=facts.get("talker_turn_extra_tokens", 0),
         hidden_state_bytes_per_token=facts.get("hidden_state_bytes_per_token", 0),
         segment_tokens=audio.get("segment_tokens", 0),
         chunk_extra_tokens=audio.get("chunk_extra_tokens", 0),

@@ -63,8 +63,9 @@ class Cut(NamedTuple):
 @dataclass(slots=True)
 class _Session:
     """One session. `coming`: committed, and its reply has yet to begin; it ended at `said_s` as scheduled, and
-    `encoded_s` seconds of its sound need not be encoded. `reply`: the newest that has begun. `spoken`: the talker's
-    history, if it has one: the users' turns and the frames of replies that were heard."""
+    `encoded_s` seconds of its sound need not be encoded. `reply`: the newest that has begun. `user_tokens`: of each
+    of the user's turns. `spoken`: the talker's history, if it has one: these turns and the frames of replies that were
+    heard."""
 
     listener: Listener
     coming: Turn | None = None
@@ -72,6 +73,7 @@ class _Session:
     encoded_s: float = 0.0
     history: list[int] = field(default_factory=list)
     features: list[Any] = field(default_factory=list)
+    user_tokens: list[int] = field(default_factory=list)
     spoken: list[int] = field(default_factory=list)
     reply: Reply | None = None
 
@@ -335,15 +337,22 @@ class Gateway:
                 prompt, features = self.audio_encoder.last(prompt, features, room)
             else:
                 prompt = prompt[-room:]
+        session.user_tokens.append(len(user_ids))
+        spoken: list[int] = []
+        if self.pipeline.talkers_remember:
+            count = len(user_ids) + model.talker_turn_extra_tokens + model.talker_prompt_extra_tokens
+            vocab = model.stages["talker"].vocab
+            spoken = session.spoken + token_ids(turn.session, turn.turn, "user to talker", count, vocab)
         if session.coming is not turn:  # interrupted before it could begin: the user's words stay
             if session.reply is None or session.reply.turn.turn < turn.turn:
-                session.history, session.features = prompt, features
+                session.history, session.features, session.spoken = prompt, features, spoken
             return
         session.coming = None
+        read = session.user_tokens[-self.deployment.talker_user_turns :]
         session.reply = Reply(
             turn=turn,
             prompt=prompt,
-            user_tokens=len(user_ids),
+            user_tokens=min(len(prompt), sum(read)) + model.talker_turn_extra_tokens * len(read),
             text_total=text,
             frames_total=frames,
             first_token_id=self._token_ids(turn, "reply", 1)[0],
@@ -357,12 +366,8 @@ class Gateway:
             ),
             due_s=turn.request.slo.first_due_s(session.said_s),
             features=features,
+            talker_prompt=spoken,
         )
-        if self.pipeline.talkers_remember:
-            extra = self.deployment.model.talker_prompt_extra_tokens
-            vocab = self.deployment.model.stages["talker"].vocab
-            talker_ids = token_ids(turn.session, turn.turn, "user to talker", len(user_ids) + extra, vocab)
-            session.reply.talker_prompt = session.spoken + talker_ids
         self.prompt_tokens += len(prompt)
         begin = max(0, len(prompt) - len(user_ids))
         if session.encoded_s and history is session.history:
@@ -430,8 +435,7 @@ class Gateway:
         """Set the next turn's context: this turn's prompt and the heard part of the reply."""
         session.history = reply.prompt + reply.text_ids[: cut.text]
         session.features = reply.features
-        if reply.frame_ids:
-            session.spoken = reply.talker_prompt + reply.frame_ids[: cut.frames]
+        session.spoken = reply.talker_prompt + reply.frame_ids[: cut.frames]
 
     def _token_ids(self, turn: Turn, speaker: str, tokens: int) -> list[int]:
         return token_ids(turn.session, turn.turn, speaker, tokens, self._vocab)

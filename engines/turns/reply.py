@@ -81,7 +81,7 @@ class ReplyRequest(StageRequest):
 class Reply:
     """One turn's reply.
 
-    `due_s`: when its first token is due; None: at no time. `user_tokens`: tokens of the user's turn, which the talker
+    `due_s`: when its first token is due; None: at no time. `user_tokens`: tokens of the user's turns, which the talker
     reads as well. `text_total`, `frames_total`: text tokens and codec frames of the whole reply; no frames for text
     only. `first_token_id`: on a modelled device, text token i of the reply has the id first_token_id + i; `text_ids`:
     the tokens so far. `features`: the sounds in the prompt if the thinker hears them. `text_passed`: all its text has

@@ -1,26 +1,41 @@
-"""A talker that reads its session's history: what it keeps between turns it need not compute again."""
+"""What the talker reads: all the user's turns, and with a history the frames too, of which it computes only the new."""
 
+from pathlib import Path
+
+from tests.builders import turn
 from tests.engines.replays import run, voice_trace
+from workloads.trace import Trace
 
-BLOCK = 16
-
-
-def computed(replayed, stage: str = "talker") -> int:
-    steps = replayed.steps.to_pandas()
-    return int(steps.loc[steps["stage"] == stage, "tokens"].sum())
-
-
-def spoken(replayed) -> int:
-    events = replayed.events.to_pandas()
-    return int(events.loc[(events["kind"] == "token") & (events["stage"] == "talker"), "value"].sum())
+HEADER = 9
+"""Tokens in front of a reply (`talker_prompt_extra_tokens` of Qwen3-Omni)."""
+TURN, FRAMES = 26 + 7, 100
+"""Tokens of 2 s of speech with those of the chat template around it, and codec frames of 8 s."""
 
 
-def test_a_turn_computes_what_is_new_and_at_most_a_block_of_what_was_heard():
-    trace = voice_trace(sessions=5, p=0.0)
-    anew, history = run(trace), run(trace, server={"talker_history": True})
-    assert spoken(anew) == spoken(history)
-    turns = sum(len(session.turns) for session in trace.sessions)
-    assert 0 <= computed(history) - computed(anew) <= BLOCK * (turns - len(trace.sessions))
+def prompts(**server: object) -> list[int]:
+    """Tokens of its prompt that the talker computes in each of three turns."""
+    trace = Trace.from_turns(turn(index=i, reply_audio_s=0.08 * FRAMES) for i in range(3))
+    steps = run(trace, server={"deployment": "qwen3_omni_2gpu", **server}).steps.to_pandas()
+    tokens = steps.loc[steps["stage"] == "talker", "prefill_tokens"]
+    return tokens[tokens > 0].tolist()
+
+
+def test_the_prompt_has_all_turns_of_the_user_and_one_header():
+    assert prompts() == [TURN + HEADER, 2 * TURN + HEADER, 3 * TURN + HEADER]
+
+
+def test_a_duplex_server_reads_the_last_turns_only(tmp_path: Path):
+    file = tmp_path / "duplex.yaml"
+    file.write_text("like: qwen3_omni_2gpu\ntitle: duplex\ntalker_user_turns: {value: 2, source: chosen}\n")
+    assert prompts(deployment=str(file)) == [TURN + HEADER, 2 * TURN + HEADER, 2 * TURN + HEADER]
+
+
+def test_with_a_history_a_turn_computes_what_is_new():
+    """Before the second turn 42 tokens and 99 frames have KV, as the last frame is never computed: 8 full blocks of 16.
+    Before the third, 84 and 199: 17 blocks."""
+    said = TURN + HEADER
+    second, third = 2 * said + FRAMES - 8 * 16, 3 * said + 2 * FRAMES - 17 * 16
+    assert prompts(talker_history=True) == [said, second, third]
 
 
 def test_what_was_not_heard_is_not_kept():
