@@ -1,4 +1,4 @@
-"""The parts of a report, in the order of the page: those of its side, and those that all runs have."""
+"""The parts of a report, in the order of the page: the parts of its side, and the parts of every run."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(run: Run) -> Parts:
-    """Return the parts that a run may have. Replays over sockets, and those whose sound is kept, have both sides'."""
+    """Return the parts that a run may have. Replays over sockets or with kept sound have both sides'."""
     own = side_of(run.experiment)
     kept = any(next(point.record.folder.glob(f"{CALL}*"), None) for point in run.points)  # sound of calls
     sides: list[Side] = [own]

@@ -26,9 +26,9 @@ def _nothing(*_: Any) -> None:
 class Side:
     """One side of reports.
 
-    `settings`: those that are the same in every row, as text. `served`: facts on the server. `deployments` and
+    `settings`: the settings shared by every row, as text. `served`: facts on the server. `deployments` and
     `constants`: titles of modelled servers, and their constants by `fitted` and `chosen`. `openings`: the first that a
-    run has begins its report. `pictures` stand before those that all runs have, `details` after them. `before_table`,
+    run has begins its report. `pictures` stand before the pictures of every run, `details` after them. `before_table`,
     `after_table`: print to a terminal; the first takes a verdict that is made already, or None.
     """
 
