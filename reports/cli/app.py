@@ -60,8 +60,8 @@ def build(names: tuple[str, ...]) -> typer.Typer:
         epilog=EPILOG,
     )
     app.callback(invoke_without_command=True)(_rehearse)
-    for group, own in COMMANDS.items():
-        for name in own:
+    for group, commands in COMMANDS.items():
+        for name in commands:
             if name in names:
                 module = import_module(f"reports.cli.{'listing' if name == 'list' else name}")
                 if hasattr(module, "app"):

@@ -44,21 +44,21 @@ def asked(
             )
         settings["device"] = asked_for
     else:
-        own = {each.device for figure in able for each in figure.experiments.values()}
-        if asked_for is not None and own != {asked_for}:
+        devices = {each.device for figure in able for each in figure.experiments.values()}
+        if asked_for is not None and devices != {asked_for}:
             raise UserError(
-                f"these figure cards run on device {' and '.join(sorted(own))} only; leave --device out."
+                f"these figure cards run on device {' and '.join(sorted(devices))} only; leave --device out."
             )
-    known = {name for figure in figures for e in figure.experiments.values() for name in parameters(e)}
+    names = {name for figure in figures for e in figure.experiments.values() for name in parameters(e)}
     for name in settings:
-        if name not in known and name not in CHOICES:
-            raise UserError(f"no card has a parameter {name!r}.{nearest(name, [*known, *CHOICES])}")
+        if name not in names and name not in CHOICES:
+            raise UserError(f"no card has a parameter {name!r}.{nearest(name, [*names, *CHOICES])}")
 
     def applied(experiment: Experiment, changes: Mapping[str, str]) -> Experiment:
-        own = {*parameters(experiment), *CHOICES}
-        return override(experiment, {name: text for name, text in changes.items() if name in own}, None)
+        accepted = {*parameters(experiment), *CHOICES}
+        return override(experiment, {name: text for name, text in changes.items() if name in accepted}, None)
 
-    found: Asked = {}
+    experiments: Asked = {}
     count = seeds or (1 if quick else None)
     for figure in able:
         for panel, original in figure.experiments.items():
@@ -74,8 +74,8 @@ def asked(
                     raise UserError(
                         f"seeds from {TUNED_ON} on are those of card liveserve-tuning; use fewer seeds."
                     )
-            found.setdefault(figure.name, {})[panel] = experiment
-    return found
+            experiments.setdefault(figure.name, {})[panel] = experiment
+    return experiments
 
 
 def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Figure]:
@@ -102,10 +102,10 @@ def expanded(name: str, experiments: Asked) -> tuple[Collection, list[Point]]:
     cards: dict[str, dict[str, Panel]] = {}
     for card, panels in experiments.items():
         for panel, experiment in panels.items():
-            found = expand(experiment, traces)
-            points.update((point.id, point) for point in found if point.id not in points)
-            own = Panel(experiment=experiment, points=[point.id for point in found])
-            cards.setdefault(card, {})[panel] = own
+            expansion = expand(experiment, traces)
+            points.update((point.id, point) for point in expansion if point.id not in points)
+            entry = Panel(experiment=experiment, points=[point.id for point in expansion])
+            cards.setdefault(card, {})[panel] = entry
     return Collection(name=name, cards=cards), list(points.values())
 
 

@@ -57,9 +57,9 @@ def claims(
 def finished_group(group: str, results: Path | None) -> Group:
     """Return the finished run of a group. UserError for an unknown group, and for a directory that does not exist or
     holds another group."""
-    from reports.cards.card import group as known
+    from reports.cards.card import group as cards_of_group
 
-    known(group)  # report a mistyped name before loading the reader of results
+    cards_of_group(group)  # report a mistyped name before loading the reader of results
     from reports.cards.group import load_group
 
     folder = results or Path("results") / group
@@ -75,10 +75,10 @@ def finished_group(group: str, results: Path | None) -> Group:
 
 def _how_to_measure(group: str) -> str:
     """The commands that measure a group, and how much that is."""
-    from reports.cards.card import group as known
+    from reports.cards.card import group as cards_of_group
     from reports.cli.card_points import asked, default_out, expanded
 
-    able = [figure for figure in known(group) if not figure.needs]
+    able = [figure for figure in cards_of_group(group) if not figure.needs]
     counts = {quick: len(expanded(group, asked(able, {}, None, None, quick))[1]) for quick in (True, False)}
     there = f" (there: --results {quick})" if (quick := default_out(group, True)).exists() else ""
     return (
@@ -97,8 +97,8 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
 
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
-    known = figures()
-    card = next((known[each.card] for each in claims if each.card in known), None)
+    by_name = figures()
+    card = next((by_name[each.card] for each in claims if each.card in by_name), None)
     against, reference = (card.against, card.reference) if card else ("the paper", "")
     numbers = (against.removeprefix("the "), "ours (95 % interval)")
     for heading in ("card", "claim", *numbers, "verdict", "explanation"):
@@ -117,7 +117,7 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
 
 def sensitivity_data(group: Group) -> list[dict[str, Any]]:
     """The matrix as plain data."""
-    found = []
+    rows = []
     for card, assessed, cells in group.sensitivity:
         claim, ours = assessed.claim, assessed.spread.median
         variations = {
@@ -125,8 +125,8 @@ def sensitivity_data(group: Group) -> list[dict[str, Any]]:
             for name, cell in cells.items()
         }
         row = {"id": claim.id, "card": card, "claim": claim.text, "ours": ours, "variations": variations}
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def show_sensitivity(group: Group) -> None:

@@ -85,13 +85,13 @@ def compare(
     regressions = [] if fail_above is None else comparison.regressions(fail_above)
     if form != "table":
         judged = {} if fail_above is None else {"fail_above": fail_above, "regressions": regressions}
-        found = as_dict(comparison)
+        data = as_dict(comparison)
         rows = [
             {**{k: v for k, v in cell.items() if k != "metrics"}, "metric": name, **numbers}
-            for cell in found["cells"]
+            for cell in data["cells"]
             for name, numbers in cell["metrics"].items()
         ]
-        emit(form, rows, {**found, **judged})
+        emit(form, rows, {**data, **judged})
     else:
         show(comparison, fail_above)
         for sentence in regressions:

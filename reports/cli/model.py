@@ -40,25 +40,25 @@ def model(
     from engines.models.config_file import as_yaml, read_config
     from workloads.atomic_file import output
 
-    found = read_config(config, name)
-    path = Path(found.file_name) if out is None else check_output(out, YAML_ENDINGS)
+    published = read_config(config, name)
+    path = Path(published.file_name) if out is None else check_output(out, YAML_ENDINGS)
     if out is None and path.exists():
         raise UserError(
             f"{path} is there already; name it with --out to write it anew, or name another file."
         )
     with output(path) as file:
-        file.write(as_yaml(found).encode())
-    _show(found, stderr=path == STDOUT)
+        file.write(as_yaml(published).encode())
+    _show(published, stderr=path == STDOUT)
     if path != STDOUT:
         typer.echo(f"\n{path}")
 
 
-def _show(found: Published, stderr: bool) -> None:
+def _show(published: Published, stderr: bool) -> None:
     """Print the facts that were read and the missing ones."""
     from rich.console import Console
     from rich.markup import escape
 
-    decoder, console = found.decoder, Console(stderr=stderr)
+    decoder, console = published.decoder, Console(stderr=stderr)
     experts = f", {decoder.experts_per_token} of {decoder.experts} experts" if decoder.experts else ""
     heads = f"{decoder.heads}, {decoder.kv_heads} of K and V, each of {decoder.head_dim}"
     if decoder.mla is not None:
@@ -68,16 +68,16 @@ def _show(found: Published, stderr: bool) -> None:
         decoder.weight_bytes - embeddings * decoder.dtype_bytes
     ) / decoder.layer_dtype_bytes + embeddings
     facts = {
-        "model": f"{found.name} ({found.kind})",
+        "model": f"{published.name} ({published.kind})",
         "layers": str(decoder.layers)
         + (f", {decoder.dense_layers} of them dense" if decoder.dense_layers else ""),
         "heads": heads,
         "parameters": f"{params / 1e9:.1f} billion{experts}",
-        "weights": f"{decoder.weight_bytes / 1e9:.1f} GB, {found.weights or found.dtype}",
+        "weights": f"{decoder.weight_bytes / 1e9:.1f} GB, {published.weights or published.dtype}",
         "KV of a token": f"{decoder.kv_bytes_per_token:,} bytes",
-        "longest request": f"{found.max_model_len:,} tokens" if found.max_model_len else "not said",
+        "longest request": f"{published.max_model_len:,} tokens" if published.max_model_len else "not said",
     }
     console.print(grid((), [(what, escape(value)) for what, value in facts.items()]))
     console.print("\nNot in the file, or not modelled:")
-    for sentence in found.unknown:
+    for sentence in published.unknown:
         console.print(f"- {escape(sentence)}", soft_wrap=True)

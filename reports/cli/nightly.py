@@ -179,8 +179,8 @@ def _comparison(night: Path, before: Path | None, percent: float, chosen: bool) 
     regressions = compared.regressions(percent)
     if regressions:
         return Part("comparison", "failed", tuple(regressions))
-    said = f"no metric of {len(compared.judged)} cells is worse by more than {percent:g} % than in {before}"
-    return Part("comparison", "passed", (said,))
+    text = f"no metric of {len(compared.judged)} cells is worse by more than {percent:g} % than in {before}"
+    return Part("comparison", "passed", (text,))
 
 
 def _store(night: Path, device: str, passed: bool, parts: list[Part]) -> None:

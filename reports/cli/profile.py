@@ -112,13 +112,13 @@ def _from_runs(
     if out is not None:
         check_output(out, YAML_ENDINGS)
     with stopped(NOTHING_WRITTEN), parts() as show:
-        found = calibrate(read_runs(source), gpu, model, tp, show)
-    made = found.profile
+        calibration = calibrate(read_runs(source), gpu, model, tp, show)
+    made = calibration.profile
     path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
     save_calibrated(made, path)
     console = wide(150)
-    print_tables(tables(found), console)
-    tell(console, sentences(found))
+    print_tables(tables(calibration), console)
+    tell(console, sentences(calibration))
     typer.echo(f"\nprofile  {path}")
 
 
