@@ -28,9 +28,9 @@ def for_dark(colour: str) -> str:
 
 def _until(card: str, hue: float, lightness: float, saturation: float, step: float) -> str:
     """Return the first colour with enough contrast, from this lightness on in these steps."""
-    while contrast(found := _hex(hue, lightness, saturation), f"#{card}") < CONTRAST:
+    while contrast(colour := _hex(hue, lightness, saturation), f"#{card}") < CONTRAST:
         lightness += step
-    return found
+    return colour
 
 
 def contrast(one: str, other: str) -> float:

@@ -49,7 +49,7 @@ def write_profile_page(profile: Profile, samples: pd.DataFrame, path: Path) -> P
 
 def tables(profile: Profile) -> list[Table]:
     """Return for each stage both forms with their errors, then drift and interruption."""
-    found = []
+    result = []
     for name, stage in profile.stages.items():
         forms = [
             (
@@ -61,7 +61,7 @@ def tables(profile: Profile) -> list[Table]:
             for form, fitted in stage.forms.items()
         ]
         headings = ("form", "terms", "held-out median", "P90", "single steps: median", "P90")
-        found.append(Table(f"{name}: {stage.samples:,} steps of {stage.cells:,} cells", headings, forms))
+        result.append(Table(f"{name}: {stage.samples:,} steps of {stage.cells:,} cells", headings, forms))
         drift = stage.drift
         machine = [
             ("canary kernel, median", _ms(drift.canary_median_s)),
@@ -70,25 +70,25 @@ def tables(profile: Profile) -> list[Table]:
             ("steps left out: others had the machine", percent(stage.left_out)),
             ("spread of single steps around the fit (CV)", percent(stage.residual_cv)),
         ]
-        found.append(Table(f"{name}: the machine", ("what", "value"), machine))
+        result.append(Table(f"{name}: the machine", ("what", "value"), machine))
         if stage.reaction:
             rows = []
             for one in stage.reaction:
                 times = map(_ms, (one.step_s, one.layer_s, one.median_s, one.p90_s))
                 rows.append((one.shape, *times, f"{one.interrupted} of {one.interrupted + one.ran_out}"))
             headings = ("step", "whole", "a layer", "flag to end: median", "P90", "ended early")
-            found.append(Table(f"{name}: interruption between layers", headings, rows))
-    return found
+            result.append(Table(f"{name}: interruption between layers", headings, rows))
+    return result
 
 
 def coefficients(profile: Profile) -> list[Table]:
     """Each stage's coefficients in both forms."""
-    found = []
+    result = []
     for name, stage in profile.stages.items():
         for form, fitted in stage.forms.items():
             rows = [(term, f"{seconds:.4g}") for term, seconds in fitted.coefficients.items()]
-            found.append(Table(f"{name}: {form}", ("term", "s per unit"), rows))
-    return found
+            result.append(Table(f"{name}: {form}", ("term", "s per unit"), rows))
+    return result
 
 
 def _picture(profile: Profile, stage: str, samples: pd.DataFrame, path: Path) -> dict[str, Any]:

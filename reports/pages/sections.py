@@ -102,27 +102,27 @@ def noticed(run: Run) -> dict[str, Any] | None:
     """Return for each cell and variant of a run with spoken replies a row for each of `NOTICED`; None for other
     runs."""
     tail = "p95" if run.duplex else "p90"
-    known = {name for point in run.points for name, value in point.kept.items() if value is not None}
-    if known.isdisjoint(("audio_ttfp_p50", "end_of_turn_delay_p50")):
+    names = {name for point in run.points for name, value in point.kept.items() if value is not None}
+    if names.isdisjoint(("audio_ttfp_p50", "end_of_turn_delay_p50")):
         return None
-    found: dict[str, list[Column | None]] = {}
+    by_row: dict[str, list[Column | None]] = {}
     for what, choices in NOTICED.items():
         for measure, family in choices:
             times = [column_for(f"{family}_{each}") for each in ("p50", tail)]
-            shown = [column if column and column.metric in known else None for column in (measure, *times)]
-            if what not in found and any(shown):
-                found[what] = shown
+            shown = [column if column and column.metric in names else None for column in (measure, *times)]
+            if what not in by_row and any(shown):
+                by_row[what] = shown
 
     def rows(points: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-        for what, shown in found.items():
+        for what, shown in by_row.items():
             values = [_value(column, measured.shown(points)) if column else _NO_VALUE for column in shown]
-            yield {"what": what, "measure": shown[0], "values": values, "first": what == next(iter(found))}
+            yield {"what": what, "measure": shown[0], "values": values, "first": what == next(iter(by_row))}
 
     headings = (("share or count", ""), ("P50", "ms"), (tail.upper(), "ms"))
     return {
         "columns": [Column("", heading, unit, 1, 0) for heading, unit in headings],
         "groups": _grouped(run, rows),
-        "few": legend(column for shown in found.values() for column in shown if column),
+        "few": legend(column for shown in by_row.values() for column in shown if column),
     }
 
 
@@ -132,7 +132,7 @@ _NO_VALUE = {"median": MISSING, "range": "", "n": None}
 def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]:
     """Return the first results at the setting of the answer: a tile for each metric in which the variants differ, and
     the names of the metrics in which they do not."""
-    found, alike = [], []
+    shown_tiles, alike = [], []
     for column in columns:
         values = {label: answer.by_seed(label, column.metric) for label in answer.named}
         first = column.first or column.metric == answer.column.metric
@@ -144,7 +144,7 @@ def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]
             alike.append(column.heading)
             continue
         n = {label: None if column.tally else answer.events(label, column.metric) for label in values}
-        found.append(
+        shown_tiles.append(
             {
                 "column": column,
                 "values": [
@@ -154,15 +154,15 @@ def tiles(run: Run, answer: Answer, columns: Sequence[Column]) -> dict[str, Any]
                 "better": definition(column.metric).better,
             }
         )
-    few = any(value["text"].endswith(FEW) for tile in found for value in tile["values"])
+    few = any(value["text"].endswith(FEW) for tile in shown_tiles for value in tile["values"])
     colours = {label: look.colour for label, look in answer_looks(run, answer).items()}
     return {
         "where": setting(answer.fixed),
         "seeds": counted(len(answer.seeds), "seed"),
-        "tiles": found,
+        "tiles": shown_tiles,
         "alike": alike,
         "colours": colours,
-        "few": legend([tile["column"] for tile in found]) if few else "",
+        "few": legend([tile["column"] for tile in shown_tiles]) if few else "",
     }
 
 
@@ -283,7 +283,7 @@ def ours(
 def _median(entry: Published, run: Run, variant: Variant) -> float | None:
     cells = (run.at(variant, cell, **entry.setting) for cell in run.cells)
     medians = [over_seeds(points, entry.quantity).median for points in cells]
-    found = [value for value in medians if value is not None]
-    if not found:
+    values = [value for value in medians if value is not None]
+    if not values:
         return None
-    return max(found) if entry.largest else median(found)
+    return max(values) if entry.largest else median(values)

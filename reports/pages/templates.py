@@ -23,14 +23,14 @@ def render(template: str, /, **values: Any) -> str:
     )
     css = Markup((files("reports.pages") / "report.css").read_text())
     page = _glyphs_once(environment.get_template(template).render(css=css, **values))
-    found = sorted(set(re.findall(r"var\(--c-([0-9a-f]{6})\)", page)))
+    colours = sorted(set(re.findall(r"var\(--c-([0-9a-f]{6})\)", page)))
     light, dark = (
-        " ".join(f"--c-{each}: {scheme(each)};" for each in found) for scheme in (for_light, for_dark)
+        " ".join(f"--c-{each}: {scheme(each)};" for each in colours) for scheme in (for_light, for_dark)
     )
     schemes = (
         f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
     )
-    return page.replace("</style>", f"{schemes}</style>", 1) if found else page
+    return page.replace("</style>", f"{schemes}</style>", 1) if colours else page
 
 
 def _glyphs_once(page: str) -> str:

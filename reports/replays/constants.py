@@ -54,15 +54,15 @@ def facts(
         parts = {model: modelled, "hardware": used, deployment: served}
     except KeyError:
         return []
-    found = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
-    return sorted(found, key=lambda fact: fact.kind != FITTED)
+    tagged = [fact for where, node in parts.items() for fact in _tagged(where, "", node)]
+    return sorted(tagged, key=lambda fact: fact.kind != FITTED)
 
 
 def constants(deployments: Iterable[tuple[Any, ...]]) -> dict[str, list[Fact]]:
     """Return the calibrated and the chosen constants of deployments, by the arguments of `facts`."""
-    found = list(dict.fromkeys(fact for each in deployments for fact in facts(*each)))
-    chosen = [fact for fact in found if fact.kind != FITTED]
-    return {"fitted": [fact for fact in found if fact.kind == FITTED], "chosen": chosen}
+    all_facts = list(dict.fromkeys(fact for each in deployments for fact in facts(*each)))
+    chosen = [fact for fact in all_facts if fact.kind != FITTED]
+    return {"fitted": [fact for fact in all_facts if fact.kind == FITTED], "chosen": chosen}
 
 
 def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:
