@@ -242,8 +242,8 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     from reports.pages.html import write_report
     from reports.replays.find import row
 
-    found = searches.as_dict()
-    write_json(folder / SEARCH, found)
+    data = searches.as_dict()
+    write_json(folder / SEARCH, data)
     # In the order of the searches and their values, not in that in which they wanted to know.
     tried = [each for one in searches.searched for each in sorted(one.tried)]
     summary = write_summary(folder, [each.repeat.point for each in tried])
@@ -253,7 +253,7 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
         console.print(_table(searches, list(space.experiment.grid), rows, console.width >= _WIDE))
         tell(console, (sentence for each in rows for sentence in each["sentences"]))
     else:
-        emit(form, rows, {**found, "found": rows})
+        emit(form, rows, {**data, "found": rows})
     paths = [folder / SEARCH]
     if any(each["status"] == "ok" for each in summary):
         paths.append(write_report(folder))

@@ -115,12 +115,12 @@ def _show(rows: Sequence[Row], *sentences: str) -> None:
 
 def _components(row: Row, choices: Sequence[str]) -> Row:
     """The row with the parameters of these components alone. UserError for one that it could not have."""
-    known = row.get("choices", [])
+    names = row.get("choices", [])
     for choice in choices:
-        if choice not in known:
-            raise UserError(f"--set {choice}: {row['name']} has no such component.{nearest(choice, known)}")
-    own = [parameter for parameter in row["parameters"] if parameter["group"] in choices]
-    return {"name": row["name"], "summary": row["summary"], "parameters": own}
+        if choice not in names:
+            raise UserError(f"--set {choice}: {row['name']} has no such component.{nearest(choice, names)}")
+    parameters = [parameter for parameter in row["parameters"] if parameter["group"] in choices]
+    return {"name": row["name"], "summary": row["summary"], "parameters": parameters}
 
 
 def _show_one(row: Row, hidden: Sequence[str]) -> None:
@@ -205,12 +205,12 @@ def _workload(name: str) -> Row:
     from harness.replays.kinds import server_model
     from workloads.registry import WORKLOADS
 
-    known = WORKLOADS[name]
-    server = _parameters("server", server_model(known.serves).model_fields)
-    own = [parameter for parameter in server if parameter["name"] not in ServerParams.model_fields]
+    kind = WORKLOADS[name]
+    server = _parameters("server", server_model(kind.serves).model_fields)
+    of_server = [parameter for parameter in server if parameter["name"] not in ServerParams.model_fields]
     return {
-        "serves": known.serves,
-        "parameters": [*_parameters("workload", known.Params.model_fields), *own],
+        "serves": kind.serves,
+        "parameters": [*_parameters("workload", kind.Params.model_fields), *of_server],
     }
 
 
@@ -253,12 +253,12 @@ def _brief_metrics() -> list[Row]:
     from harness.metrics.vocabulary import OWN_DEFINITIONS
 
     of_class = {in_class("CLASS", name): each for name, each in CLASS_DEFINITIONS.items()}
-    known = (
+    definitions = (
         DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | of_class
     )
     return [
         {"name": name, "unit": each.unit, "summary": each.definition.partition(";")[0]}
-        for name, each in known.items()
+        for name, each in definitions.items()
     ]
 
 

@@ -112,8 +112,8 @@ def live(
     from reports.cli.live_folder import check_same, earlier, new_folder
     from reports.cli.measuring import check_new, show_points
 
-    own = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
-    target = {name: value for name, value in own.items() if value is not None}
+    options = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
+    target = {name: value for name, value in options.items() if value is not None}
     chosen = read_settings(settings)
     if workload is not None and chosen.setdefault("workload", workload) != workload:
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
@@ -122,9 +122,9 @@ def live(
     least = dict.fromkeys(load.amounts, (duration or 60.0, None))
     asked, counts = _asked(ask(least), slo, load)  # refused here if it is too much for any run
     stored = earlier(url, out) if resume else None
-    known = ends(stored[1]) if stored is not None and duration is None else {}
+    stored_ends = ends(stored[1]) if stored is not None and duration is None else {}
     stage("planning the calls" + ("" if audio is None else f", with the sound of {printable(str(audio))}"))
-    plan = _Plan(ask, load, asked.targets, counts, runs, duration, known)
+    plan = _Plan(ask, load, asked.targets, counts, runs, duration, stored_ends)
     experiment = plan.experiment(load.amounts)
     points = expand(experiment, plan.traces)
     if stored is not None:
@@ -207,11 +207,11 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, present: 
             f"{folder} is finished, with {len(points)} of {len(points)} points measured; leave --resume out to measure "
             "again, or give more --repeats to add runs."
         )
-    found: list[Verdict | None] = []
+    verdicts: list[Verdict | None] = []
     status = measure_points(
-        experiment, points, folder, Calls(), lambda: found.append(present(experiment, folder))
+        experiment, points, folder, Calls(), lambda: verdicts.append(present(experiment, folder))
     )
-    return status if found[0] is None else EXIT[found[0]]
+    return status if verdicts[0] is None else EXIT[verdicts[0]]
 
 
 def _present(
@@ -233,7 +233,7 @@ def _present(
 
 def _numbers(option: str, text: str, read: Callable[[str], float]) -> list[float]:
     """Parse the numbers in `8,16,32`; UserError for anything else, and for values that are not above 0."""
-    found = []
+    numbers = []
     for part in text.split(","):
         try:
             value = read(part)
@@ -245,8 +245,8 @@ def _numbers(option: str, text: str, read: Callable[[str], float]) -> list[float
             raise UserError(
                 f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
             )
-        found.append(value)
-    return list(dict.fromkeys(found))
+        numbers.append(value)
+    return list(dict.fromkeys(numbers))
 
 
 def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Present) -> int:
@@ -285,18 +285,18 @@ def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Presen
 
     bounds = Bounds(1, plan.load.most, first, whole=True, close=CLOSE)
     question = Question(over, targets, bounds, tuple(experiment.seeds), plan.counts)
-    found = search(measure, question)
-    write_json(folder / SEARCH, Searches(question, (found,)).as_dict())
+    result = search(measure, question)
+    write_json(folder / SEARCH, Searches(question, (result,)).as_dict())
     write_summary(folder, [id for n in sorted(tried) for id in tried[n]])
     with stopped(all_measured(folder)):
         present(at(sorted(tried), most), folder)
-    return EXIT[found.verdict]
+    return EXIT[result.verdict]
 
 
 @dataclass
 class _Plan:
     """Ends of the loads. `counts`: what a load is a number of. `seconds`: of every load, as the user set it; None:
-    until its targets can be decided. `known`: ends of resumed loads. `traces`: traces made on the way."""
+    until its targets can be decided. `stored`: ends of resumed loads. `traces`: traces made on the way."""
 
     ask: Ask
     load: _Load
@@ -304,16 +304,16 @@ class _Plan:
     counts: str
     runs: int
     seconds: float | None
-    known: Mapping[float, End]
+    stored: Mapping[float, End]
     traces: Traces = field(default_factory=dict)
-    _found: dict[float, End] = field(default_factory=dict)
+    _ends: dict[float, End] = field(default_factory=dict)
 
     def experiment(self, amounts: Sequence[float]) -> Experiment:
         """Return the experiment with these loads, each as long as planned, and print new durations."""
         for amount in amounts:
-            if amount not in self._found:
-                self._found[amount] = self.known.get(amount) or self._planned(amount)
-        return self.ask({amount: self._found[amount] for amount in amounts})
+            if amount not in self._ends:
+                self._ends[amount] = self.stored.get(amount) or self._planned(amount)
+        return self.ask({amount: self._ends[amount] for amount in amounts})
 
     def _planned(self, amount: float) -> End:
         from harness.live.expand import expand
@@ -328,37 +328,39 @@ class _Plan:
         if not self.targets:
             return self.seconds or 60.0, None
         if self.seconds is None:
-            found = planned(users, self.targets, self.runs)
+            length = planned(users, self.targets, self.runs)
         else:
-            found = given(self.seconds, users, self.targets, self.runs)
+            length = given(self.seconds, users, self.targets, self.runs)
         name = f"{amount:g} {self.counts}{'' if amount == 1 else 's'}{' a second' if self.load.rates else ''}"
-        for line in _said(found, name, self.runs, self.seconds is not None):
+        for line in _duration_lines(length, name, self.runs, self.seconds is not None):
             typer.echo(line, err=True)
-        return found.seconds, found.judged
+        return length.seconds, length.judged
 
 
-def _said(found: Duration, name: str, runs: int, chosen: bool) -> list[str]:
+def _duration_lines(length: Duration, name: str, runs: int, chosen: bool) -> list[str]:
     """`8 calls: about 24 turns per minute, 111 judged: at most 4 min 40 s`; for a duration set by the user only the
     missing turns."""
     from harness.live.verdict import needed
 
-    never = [each for each in found.lacking if needed(each) is None]
-    lacking = [each for each in found.lacking if needed(each) is not None]
+    never = [each for each in length.lacking if needed(each) is None]
+    lacking = [each for each in length.lacking if needed(each) is not None]
     lines = [f"{name}: no number of turns can show {each}; give a target that leaves room." for each in never]
     names = listed([str(each) for each in lacking]) if lacking else ""
-    enough = found.seconds < found.wanted_s < math.inf
-    longer = f"--duration {found.wanted_s:g} is long enough" if enough else "the workload has too few of them"
-    turns = counted(found.turns, "turn")
+    enough = length.seconds < length.wanted_s < math.inf
+    longer = (
+        f"--duration {length.wanted_s:g} is long enough" if enough else "the workload has too few of them"
+    )
+    turns = counted(length.turns, "turn")
     if chosen and lacking:
         lines.append(
-            f"--duration {found.seconds:g} is too short for {name}: about {turns}, {found.needed} needed to decide "
+            f"--duration {length.seconds:g} is too short for {name}: about {turns}, {length.needed} needed to decide "
             f"{names}; {longer}."
         )
     elif not chosen:
         each = "" if runs == 1 else f"{runs} runs of "
-        judged = f"{found.judged} judged" if found.judged is not None else f"{found.needed} needed"
-        line = f"{name}: about {found.per_minute:.0f} turns per minute, {judged}: "
-        line += f"{each}{'at most ' if found.judged is not None else ''}{_length(found.seconds)}"
+        judged = f"{length.judged} judged" if length.judged is not None else f"{length.needed} needed"
+        line = f"{name}: about {length.per_minute:.0f} turns per minute, {judged}: "
+        line += f"{each}{'at most ' if length.judged is not None else ''}{_length(length.seconds)}"
         if lacking:
             line += f", which is the limit and leaves {names} undecided; {longer}"
         lines.append(line)

@@ -56,9 +56,9 @@ def check_same(folder: Path, stored: Experiment, asked: Experiment, search: bool
     from harness.live.live_experiment import ends, of_the_load
 
     def settled(experiment: Experiment) -> tuple[object, ...]:
-        own = {name: experiment.set[name] for name in experiment.set.keys() - of_the_load(experiment)}
+        settings = {name: experiment.set[name] for name in experiment.set.keys() - of_the_load(experiment)}
         load = () if search else (experiment.grid, ends(experiment))
-        return (experiment.workload, experiment.label, own, *load)
+        return (experiment.workload, experiment.label, settings, *load)
 
     if settled(stored) != settled(asked) or not {*stored.seeds} <= {*asked.seeds}:
         raise UserError(

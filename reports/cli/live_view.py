@@ -63,13 +63,13 @@ def live_view(total: int, finished: int, console: Console | None = None) -> Iter
     def see(now: RunProgress) -> None:
         nonlocal progress, foreseen
         if now is not progress and now.expected is not None:
-            told = f"{now.label}: about {now.expected.total_s:.0f} s: {now.expected}"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            note = f"{now.label}: about {now.expected.total_s:.0f} s: {now.expected}"
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
             foreseen = False
         if now.forecast is not None and now.judged is not None and not foreseen:
             foreseen = True
-            told = f"{now.label}: at this pace the {now.judged.n} turns end after {now.forecast.run_s:.0f} s"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            note = f"{now.label}: at this pace the {now.judged.n} turns end after {now.forecast.run_s:.0f} s"
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
         progress = now
         show(now)
 
@@ -138,8 +138,8 @@ def line(progress: RunProgress) -> str:
     t, phase, *shown = cells(progress).items()
     if not progress.planned:  # before the first call
         return f"{progress.label}: {phase[1]}, for {t[1]} so far"
-    told = ", ".join(f"{heading} {value}" for heading, value in shown)
-    return f"{progress.label}: {t[1]}, {phase[1]}: {told}"
+    columns = ", ".join(f"{heading} {value}" for heading, value in shown)
+    return f"{progress.label}: {t[1]}, {phase[1]}: {columns}"
 
 
 def picture(progress: RunProgress) -> Group:

@@ -108,9 +108,9 @@ def _serve_omni(engine: str, values: Mapping[str, Any], port: int, given: Mappin
             raise UserError(
                 f"{name} is not for runtime {RUNTIME}, which serves on {HOST} alone; leave it out."
             )
-    own = {name: value for name, value in values.items() if name in OmniParams.model_fields}
-    of_engine = {name: value for name, value in values.items() if name not in own}
-    asked = {**own, "engine": engine, "engine_params": of_engine}
+    server_values = {name: value for name, value in values.items() if name in OmniParams.model_fields}
+    of_engine = {name: value for name, value in values.items() if name not in server_values}
+    asked = {**server_values, "engine": engine, "engine_params": of_engine}
     params = validate(OmniParams, asked, f"rehearse serve --runtime {RUNTIME}")
     params.check()
     with bound(HOST, port) as free:
@@ -180,10 +180,10 @@ class _Says:
 
     def draining(self, replies: int, within_s: float) -> None:
         count = "1 reply" if replies == 1 else f"{replies} replies"
-        said = (
+        text = (
             f"finishing {count}, for {within_s:g} s at most" if within_s else f"{count} cut: the time is up"
         )
-        self.console.print(said.ljust(self.console.width - 1), markup=False)
+        self.console.print(text.ljust(self.console.width - 1), markup=False)
 
     def over(self) -> None:
         self.console.print("stopped".ljust(self.console.width - 1), markup=False)

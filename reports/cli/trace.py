@@ -135,10 +135,10 @@ def _each(option: str, text: str | None, files: int, read: Callable[[str], Value
             "give one for all, or one for each."
         )
     try:
-        found = [None if part.lower() in NONE else read(part) for part in parts]
+        values = [None if part.lower() in NONE else read(part) for part in parts]
     except ValueError as error:
         raise UserError(f"{option} {text}: {error}.") from None
-    return found * files if len(found) == 1 else found
+    return values * files if len(values) == 1 else values
 
 
 def _whole(text: str) -> int:
@@ -172,8 +172,8 @@ def stat(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> Non
     form = form_of(as_json, as_csv)
     trace = load_trace(file)
     if form != "table":
-        found = statistics(trace)
-        emit(form, [found], found)
+        data = statistics(trace)
+        emit(form, [data], data)
         return
     from rich.console import Console
 
