@@ -156,8 +156,8 @@ def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
 
 def _words(experiment: Any) -> str:
     """Return the experiment of a panel, in words."""
-    known = WORKLOADS.get(experiment.workload)
-    workload = f"workload {experiment.workload}" + (f" ({known.summary})" if known else "")
+    kind = WORKLOADS.get(experiment.workload)
+    workload = f"workload {experiment.workload}" + (f" ({kind.summary})" if kind else "")
     fixed = setting(experiment.set)
     varied = "; ".join(
         f"{name} in {{{', '.join(short(value) for value in values)}}}"
@@ -171,8 +171,8 @@ def _counters(card: Shown) -> dict[str, Any]:
     """The watched counters, summed over the card's finished points: a row each, a column for each engine."""
     measured = {point.point.engine for point in card.points if point.error is None}
     engines = [name for name in ENGINES if name in measured] + sorted(measured.difference(ENGINES))
-    found = {name: totals(point for point in card.points if point.point.engine == name) for name in engines}
-    known = {name for each in found.values() for name in each}
-    names = sorted(name for name in known if name.rpartition(".")[2].startswith(WATCHED))
-    rows = [(name, [f"{each[name]:,}" if name in each else "" for each in found.values()]) for name in names]
+    sums = {name: totals(point for point in card.points if point.point.engine == name) for name in engines}
+    counter_names = {name for each in sums.values() for name in each}
+    names = sorted(name for name in counter_names if name.rpartition(".")[2].startswith(WATCHED))
+    rows = [(name, [f"{each[name]:,}" if name in each else "" for each in sums.values()]) for name in names]
     return {"engines": engines, "rows": rows, "points": counted(len(card.points) - len(card.failed), "point")}

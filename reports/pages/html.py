@@ -89,7 +89,7 @@ def _write(run: Run, asked: Sequence[str]) -> Path:
     begin, answer = opening(run), find_answer(run.finished, [*run.experiment.grid])
     main = shown(point.kept for point in run.points)
     columns = asked_columns(asked, main) or main
-    known, names = vocabulary(main), {column.metric for column in columns}
+    meanings, names = vocabulary(main), {column.metric for column in columns}
     results, classes, noticed = sections.headline(run, columns), sections.classes(run), sections.noticed(run)
     return write(
         run.folder / "report.html",
@@ -122,9 +122,9 @@ def _write(run: Run, asked: Sequence[str]) -> Path:
         left_out=left_out,
         served=side.deployments(run),
         published=sections.published(run, _paper(run), read_off),
-        definitions=_meanings(columns, known),
-        terms=_terms([*main, *columns], begin.targets, known),
-        further=families({name: each for name, each in known.items() if name not in names}),
+        definitions=_meanings(columns, meanings),
+        terms=_terms([*main, *columns], begin.targets, meanings),
+        further=families({name: each for name, each in meanings.items() if name not in names}),
         noticed=noticed,
         **side.constants(run),
     )
@@ -135,17 +135,17 @@ def _marked(groups: Sequence[Mapping[str, Any]]) -> bool:
     return any(FEW in value["median"] for group in groups for row in group["rows"] for value in row["values"])
 
 
-def _meanings(columns: Sequence[Column], known: Mapping[str, Definition]) -> list[tuple[str, Definition]]:
+def _meanings(columns: Sequence[Column], meanings: Mapping[str, Definition]) -> list[tuple[str, Definition]]:
     """Return the meanings of the table's columns, grouped by family."""
     headings = {column.metric: column.heading for column in columns}
-    found = families({name: known.get(name) or definition(name) for name in headings})
-    return [(", ".join(headings[name] for name in names), each) for names, each in found]
+    by_family = families({name: meanings.get(name) or definition(name) for name in headings})
+    return [(", ".join(headings[name] for name in names), each) for names, each in by_family]
 
 
 def _terms(
-    columns: Iterable[Column], asked: Iterable[Target], known: Mapping[str, Definition]
+    columns: Iterable[Column], asked: Iterable[Target], meanings: Mapping[str, Definition]
 ) -> list[tuple[str, str, Definition]]:
     """Return metric, name and meaning of each column and target, for the question marks."""
     names = {target.metric: name_of(target.metric) for target in asked}
     names |= {column.metric: column.heading for column in columns}
-    return [(metric, name, known.get(metric) or definition(metric)) for metric, name in names.items()]
+    return [(metric, name, meanings.get(metric) or definition(metric)) for metric, name in names.items()]

@@ -71,11 +71,11 @@ def index_rows(folder: Path, runs: Sequence[Path]) -> list[Listed]:
 def since(run: Listed, earlier: Listed) -> Listed:
     """Return the run with its trend since an earlier one, if their P90 are at the same load."""
     pairs = {name: (earlier.p90_ms[name], ms) for name, ms in run.p90_ms.items() if name in earlier.p90_ms}
-    known = {name: pair for name, pair in pairs.items() if all(map(math.isfinite, pair))}
-    if not known or run.load != earlier.load:
+    finite = {name: pair for name, pair in pairs.items() if all(map(math.isfinite, pair))}
+    if not finite or run.load != earlier.load:
         return run._replace(before=earlier.run)
-    name = max(known, key=lambda name: abs(known[name][1] - known[name][0]))
-    before, now = known[name]
+    name = max(finite, key=lambda name: abs(finite[name][1] - finite[name][0]))
+    before, now = finite[name]
     whose = f"{name} " if len(run.p90_ms) > 1 else ""
     noticed = abs(now - before) >= 1000 * WAIT_S
     return run._replace(
@@ -121,18 +121,18 @@ def _experiment(folder: Path) -> tuple[Listed, Sequence[Measured]]:
         run.experiment.title or run.experiment.name,
     )
     what, begin = f"{title}: {settings}" if settings else title, opening(run)
-    found = find_answer(run.finished, [*run.experiment.grid])
-    said = begin.sentence or "no point has finished"
+    result = find_answer(run.finished, [*run.experiment.grid])
+    sentence = begin.sentence or "no point has finished"
     row = Listed(
-        "", what, "", said, "", begin.word, run.experiment.label, key=f"{what} {run.experiment.grid}"
+        "", what, "", sentence, "", begin.word, run.experiment.label, key=f"{what} {run.experiment.grid}"
     )
-    if found is not None and not run.frames:
+    if result is not None and not run.frames:
         metric = "audio_ttfp_p90" if run.spoken else "ttft_p90"
-        values = {label: found.by_seed(label, metric).values() for label in found.variants}
+        values = {label: result.by_seed(label, metric).values() for label in result.variants}
         p90_ms = {
             label: 1000 * median([value for value in each if value is not None])
             for label, each in values.items()
             if any(value is not None for value in each)
         }
-        row = row._replace(load=setting(found.fixed), p90_ms=p90_ms)
+        row = row._replace(load=setting(result.fixed), p90_ms=p90_ms)
     return row, run.points

@@ -46,9 +46,9 @@ class Parts(NamedTuple):
 
 def parts_of(run: Run) -> Parts:
     """Return the parts that a run may have. Replays over sockets or with kept sound have both sides'."""
-    own = side_of(run.experiment)
+    run_side = side_of(run.experiment)
     kept = any(next(point.record.folder.glob(f"{CALL}*"), None) for point in run.points)  # sound of calls
-    sides: list[Side] = [own]
+    sides: list[Side] = [run_side]
     if run.experiment.device != LIVE and (kept or run.live or run.experiment.device in SOCKET_DEVICES):
         sides.insert(0, CALLS.load())
     searched = (search.draw,) if run.live or run.searches is not None else ()
@@ -59,6 +59,6 @@ def parts_of(run: Run) -> Parts:
             *searched,
             *(draw for side in sides for draw in side.pictures if run.live),
             *(draw for when, draws in PICTURES if when(run) for draw in draws),
-            *own.details,
+            *run_side.details,
         ],
     )
