@@ -41,12 +41,12 @@ def served(run: Run) -> list[Fact]:
 
 def deployments(run: Run) -> list[tuple[Any, ...]]:
     """Return the deployments of the engines, each with the values of `PUT_IN`; none if the server is not ours."""
-    found: list[tuple[Any, ...]] = []
+    arguments: list[tuple[Any, ...]] = []
     for params in (point.params for point in run.points if point.params.get("deployment") is not None):
         each = (str(params["deployment"]), *(params.get(name) for name in PUT_IN))
-        if each not in found:
-            found.append(each)
-    return found
+        if each not in arguments:
+            arguments.append(each)
+    return arguments
 
 
 def deployment_titles(run: Run) -> list[str]:
@@ -71,29 +71,29 @@ def _engines(run: Run) -> list[Fact]:
     points = {point.point.engine: point for point in run.points}
     facts = []
     for name, point in points.items():
-        known = ENGINES.get(name)
+        kind = ENGINES.get(name)
         label = "Engine (baseline)" if name == run.baseline and len(points) > 1 else "Engine"
-        own = values(run, point.point.engine_params, [p for p in run.points if p.point.engine == name])
-        more = explained(own, known.fields(point.point.engine_params) if known else {})
-        engine = {"label": label, "value": named(name, known.summary if known else None)}
+        settings = values(run, point.point.engine_params, [p for p in run.points if p.point.engine == name])
+        more = explained(settings, kind.fields(point.point.engine_params) if kind else {})
+        engine = {"label": label, "value": named(name, kind.summary if kind else None)}
         facts.append(engine | ({"more": more} if more else {}))
     return facts
 
 
 def _step_times(run: Run) -> list[Fact]:
     """Return the source of step times: measured ones with the error of their fit on unseen steps, others by stage."""
-    found: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     given: dict[str, None] = {}
     for point in run.points:
         if point.point.profile is not None:
             profile = as_step_file(point.point.profile, "the stored profile")
             if isinstance(profile, Profile):
-                found[profile.origin] = profile
+                profiles[profile.origin] = profile
             elif isinstance(profile, Kernels):
                 given[profile.origin] = None
     if given:
         return [{"label": "Step times", "value": f"from the file given: {'; '.join(given)}"}]
-    if not found:
+    if not profiles:
         return _by_stage(run)
     more = [
         [
@@ -101,29 +101,29 @@ def _step_times(run: Run) -> list[Fact]:
             f"{100 * error.median:.1f} % (P90 {100 * error.p90:.1f} %)",
             f"{stage.samples:,} steps, form {stage.form}",
         ]
-        for profile in found.values()
+        for profile in profiles.values()
         for name, stage in profile.stages.items()
         for error in [stage.fitted.held_out]
     ]
     errors = "; ".join(f"{row[0]} {row[1]}" for row in more)
-    value = f"measured and fitted: {'; '.join(found)}; error of held-out steps {errors}"
+    value = f"measured and fitted: {'; '.join(profiles)}; error of held-out steps {errors}"
     return [{"label": "Step times", "value": value, "more": more}]
 
 
 def _by_stage(run: Run) -> list[Fact]:
     """Return the sources of each stage's step times by the records, for points without a file of steps or kernels."""
-    said: dict[str, None] = {}
+    sources: dict[str, None] = {}
     for point in run.points:
         by_source: dict[str, list[str]] = defaultdict(list)
         for stage, source in point.record.manifest.get("step_times", {}).items():
             by_source[source].append(stage)
-        said |= dict.fromkeys(f"{', '.join(stages)}: {source}" for source, stages in by_source.items())
-    return fact("Step times", said)
+        sources |= dict.fromkeys(f"{', '.join(stages)}: {source}" for source, stages in by_source.items())
+    return fact("Step times", sources)
 
 
 def _known_errors(run: Run) -> list[Fact]:
     """Return the errors of predictions for the models and GPUs of the run, or the statement that none are known."""
-    said: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for point in run.points:
         if "step_times" not in point.record.manifest:
             continue
@@ -132,10 +132,10 @@ def _known_errors(run: Run) -> list[Fact]:
         except UserError:
             continue  # of a record from a version that had the deployment
         if deployment.speaks:
-            said[voice_error(deployment)] = None
+            sentences[voice_error(deployment)] = None
         elif deployment.gpu.name != "cpu_core":
-            said[known_error(deployment.model.name, deployment.gpu.name)] = None
-    return fact(ERROR, said)
+            sentences[known_error(deployment.model.name, deployment.gpu.name)] = None
+    return fact(ERROR, sentences)
 
 
 def voice_errors(names: Iterable[str]) -> list[Fact]:
@@ -155,7 +155,7 @@ NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}
 
 
 @dataclass(frozen=True)
-class Known:
+class ModelErrors:
     """Mean absolute errors as shares, of loads below saturation; `runs`: what they are of."""
 
     model: str
@@ -172,14 +172,14 @@ class Known:
 
 
 @cache
-def known() -> tuple[Known, ...]:
+def measured_errors() -> tuple[ModelErrors, ...]:
     """Return the results of `rehearse fidelity --measured-runs`, by model and GPU."""
-    return tuple(Known(**each) for each in shipped_yaml(files("harness.measured_runs") / "known.yaml"))
+    return tuple(ModelErrors(**each) for each in shipped_yaml(files("harness.measured_runs") / "known.yaml"))
 
 
 def known_error(model: str, gpu: str) -> str:
     """Return the known error of predictions for a model on a GPU, as a sentence."""
-    of_gpu = [each for each in known() if each.gpu == gpu]
+    of_gpu = [each for each in measured_errors() if each.gpu == gpu]
     for each in of_gpu:
         if each.model == model:
             return f"mean absolute error against real runs, by measured kernels: {each.sentence}"

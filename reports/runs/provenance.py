@@ -36,10 +36,10 @@ def fact(label: str, parts: Iterable[str]) -> list[Fact]:
 
 def _workload(run: Run) -> list[Fact]:
     point = run.points[0].point
-    known = WORKLOADS.get(point.workload)
-    fields = known.Params.model_fields if known else {}
+    kind = WORKLOADS.get(point.workload)
+    fields = kind.Params.model_fields if kind else {}
     more = explained(values(run, point.workload_params, run.points), fields)
-    value = named(point.workload, known.summary if known else None)
+    value = named(point.workload, kind.summary if kind else None)
     others = values(run, {**point.client_params, **point.server_params}, run.points)
     text = ", ".join(f"{name} = {value}" for name, value in others.items())
     return [

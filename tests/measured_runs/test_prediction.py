@@ -22,7 +22,7 @@ from harness.measured_runs.replayed import asynchronous, batch_limits, deploymen
 from harness.measured_runs.runs_report import REQUESTS, report_of
 from reports.calibration.measured_runs import sentences, tables
 from reports.cli.app import NAMES, build
-from reports.replays.served import known, known_error
+from reports.replays.served import known_error, measured_errors
 from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
 
@@ -50,7 +50,7 @@ def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_pa
     assert not failed and len(report.rows) == 17
     below = next(each for each in report.totals if each.of is None and each.kind == "below saturation")
     assert (below.held_out, below.loads, below.requests) == (True, 13, 355)
-    (said,) = [each for each in known() if each.model == "codellama_34b_instruct"]
+    (said,) = [each for each in measured_errors() if each.model == "codellama_34b_instruct"]
     for name, most in (("ttft", 0.10), ("itl", 0.05), ("e2e", 0.05)):
         error = below.absolute[name]
         assert error is not None and error < most
@@ -173,7 +173,7 @@ def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_a
     assert known_error("codellama_34b_instruct", "h100").startswith("mean absolute error against real runs")
     assert "codellama_34b_instruct: TTFT 3.0 %" in known_error("qwen2_5_14b", "h100")
     assert known_error("llama_3_1_8b", "b200") == "nothing on b200 was compared with a real run"
-    for each in known():
+    for each in measured_errors():
         load_model(each.model)
 
 
