@@ -5,7 +5,6 @@ over a window between ramp and drain: the window begins when the first requests,
 replaced, and ends when none is left to replace one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,7 @@ import pandas as pd
 
 from harness.experiments.experiment import Experiment
 from harness.request_tables.request_table import COMPLETED
-from reports.claims.claim import Claim, Unit
-from reports.claims.quantities import Measure, Quantity, Setting, of, ratio, value
-from reports.claims.stated import claim, level
-from reports.figures.forms import Draw, Plot, bars, figure
-from reports.figures.style import Look
+from reports.claims.quantities import Quantity, Setting, of
 from reports.papers.experiment import experiment
 from reports.runs.measured import Measured
 
@@ -113,10 +108,6 @@ FILL_RATE = 8.45
 an instance can do (`prefill`), less two per cent. Faster, and they queue in front of the instances until the run is
 over; slower, and they are never all there. Once they are one comes as one ends."""
 
-TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
-"""OmniInfer at 48 requests a die by Table 1 and by Table 2, QPM and s: a band ends half-way, so that no measured point
-counts as both."""
-
 FITTED_PREFILL = (
     "the time of a prefill step was scaled, once for all rows, to how Table 1's TTFT grows with its QPM"
 )
@@ -130,59 +121,6 @@ ONE_QUEUE = (
     "requests wait for three or four"
 )
 """Reason why first tokens come sooner in our runs."""
-
-LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
-
-Columns = Mapping[str, tuple[str, Quantity, Unit, float]]
-"""Columns by name: the paper's name, ours, the unit, and the allowed relative distance. [chosen]"""
-
-Rows = Mapping[str, tuple[str, Sequence[float]]]
-"""Rows by name: the panel of the card, and the paper's numbers in the order of the columns."""
-
-
-def rows_stated(
-    card: str,
-    rows: Rows,
-    columns: Columns,
-    why: Mapping[str, str],
-    calibrated: Callable[[str, str], str],
-    others: Callable[[str, str], Sequence[float]],
-    counted: str = "",
-) -> dict[str, Claim]:
-    """A claim for each value of a table, by panel and column. It may lie as far from the paper's as its column allows,
-    and at most half-way to any of the `others` that it has to be distinguished from. `counted` ends the row's name."""
-    return {
-        f"{card}-{panel}-{column}": claim(
-            f"{row}{counted}: {name}",
-            level(
-                paper, unit, min([near * paper, *(abs(each - paper) / 2 for each in others(panel, column))])
-            ),
-            value(quantity, at(panel)),
-            why[column],
-            calibrated=calibrated(panel, column),
-            derived=LITTLE if column in ("qpm", "e2e") else "",
-        )
-        for row, (panel, published) in rows.items()
-        for (column, (name, quantity, unit, near)), paper in zip(columns.items(), published, strict=True)
-    }
-
-
-def table(title: str, shape: tuple[int, float], rows: Rows, columns: Columns, caption: str) -> Draw:
-    """A table as bars: a panel for each column, a bar for each row, the paper's value on it. `shape`: columns of
-    panels, and their height in inches."""
-
-    def plot(index: int, name: str, quantity: Quantity, unit: str) -> Plot:
-        return bars(
-            quantity,
-            {"": {row: at(panel) for row, (panel, _) in rows.items()}},
-            style={"": Look("#8fb3d9", "o", "-", 1.4)},
-            marks={"": {row: published[index] for row, (_, published) in rows.items()}},
-            rows=True,
-            xlabel=f"{name}, {unit}" if unit else name.replace("tokens/s", "tokens, 1000/s"),
-        )
-
-    plots = [plot(index, *column[:3]) for index, column in enumerate(columns.values())]
-    return figure(title, *plots, columns=shape[0], height_in=shape[1], sharey=True, caption=caption)
 
 
 def cluster(shape: str, in_flight: int, suffix: str = "", **settings: Any) -> Experiment:
@@ -245,21 +183,3 @@ def nodes(point: Measured) -> int:
 
     groups = load_deployment(point.params["deployment"]).gpu_groups
     return sum(len(group) for group in groups) // 16
-
-
-COLUMNS: Columns = {
-    "ttft": ("TTFT", measured("ttft_mean_s"), "s", 0.2),
-    "ttft-p99": ("p99 TTFT", measured("ttft_p99_s"), "s", 0.2),
-    "tpot": ("TPOT", measured("tpot_mean_s"), "ms", 0.1),
-    "tpot-p99": ("p99 TPOT", measured("tpot_p99_s"), "ms", 0.1),
-    "qpm": ("QPM", qpm, "", 0.1),
-    "e2e": ("E2E", measured("e2e_mean_s"), "s", 0.1),
-    "e2e-p99": ("p99 E2E", measured("e2e_p99_s"), "s", 0.1),
-    "ott": ("output tokens/s", measured("output_tps"), "", 0.1),
-    "ttt": ("all tokens/s", total_tps, "", 0.1),
-}
-
-
-def over(column: str, panel: str, base: str) -> Measure:
-    """A column of one panel over that of another."""
-    return ratio(COLUMNS[column][1], at(panel), to=at(base))

@@ -4,19 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.claims.stated import claim, level, times
-from reports.papers.omniinfer.cluster import (
-    ALL,
-    COLUMNS,
-    FITTED_PREFILL,
-    ONE_QUEUE,
-    TWICE,
-    Columns,
-    Rows,
-    cluster,
-    over,
-    rows_stated,
-    table,
-)
+from reports.papers.omniinfer.cluster import ALL, FITTED_PREFILL, ONE_QUEUE, cluster
+from reports.papers.omniinfer.tables import COLUMNS, TWICE, Columns, Rows, over, rows_stated, table
 
 TITLE = "Table 1: OmniInfer's prefill instances and decode dies (xPyD) and requests a die"
 

@@ -6,20 +6,8 @@ from typing import Any
 from reports.claims.quantities import Measure, average, counter, largest, value
 from reports.claims.stated import claim, level, times
 from reports.papers.omniinfer import table1
-from reports.papers.omniinfer.cluster import (
-    ALL,
-    COLUMNS,
-    FITTED_PREFILL,
-    ONE_QUEUE,
-    TWICE,
-    Rows,
-    at,
-    cluster,
-    over,
-    rows_stated,
-    steady,
-    table,
-)
+from reports.papers.omniinfer.cluster import ALL, FITTED_PREFILL, ONE_QUEUE, at, cluster, steady
+from reports.papers.omniinfer.tables import COLUMNS, TWICE, Rows, over, rows_stated, table
 from reports.runs.measured import Measured
 
 TITLE = "Table 2: OmniInfer with and without each of its parts, six prefill instances and 64 decode dies"
