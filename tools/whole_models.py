@@ -17,7 +17,7 @@ from engines.devices.kernels.choose import shipped
 from engines.devices.kernels.times import GridTimes
 from workloads.optional import optional
 
-MODELS = {"llama_3_1_8b": "meta-llama/Meta-Llama-3.1-8B", "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B"}
+MODELS = {"llama_3_1_8b": "meta-llama/Meta-Llama-3.1-8B"}
 REQUESTS, CONTEXTS = (1, 4, 8, 16, 32, 64, 128), (128, 512, 2048, 8192)
 TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
 

@@ -3,12 +3,15 @@
 from collections.abc import Iterable
 from typing import Any
 
-from engines.devices.kernels.aiconfigurator import TABLES, Answer, Gpu, Kernel, added
+from engines.devices.kernels.aiconfigurator import TABLES, Answer, Gpu, Kernel, added, scaled
 from engines.models import Decoder
 from workloads.errors import UserError
 
 PARTS = 4
 """Parts into which heads are divided for a second measurement of the same work. [chosen] Eight of 32 were measured."""
+
+FEW_AND_MANY = (16, 4096)
+"""Tokens at which all-reduces over twice the GPUs are compared."""
 
 PREDICTED_CONTEXT = 16
 """Most tokens of a frame that a code predictor sees."""
@@ -23,7 +26,7 @@ class DecoderKernels:
                 "attention over compressed KV (MLA) is not among the kernels that are read; such models keep the "
                 "roofline (step_times=roofline)."
             )
-        self.gpu, self.decoder = gpu, decoder
+        self.gpu, self.decoder, self._gpus = gpu, decoder, gpus
         self.formats = dict.fromkeys(TABLES, "bfloat16")
         ops, d = gpu.ops, decoder
         gemm, moe, fmha, kv = gpu.bf16
@@ -57,16 +60,18 @@ class DecoderKernels:
         ]
         if dense:
             self._products += feed_forward(dense, d.ffn)
-        self._experts: list[Any] = []
+        self.experts: Kernel | None = None
         if d.experts:
             sparse = d.layers - dense
             if d.shared_ffn:
                 self._products += feed_forward(sparse, d.shared_ffn)
             self._products.append(product(sparse, d.experts, d.hidden, head_mode))
-            self._experts = [gpu.experts(d, sparse, gpus, moe)]
-        self._allreduce = (
-            [ops.CustomAllReduce("allreduce", 2 * d.layers + 1, d.hidden, gpus)] if gpus > 1 else []
-        )
+            self.experts = gpu.experts(d, sparse, gpus, moe)
+        self._allreduce = [
+            ops.CustomAllReduce("allreduce", 2 * d.layers + 1, d.hidden, n)
+            for n in (gpus, gpus // 2)
+            if n > 1
+        ]
         self._head = [product(1, d.vocab // gpus, d.hidden, head_mode)] if d.vocab else []
         self.prompt_attention = gpu.ask(
             ops.ContextAttention(
@@ -106,12 +111,20 @@ class DecoderKernels:
         return self.over_tokens(self._products)
 
     @property
-    def experts(self) -> Kernel | None:
-        return self.over_tokens(self._experts) if self._experts else None
-
-    @property
     def allreduce(self) -> Kernel | None:
-        return self.over_tokens(self._allreduce) if self._allreduce else None
+        """Return all-reduces of all layers; None on one GPU. The package calls those measured that it scales from half
+        as many GPUs: they have the very bandwidth of these."""
+        if not self._allreduce:
+            return None
+        kernel, *halves = (self.over_tokens([op]) for op in self._allreduce)
+        share = (self._gpus - 1) / (self._gpus - 2) if halves else 0.0
+        if (
+            any(abs(kernel(n).ms / halves[0](n).ms / share - 1) > 1e-6 for n in FEW_AND_MANY)
+            if halves
+            else True
+        ):
+            return kernel
+        return lambda tokens: Answer(ms := kernel(tokens).ms, 0.0, ms)
 
     @property
     def head(self) -> Kernel:
@@ -136,9 +149,7 @@ class DecoderKernels:
     def frame(self, rows: int) -> Answer:
         """Return all steps of this decoder as a code predictor, including its attention over a few tokens."""
         parts = [self.products(rows), self.decode(rows, PREDICTED_CONTEXT)]
-        one = added(parts)
-        steps = self.decoder.steps
-        return Answer(one.ms * steps, one.measured * steps, one.estimated * steps)
+        return scaled(added(parts), self.decoder.steps)
 
     def decode_step_ms(self, requests: int, context: int) -> float:
         """Return the ms of a whole step of decodes; each decode samples."""

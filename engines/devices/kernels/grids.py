@@ -28,6 +28,17 @@ HEADER = """\
 # step; requests and context (tokens that each sees) of decodes; prompts, their new tokens, and those before them.
 """
 
+LINES = ("products", "experts", "allreduce", "head", "predictor")
+"""Grids over one axis."""
+
+WORDS = dict(
+    zip(LINES, ("products", "routed experts", "all-reduces", "output head", "code predictor"), strict=True)
+)
+WORDS |= {"decodes": "attention of decodes", "prompts": "attention of prompts"}
+
+MOSTLY = 0.5
+"""Share of estimated kernels from which a grid counts as scaled, not measured."""
+
 COSTLESS = {
     "audio_encoder",
     "code_predictor",
@@ -139,6 +150,17 @@ class StageKernels(FilePart):
 
     def fits(self, decoder: Decoder) -> bool:
         return self.decoder == shape(decoder)
+
+    @property
+    def scaled(self) -> list[str]:
+        """Return the grids of which most is scaled from kernels of other sizes, not measured."""
+        return [name for name, source in self.sources.items() if source.estimated >= MOSTLY]
+
+    @property
+    def said_of_scaled(self) -> str:
+        """Return the end of a sentence about the origin: empty if all grids were measured."""
+        names = ", ".join(WORDS[name] for name in self.scaled)
+        return f"; scaled from other sizes, not measured: {names}" if names else ""
 
 
 class Kernels(FilePart):
