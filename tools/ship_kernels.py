@@ -26,7 +26,9 @@ SHIPPED: dict[str, tuple[int, ...]] = {
     "llama_2_13b": (1, 2, 4),
     "llama_2_70b": (2, 4, 8),
     "llama_3_1_8b": (1, 2, 4),
+    "llama_3_1_8b_fp8": (1, 2),
     "llama_3_1_70b": (2, 4, 8),
+    "llama_3_1_70b_fp8": (1, 2, 4, 8),
     "llama_4_scout_fp8": (2, 4),
     "ming_flash_omni_2": (1, 2),
     "minicpm_o_4_5": (1,),
@@ -41,7 +43,9 @@ SHIPPED: dict[str, tuple[int, ...]] = {
     "qwen3_8b": (1, 2, 4),
     "qwen3_14b": (1, 2, 4),
     "qwen3_30b_a3b": (1, 2),
+    "qwen3_30b_a3b_fp8": (1, 2),
     "qwen3_32b": (1, 2, 4),
+    "qwen3_32b_fp8": (1, 2),
     "qwen3_omni_30b_a3b": (1,),
     "qwen3_omni_30b_a3b_fp8": (1,),
     "yi_34b": (1, 2, 4),
@@ -55,7 +59,8 @@ Made by `python -m tools.ship_kernels` from kernels that others have measured (p
 model and number of GPUs that it is split over. A grid holds ms of all layers, without a host, row by row of its axes: \
 tokens and samples of a step; requests and context (tokens that each sees) of decodes; prompts, their new tokens, and \
 those before them. ms = digits * 10^exponent, exactly. measured, estimated: shares of a grid's times that are from \
-kernels measured in this size or between such sizes, and from the bytes they move. held_out: |grid / measured - 1| at \
+kernels measured in this size or between such sizes, and from the bytes they move or kernels of other sizes. Grids of \
+a stage whose steps fell as they grow are smoothed (engines.deployments.export_kernels.settled). held_out: |grid / measured - 1| at \
 points that are none of the grid's. decoder: sizes of the stage as JSON."""
 
 GRID = {

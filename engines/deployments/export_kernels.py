@@ -11,6 +11,7 @@ from engines.deployments import deployment_names, is_file, load_deployment
 from engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
 from engines.devices.kernels.decoder_kernels import DecoderKernels
 from engines.devices.kernels.grids import (
+    LINES,
     Decodes,
     HeldOut,
     Kernels,
@@ -20,7 +21,7 @@ from engines.devices.kernels.grids import (
     StageKernels,
     shape,
 )
-from engines.devices.kernels.times import GridTimes
+from engines.devices.kernels.times import LARGEST_FALL, GridTimes, fall, largest_fall
 from engines.models import Decoder, load_model, yaml_files
 from workloads.errors import UserError, nearest
 
@@ -106,7 +107,7 @@ def _stage(gpu: Gpu, name: str, decoder: Decoder, gpus: int) -> StageKernels:
         sources=tally.sources,
         held_out={},
     )
-    return stage.model_copy(update={"held_out": held_out(kernels, stage)})
+    return settled(stage.model_copy(update={"held_out": held_out(kernels, stage)}))
 
 
 class _Tally:
@@ -169,6 +170,39 @@ def held_out(kernels: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]
 def _error(pairs: Iterator[tuple[float, float]]) -> HeldOut:
     errors = [abs(grid / exact - 1) for grid, exact in pairs]
     return HeldOut(points=len(errors), median=round(float(np.median(errors)), 4), worst=round(max(errors), 4))
+
+
+def settled(stage: StageKernels) -> StageKernels:
+    """Return the stage with grids of which none falls, by isotonic regression of logarithms, if its steps fall by more
+    than `LARGEST_FALL`; else as it is. Lines are regressed at powers of two, and the sizes between keep their distance
+    from these: a tile's last row is really faster than the rows before."""
+    if largest_fall(stage) <= LARGEST_FALL:
+        return stage
+    lines = {name: _settled_line(line) for name in LINES if (line := getattr(stage, name)) is not None}
+    times = np.log(stage.decodes.ms)
+    while fall(np.exp(times)) > 1e-9:
+        for axis in (0, 1):
+            times = np.apply_along_axis(_isotonic, axis, times)
+    ms = np.vectorize(_short)(np.exp(times)).tolist()
+    return stage.model_copy(update=lines | {"decodes": stage.decodes.model_copy(update={"ms": ms})})
+
+
+def _settled_line(line: Line) -> Line:
+    at, times = np.log(line.at), np.log(line.ms)
+    full = np.bitwise_count(line.at) == 1
+    shift = np.interp(at, at[full], _isotonic(times[full]) - times[full])
+    return Line(at=line.at, ms=[_short(each) for each in np.exp(times + shift)])
+
+
+def _isotonic(line: np.ndarray) -> np.ndarray:
+    """Return the rising line of the least sum of distances: a run that falls gets its median."""
+    runs: list[list[float]] = []
+    for each in line:
+        runs.append([each])
+        while len(runs) > 1 and np.median(runs[-2]) > np.median(runs[-1]):
+            last = runs.pop()
+            runs[-1] += last
+    return np.concatenate([np.full(len(run), np.median(run)) for run in runs])
 
 
 def _short(ms: float) -> float:

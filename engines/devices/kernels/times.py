@@ -8,6 +8,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from math import exp, log
+from typing import Any
+
+import numpy as np
 
 from engines.devices.kernels.grids import Line, StageKernels
 
@@ -19,6 +22,12 @@ BEFORE_UNIT = 128.0
 
 FINER = 8
 """Straight pieces into which each line of a decode's context is divided, so that a step needs no logarithm."""
+
+LARGEST_FALL = 0.03
+"""Share by which a step may take less than a smaller one."""
+
+SWEPT_CONTEXTS, LEAST_PROMPT = (1024, 4096), 64
+"""Contexts of decodes, and fewest new tokens of prompts, at which steps are compared."""
 
 Place = tuple[int, float]
 """A place between two points of an axis: the lower one's index, and the fraction of the way to the next; beyond 1
@@ -106,6 +115,26 @@ class GridTimes:
             + self.prompts(1, new, before)
             + decode_ms
         )
+
+
+def largest_fall(kernels: StageKernels) -> float:
+    """Return the largest share by which a step takes less than one of fewer decodes, or of a shorter prompt, at powers
+    of two: sizes between them do not fill their tiles, and really take up to a tenth longer than the next."""
+    times = GridTimes(kernels)
+    decodes = [
+        [times.decode_step_ms(n, context) + times.predictor(n) for n in kernels.decodes.requests]
+        for context in SWEPT_CONTEXTS
+    ]
+    prompts = [times.prompt_step_ms(new, 0) for new in kernels.prompts.new if new >= LEAST_PROMPT]
+    return max(map(fall, [*decodes, prompts]))
+
+
+def fall(ms: Any) -> float:
+    """Return the largest share by which a time is below one of smaller sizes on any axis."""
+    most = np.asarray(ms)
+    for axis in range(most.ndim):
+        most = np.maximum.accumulate(most, axis)
+    return float((1 - np.asarray(ms) / most).max())
 
 
 def place(axis: Sequence[float], at: float) -> Place:
