@@ -226,6 +226,18 @@ def _brief_deployments() -> list[Row]:
     return [{"name": name, "summary": load_deployment(name).title} for name in deployment_names()]
 
 
+def _deployment(name: str) -> Row:
+    from engines.server import ResolvedServer, ServerParams
+    from harness.replays.step_times import step_sources
+
+    server = ResolvedServer.of(ServerParams(deployment=name))
+    sources = {f"step times of {stage}": source for stage, source in step_sources(server).items()}
+    return {
+        "serves": f"{server.deployment.model.name} on {server.deployment.gpu.name}",
+        "composition": sources,
+    }
+
+
 def _brief_cards() -> list[Row]:
     from reports.cards.card import cards, index
 
@@ -306,7 +318,13 @@ KINDS = {
     ),
     "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workload, True),
     "devices": Kind("devices that run steps: modelled, real, or behind sockets", _brief_devices),
-    "deployments": Kind("which model on which GPUs (deployment=NAME)", _brief_deployments),
+    "deployments": Kind(
+        "which model on which GPUs (deployment=NAME)",
+        _brief_deployments,
+        _deployment,
+        order="Where step times are from: rehearse list deployments NAME. Without measured kernels are "
+        "weights in FP4, gpt-oss and DeepSeek.",
+    ),
     "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _card),
     "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metric),
 }
