@@ -15,7 +15,7 @@ from engines.core.device import Row
 from engines.devices.hardware import hardware_facts, load_gpu
 from engines.devices.kernels.choose import shipped, shipped_models
 from engines.devices.kernels.grids import StageKernels
-from engines.devices.kernels.steps import FittedSteps, gpu_s
+from engines.devices.kernels.steps import FittedSteps, experts_reached, gpu_s
 from engines.devices.kernels.times import GridTimes, LogLine
 from engines.devices.roofline import ACTIVATION_PASSES, Work
 from engines.models import Decoder, load_model, values
@@ -75,8 +75,7 @@ def points(gpu: str, decoder: Decoder, kernels: StageKernels) -> Iterator[Point]
         ms = products.ms(tokens)
         yield Point("products", moved / bandwidth, computed / flops, layers, ms / 1e3)
         if experts is not None:
-            active = d.experts * (1 - (1 - d.experts_per_token / d.experts) ** tokens)
-            moved = layers * d.dtype_bytes * active * d.expert_params
+            moved = layers * d.dtype_bytes * experts_reached(d, tokens) * d.expert_params
             computed = 2 * layers * d.experts_per_token * d.expert_params * tokens
             yield Point("experts", moved / bandwidth, computed / flops, layers, experts.ms(tokens) / 1e3)
     for requests, context in DECODES:

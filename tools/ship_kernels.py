@@ -60,8 +60,8 @@ model and number of GPUs that it is split over. A grid holds ms of all layers, w
 tokens and samples of a step; requests and context (tokens that each sees) of decodes; prompts, their new tokens, and \
 those before them. ms = digits * 10^exponent, exactly. measured, estimated: shares of a grid's times that are from \
 kernels measured in this size or between such sizes, and from the bytes they move or kernels of other sizes. Grids of \
-a stage whose steps fell as they grow are smoothed (engines.deployments.export_kernels.settled). held_out: |grid / measured - 1| at \
-points that are none of the grid's. decoder: sizes of the stage as JSON."""
+a stage whose steps fell as they grow are smoothed (engines.deployments.export_kernels.settled). held_out: |grid / \
+measured - 1| at points that are none of the grid's. decoder: sizes of the stage as JSON."""
 
 GRID = {
     "name": pa.string(),

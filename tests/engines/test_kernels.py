@@ -12,29 +12,30 @@ from hypothesis import strategies as st
 
 from engines.core.device import Row
 from engines.deployments import load_deployment
+from engines.deployments.export_kernels import settled
 from engines.devices.hardware import load_gpu
 from engines.devices.host import FOUR_GPU_ALLREDUCE, MHA_DECODES, PROMPT_STEP, as_shown
 from engines.devices.kernels.choose import fitting, shipped, shipped_models
 from engines.devices.kernels.grids import as_kernels, shape
 from engines.devices.kernels.steps import FittedSteps, MeasuredSteps, gpu_s
-from engines.devices.kernels.times import GridTimes
+from engines.devices.kernels.times import GridTimes, largest_fall
 from engines.devices.roofline import Roofline, Work
 from engines.models import load_model
 from engines.server import ResolvedServer, ServerParams
 from harness.replays.step_times import FITTED, step_sources
-from tools import fit_kernels, ship_kernels
+from tools import check_kernels, fit_kernels, ship_kernels
 from workloads.errors import UserError
 
 SHIPPED = {
-    "a100": (22, 60, "d092d29d2cfd2b180a4215208fb8fc8df1ca96568a6512b58ea5429c8cd99857"),
-    "b200": (24, 63, "1a9bfa18276d7bb1891b1d08954bc1bc1d20b1c65a0f65ab314096cad179a84a"),
-    "b300": (24, 63, "40b8470107becf153d7d335ad0064302504e665856caddcf33579df74de37d81"),
-    "gb200": (24, 63, "02760be3bbf56c7733391bf6474b4017d99486cb195d811820edcea8980f580e"),
-    "gb300": (24, 63, "9e25566964865273d08039ff79c3a5484c1ce6e9caf75c24d07e9d9dc3d9f857"),
-    "h100": (24, 63, "00a46080bcb3d75032d40d9a71b449afe0d9f56b45eb3cc98cf2c9ec00da4031"),
-    "h200": (24, 63, "4a5f567d88790b30a05538fb95b7123617261c4b5bca74a7a2f9c537193e05d3"),
-    "l40s": (24, 63, "1475106d44c1f887c92504cae86648ba827f8deb833516375d2c35be149337f7"),
-    "rtx_pro_6000": (24, 63, "3fc416dbbaa74bcb4ad8a0e144e32f5e0cffb6dd2106b47ed5a1fc41108e1423"),
+    "a100": (22, 60, "67770034567746d9d029940187ac8c5d07befbbf757d1ea5d14ce0342ef6a766"),
+    "b200": (28, 73, "ff526d26d528d5fa57d2b23d236a3aefc0648e80e8abe844dca2031cba4fb0ab"),
+    "b300": (28, 73, "64a6c9d318c2945dd10ce52799896fca483a5e30fe446cc99f0c4604836c4eae"),
+    "gb200": (28, 73, "ff91201599432fa1effa4a48ccacfda9b70e6251c7350e92e35fbaefd6391541"),
+    "gb300": (28, 73, "ac97b2b034bddc8634d80845cd6c19ba0bd95d0d320d79786d0d9b1118250544"),
+    "h100": (28, 73, "9ed3c1e4608ffbb6ab998eab3b42ee20abba937b1f98ba38340224716b702a1e"),
+    "h200": (28, 73, "8866cbae0e16c50a20cdcd452a0eb8b0ee9ce08b180284fc2ac393ff22d528e0"),
+    "l40s": (28, 73, "1e0d6328bd27b61577537cb99b353f72fa078f7151006c653199105127a91356"),
+    "rtx_pro_6000": (28, 73, "975a762f89a27b494ed4609845a9d72a8c25ea68aa0f76bfe91583142c58e744"),
 }
 """GPU -> its models, their stages by split, and SHA-256 over all of their kernels as JSON, which has floats to the last
 bit. New measurements change them."""
@@ -75,6 +76,33 @@ def test_every_value_is_as_it_was_measured_to_the_last_bit(gpu: str) -> None:
         digest.update(json.dumps(file.model_dump(mode="json")).encode())
         stages += len(file.kernels)
     assert (len(shipped_models(gpu)), stages, digest.hexdigest()) == SHIPPED[gpu]
+
+
+@pytest.mark.parametrize("gpu", SHIPPED)
+def test_grids_can_be_swept_over_batch_size_split_and_gpu(gpu: str) -> None:
+    assert not [f"{each.stage}: {each.said}" for each in check_kernels.findings(gpu)]
+
+
+def test_a_grid_that_falls_is_settled_and_another_is_as_it_was() -> None:
+    """Between powers of two, sizes keep their distance from these."""
+    own = kernels("llama_3_1_8b")
+    assert settled(own) is own
+    line = own.products
+    broken = line.model_copy(
+        update={"ms": [3 * ms if at < 64 else ms for at, ms in zip(line.at, line.ms, strict=True)]}
+    )
+    stage = settled(own.model_copy(update={"products": broken}))
+    assert largest_fall(stage) < 1e-3
+    i, j = line.at.index(128), line.at.index(129)
+    assert stage.products.ms[j] / stage.products.ms[i] == pytest.approx(line.ms[j] / line.ms[i], rel=0.01)
+
+
+def test_scaled_grids_are_named_with_the_step_times() -> None:
+    """The package measured all-reduces over four GB200, and none over eight."""
+    assert "allreduce" in kernels("llama_3_1_70b", "gb200", gpus=8).scaled
+    assert not kernels("llama_3_1_70b", "gb200", gpus=4).scaled
+    talker = step_sources(ResolvedServer.of(ServerParams(deployment="qwen3_omni_2gpu")))["talker"]
+    assert talker.endswith("; scaled from other sizes, not measured: routed experts")
 
 
 def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engines.devices.kernels.steps import experts_reached
 from engines.models import Decoder
 from workloads.errors import UserError, nearest
 from workloads.optional import optional
@@ -33,11 +34,6 @@ SKEWED, EVEN = "power_law_1.2", "balanced"
 FEW_EXPERTS = 8
 """Up to this number of experts, each gets its part of the tokens, if that was measured. Servers of Mixtral-8x7B take as
 long as such kernels, and up to 17 % less than kernels with a skewed spread (docs/fidelity.md)."""
-
-LOAD_SHAPE = 0.7
-"""Shape of the gamma distribution of the load over a layer's experts. [derived] Of 128 experts, 67 then have 90 % of
-the load, the first has 5 %, and the entropy is 0.885 of the even spread's. Counted for Qwen3-30B-A3B over prose, code
-and mathematics: 65, 4.3 % and 0.889 (handbook of mcp-tool-shop-org/gpu-container)."""
 
 TABLES = {
     "products": ("gemm", "gemm"),
@@ -133,14 +129,14 @@ class Gpu:
         if d.experts <= FEW_EXPERTS:
             return (lambda tokens: even(1, tokens)) if measured_even else (lambda tokens: skewed(1, tokens))
         # Spread evenly, E / k tokens reach all experts; spread unevenly, about E do.
-        ask, all_of = (even, -(-d.experts // d.experts_per_token)) if measured_even else (skewed, d.experts)
-        least, most = ask(1, 1), ask(1, all_of)
+        least = skewed(1, 1)
+        most = even(1, -(-d.experts // d.experts_per_token)) if measured_even else skewed(1, d.experts)
         # Some GPUs' caches held the experts of one token throughout the measurement.
         read_s = layers * d.experts_per_token * d.expert_params * d.layer_dtype_bytes / gpus / self.bandwidth
         least = scaled(least, max(1.0, 1e3 * read_s / least.ms))
 
         def answer(tokens: int) -> Answer:
-            share = (reached(d, tokens) - d.experts_per_token) / (d.experts - d.experts_per_token)
+            share = (experts_reached(d, tokens) - d.experts_per_token) / (d.experts - d.experts_per_token)
             beyond = skewed(1, tokens)
             over = max(0.0, 1 - most.ms / beyond.ms)
             return added((scaled(least, 1 - share), scaled(most, share), scaled(beyond, over)))
@@ -183,13 +179,6 @@ class Gpu:
             sources = rows["kernel_source"].to_pylist()
             names |= {name for name, format in zip(sources, formats, strict=True) if format == dtype}
         return sorted(names)
-
-
-def reached(d: Decoder, tokens: int) -> float:
-    """Return the expected number of a layer's experts that `tokens` tokens reach, at loads by `LOAD_SHAPE`."""
-    k, experts = d.experts_per_token, d.experts
-    missed = (1 + (tokens - 1) * k / (experts * LOAD_SHAPE)) ** -LOAD_SHAPE
-    return k + (experts - k) * (1 - missed)
 
 
 def _answers(ask: Callable[..., Answer]) -> bool:

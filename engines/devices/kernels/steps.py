@@ -12,6 +12,11 @@ from engines.models import Decoder
 
 MS = 1e-3
 
+LOAD_SHAPE = 0.7
+"""Shape of the gamma distribution of the load over a layer's experts. [derived] Of 128 experts, 67 then have 90 % of
+the load, the first has 5 %, and the entropy is 0.885 of the even spread's. Counted for Qwen3-30B-A3B over prose, code
+and mathematics: 65, 4.3 % and 0.889 (handbook of mcp-tool-shop-org/gpu-container)."""
+
 
 @dataclass(frozen=True)
 class WhatIf:
@@ -60,6 +65,10 @@ class FittedSteps(KernelSteps):
         self._dense_token_flops = 2 * decoder.dense_params / self._gain
         if decoder.code_predictor is not None:
             self._predictor = FittedSteps(decoder.code_predictor, gpu)
+
+    def active_experts(self, tokens: int) -> float:
+        """Return the expected share of a layer's routed experts that tokens reach."""
+        return experts_reached(self.decoder, tokens) / (self.decoder.experts or 1)
 
     def kernels_s(self, work: Work) -> float:
         fit, tokens = self._fit, work.tokens
@@ -130,6 +139,15 @@ def _as_served(kernels: StageKernels) -> StageKernels:
         ms = [[MHA_DECODES * each for each in row] for row in kernels.decodes.ms]
         served["decodes"] = kernels.decodes.model_copy(update={"ms": ms})
     return kernels.model_copy(update=served)
+
+
+def experts_reached(d: Decoder, tokens: int) -> float:
+    """Return the expected number of a layer's experts that `tokens` tokens reach, at loads by `LOAD_SHAPE`."""
+    k, experts = d.experts_per_token, d.experts
+    if not experts or not tokens:
+        return 0.0
+    missed = (1 + (tokens - 1) * k / (experts * LOAD_SHAPE)) ** -LOAD_SHAPE
+    return k + (experts - k) * (1 - missed)
 
 
 def gpu_s(steps: Roofline, work: Work) -> float:
