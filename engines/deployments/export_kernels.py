@@ -173,8 +173,8 @@ def _error(pairs: Iterator[tuple[float, float]]) -> HeldOut:
 
 
 def settled(stage: StageKernels) -> StageKernels:
-    """Return the stage with grids of which none falls, by isotonic regression of logarithms, if its steps fall by more
-    than `LARGEST_FALL`; else as it is. Lines are regressed at powers of two, and the sizes between keep their distance
+    """Return the stage with grids that never fall, by isotonic regression of logarithms, if its steps fall by more than
+    `LARGEST_FALL`; else as it is. Lines are regressed at powers of two, and the sizes between keep their distance
     from these: a tile's last row is really faster than the rows before."""
     if largest_fall(stage) <= LARGEST_FALL:
         return stage

@@ -230,7 +230,7 @@ def _deployment(name: str) -> Row:
     from engines.server import ResolvedServer, ServerParams
     from harness.replays.step_times import step_sources
 
-    server = ResolvedServer.of(ServerParams(deployment=name))
+    server = ResolvedServer.of(ServerParams.model_validate({"deployment": name}))
     sources = {f"step times of {stage}": source for stage, source in step_sources(server).items()}
     return {
         "serves": f"{server.deployment.model.name} on {server.deployment.gpu.name}",

@@ -118,9 +118,9 @@ class Gpu:
         )
 
     def experts(self, d: Decoder, layers: int, gpus: int, mode: Any) -> Kernel:
-        """Return the kernel of routed experts: the time to read those that the tokens reach, and what a skewed spread
-        takes beyond the time to read all. The package's spread is drawn from one law up to E / k tokens and from a
-        flatter one behind them, so its kernels of 32 tokens read 108 of 128 experts, and real ones about 80."""
+        """Return the kernel of routed experts: the time to read the experts that tokens reach, and what a skewed
+        spread takes beyond the time to read all. The package draws its spread from one law up to E / k tokens and from
+        a flatter one behind them: its kernels of 32 tokens read 108 of 128 experts, and real ones about 80."""
         sizes = (d.hidden, d.expert_ffn, d.experts_per_token, d.experts, gpus, 1, mode)
         even, skewed = (
             self.ask(self.ops.MoE("experts", layers, *sizes, spread, 1)) for spread in (EVEN, SKEWED)

@@ -28,13 +28,16 @@ HEADER = """\
 # step; requests and context (tokens that each sees) of decodes; prompts, their new tokens, and those before them.
 """
 
-LINES = ("products", "experts", "allreduce", "head", "predictor")
-"""Grids over one axis."""
+LINES = {
+    "products": "products",
+    "experts": "routed experts",
+    "allreduce": "all-reduces",
+    "head": "output head",
+    "predictor": "code predictor",
+}
+"""Grids over one axis, and their names in words."""
 
-WORDS = dict(
-    zip(LINES, ("products", "routed experts", "all-reduces", "output head", "code predictor"), strict=True)
-)
-WORDS |= {"decodes": "attention of decodes", "prompts": "attention of prompts"}
+WORDS = {**LINES, "decodes": "attention of decodes", "prompts": "attention of prompts"}
 
 MOSTLY = 0.5
 """Share of estimated kernels from which a grid counts as scaled, not measured."""
@@ -153,7 +156,7 @@ class StageKernels(FilePart):
 
     @property
     def scaled(self) -> list[str]:
-        """Return the grids of which most is scaled from kernels of other sizes, not measured."""
+        """Return the grids that are mostly scaled from kernels of other sizes, not measured."""
         return [name for name, source in self.sources.items() if source.estimated >= MOSTLY]
 
     @property
