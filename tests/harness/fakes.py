@@ -108,8 +108,8 @@ def measure(point: Point, folder: Path | None = None) -> Measurement:
 
 def where_vllm_is(point: Point, folder: Path) -> Measurement:
     """Says in its proof which vLLM this process would load."""
-    found = find_spec("vllm")
-    return replace(measure(point), proof={"requests_before": 0, "vllm": found.origin if found else None})
+    spec = find_spec("vllm")
+    return replace(measure(point), proof={"requests_before": 0, "vllm": spec.origin if spec else None})
 
 
 def misbehave(point: Point, folder: Path) -> Measurement:

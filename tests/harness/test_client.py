@@ -26,7 +26,7 @@ class ScriptedServer:
 
     def __init__(self, *packets: tuple[float, float], done: bool = True) -> None:
         self.packets, self.done = packets, done
-        self.said: list[tuple] = []
+        self.sends: list[tuple] = []
         self.listener: dict[int, object] = {}
         self.loop = asyncio.get_running_loop()
 
@@ -63,14 +63,14 @@ class ScriptedServer:
         self._note("barge_in", round(heard_s, 6))
 
     def _note(self, *what: object) -> None:
-        self.said.append((round(self.loop.time(), 6), *what))
+        self.sends.append((round(self.loop.time(), 6), *what))
 
 
 def serve(
     turns: list[Turn], make: Callable[[], ScriptedServer], replicas: int = 1, **params
 ) -> tuple[pd.DataFrame, list[tuple]]:
     events, server = played(Trace.from_turns(turns), make, replicas=replicas, **params)
-    return events, server.said
+    return events, server.sends
 
 
 def times(events: pd.DataFrame, kind: str, turn: int = 0) -> list[float]:
@@ -108,20 +108,20 @@ def test_users_of_one_instant_come_one_after_the_other_and_before_what_else_is_d
             self.loop.call_at(1.0, self._note, "due at 1 s")
 
     users = [replace(TURN, session=i, network_s=0.0) for i in range(3)]
-    _, said = serve(users, Watching)
-    at_1_s = [what for t, *what in said if t == 1.0]
+    _, sends = serve(users, Watching)
+    at_1_s = [what for t, *what in sends if t == 1.0]
     assert [what[0] for what in at_1_s] == [*3 * ["open", "speech_start"], "due at 1 s"]
 
 
 def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():
-    events, said = serve([TURN], lambda: ScriptedServer((0.5, 3.0)))
+    events, sends = serve([TURN], lambda: ScriptedServer((0.5, 3.0)))
     assert times(events, "turn_start") == [1.0]
     assert times(events, "turn_end") == [3.0]
-    assert (1.25, "speech_start", 0) in said
-    assert (3.25, "commit", 0) in said
+    assert (1.25, "speech_start", 0) in sends
+    assert (3.25, "commit", 0) in sends
     assert times(events, "audio") == [4.0]  # 3.25 + 0.5 + 0.25
     assert times(events, "playback_done") == [7.0]
-    assert said[-1] == (7.25, "close", 0)
+    assert sends[-1] == (7.25, "close", 0)
 
 
 def test_a_scheduled_turn_starts_as_scheduled_but_never_into_the_previous_reply():
@@ -132,8 +132,8 @@ def test_a_scheduled_turn_starts_as_scheduled_but_never_into_the_previous_reply(
 
 
 def test_playback_is_reported_every_100_ms_with_what_was_heard():
-    _, said = serve([TURN], lambda: ScriptedServer((0.5, 0.25), (1.0, 0.07)))
-    acks = [entry for entry in said if entry[1] == "ack"]
+    _, sends = serve([TURN], lambda: ScriptedServer((0.5, 0.25), (1.0, 0.07)))
+    acks = [entry for entry in sends if entry[1] == "ack"]
     assert acks == [
         (4.35, "ack", 0, 0.1, True),
         (4.45, "ack", 0, 0.2, True),
@@ -145,12 +145,12 @@ def test_playback_is_reported_every_100_ms_with_what_was_heard():
 
 def test_barge_in_is_anchored_at_the_first_audio_and_reports_what_was_heard():
     cut = replace(TURN, barge_in_after_s=1.0)
-    events, said = serve([cut, NEXT], lambda: ScriptedServer((0.5, 0.4), (1.1, 3.0)))
+    events, sends = serve([cut, NEXT], lambda: ScriptedServer((0.5, 0.4), (1.1, 3.0)))
     assert times(events, "barge_in") == [5.0]
-    assert (5.25, "barge_in", 0.8) in said  # a gap of 0.2 s was silence
+    assert (5.25, "barge_in", 0.8) in sends  # a gap of 0.2 s was silence
     assert times(events, "turn_start", 1) == [5.0]  # the user already speaks
     assert not times(events, "playback_done")
-    assert not [entry for entry in said if entry[1] == "ack" and entry[0] > 5.25 and entry[2] == 0]
+    assert not [entry for entry in sends if entry[1] == "ack" and entry[0] > 5.25 and entry[2] == 0]
 
 
 def test_packets_behind_a_barge_in_are_not_heard():
@@ -167,22 +167,22 @@ def test_a_cut_behind_the_end_is_a_missed_barge_in():
 
 
 def test_empty_packets_start_nothing():
-    events, said = serve([TURN], lambda: ScriptedServer((0.5, 0.0), (1.0, 1.0), (1.2, 0.0)))
+    events, sends = serve([TURN], lambda: ScriptedServer((0.5, 0.0), (1.0, 1.0), (1.2, 0.0)))
     assert times(events, "playback_done") == [5.5]
-    assert [entry[0] for entry in said if entry[1] == "ack"][:1] == [4.85]
+    assert [entry[0] for entry in sends if entry[1] == "ack"][:1] == [4.85]
 
 
 def test_without_playback_a_turn_ends_with_its_last_packet():
-    events, said = serve([TURN], lambda: ScriptedServer((0.5, 3.0)), playback="none")
+    events, sends = serve([TURN], lambda: ScriptedServer((0.5, 3.0)), playback="none")
     assert times(events, "turn_done") == [4.0]
-    assert not [entry for entry in said if entry[1] == "ack"]
+    assert not [entry for entry in sends if entry[1] == "ack"]
 
 
 def test_a_reply_that_never_ends_fails_the_turn_and_the_user_hangs_up():
-    events, said = serve([TURN, NEXT], lambda: ScriptedServer((0.5, 1.0), done=False), turn_timeout_s=10.0)
+    events, sends = serve([TURN, NEXT], lambda: ScriptedServer((0.5, 1.0), done=False), turn_timeout_s=10.0)
     assert times(events, "turn_failed") == [16.0]  # 3.0 + 10.0 + 3.0 of speech
     assert not times(events, "turn_start", 1)
-    assert said[-1] == (16.25, "close", 0)
+    assert sends[-1] == (16.25, "close", 0)
 
 
 @pytest.mark.parametrize(
@@ -291,21 +291,21 @@ class LosingServer(ScriptedServer):
 )
 def test_a_lost_session_fails_a_turn_and_the_user_hangs_up(after_s: float, rows: list[tuple]):
     other = replace(TURN, session=1)
-    events, said = serve([TURN, NEXT, other], lambda: LosingServer(after_s))
+    events, sends = serve([TURN, NEXT, other], lambda: LosingServer(after_s))
     mine = events.query("session == 0 and kind in ('turn_start', 'turn_end', 'turn_failed', 'turn_done')")
     last = mine[mine["turn"] == mine["turn"].max()]
     assert [(turn, kind, round(t, 6)) for turn, kind, t in last[["turn", "kind", "t"]].to_numpy()] == rows
     assert (events["kind"] == "turn_failed").sum() == 1
     ends = events.query("session == 0 and kind == 'session_end'")["t"]
     assert [round(t, 6) for t in ends] == [rows[-1][2]]
-    assert [entry[2] for entry in said if entry[1] == "close"].count(0) == 1
+    assert [entry[2] for entry in sends if entry[1] == "close"].count(0) == 1
     assert times(events[events["session"] == 1], "turn_done") == [7.0]
 
 
 def test_what_a_lost_user_never_sent_has_no_lag():
-    events, said = serve([TURN], lambda: LosingServer(0.75))
+    events, sends = serve([TURN], lambda: LosingServer(0.75))
     assert events.query("kind == 'turn_end'")["value"].isna().all()
-    assert not [entry for entry in said if entry[1] == "commit"]
+    assert not [entry for entry in sends if entry[1] == "commit"]
     table = request_table(events, pd.DataFrame(Trace.from_turns([TURN]).columns()))
     assert table["status"].tolist() == ["failed"] and table["send_delay_s"].isna().all()
 
@@ -321,14 +321,14 @@ def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():
 def test_no_turn_begins_after_the_duration(c: int | None):
     turns = [TURN, NEXT, replace(TURN, session=1, arrival_s=5.0), replace(TURN, session=2, arrival_s=20.0)]
     for stop_after_s, started in ((8.0, 2), (9.0, 3), (19.9, 3), (20.0, 4)):
-        events, said = serve(turns, lambda: ScriptedServer((0.5, 3.0)), stop_after_s=stop_after_s, c=c)
+        events, sends = serve(turns, lambda: ScriptedServer((0.5, 3.0)), stop_after_s=stop_after_s, c=c)
         begins = events.query("kind == 'turn_start'")["t"]
         assert (begins <= stop_after_s).all()
         if c is None:
             assert len(begins) == started
         assert (events["kind"] == "turn_done").sum() == len(begins)
         assert not (events["kind"] == "turn_failed").any()
-        assert sum(entry[1] == "open" for entry in said) == sum(entry[1] == "close" for entry in said)
+        assert sum(entry[1] == "open" for entry in sends) == sum(entry[1] == "close" for entry in sends)
 
 
 def test_a_request_that_gets_its_place_too_late_does_not_begin():
@@ -349,8 +349,8 @@ def test_messages_count_from_when_they_were_read():
             at(read_s + 0.01, listener.text, 0, 3, read_s)
             at(read_s + 0.02, listener.audio, 0, 3.0, read_s + 0.005)
 
-    events, said = serve([quick], Reader)
+    events, sends = serve([quick], Reader)
     assert times(events, "first_text") == [3.5]
     assert times(events, "audio") == [3.505]
     assert times(events, "barge_in") == [4.505]
-    assert (4.505, "barge_in", 1.0) in said
+    assert (4.505, "barge_in", 1.0) in sends

@@ -21,11 +21,11 @@ LOAD = {"sessions": 6, "rate": 6.0, "p": 0.4, "hesitations": 0.6, "noise": 1.0}
 def played(engine: str, seed: int = 0, **server: object) -> tuple[Replay, pd.DataFrame, dict]:
     trace = make_trace("duplex", LOAD, 0)
     params = server_model("duplex").model_validate(server).model_dump(mode="json")
-    found = replay(engine, {}, params, {}, trace, seed)
-    kind, turns, events = kind_of(trace), pd.DataFrame(trace.columns()), found.events.to_pandas()
+    result = replay(engine, {}, params, {}, trace, seed)
+    kind, turns, events = kind_of(trace), pd.DataFrame(trace.columns()), result.events.to_pandas()
     table = kind.requests(turns, events, WHOLE)
-    metrics = kind.metrics(turns, events, found.steps.to_pandas(), table, found.run_end_s, WHOLE)
-    return found, table, dict(metrics)
+    metrics = kind.metrics(turns, events, result.steps.to_pandas(), table, result.run_end_s, WHOLE)
+    return result, table, dict(metrics)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_every_delay_is_the_sum_of_its_parts():
@@ -33,9 +33,9 @@ def test_the_same_seed_gives_the_same_bytes_and_every_delay_is_the_sum_of_its_pa
     (one, table, metrics), (other, _, _) = (played("liveserve", **settings) for _ in range(2))
     for table_of in (lambda run: run.events, lambda run: run.steps):
         assert table_of(one).to_pandas().equals(table_of(other).to_pandas())
-    known = table[table["endpointing_s"].notna()]
-    parts = known[["endpointing_s", "network_s", "server_s", "playout_s"]].sum(axis=1)
-    assert len(known) and np.abs(parts - known["end_of_turn_delay_s"]).max() < 1e-9
+    rows = table[table["endpointing_s"].notna()]
+    parts = rows[["endpointing_s", "network_s", "server_s", "playout_s"]].sum(axis=1)
+    assert len(rows) and np.abs(parts - rows["end_of_turn_delay_s"]).max() < 1e-9
     assert metrics["audio_ttfp_p50"].value and metrics["failed"].value == 0
 
 
@@ -64,9 +64,9 @@ def test_an_interruption_that_was_missed_is_an_infinitely_late_stop():
 
 
 def test_what_stages_do_counts_for_the_turn_in_which_the_reply_began():
-    told = [(1.0, "told", 0, 2, "reply_begun", 5.0), (1.1, "token", 0, 5, "thinker", 3.0)]
+    begun = [(1.0, "told", 0, 2, "reply_begun", 5.0), (1.1, "token", 0, 5, "thinker", 3.0)]
     lost = [(1.2, "token", 0, 6, "thinker", 1.0), (1.3, "audio", 0, 2, "", 0.5)]
-    events = pd.DataFrame([*told, *lost], columns=["t", "kind", "session", "turn", "stage", "value"])
+    events = pd.DataFrame([*begun, *lost], columns=["t", "kind", "session", "turn", "stage", "value"])
     assert by_turn(events)["turn"].tolist() == [2, 2, 2]
 
 

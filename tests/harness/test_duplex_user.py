@@ -93,8 +93,8 @@ def test_a_turn_is_answered_heard_out_and_thought_about():
     assert speech(events, "user_speech") == [(1.0, 3.0, 0, "turn"), (8.0, 10.0, 1, "turn")]
     assert speech(events, "agent_speech") == [(3.5, 6.5, 0, "0"), (10.5, 13.5, 1, "1")]
     assert times(events, "playback_done") == times(events, "turn_done") == [6.5, 13.5]
-    told = events[events["kind"] == "told"]
-    assert told["stage"].tolist() == ["reply_begun", "first_packet"] * 2 and told["value"].tolist() == [
+    reports = events[events["kind"] == "told"]
+    assert reports["stage"].tolist() == ["reply_begun", "first_packet"] * 2 and reports["value"].tolist() == [
         0,
         0,
         1,

@@ -165,8 +165,8 @@ def test_another_workload_drops_what_only_the_old_one_understood() -> None:
 def test_parameter_names_are_unique_over_the_groups() -> None:
     for workload in WORKLOADS.values():
         for engine in ENGINES.values():
-            own = workload.Params.model_fields, ClientParams.model_fields, ServerParams.model_fields
-            _unique((*own, engine.fields({})))
+            fields = workload.Params.model_fields, ClientParams.model_fields, ServerParams.model_fields
+            _unique((*fields, engine.fields({})))
         _unique((workload.Params.model_fields, ClientParams.model_fields, TargetParams.model_fields))
 
 

@@ -78,7 +78,7 @@ def models() -> Iterator[type[BaseModel]]:
     yield from (workload.Params for workload in WORKLOADS.values())
     yield from (engine.Params for engine in ENGINES.values())
     yield from (kinds.server_model(workload.serves) for workload in WORKLOADS.values())
-    yield from (each.Params for known in composition.COMPONENTS.values() for each in known.values())
+    yield from (each.Params for parts in composition.COMPONENTS.values() for each in parts.values())
 
 
 MODELS = sorted(set(models()), key=lambda model: (model.__module__, model.__name__))
@@ -106,10 +106,10 @@ def limit(field: FieldInfo, *names: str) -> Any:
 
 def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
     """Values of a field, among them the ends of its own range, and its own names."""
-    own = [limit(field, "ge", "gt"), limit(field, "le", "lt"), field.get_default(call_default_factory=True)]
+    ends = [limit(field, "ge", "gt"), limit(field, "le", "lt"), field.get_default(call_default_factory=True)]
     if get_origin(field.annotation) is Literal:
-        own += get_args(field.annotation)
-    return st.sampled_from(own) | extreme
+        ends += get_args(field.annotation)
+    return st.sampled_from(ends) | extreme
 
 
 def given_to(fields: Mapping[str, FieldInfo], most: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -125,8 +125,8 @@ def answered(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except UserError as error:
-        said = printable(str(error), 2 * SENTENCE)
-        assert len(said) < SENTENCE and said.isprintable() and said.endswith((".", "?")), said
+        message = printable(str(error), 2 * SENTENCE)
+        assert len(message) < SENTENCE and message.isprintable() and message.endswith((".", "?")), message
         return None
 
 
@@ -160,8 +160,8 @@ def points(engine: str, workload: str, chosen: Mapping[str, Any], **more: Any) -
 
 def fields_of(engine: str, workload: str) -> dict[str, FieldInfo]:
     server = kinds.server_model(WORKLOADS[workload].serves)
-    own = WORKLOADS[workload].Params, ClientParams, server
-    return {n: f for model in own for n, f in model.model_fields.items()} | dict(ENGINES[engine].fields({}))
+    types = WORKLOADS[workload].Params, ClientParams, server
+    return {n: f for model in types for n, f in model.model_fields.items()} | dict(ENGINES[engine].fields({}))
 
 
 FIRST = {

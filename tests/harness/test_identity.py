@@ -280,12 +280,12 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
     here = {name: path.relative_to(ROOT).as_posix() for name, path in modules(ROOT, PACKAGES).items()}
-    own = roots_of(WORKLOADS["voice"], WORKLOADS["metronome"])
+    roots = roots_of(WORKLOADS["voice"], WORKLOADS["metronome"])
     # The registries import what they list, and kinds of workload the metrics that are made of the log.
     counts = (*ALWAYS, *SERVERS, "engines/systems", "workloads", "harness/metrics")
     beside = {
         name
-        for name in loaded & here.keys() - set(own)
+        for name in loaded & here.keys() - set(roots)
         if not here[name].startswith(tuple(f"{folder}/" for folder in counts))
         and here[name].count("/") > 1
         and here[name] not in counts

@@ -28,7 +28,7 @@ class FakeServer:
     ):
         self.room, self.stalls_s, self.tokens = room, stalls_s, tokens
         self.listeners: dict[int, object] = {}
-        self.said: list[tuple[float, str, int, int]] = []
+        self.sends: list[tuple[float, str, int, int]] = []
         self.newest: dict[int, int] = {}
         self.loop = asyncio.get_running_loop()
         self.ticks = asyncio.create_task(self._tick())
@@ -52,7 +52,7 @@ class FakeServer:
         self.listeners.pop(session, None)
 
     def _note(self, verb: str, session: int, turn: int = -1) -> None:
-        self.said.append((self.loop.time(), verb, session, turn))
+        self.sends.append((self.loop.time(), verb, session, turn))
 
     def _fail(self) -> None:
         for listener in self.listeners.values():
@@ -74,7 +74,7 @@ def play(
 ) -> tuple[pd.DataFrame, list]:
     """The log of a run of `trace`, and what the server was told: (t, verb, session, turn)."""
     events, fake = played(trace, lambda: FakeServer(**server), virtual=virtual, stop_after_s=stop_after_s)
-    return events, fake.said
+    return events, fake.sends
 
 
 def calls(**params: object) -> Trace:
@@ -95,8 +95,8 @@ def test_audio_is_sent_on_the_beat_whatever_the_server_does(
     sessions: int, frame_s: float, stalls_s: float
 ) -> None:
     trace = calls(sessions=sessions, frame_s=frame_s)
-    events, said = play(trace, stalls_s=stalls_s)
-    sent = sorted((session, turn, t) for t, verb, session, turn in said if verb == "append")
+    events, sends = play(trace, stalls_s=stalls_s)
+    sent = sorted((session, turn, t) for t, verb, session, turn in sends if verb == "append")
     planned = sorted(
         (turn.session, turn.turn, turn.arrival_s + turn.audio_s + turn.network_s)
         for session in trace.sessions
@@ -109,20 +109,20 @@ def test_audio_is_sent_on_the_beat_whatever_the_server_does(
 
 def test_a_call_opens_at_its_time_and_ends_two_frames_after_its_last() -> None:
     trace = calls(sessions=1)
-    events, said = play(trace)
+    events, sends = play(trace)
     turns, network_s = trace.sessions[0].turns, trace.sessions[0].turns[0].network_s
-    assert said[0][:3] == (pytest.approx(turns[0].arrival_s + network_s), "open", 0)
+    assert sends[0][:3] == (pytest.approx(turns[0].arrival_s + network_s), "open", 0)
     assert times(events, "session_start") == [turns[0].arrival_s]
     assert times(events, "admitted") == pytest.approx([turns[0].arrival_s + 2 * network_s])
     assert times(events, "session_end") == pytest.approx([turns[-1].arrival_s + 3 * B])
-    assert said[-1][1] == "close" and said[-1][0] == pytest.approx(turns[-1].arrival_s + 3 * B + network_s)
+    assert sends[-1][1] == "close" and sends[-1][0] == pytest.approx(turns[-1].arrival_s + 3 * B + network_s)
     heard = events[events["kind"] == "frame"]
     assert heard["turn"].tolist() == [turn.turn for turn in turns] and set(heard["value"]) == {9}
 
 
 def test_who_is_rejected_hangs_up_and_does_not_ask_again() -> None:
-    events, said = play(calls(), room=3)
-    verbs = [[verb for _, verb, session, _ in said if session == one] for one in range(5)]
+    events, sends = play(calls(), room=3)
+    verbs = [[verb for _, verb, session, _ in sends if session == one] for one in range(5)]
     assert all(verb.count("open") == 1 and verb[-1] == "close" for verb in verbs)
     assert [verb.count("append") for verb in verbs] == [9, 9, 9, 0, 0]
     kinds = events["kind"].astype(str).value_counts()
@@ -132,8 +132,8 @@ def test_who_is_rejected_hangs_up_and_does_not_ask_again() -> None:
 
 def test_a_failed_session_ends_and_its_frames_count_as_lost() -> None:
     trace = calls()
-    events, said = play(trace, fails_s=9.0)
-    assert all(t < 9.1 for t, _, _, _ in said)
+    events, sends = play(trace, fails_s=9.0)
+    assert all(t < 9.1 for t, _, _, _ in sends)
     assert (events["kind"] == "session_failed").sum() == 5
     table = frame_table(events, pd.DataFrame(trace.columns()), Beat(B, 1.6, 0.6))
     assert len(table) == len(trace) and (table["status"] == "failed").sum() > 20
@@ -142,9 +142,9 @@ def test_a_failed_session_ends_and_its_frames_count_as_lost() -> None:
 def test_frames_that_begin_after_the_duration_are_not_said() -> None:
     trace = calls()
     planned = pd.DataFrame(trace.columns())
-    events, said = play(trace, stop_after_s=9.0)
+    events, sends = play(trace, stop_after_s=9.0)
     begun = planned[planned["arrival_s"] <= 9.0]
-    assert sum(verb == "append" for _, verb, _, _ in said) == len(begun) < len(trace)
+    assert sum(verb == "append" for _, verb, _, _ in sends) == len(begun) < len(trace)
     ends = events[events["kind"] == "session_end"].set_index("session")["t"].sort_index()
     last_s = begun.groupby("session")["arrival_s"].max() + 3 * B
     assert ends.to_numpy() == pytest.approx(last_s.to_numpy())

@@ -70,8 +70,8 @@ def test_an_open_loop_recorded_in_relative_times_is_the_trace_that_was_played() 
 
 def turn(session: int, index: int, **fields: Any) -> Turn:
     think_s = None if index == 0 else 0.7
-    own = {"input_tokens": 13, "audio_s": 1.0, "reply_audio_s": 9.0, "think_s": think_s}
-    return builders.turn(session, index, **{**own, **fields})
+    defaults = {"input_tokens": 13, "audio_s": 1.0, "reply_audio_s": 9.0, "think_s": think_s}
+    return builders.turn(session, index, **{**defaults, **fields})
 
 
 def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:

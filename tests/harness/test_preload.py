@@ -42,8 +42,8 @@ def test_a_replay_imports_nothing_of_ours_nor_what_ours_put_off(tmp_path: Path) 
             ("liveserve_on_calls", "metronome", CALLS),
         )
     ]
-    told = tmp_path / "late.json"
-    subprocess.run([sys.executable, "-c", POINTS, json.dumps(experiments), str(told)], cwd=ROOT, check=True)
-    late = {name for names in json.loads(told.read_text()).values() for name in names}
+    path = tmp_path / "late.json"
+    subprocess.run([sys.executable, "-c", POINTS, json.dumps(experiments), str(path)], cwd=ROOT, check=True)
+    late = {name for names in json.loads(path.read_text()).values() for name in names}
     put_off = (*PACKAGES, "scipy", "pandas", "numpy")
     assert not {name for name in late if name.partition(".")[0] in put_off}

@@ -39,8 +39,8 @@ def decode(ids) -> str:
     return bytes(ids).decode()
 
 
-def summed(trace: Trace, found: Quality) -> dict[str, Metric]:
-    return summarise_quality(trace, found.outputs.to_pandas(), found.answers.to_pandas())
+def summed(trace: Trace, quality: Quality) -> dict[str, Metric]:
+    return summarise_quality(trace, quality.outputs.to_pandas(), quality.answers.to_pandas())
 
 
 @pytest.fixture(scope="module")
@@ -88,45 +88,45 @@ def test_a_session_answers_a_segment_with_all_that_it_says_in_it(folder: Path):
     def word(session: int, segment: int) -> str:
         return right[session][segment].keywords[0]
 
-    said = []
+    frame_answers = []
     for frame in range(FRAMES):
         now, before = frame // 2, max(0, frame // 2 - 1)
         half = word(0, now)
         middle = len(half) // 2
-        said.append((0, frame, encode(half[:middle] if frame % 2 == 0 else half[middle:])))
-        said.append((1, frame, encode(f"well, {word(1, 0)} ")))
-        said.append((3, frame, encode(f" {word(3, before)} ")))
-    found = judge(free, said, decode)
-    answers = found.answers.to_pandas().pivot(index="session", columns="segment", values="answered")
+        frame_answers.append((0, frame, encode(half[:middle] if frame % 2 == 0 else half[middle:])))
+        frame_answers.append((1, frame, encode(f"well, {word(1, 0)} ")))
+        frame_answers.append((3, frame, encode(f" {word(3, before)} ")))
+    quality = judge(free, frame_answers, decode)
+    answers = quality.answers.to_pandas().pivot(index="session", columns="segment", values="answered")
     assert answers.to_numpy().tolist() == [
         [True] * 5,
         [True, False, False, False, True],
         [False] * 5,
         [True, False, False, False, False],
     ]
-    assert found.answers["kind"].to_pylist()[:5] == ["question"] * 3 + ["fresh", "recall"]
-    values = {name: metric.value for name, metric in summed(free, found).items()}
+    assert quality.answers["kind"].to_pylist()[:5] == ["question"] * 3 + ["fresh", "recall"]
+    values = {name: metric.value for name, metric in summed(free, quality).items()}
     assert list(values) == list(QUALITY_DEFINITIONS)
     assert values["answered_mid_call"] == values["answered_mid_low"] == values["answered_mid_end"] == 0.25
     assert (values["answered_fresh"], values["answered_recall"]) == (0.25, 0.5)
     assert values["frames_right"] is None and values["answer_stated"] is None
-    segments, share = shares(found.answers.to_pandas())
+    segments, share = shares(quality.answers.to_pandas())
     assert segments.tolist() == [0, 1, 2, 3, 4] and share.tolist() == [0.75, 0.25, 0.25, 0.25, 0.5]
-    assert not any(row["right"] for row in found.outputs.to_pylist() if row["session"] == 0)
+    assert not any(row["right"] for row in quality.outputs.to_pylist() if row["session"] == 0)
 
 
 def test_in_turns_each_frame_is_judged_and_silence_is_missing(folder: Path):
     turns = trace(folder, mode="turns", segments=1, segment_s=8.0)
     words = [questions[0].keywords[0] for questions in expected(turns)]
-    said = [(0, 0, encode(words[0])), (0, 1, encode("no")), (0, 1, encode(" idea"))]
-    said += [(1, frame, encode(words[1])) for frame in range(4)]
-    said += [(2, 2, encode("hm"))]
-    found = judge(turns, said, decode)
-    metrics = summed(turns, found)
+    frame_answers = [(0, 0, encode(words[0])), (0, 1, encode("no")), (0, 1, encode(" idea"))]
+    frame_answers += [(1, frame, encode(words[1])) for frame in range(4)]
+    frame_answers += [(2, 2, encode("hm"))]
+    quality = judge(turns, frame_answers, decode)
+    metrics = summed(turns, quality)
     assert metrics["answer_stated"].value == 0.5
     right = metrics["frames_right"]
     assert (right.value, right.n, right.missing) == (pytest.approx(5 / 7), 7, 9)
-    assert found.outputs.to_pylist()[1] == {
+    assert quality.outputs.to_pylist()[1] == {
         "session": 0, "frame": 1, "tokens": encode("no idea"), "text": "no idea", "right": False,
     }  # fmt: skip
     assert metrics["answered_mid_call"].value is None

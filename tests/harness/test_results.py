@@ -172,7 +172,7 @@ def edited(path: Path, **changes: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"set": {"sessions": 999}}, r"has the point \w{16}, which experiment\.json does not ask for"),
         ({"engines": ["liveserve"]}, r"has the point \w{16}, which"),
@@ -184,11 +184,11 @@ def edited(path: Path, **changes: object) -> None:
         ({"points": None}, "has no results yet; run the experiment to its end first"),
     ],
 )  # fmt: skip
-def test_records_are_the_points_of_the_experiment(tmp_path: Path, change: dict, said: str) -> None:
+def test_records_are_the_points_of_the_experiment(tmp_path: Path, change: dict, message: str) -> None:
     """Neither fewer nor others than it asks for, and of its device."""
     measured(tmp_path, 2)
     edited(tmp_path / "experiment.json", **change)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_results(tmp_path)
 
 

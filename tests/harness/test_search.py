@@ -77,8 +77,8 @@ def test_it_finds_the_largest_value_of_all_and_of_each_seed(bounds: Bounds, most
     assert not search.surprises
     # Doubling up or halving down to the value, then halving the gap between: of all seeds, then of those that go on.
     assert len(rounds) <= 4 * (math.ceil(math.log2(bounds.highest)) + 1)
-    together = [found for found in rounds if len(found) == len(most)]
-    assert all(len({value for value, _ in found}) == 1 for found in together[:1])
+    together = [tried for tried in rounds if len(tried) == len(most)]
+    assert all(len({value for value, _ in tried}) == 1 for tried in together[:1])
 
 
 @given(st.floats(0.02, 200), st.floats(0.01, 100))
@@ -92,7 +92,7 @@ def test_a_rate_is_found_as_closely_as_asked(most: float, first: float):
 
 def test_a_seed_that_holds_more_goes_on_alone():
     search, rounds = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 11, 1: 11, 2: 13})
-    assert [{value for value, _ in found} for found in rounds] == [{8}, {16}, {12}, {10}, {11}, {14}, {13}]
+    assert [{value for value, _ in tried} for tried in rounds] == [{8}, {16}, {12}, {10}, {11}, {14}, {13}]
     assert [seed for _, seed in rounds[-1]] == [2] and search.interval == Interval(11, 11, 13)
     assert [step.value for step in search.steps] == [8, 10, 11, 12, 16]  # those of every seed
 
@@ -126,15 +126,15 @@ def find(
 
 def ended(*steps: Step) -> Search:
     """The search after these steps."""
-    found = Search(calls())
+    result = Search(calls())
     for each in steps:
-        found = found.with_step(each)
-    return found
+        result = result.with_step(each)
+    return result
 
 
-def stored(found: Search) -> Search:
+def stored(result: Search) -> Search:
     """As it is read from its file."""
-    text = json.dumps(Searches(found.question, (found,)).as_dict())
+    text = json.dumps(Searches(result.question, (result,)).as_dict())
     return Searches.from_dict(json.loads(text)).searched[0]
 
 
@@ -157,8 +157,8 @@ def test_a_file_of_an_earlier_find_is_read() -> None:
     kept = ("engine", "settings", "tried")
     earlier = {name: value for name, value in data.items() if name != "counts"}
     earlier["searched"] = [{name: one[name] for name in kept} for one in data["searched"]]
-    (found,) = Searches.from_dict(json.loads(json.dumps(earlier))).searched
-    assert found.steps == search.steps and found.answer == search.answer
+    (loaded,) = Searches.from_dict(json.loads(json.dumps(earlier))).searched
+    assert loaded.steps == search.steps and loaded.answer == search.answer
 
 
 def test_doubling_then_halving() -> None:
@@ -203,8 +203,8 @@ def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
         "was not measured at any number: at 16 calls "
     )
     # A search of an earlier version went on past what it could not measure, and may have found the answer below it.
-    found = ended(step(8, (0.5, 1.0)), step(12, (2.0, 1.0)), *late.steps[1:])
-    assert (found.verdict, found.breaks, found.unmeasured) == ("PASS", 12, None)
+    earlier = ended(step(8, (0.5, 1.0)), step(12, (2.0, 1.0)), *late.steps[1:])
+    assert (earlier.verdict, earlier.breaks, earlier.unmeasured) == ("PASS", 12, None)
     assert ended(step(1, (2.0, 1.0))).verdict == "FAIL"
 
 
@@ -213,8 +213,8 @@ def test_a_number_that_stays_undecided_is_measured_twice_and_does_not_count() ->
 
     def measure(n: int, times: int) -> Step:
         tried.append((n, times))
-        found = "passes" if n <= 16 else "fails" if n >= 20 or (n, times) == (19, 2) else "undecided"
-        return replace(step(n, (n / 20, 1.0)), verdict=found)
+        verdict = "passes" if n <= 16 else "fails" if n >= 20 or (n, times) == (19, 2) else "undecided"
+        return replace(step(n, (n / 20, 1.0)), verdict=verdict)
 
     capacity = search(measure, calls(first=16, counts="user"))
     assert tried == [(16, 1), (32, 1), (24, 1), (20, 1), (18, 1), (18, 2)]

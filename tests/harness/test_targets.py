@@ -25,12 +25,12 @@ def test_turns_that_failed_are_infinitely_late_also_after_their_first_sound() ->
             "packets": [3] * n,
         }
     )
-    assert known("audio_ttfp_p90", requests) == pytest.approx(1.81)
+    assert judged("audio_ttfp_p90", requests) == pytest.approx(1.81)
     requests.loc[15:, "status"] = "failed"
-    assert known("audio_ttfp_p90", requests) == math.inf
+    assert judged("audio_ttfp_p90", requests) == math.inf
     # Between the 10th and the 11th of 20
-    assert known("audio_ttfp_p50", requests) == pytest.approx(1.05)
-    assert known("audio_ttfp_mean", requests) == math.inf
+    assert judged("audio_ttfp_p50", requests) == pytest.approx(1.05)
+    assert judged("audio_ttfp_mean", requests) == math.inf
     assert turn_values("continuity", requests) is None
 
 
@@ -47,7 +47,7 @@ def test_a_turn_without_a_latency_is_late_only_if_it_failed() -> None:
     assert turn_values("audio_ttfp_p50", requests).tolist() == [0.2, math.inf, math.inf, 0.3]
 
 
-def known(metric: str, requests: pd.DataFrame) -> float | None:
+def judged(metric: str, requests: pd.DataFrame) -> float | None:
     return statistic(turn_values(metric, requests), parsed(metric).statistic)[0]
 
 

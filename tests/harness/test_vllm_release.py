@@ -87,8 +87,8 @@ def test_a_checkout_is_named_by_its_content_and_kept(tmp_path: Path, cache: Path
     other = vllm_release.release_of(str(checkout(tmp_path / "other", "changed = True\n")))
     assert one.startswith("0.0.0.dev0+") and one != other
     assert {"vllm": one}.items() <= expand(override(fakes.experiment(1), {"vllm": one}))[0].params.items()
-    found = vllm_release.python_path(other) / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
-    assert found.read_text() == "changed = True\n"
+    scheduler = vllm_release.python_path(other) / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
+    assert scheduler.read_text() == "changed = True\n"
 
 
 def test_a_checkout_that_nobody_kept_is_asked_for(cache: Path):

@@ -280,9 +280,9 @@ def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
     out, points = tmp_path / "out", fakes.points(4)
     assert _ended(_command(out, points[:2])) == (0, "")
     before = measured(out)
-    status, said = _ended(_command(out, points, file_bytes=file_bytes, work=work))
+    status, output = _ended(_command(out, points, file_bytes=file_bytes, work=work))
     assert status == 1
-    assert re.fullmatch(r"there is no room for the record of .*: finished points stay\.\n", said), said
+    assert re.fullmatch(r"there is no room for the record of .*: finished points stay\.\n", output), output
     assert not list((out / "points").glob(".tmp-*")) and not list((out / "points").glob("*.failed"))
     assert measured(out) == before
     assert _ended(_command(out, points)) == (0, "")

@@ -205,18 +205,18 @@ def test_a_client_whose_server_dies_is_taken_the_next_time(
         alive = [node for node in ray.nodes() if node["Alive"]]
     killer.join()
     assert len(killed) == 1 and alive
-    (said,) = [each.getMessage() for each in caplog.records if "asked again" in each.getMessage()]
-    assert "Initialization failure from server: " in said
+    (message,) = [each.getMessage() for each in caplog.records if "asked again" in each.getMessage()]
+    assert "Initialization failure from server: " in message
 
 
 def _pids(argument: str) -> list[int]:
     """Of what this process has started, and that has the argument."""
-    found = []
+    pids = []
     for each in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if any(argument in part for part in each.cmdline()):
-                found.append(each.pid)
-    return found
+                pids.append(each.pid)
+    return pids
 
 
 YAML = """
@@ -243,9 +243,9 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
     gone = psutil.Process(raylets[1])
     for each in (gone, *gone.children(recursive=True)):  # its workers would serve on until they miss it
         each.kill()
-    status, said = there.wait(), (tmp_path / "there.txt").read_text()
-    assert status == 0, said
-    assert "was lost; " in said
+    status, output = there.wait(), (tmp_path / "there.txt").read_text()
+    assert status == 0, output
+    assert "was lost; " in output
     assert len(list((tmp_path / "there" / "points").glob("[!.]*"))) == 12
     assert measured(tmp_path / "here") == measured(tmp_path / "there")
 
@@ -253,5 +253,5 @@ def test_the_command_ends_in_the_same_bytes_though_a_node_is_lost(
 def _command(place: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
     """`rehearse run`, which says what it says in NAME.txt."""
     command = [*REHEARSE, "run", "many.yaml", "--out", name, *options]
-    with (place / f"{name}.txt").open("wb") as said:
-        return subprocess.Popen(command, cwd=place, stdout=said, stderr=subprocess.STDOUT)
+    with (place / f"{name}.txt").open("wb") as log:
+        return subprocess.Popen(command, cwd=place, stdout=log, stderr=subprocess.STDOUT)
