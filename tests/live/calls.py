@@ -37,11 +37,11 @@ class Caller:
         self.connection.begin()
 
     def send(self, event: bytes) -> None:
-        told = json.loads(event)
-        if not told["type"].startswith("rehearsal."):
+        message = json.loads(event)
+        if not message["type"].startswith("rehearsal."):
             # OpenAI's own audio comes in at 24 kHz only, and its types know no other rate.
             OFFICIAL.validate_json(event.replace(b'"rate":16000', b'"rate":24000'))
-        self.events.append(told)
+        self.events.append(message)
         self.at_s.append(asyncio.get_running_loop().time())
 
     def close(self, code: int, reason: str) -> None:

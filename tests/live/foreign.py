@@ -164,7 +164,7 @@ class Vllm:
         return f"ws://127.0.0.1:{self.port}/v1/realtime"
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
 
@@ -204,7 +204,7 @@ def vllm_server(model: Path, log: Path, *options: str) -> Iterator[Vllm]:
 def _wait_until_it_answers(process: subprocess.Popen, server: Vllm) -> None:
     def answers() -> bool:
         if process.poll() is not None:
-            raise RuntimeError(f"vLLM did not come up: {server.said[-3000:]}")
+            raise RuntimeError(f"vLLM did not come up: {server.output[-3000:]}")
         with suppress(OSError), urllib.request.urlopen(f"{server.http}/health", timeout=5):
             return True
         return False

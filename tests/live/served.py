@@ -45,9 +45,9 @@ class Server:
         writer.write(lines.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        said = json.loads(await reader.readexactly(length))
+        content = json.loads(await reader.readexactly(length))
         writer.close()
-        return int(answer.split()[1]), said
+        return int(answer.split()[1]), content
 
 
 @asynccontextmanager
@@ -56,11 +56,11 @@ async def served(
 ) -> AsyncIterator[Server]:
     """A server of `engine`; `chosen`: parameters of the engine and of the server."""
     vllm_adapter.use_clock(asyncio.get_running_loop().time)
-    known = ENGINES[engine].fields({})
-    own = {name: value for name, value in chosen.items() if name in known}
-    rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - own.keys()}}
+    fields = ENGINES[engine].fields({})
+    params = {name: value for name, value in chosen.items() if name in fields}
+    rest = {"deployment": "llama_8b_1gpu", **{name: chosen[name] for name in chosen.keys() - params.keys()}}
     sessions = build_sessions(
-        engine, ENGINES[engine].read(own), ResolvedServer.of(ServerParams.model_validate(rest)), 7
+        engine, ENGINES[engine].read(params), ResolvedServer.of(ServerParams.model_validate(rest)), 7
     )
     gateway, turns = sessions.server.gateway, []
     if sessions.posted is not None:

@@ -52,8 +52,8 @@ PCMU, PCMA = AudioFormat("u-law"), AudioFormat("A-law")
 )
 def test_a_format_is_read_wherever_a_server_states_it(about: Any, format: AudioFormat):
     assert stated(about) == format
-    known = {"pcm": 2 * (format.rate or 24_000), "u-law": format.rate or 8000, "A-law": format.rate or 8000}
-    assert format.unread or format.bytes_per_s == known[format.encoding or "pcm"] * (format.channels or 1)
+    rates = {"pcm": 2 * (format.rate or 24_000), "u-law": format.rate or 8000, "A-law": format.rate or 8000}
+    assert format.unread or format.bytes_per_s == rates[format.encoding or "pcm"] * (format.channels or 1)
 
 
 def test_the_session_the_response_the_event_and_a_wav_state_a_format_each_over_the_one_before():

@@ -39,8 +39,8 @@ async def test_the_official_client_streams_one_after_the_other_over_a_connection
     async with served() as server, server.client() as client:
         for tokens in (6, 1):
             *chunks, usage = await streamed(client, "word " * 40, tokens, priority=3)
-            said = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
-            assert len(said) == tokens and all(said)
+            words = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
+            assert len(words) == tokens and all(words)
             assert chunks[0].choices[0].delta.role == "assistant"
             assert chunks[-1].choices[0].finish_reason == "length"
             assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
@@ -121,10 +121,10 @@ async def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: b
 
 async def whole(client: AsyncOpenAI, asked: dict[str, Any]) -> str:
     """The text of a reply, however it comes."""
-    said = await client.chat.completions.create(model="any", **asked)
+    completion = await client.chat.completions.create(model="any", **asked)
     if not asked["stream"]:
-        return said.choices[0].message.content
-    return "".join([chunk.choices[0].delta.content or "" async for chunk in said])
+        return completion.choices[0].message.content
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in completion])
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ async def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
     changes: dict[str, Any], field: str
 ) -> None:
     async with served() as server, server.client() as client:
-        status, said = await server.post(json.dumps({**HELLO, **changes}).encode())
-        assert status == 400 and said["error"]["param"] == field
-        assert said["error"]["type"] == "invalid_request_error" and said["error"]["message"]
+        status, body = await server.post(json.dumps({**HELLO, **changes}).encode())
+        assert status == 400 and body["error"]["param"] == field
+        assert body["error"]["type"] == "invalid_request_error" and body["error"]["message"]
         with pytest.raises(BadRequestError) as refused:
             await client.chat.completions.create(**{"model": "any", **HELLO, "extra_body": changes})
         assert refused.value.param == field
@@ -250,8 +250,8 @@ async def test_priority_decides_who_goes_first_where_the_engine_honours_it(order
 @in_a_loop
 async def test_a_server_of_calls_without_pause_has_no_completions() -> None:
     async with served("metronome", deployment="qwen3_omni_8gpu") as server:
-        status, said = await server.post(b"{}")
-        assert status == 404 and "/v1/realtime" in said["error"]["message"]
+        status, body = await server.post(b"{}")
+        assert status == 404 and "/v1/realtime" in body["error"]["message"]
 
 
 @in_a_loop

@@ -123,8 +123,8 @@ def test_a_reply_is_what_its_server_means(stream: bytes, expected: tuple[list[in
 
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_every_channel_is_output(channel: str):
-    said = event(chunk(**{"content": None, channel: CHANNELS[channel]}))
-    assert heard(ROLE, said, STOP) == ([1], "", None)
+    piece = event(chunk(**{"content": None, channel: CHANNELS[channel]}))
+    assert heard(ROLE, piece, STOP) == ([1], "", None)
 
 
 def test_halves_of_a_character_are_one_in_what_was_said():

@@ -15,9 +15,9 @@ def test_the_true_offset_lies_within_the_bounds_whatever_the_network_did(
     ahead_s: float, asked: list[tuple[float, float, float]]
 ):
     exchanges = [Exchange(t, t + out + ahead_s, t + out + back) for t, out, back in asked]
-    found = offset_of(exchanges)
-    assert abs(found.offset_s - ahead_s) <= found.error_s + 1e-6
-    assert found.error_s <= min(out + back for _, out, back in asked) / 2 + 1e-6
+    offset = offset_of(exchanges)
+    assert abs(offset.offset_s - ahead_s) <= offset.error_s + 1e-6
+    assert offset.error_s <= min(out + back for _, out, back in asked) / 2 + 1e-6
 
 
 def test_exchanges_that_were_held_up_on_different_ways_bound_the_offset_together():
@@ -29,8 +29,8 @@ def test_exchanges_that_were_held_up_on_different_ways_bound_the_offset_together
 
 
 def test_of_clocks_that_drift_the_shortest_exchange_is_believed():
-    found = offset_of([Exchange(0.0, 100.0, 0.01), Exchange(50.0, 151.0, 50.002)])
-    assert found == pytest.approx(Offset(100.999, 0.001))
+    offset = offset_of([Exchange(0.0, 100.0, 0.01), Exchange(50.0, 151.0, 50.002)])
+    assert offset == pytest.approx(Offset(100.999, 0.001))
 
 
 def test_an_instant_there_is_told_by_the_clock_here():

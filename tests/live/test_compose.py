@@ -43,7 +43,7 @@ def happened(running: Running) -> None:
 @pytest.fixture(scope="module")
 def published() -> dict[str, dict[str, set[str]]]:
     """Names of a server's series -> names of their labels -> their values."""
-    found: dict[str, dict[str, set[str]]] = {}
+    series: dict[str, dict[str, set[str]]] = {}
 
     async def main() -> None:
         async with opened() as running:
@@ -53,12 +53,12 @@ def published() -> dict[str, dict[str, set[str]]]:
             running.server.closed = before
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
-                labels = found.setdefault(sample.name, {})
+                labels = series.setdefault(sample.name, {})
                 for name, value in sample.labels.items():
                     labels.setdefault(name, set()).add(value)
 
     run(main())
-    return found
+    return series
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -160,9 +160,9 @@ def test_files_and_names_are_where_the_others_look_for_them():
 
 def installed(text: str) -> list[str]:
     """Return the arguments of each `pip install` without its flags for less output."""
-    found = re.findall(r"pip install (.+?)(?:\s*&&.*)?$", text.replace("\\\n", " "), re.MULTILINE)
+    commands = re.findall(r"pip install (.+?)(?:\s*&&.*)?$", text.replace("\\\n", " "), re.MULTILINE)
     quiet = ("--quiet", "--disable-pip-version-check")
-    return [" ".join(sorted(word for word in line.split() if word not in quiet)) for line in found]
+    return [" ".join(sorted(word for word in line.split() if word not in quiet)) for line in commands]
 
 
 @pytest.mark.parametrize(("target", "image", "count"), [(".venv", "", 3), (".venv-live", ".live", 2)])

@@ -35,7 +35,7 @@ def without_audio(message: bytes) -> str:
     return re.sub(r'"audio":"[A=]+"', '"audio":"…"', message.decode())
 
 
-def said(dialect: Dialect) -> list[str]:
+def messages_of(dialect: Dialect) -> list[str]:
     interruption = dialect.interrupt(Cut("resp_1", "item_1", 1.2))
     messages = [*dialect.hello(), *dialect.begin_of_turn(), dialect.number(dialect.append(bytes(6)), 0)]
     messages += [*dialect.end_of_turn(TURN), *dialect.ack(Cut("resp_1", "item_1", 0.5), playing=True)]
@@ -54,7 +54,7 @@ def test_the_exchange_is_what_is_sent(name: str) -> None:
         "model": None if name == "openai" else "m",
         **listens,
     }
-    assert shown(name) == said(dialect_of(TargetParams.model_validate(target)))
+    assert shown(name) == messages_of(dialect_of(TargetParams.model_validate(target)))
 
 
 def test_rtvi_s_first_message() -> None:

@@ -54,7 +54,7 @@ def dialect(name: str, **target: Any):
     return dialect_of(TargetParams(url=URL, dialect=name, **{**model, **target}))  # type: ignore[arg-type]
 
 
-def said(messages: list[bytes]) -> list[dict[str, Any]]:
+def decoded(messages: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(message) for message in messages]
 
 
@@ -95,29 +95,29 @@ def test_a_server_that_listens_by_itself_is_not_told_where_a_turn_ends():
 
 def test_sglang_omni_s_turns_end_by_its_vad_alone():
     spoken = dialect("sglang_omni", turn_detection="server", silence_duration_ms=300)
-    [hello] = said(spoken.hello())
+    [hello] = decoded(spoken.hello())
     assert hello["session"]["turn_detection"] == {"type": "server_vad", "silence_duration_ms": 300}
     assert hello["session"]["modalities"] == ["text", "audio"]
     assert spoken.end_of_turn(TURN) == spoken.begin_of_turn() == []
-    [truncate] = said(spoken.interrupt(CUT))  # type: ignore[arg-type]
+    [truncate] = decoded(spoken.interrupt(CUT))  # type: ignore[arg-type]
     assert truncate["audio_end_ms"] == 1234 and isinstance(truncate["audio_end_ms"], int)
 
 
 def test_sglang_omni_numbers_what_it_hears():
     spoken = dialect("sglang_duplex")
     piece = spoken.append(b"\1\2" * 10)
-    pieces = said([spoken.number(piece, count) for count in (0, 9, 10, 12345)])
+    pieces = decoded([spoken.number(piece, count) for count in (0, 9, 10, 12345)])
     assert [each["sglang"] for each in pieces] == [{"seq": 0}, {"seq": 9}, {"seq": 10}, {"seq": 12345}]
     assert len({each["audio"] for each in pieces}) == 1
     messages = [*spoken.hello(), piece, *spoken.end_of_turn(TURN), *spoken.interrupt(CUT)]
-    assert all(event["event_id"] for event in said(messages))  # type: ignore[arg-type]
+    assert all(event["event_id"] for event in decoded(messages))  # type: ignore[arg-type]
     assert dialect("openai").number(piece, 7) == piece
 
 
 def test_a_reply_s_length_is_asked_for_where_a_server_understands_it():
     turn = replace(TURN, visual_tokens=3, content=12)
     for name, target in (("rehearsal", {}), ("openai", {"hint": True})):
-        create = said(dialect(name, **target).end_of_turn(turn))[-1]
+        create = decoded(dialect(name, **target).end_of_turn(turn))[-1]
         assert json.loads(create["response"]["metadata"]["rehearsal"]) == {
             "output_tokens": 7,
             "reply_audio_s": 0.3,
@@ -125,8 +125,8 @@ def test_a_reply_s_length_is_asked_for_where_a_server_understands_it():
             "input_tokens": 5,
             "content": 12,
         }
-    assert said(dialect("openai").end_of_turn(turn))[-1] == {"type": "response.create"}
-    mute = said(dialect("rehearsal", modalities="text").end_of_turn(turn))[-1]
+    assert decoded(dialect("openai").end_of_turn(turn))[-1] == {"type": "response.create"}
+    mute = decoded(dialect("rehearsal", modalities="text").end_of_turn(turn))[-1]
     assert json.loads(mute["response"]["metadata"]["rehearsal"])["reply_audio_s"] is None
 
 
@@ -134,7 +134,7 @@ def test_interruptions():
     def kinds(name: str, cut: Cut = CUT, **target: Any) -> list[str]:
         messages = dialect(name, **target).interrupt(cut)
         assert not isinstance(messages, str)
-        return [event["type"] for event in said(messages)]
+        return [event["type"] for event in decoded(messages)]
 
     assert dialect("vllm").interrupt(CUT) == CLOSE
     complete = CUT._replace(done=True)
@@ -148,7 +148,7 @@ def test_interruptions():
     assert kinds("vllm_omni", turn_detection="server") == ["playback.ack"]
     cut = dialect("openai").interrupt(CUT)
     assert not isinstance(cut, str)
-    assert said(cut)[1] == {
+    assert decoded(cut)[1] == {
         "type": truncate,
         "event_id": "interrupt-truncate",
         "item_id": "item_1",
@@ -158,7 +158,7 @@ def test_interruptions():
 
 
 def test_playback_reports():
-    [ours] = said(dialect("rehearsal").ack(CUT, playing=True))
+    [ours] = decoded(dialect("rehearsal").ack(CUT, playing=True))
     assert ours == {
         "type": "rehearsal.playback",
         "response_id": "resp_1",
@@ -166,7 +166,7 @@ def test_playback_reports():
         "playing": True,
         "done": False,
     }
-    [omni] = said(dialect("vllm_omni").ack(Cut("resp_1", None, 0.5), playing=True))
+    [omni] = decoded(dialect("vllm_omni").ack(Cut("resp_1", None, 0.5), playing=True))
     assert (omni["item_id"], omni["played_ms"]) == ("item_resp_1", 500)
     assert dialect("openai").ack(CUT, playing=True) == dialect("vllm").ack(CUT, playing=True) == []
     assert dialect("rehearsal").ack(Cut(None, None, 0.5), playing=True) == []
@@ -179,8 +179,8 @@ def test_what_a_dialect_cannot_do_is_said():
     assert dialect("vllm").cannot(typed=False) is None
     assert all(dialect(name).cannot(typed=True) is None for name in REALTIME)
     for name in ("sglang_omni", "rtvi"):
-        said = dialect(name, turn_detection="client").cannot(typed=False) or ""
-        assert "find the ends of turns themselves; take turn_detection=server" in said
+        reason = dialect(name, turn_detection="client").cannot(typed=False) or ""
+        assert "find the ends of turns themselves; take turn_detection=server" in reason
     assert "voice is the bot's own; leave it out" in (dialect("rtvi", voice="v").cannot(typed=False) or "")
 
 
@@ -386,13 +386,13 @@ def test_a_server_that_waits_for_the_client_is_spoken_to_in_turn(monkeypatch: py
     ready = rtvi_message("bot-ready", {"version": "1"})
 
     async def omni(socket: Any) -> None:
-        async for said in socket:
-            if isinstance(said, str) and "session.update" in said:
+        async for data in socket:
+            if isinstance(data, str) and "session.update" in data:
                 await socket.send(message("session.created", session={}).decode())
 
     async def bot(socket: Any) -> None:
-        async for said in socket:
-            if isinstance(said, bytes):
+        async for data in socket:
+            if isinstance(data, bytes):
                 await socket.send(ready)
             else:
                 await socket.close()

@@ -47,11 +47,11 @@ def test_settings_reach_the_server_or_are_refused() -> None:
         [message] = dialect_of(params).hello()
         return json.loads(message)["session"]
 
-    told = hello(turn_detection="server", silence_duration_ms=300, min_duration_s=0.5, min_words=2)
-    assert told["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 300
-    assert told["rehearsal"] == {"interruption": {"min_duration_ms": 500, "min_words": 2}}
-    told = hello(turn_detection="semantic", eagerness="high")
-    assert told["audio"]["input"]["turn_detection"]["eagerness"] == "high" and "rehearsal" not in told
+    session = hello(turn_detection="server", silence_duration_ms=300, min_duration_s=0.5, min_words=2)
+    assert session["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 300
+    assert session["rehearsal"] == {"interruption": {"min_duration_ms": 500, "min_words": 2}}
+    session = hello(turn_detection="semantic", eagerness="high")
+    assert session["audio"]["input"]["turn_detection"]["eagerness"] == "high" and "rehearsal" not in session
     for dialect in ("openai", "vllm_omni"):
         params = TargetParams.model_validate({"url": URL, "dialect": dialect, "min_words": 2})
         assert "min_words" in (dialect_of(params).cannot(typed=False) or "")

@@ -111,9 +111,9 @@ def test_a_server_that_talks_over_people_by_known_amounts_is_measured_so(monkeyp
     assert turns[5]["talk_over_s"] == pytest.approx(SPEECH_S, abs=EXACT_S)
     parts = ("endpointing_s", "server_s", "playout_s")
     assert [turns[0][part] for part in parts] == pytest.approx([0.25, 0.2, 0.2], abs=EXACT_S)
-    told = [turn for turn in turns if not np.isnan(turn["server_s"])]
-    assert len(told) >= 5
-    for turn in told:
+    answered = [turn for turn in turns if not np.isnan(turn["server_s"])]
+    assert len(answered) >= 5
+    for turn in answered:
         assert sum(turn[part] for part in parts) == pytest.approx(turn["end_of_turn_delay_s"], abs=1e-3)
     assert rates(heard) == COUNTS
 

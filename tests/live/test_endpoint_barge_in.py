@@ -32,8 +32,8 @@ def cutting(status: str = "cancelled", **fields: Any) -> Script:
 
 def test_a_barge_in_cancels_and_the_waste_is_known():
     trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
-    told = cutting(rehearsal={"heard": {"thinker": 5, "talker": 30}})
-    out = play(trace, told, dialect="rehearsal")
+    script = cutting(rehearsal={"heard": {"thinker": 5, "talker": 30}})
+    out = play(trace, script, dialect="rehearsal")
     assert out.failures.empty
     [call] = out.calls
     cancel = [event["type"] for event in call.received].index("response.cancel")

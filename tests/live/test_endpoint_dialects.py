@@ -121,8 +121,8 @@ def test_a_call_in_every_dialect(name: str):
     turns = out.trace.sessions[0].turns
     assert len(call.pcm) == 2 * PIECES
     for begin, turn in zip((0, PIECES), turns, strict=True):
-        said = b"".join(call.pcm[begin : begin + PIECES])
-        assert said == b"".join(pcm_for(out.trace, turn, rate))[: 2 * round(SPEECH_S * rate)]
+        sound = b"".join(call.pcm[begin : begin + PIECES])
+        assert sound == b"".join(pcm_for(out.trace, turn, rate))[: 2 * round(SPEECH_S * rate)]
         assert [len(pcm) for pcm in call.pcm[begin : begin + PIECES]] == [rate // 25] * 16 + [rate // 50]
     assert len(out.values("connected")) == 1 and out.values("connected")[0] > 0
     done = table(out)

@@ -113,8 +113,8 @@ def test_a_reply_that_begins_in_a_pause_and_goes_on_has_no_ttfp():
     rows = table(out)
     assert rows["status"].tolist() == ["completed"] and rows["audio_ttfp_s"].isna().all()
     assert out.events.loc[out.events["kind"] == "early_reply", "value"].tolist() == [0.1]
-    found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
-    assert found["early_replies"].value == found["talked_over"].value == 1
+    metrics = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+    assert metrics["early_replies"].value == metrics["talked_over"].value == 1
     assert turn_values("audio_ttfp_p90", rows).tolist() == []  # left out, and not late
 
 
@@ -133,11 +133,11 @@ def test_the_wait_is_divided_where_the_server_reports_the_end_of_the_turn():
     for detector in ("server", "client"):
         out = play(spoken(), script, dialect="openai", turn_detection=detector)
         rows = with_parts(table(out), out.events)
-        found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+        metrics = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
         if detector == "client":  # which ends the turn itself
-            assert found["answer_p50"].value is None and "answer_s" not in rows
+            assert metrics["answer_p50"].value is None and "answer_s" not in rows
             continue
         parts = rows[["end_of_turn_s", "answer_s"]].sum(axis=1)
         assert parts.tolist() == pytest.approx(rows["audio_ttfp_s"].tolist())
-        assert 0.1 <= found["answer_p50"].value < rows["audio_ttfp_s"][0]
-        assert found["end_of_turn_p50"].value == rows["end_of_turn_s"][0] > 0.2
+        assert 0.1 <= metrics["answer_p50"].value < rows["audio_ttfp_s"][0]
+        assert metrics["end_of_turn_p50"].value == rows["end_of_turn_s"][0] > 0.2

@@ -90,14 +90,14 @@ def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
 
 def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Path):
     """Prompts grow by whole turns: what the user said, and what the server answered."""
-    turns, said, answered = 3, 20, 10
+    turns, user_tokens, answered = 3, 20, 10
     chats = Trace.from_columns(
         {
             "session": np.repeat([0, 1], turns),
             "turn": np.tile(np.arange(turns), 2),
             "arrival_s": np.where(np.tile(np.arange(turns), 2) == 0, 0.0, np.nan),
             "modality": "text",
-            "input_tokens": said,
+            "input_tokens": user_tokens,
             "output_tokens": answered,
             "think_s": np.where(np.tile(np.arange(turns), 2) > 0, 0.2, np.nan),
             "network_s": 0.0,
@@ -112,7 +112,7 @@ def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Pat
     asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", "--duration", "30"]
     record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked)
     assert table(record, "requests")["status"].tolist() == ["completed"] * (2 * turns)
-    prompts = [said * (turn + 1) + answered * turn for turn in range(turns)]
+    prompts = [user_tokens * (turn + 1) + answered * turn for turn in range(turns)]
     assert tokens_read(completions) - before == 2 * sum(prompts) + 2 * preflight
 
 

@@ -45,8 +45,8 @@ def test_audio_never_stops_and_frames_are_answered():
     for call, session in zip(out.calls, out.trace.sessions, strict=True):
         frames = len(session.turns)
         assert call.closed == 1000
-        said = b"".join(b"".join(pcm_for(out.trace, turn, 16_000)) for turn in session.turns)
-        assert b"".join(call.pcm) == said
+        sound = b"".join(b"".join(pcm_for(out.trace, turn, 16_000)) for turn in session.turns)
+        assert b"".join(call.pcm) == sound
         assert call.of("session.update")[0]["session"]["output_modalities"] == ["text"]
         hints = call.of("rehearsal.frame")
         assert [hint["frame"] for hint in hints] == list(range(frames))

@@ -41,9 +41,9 @@ def readers(save_audio: int | None = None) -> dict[str, Read]:
         TargetParams.model_validate({"url": URL, "dialect": name, "model": "m", "save_audio": save_audio})
         for name in DIALECTS
     ]
-    found: dict[str, Read] = {target.dialect: dialect_of(target).reader() for target in targets}
-    found["synthesis"] = Synthesis(targets[0]).reader()
-    return found
+    by_dialect: dict[str, Read] = {target.dialect: dialect_of(target).reader() for target in targets}
+    by_dialect["synthesis"] = Synthesis(targets[0]).reader()
+    return by_dialect
 
 
 class Streams:
@@ -81,11 +81,11 @@ class Counted(bytes):
     copied = 0
 
     def __getitem__(self, key: Any) -> Any:
-        found = super().__getitem__(key)
-        if isinstance(found, bytes):
-            Counted.copied += len(found)
-            return Counted(found)
-        return found
+        part = super().__getitem__(key)
+        if isinstance(part, bytes):
+            Counted.copied += len(part)
+            return Counted(part)
+        return part
 
     def __add__(self, other: Any) -> Any:
         Counted.copied += len(self) + len(other)
@@ -290,8 +290,8 @@ def test_a_reader_of_messages_never_raises_and_keeps_no_more_than_its_limits(
 @in_small
 @given(DEEP | BYTES | JSON)
 def test_json_of_any_depth_and_kind_is_an_error_or_none(data: bytes) -> None:
-    said = any_json(data)
-    assert isinstance(reason_of(said), str) and isinstance(stated(said), AudioFormat)
+    value = any_json(data)
+    assert isinstance(reason_of(value), str) and isinstance(stated(value), AudioFormat)
     reply = ChatReply()
     reply.read(b"data: " + data.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n")
     for around in (
@@ -300,7 +300,7 @@ def test_json_of_any_depth_and_kind_is_an_error_or_none(data: bytes) -> None:
     ):
         ChatReply().read(around.replace(b"%s", data))
     with suppress(RecursionError):  # which the reply takes for garbage
-        assert has_text(said) in (True, False)
+        assert has_text(value) in (True, False)
 
 
 @in_small
@@ -409,8 +409,8 @@ def test_an_event_as_long_as_the_limit_is_read_and_one_after_the_other_may_be() 
     stream = EventStream()
     event = b"data: " + b"x" * (chat.MOST_MESSAGE - 10) + b"\n\n"
     for _ in range(2):
-        found = [each for at in range(0, len(event), 2**18) for each in stream.feed(event[at : at + 2**18])]
-        assert [len(data) for _, data in found] == [chat.MOST_MESSAGE - 10]
+        events = [each for at in range(0, len(event), 2**18) for each in stream.feed(event[at : at + 2**18])]
+        assert [len(data) for _, data in events] == [chat.MOST_MESSAGE - 10]
 
 
 def sound(item: str) -> Audio:

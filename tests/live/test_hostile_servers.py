@@ -461,10 +461,10 @@ def test_a_get_that_trickles_ends_at_its_deadline(before: bytes) -> None:
     """Each byte comes in time, and so the last one never would."""
     with trickling(before) as address:
         try:
-            found = get(f"http://{address}/", timeout_s=0.2, most_bytes=1000).cut
+            ending = get(f"http://{address}/", timeout_s=0.2, most_bytes=1000).cut
         except TimeoutError:
-            found = "timeout"
-    assert found == "timeout"
+            ending = "timeout"
+    assert ending == "timeout"
 
 
 @pytest.mark.parametrize("before", TRICKLES)
@@ -480,14 +480,14 @@ def test_a_probe_of_a_server_that_trickles_ends(before: bytes, monkeypatch: pyte
 @settings(max_examples=60)
 @given(PIECES)
 def test_any_bytes_are_an_answer_to_a_get_or_a_named_failure(pieces: list[bytes]) -> None:
-    found = fetched(*pieces)
-    assert isinstance(found, Answer) or found.split(":")[0] in (
+    answer = fetched(*pieces)
+    assert isinstance(answer, Answer) or answer.split(":")[0] in (
         "ConnectionError",
         "ConnectionResetError",
         "ValueError",
     )
-    if isinstance(found, Answer):
-        assert found.status >= 200 and len(found.body) <= 1000 and found.cut in ("", "closed")
+    if isinstance(answer, Answer):
+        assert answer.status >= 200 and len(answer.body) <= 1000 and answer.cut in ("", "closed")
 
 
 @pytest.mark.parametrize(
@@ -543,17 +543,17 @@ def test_a_turn_of_text_fails_with_the_limit_as_its_reason_and_the_next_user_is_
 
 
 def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
-    said = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+    events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 
     async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         if len(body["messages"]) == 1:
             with suppress(ConnectionError):
-                await forever(OK + b"\r\n" + said, lambda k: b": more\n\n" * 1000)(writer)
+                await forever(OK + b"\r\n" + events, lambda k: b": more\n\n" * 1000)(writer)
             cut.set()
         else:  # the next turn, whose reply waits for that
             async with asyncio.timeout(10):
                 await cut.wait()
-            writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(said) + said)
+            writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(events) + events)
 
     async def use(call: Callable[[str], Awaitable[None]]) -> list:
         nonlocal cut
@@ -569,11 +569,11 @@ def test_a_probe_of_a_target_names_what_its_server_breaks() -> None:
     @contextmanager
     def serving() -> Iterator[str]:
         ready, stop = threading.Event(), threading.Event()
-        found: list[str] = []
+        addresses: list[str] = []
 
         async def main() -> None:
             async with Server(FRAMES["garbage: a fragment out of order"], True).at() as address:
-                found.append(address)
+                addresses.append(address)
                 ready.set()
                 while not stop.is_set():
                     await asyncio.sleep(0.01)
@@ -582,7 +582,7 @@ def test_a_probe_of_a_target_names_what_its_server_breaks() -> None:
         thread.start()
         ready.wait(20)
         try:
-            yield found[0]
+            yield addresses[0]
         finally:
             stop.set()
             thread.join()

@@ -42,17 +42,17 @@ def played(answers_s: list[float], users: int) -> tuple[pd.DataFrame, pd.DataFra
 
 def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> list[tuple[int, dict]]:
     """A status a second of each shard, in order of time."""
-    found = []
+    reports = []
     for second in range(1, int(until_s) + 2):
         for shard in range(shards):
-            own = rows.loc[rows["session"] % shards == shard]
-            new = own["turn_start_s"].between(second - 1, second, inclusive="left")
-            over = own["end_s"].between(second - 1, second, inclusive="left")
+            shard_rows = rows.loc[rows["session"] % shards == shard]
+            new = shard_rows["turn_start_s"].between(second - 1, second, inclusive="left")
+            over = shard_rows["end_s"].between(second - 1, second, inclusive="left")
             came = sum(1 for user in range(shard, users, shards) if 0.1 * user < second)
-            ended_s = own.loc[over, ["turn_start_s", "end_s"]].to_numpy().tolist()
-            status = {"t": second, "came": came, "begun_s": own.loc[new, "turn_start_s"].tolist()}
-            found.append((shard, {**status, "ended_s": ended_s}))
-    return found
+            ended_s = shard_rows.loc[over, ["turn_start_s", "end_s"]].to_numpy().tolist()
+            status = {"t": second, "came": came, "begun_s": shard_rows.loc[new, "turn_start_s"].tolist()}
+            reports.append((shard, {**status, "ended_s": ended_s}))
+    return reports
 
 
 @given(
@@ -122,8 +122,8 @@ def test_a_run_judges_turns_enough_for_all_its_targets_although_one_misses_them(
 
     for text, judged in (("ttft_p90<=2s", 55), ("ttft_p90<=2s failed<=1%", 55), ("ttft_p99<=2s", 560)):
         targets = parse_targets(text)
-        found = planned(users, targets, 1)
-        assert found.judged == judged >= SPARE * (needed(targets[0]) or 0)
+        duration = planned(users, targets, 1)
+        assert duration.judged == judged >= SPARE * (needed(targets[0]) or 0)
         assert planned(users, targets, 5).judged == pytest.approx(judged / 5, abs=1)
     assert planned(users, parse_targets("ttft_p90<=2s completed_rps>=1"), 1).judged is None
     assert given_length(30, users, parse_targets("ttft_p90<=2s"), 1).judged is None

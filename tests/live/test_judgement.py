@@ -51,37 +51,37 @@ def test_a_verdict_is_what_its_interval_says(
     several: list[list[float]], statistic: str, bound: float
 ) -> None:
     target = Target(f"audio_ttfp_{statistic}", "<=", bound)
-    found = judge(target, [run(each) for each in several])
-    assert found.interval is not None and found.n == sum(map(len, several))
-    low, high = found.interval
+    result = judge(target, [run(each) for each in several])
+    assert result.interval is not None and result.n == sum(map(len, several))
+    low, high = result.interval
     assert low <= high
     if statistic != "mean":
-        assert found.value is not None and low <= found.value <= high
-    if found.verdict == PASS:
-        assert high <= bound and all(target.met(value) for value in found.runs)
-    elif found.verdict == FAIL:
+        assert result.value is not None and low <= result.value <= high
+    if result.verdict == PASS:
+        assert high <= bound and all(target.met(value) for value in result.runs)
+    elif result.verdict == FAIL:
         assert low > bound
     else:
-        assert low <= bound < high or not all(target.met(value) for value in found.runs)
-        assert found.why
+        assert low <= bound < high or not all(target.met(value) for value in result.runs)
+        assert result.why
 
 
 @given(runs, st.sampled_from(["p50", "p90", "p99"]))
 def test_one_run_is_worth_what_the_target_judges(ttfp_s: list[float], statistic: str) -> None:
     observed = run(ttfp_s)
     metric = f"audio_ttfp_{statistic}"
-    found = judge(Target(metric, "<=", 1.0), [observed])
+    result = judge(Target(metric, "<=", 1.0), [observed])
     value = judged_value(metric, observed.metrics, observed.requests)
-    assert found.value == pytest.approx(value) and found.runs == (value,)
+    assert result.value == pytest.approx(value) and result.runs == (value,)
 
 
 @given(st.integers(1, 300), st.data(), st.floats(0.5, 1.0))
 def test_a_share_is_judged_by_wilsons_interval(n: int, data: st.DataObject, bound: float) -> None:
     broken = data.draw(st.integers(0, n))
-    found = judge(Target("continuity", ">=", bound), [run([0.1] * n, broken)])
+    result = judge(Target("continuity", ">=", bound), [run([0.1] * n, broken)])
     low, high = wilson(n - broken, n)
-    assert found.interval == (low, high)
-    assert found.verdict == (PASS if low >= bound else FAIL if high < bound else INCONCLUSIVE)
+    assert result.interval == (low, high)
+    assert result.verdict == (PASS if low >= bound else FAIL if high < bound else INCONCLUSIVE)
 
 
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
@@ -103,11 +103,11 @@ def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says() -> None:
 
 
 def test_too_few_turns_are_named_and_what_would_be_enough() -> None:
-    found = judge(only("ttfp_p90<=800ms"), [run([0.2] * 20)])
-    assert (found.verdict, found.enough) == (
+    result = judge(only("ttfp_p90<=800ms"), [run([0.2] * 20)])
+    assert (result.verdict, result.enough) == (
         INCONCLUSIVE,
         2,
-    ) and found.why == "rests on n=20 where 36 are needed"
+    ) and result.why == "rests on n=20 where 36 are needed"
     assert judge(only("ttfp_p90<=800ms"), [run([0.2] * 40)]).verdict == PASS
     assert judge(only("ttfp_p90<=800ms"), [run([0.9] * 20)]).verdict == FAIL  # so few are enough to miss it
     shares = judge(only("continuity>=95%"), [run([0.2] * 20)])
@@ -152,10 +152,10 @@ def test_a_late_send_is_invalid_only_where_it_decides(
     end_s = 10.0 * np.arange(40)
     requests = whole.requests.assign(session=0, turn_start_s=end_s - 2, turn_end_s=end_s)
     sends = pd.DataFrame({"kind": "commit", "session": 0, "due_s": end_s, "send_delay_s": send_delay_s})
-    found = judge(only("ttfp_p90<=800ms"), [Observed(whole.metrics, requests, sends)])
-    assert found.verdict == verdict and found.value == pytest.approx(ttfp_s) and found.n == 40
-    assert found.invalid == found.why.startswith("FAIL as measured, PASS without the load generator's")
-    assert found.invalid == (verdict == INCONCLUSIVE)
+    result = judge(only("ttfp_p90<=800ms"), [Observed(whole.metrics, requests, sends)])
+    assert result.verdict == verdict and result.value == pytest.approx(ttfp_s) and result.n == 40
+    assert result.invalid == result.why.startswith("FAIL as measured, PASS without the load generator's")
+    assert result.invalid == (verdict == INCONCLUSIVE)
 
 
 def test_failed_turns_are_infinitely_late() -> None:
@@ -169,8 +169,8 @@ def test_failed_turns_are_infinitely_late() -> None:
 
 def test_a_run_that_misses_by_itself_takes_a_pass_away() -> None:
     good, bad = run([0.2] * 500), run([0.2] * 10 + [0.9] * 4)
-    found = judge(only("ttfp_p90<=800ms"), [good, bad])
-    assert found.verdict == INCONCLUSIVE and found.why == "1 of 2 runs missed it"
+    result = judge(only("ttfp_p90<=800ms"), [good, bad])
+    assert result.verdict == INCONCLUSIVE and result.why == "1 of 2 runs missed it"
 
 
 def test_rates_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> None:
@@ -189,15 +189,15 @@ def test_rates_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> Non
 @given(st.integers(0, 30), st.integers(1, 400), st.sampled_from([0.0, 0.01, 0.05, 0.4]))
 def test_the_share_of_failed_turns_is_judged_by_its_value(failed: int, whole: int, bound: float) -> None:
     target, n = only(f"failed<={100 * bound:g}%"), failed + whole
-    found = judge(target, [run([math.nan] * failed + [0.2] * whole)])
-    assert found.value == failed / n and found.n == n and found.interval is None
+    result = judge(target, [run([math.nan] * failed + [0.2] * whole)])
+    assert result.value == failed / n and result.n == n and result.interval is None
     if failed / n <= bound:
-        assert found.verdict == PASS
+        assert result.verdict == PASS
     elif failed == 1 and 0 < bound * n < 1:
-        assert found.verdict == INCONCLUSIVE
-        assert found.enough is not None and bound * n * found.enough >= 1
+        assert result.verdict == INCONCLUSIVE
+        assert result.enough is not None and bound * n * result.enough >= 1
     else:
-        assert found.verdict == FAIL
+        assert result.verdict == FAIL
 
 
 def test_a_single_failure_is_decided_by_more_turns() -> None:
@@ -221,19 +221,19 @@ def test_a_single_failure_is_decided_by_more_turns() -> None:
 def test_a_lag_of_our_server_is_invalid_only_where_it_decides(
     ttfp_s: float, lag_s: float, verdict: str
 ) -> None:
-    found = judge(only("ttfp_p90<=800ms"), [replace(run([ttfp_s] * 40), lag_s=lag_s)])
-    assert (found.verdict, found.invalid) == (verdict, verdict == INCONCLUSIVE)
-    if found.invalid:
-        assert found.why.startswith(
+    result = judge(only("ttfp_p90<=800ms"), [replace(run([ttfp_s] * 40), lag_s=lag_s)])
+    assert (result.verdict, result.invalid) == (verdict, verdict == INCONCLUSIVE)
+    if result.invalid:
+        assert result.why.startswith(
             "the server's own event loop lagged up to 44 ms: FAIL as measured, PASS without"
         )
 
 
 def test_a_lag_explains_pauses_that_it_is_as_long_as() -> None:
     def spoken(gap_s: float) -> Observed:
-        found = run([0.2] * 80, broken=80)
-        requests = found.requests.assign(max_gap_s=gap_s, continuous=False)
-        return replace(found, requests=requests, lag_s=0.05)
+        observed = run([0.2] * 80, broken=80)
+        requests = observed.requests.assign(max_gap_s=gap_s, continuous=False)
+        return replace(observed, requests=requests, lag_s=0.05)
 
     assert judge(only("continuity>=95%"), [spoken(0.12)]).invalid
     assert judge(only("continuity>=95%"), [spoken(0.2)]).verdict == FAIL

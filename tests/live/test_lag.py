@@ -69,5 +69,5 @@ def test_a_server_that_tells_only_buckets_has_no_largest():
 
 
 def test_what_the_first_poll_told_was_late_before_the_window() -> None:
-    found = loop_lag(scraped([[0.9], [0.001], [0.002]]), WHOLE)
-    assert found is not None and (found.max_s, found.n) == (0.002, 2)
+    lag = loop_lag(scraped([[0.9], [0.001], [0.002]]), WHOLE)
+    assert lag is not None and (lag.max_s, lag.n) == (0.002, 2)

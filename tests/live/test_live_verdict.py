@@ -51,6 +51,6 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
 
         few = (url, "--rate", "4", "--duration", "1", "--out", "few")
         status, out = live(*few)
-        said = r"INCONCLUSIVE at 4 requests a second: \d turns?, 36 needed; --duration \d+ decides it\."
-        assert status == 3 and re.fullmatch(said, out.splitlines()[0]), out
+        sentence = r"INCONCLUSIVE at 4 requests a second: \d turns?, 36 needed; --duration \d+ decides it\."
+        assert status == 3 and re.fullmatch(sentence, out.splitlines()[0]), out
         assert "is the default for text" in out and "INCONCLUSIVE" not in out.splitlines()[1]

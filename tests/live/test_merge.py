@@ -90,15 +90,15 @@ def leave(folder: Path, index: int, *, killed: int | None = None) -> EventLog:
 def test_the_whole_is_the_sum_in_order_of_time(tmp_path: Path) -> None:
     trace = planned(tmp_path)
     logs = [leave(tmp_path, index) for index in range(SHARDS)]
-    found = merge(tmp_path)
-    events = found.events.to_pandas()
+    merged = merge(tmp_path)
+    events = merged.events.to_pandas()
     assert len(events) == sum(map(len, logs)) + 1 and events["kind"].iloc[-1] == "run_end"
     assert (np.diff(events["t"]) >= 0).all()
     requests = request_table(events, pd.DataFrame(trace.columns()))
     assert len(requests) == len(trace.columns()["turn"]) and set(requests["status"]) == {"completed"}
-    assert not found.lost and found.failures.num_rows == 0
-    assert found.sends["session"].to_pylist() == [0, 1, 2]
-    assert found.run_end_s == events["t"].max()
+    assert not merged.lost and merged.failures.num_rows == 0
+    assert merged.sends["session"].to_pylist() == [0, 1, 2]
+    assert merged.run_end_s == events["t"].max()
 
 
 @settings(max_examples=12)
@@ -109,28 +109,28 @@ def test_a_lost_shard_costs_the_others_nothing_and_its_own_turns_fail(
     folder = tmp_path_factory.mktemp("lost")
     trace = planned(folder)
     logs = [leave(folder, index, killed=killed if index == victim else None) for index in range(SHARDS)]
-    found = merge(folder, {victim: Loss(t_s, "was killed by SIGKILL")})
-    requests = request_table(found.events.to_pandas(), pd.DataFrame(trace.columns()))
-    own = {session.id: len(session.turns) for session in shard_trace(folder, victim).sessions}
-    healthy = requests[~requests["session"].isin(own)]
-    of_healthy = sum(len(s.turns) for s in trace.sessions if s.id not in own)
+    merged = merge(folder, {victim: Loss(t_s, "was killed by SIGKILL")})
+    requests = request_table(merged.events.to_pandas(), pd.DataFrame(trace.columns()))
+    victims = {session.id: len(session.turns) for session in shard_trace(folder, victim).sessions}
+    healthy = requests[~requests["session"].isin(victims)]
+    of_healthy = sum(len(s.turns) for s in trace.sessions if s.id not in victims)
     assert len(healthy) == of_healthy and set(healthy["status"]) == {"completed"}
 
-    assert set(found.lost_sessions) == set(own)
-    lost = requests[requests["session"].isin(own)]
+    assert set(merged.lost_sessions) == set(victims)
+    lost = requests[requests["session"].isin(victims)]
     failed = lost[lost["status"] == FAILED]
-    assert sorted(failed["session"]) == sorted(own)  # one each: the turn under way, or the next one
+    assert sorted(failed["session"]) == sorted(victims)  # one each: the turn under way, or the next one
     assert dict(zip(failed["session"], failed["turn"], strict=True)) == {
-        session: max(0, min(killed, turns) - 1) for session, turns in own.items()
+        session: max(0, min(killed, turns) - 1) for session, turns in victims.items()
     }
     assert set(lost["status"]) <= {"completed", FAILED}  # none is left open
-    reasons = found.failures.to_pandas()
+    reasons = merged.failures.to_pandas()
     assert set(reasons["reason"]) == {f"lost: shard {victim} was killed by SIGKILL"}
-    assert sorted(reasons["session"]) == sorted(own)
+    assert sorted(reasons["session"]) == sorted(victims)
     assert (reasons["t_s"] >= logs[victim].events()["t"].to_numpy().max(initial=0.0)).all()
-    assert found.shards[victim]["lost"] == "was killed by SIGKILL"
-    metrics = summarise(requests, EventLog().steps().to_pandas(), found.run_end_s)
-    assert metrics["failed"].value == len(own) and metrics["unfinished"].value == 0
+    assert merged.shards[victim]["lost"] == "was killed by SIGKILL"
+    metrics = summarise(requests, EventLog().steps().to_pandas(), merged.run_end_s)
+    assert metrics["failed"].value == len(victims) and metrics["unfinished"].value == 0
 
 
 def test_between_two_turns_it_is_the_next_one_that_fails(tmp_path: Path) -> None:
@@ -141,11 +141,11 @@ def test_between_two_turns_it_is_the_next_one_that_fails(tmp_path: Path) -> None
     play(log, session, 1, unfinished=False)
     keep = log.events().filter(pa.compute.not_equal(log.events()["kind"].cast(pa.string()), "session_end"))
     ArrowStream(out / f"events{SUFFIX}").append(keep)
-    found = merge(tmp_path)  # nobody said that it was lost: it has left no end
-    requests = request_table(found.events.to_pandas(), pd.DataFrame(trace.columns()))
+    merged = merge(tmp_path)  # nobody said that it was lost: it has left no end
+    requests = request_table(merged.events.to_pandas(), pd.DataFrame(trace.columns()))
     assert list(requests["status"]) == ["completed", FAILED]
-    assert found.failures.to_pylist()[0]["reason"] == "lost: shard 0 left no end"
-    assert found.lost_sessions == (session.id,)
+    assert merged.failures.to_pylist()[0]["reason"] == "lost: shard 0 left no end"
+    assert merged.lost_sessions == (session.id,)
 
 
 def test_a_shard_killed_in_the_middle_of_a_piece_keeps_the_pieces_before(tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_a_shard_killed_in_the_middle_of_a_piece_keeps_the_pieces_before(tmp_pat
     assert read_arrow_stream(path).num_rows == 100  # type: ignore[union-attr]
     with path.open("r+b") as file:
         file.truncate(whole - 60)
-    found = read_arrow_stream(path)
-    assert found is not None and found["t"].to_pylist() == [float(t) for t in range(90)]
+    table = read_arrow_stream(path)
+    assert table is not None and table["t"].to_pylist() == [float(t) for t in range(90)]
     path.write_bytes(b"")
     assert read_arrow_stream(path) is None and read_arrow_stream(tmp_path / "never written") is None
 
@@ -173,14 +173,14 @@ def test_kinds_that_appear_later_do_not_rename_earlier_ones(tmp_path: Path) -> N
         log.event(t, kind, 0, 0)
         stream.append(log.events(written))
         written = len(log)
-    found = read_arrow_stream(tmp_path / "events.arrows")
-    assert found is not None and found["kind"].to_pylist() == ["text", "audio", "barge_in", "audio", "text"]
+    table = read_arrow_stream(tmp_path / "events.arrows")
+    assert table is not None and table["kind"].to_pylist() == ["text", "audio", "barge_in", "audio", "text"]
 
 
 @given(c=st.integers(1, 1000), shards=st.integers(1, 64))
 def test_shares_of_c_add_up_and_are_even(c: int, shards: int) -> None:
-    found = [share for share in split_concurrency(c, shards) if share is not None]
-    assert sum(found) == c and len(found) == shards and max(found) - min(found) <= 1
+    shares = [share for share in split_concurrency(c, shards) if share is not None]
+    assert sum(shares) == c and len(shares) == shards and max(shares) - min(shares) <= 1
 
 
 @pytest.mark.parametrize(("c", "shards", "expected"), [(None, 4, 4), (2, 4, 2), (7, 3, 3)])

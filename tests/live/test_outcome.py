@@ -195,9 +195,9 @@ ENDINGS = {
 def test_a_reply_has_one_outcome_in_every_protocol(ending: str, data: st.DataObject):
     for protocol in (as_chat, as_speech, as_utterance, as_response):
         side = protocol(data.draw, ending)
-        found = side.heard.outcome
+        fault = side.heard.outcome
         assert (
-            found is not None and found.removesuffix(found[6:] if ending == "lost" else "") == ENDINGS[ending]
+            fault is not None and fault.removesuffix(fault[6:] if ending == "lost" else "") == ENDINGS[ending]
         )
         assert len(side.failures) == (ending != "whole"), protocol.__name__
         if ending == "whole":
@@ -227,9 +227,9 @@ def test_a_reply_is_complete_where_nothing_is_wrong_and_its_end_has_come(noted: 
     facts = Facts()
     facts.status, facts.unread, facts.error, facts.finish, facts.lost, facts.ended, facts.output = noted
     wrong = facts.refused or facts.unread or facts.error or facts.finish in ("abort", "response failed: gpu")
-    found = outcome(facts)
-    assert (found == "") == (not wrong and facts.ended and facts.output)
-    assert (found is None) == (not wrong and not facts.ended and not facts.lost)
+    fault = outcome(facts)
+    assert (fault == "") == (not wrong and facts.ended and facts.output)
+    assert (fault is None) == (not wrong and not facts.ended and not facts.lost)
 
 
 # Errors in place of sound
@@ -293,8 +293,8 @@ def test_a_text_is_never_sound(body: bytes, type: str, reason: str):
 @given(st.sampled_from(ERRORS_AS_TEXT[:10]), st.data())
 def test_a_text_is_told_however_it_is_cut(case: tuple[bytes, str, str], data: st.DataObject):
     body, type, reason = case
-    found = SpeechBody(type.partition(": ")[2] if type.startswith("Content-Type") else "")
-    assert not b"".join(found.sound(piece) for piece in cut(data.draw, body)) and found.error == reason
+    reader = SpeechBody(type.partition(": ")[2] if type.startswith("Content-Type") else "")
+    assert not b"".join(reader.sound(piece) for piece in cut(data.draw, body)) and reader.error == reason
 
 
 @given(
@@ -304,8 +304,8 @@ def test_a_text_is_told_however_it_is_cut(case: tuple[bytes, str, str], data: st
 )
 def test_sound_is_never_taken_for_text(samples: list[int], type: str, data: st.DataObject):
     body = np.array([0, -1, *samples], "<i2").tobytes()
-    found = SpeechBody(type)
-    assert b"".join(found.sound(piece) for piece in cut(data.draw, body)) == body and found.error == ""
+    reader = SpeechBody(type)
+    assert b"".join(reader.sound(piece) for piece in cut(data.draw, body)) == body and reader.error == ""
 
 
 def test_types_of_no_sound():
@@ -379,11 +379,11 @@ LEVELS = st.sampled_from([-np.inf, -80.0, -66.0, -54.0, -30.0, -6.0])
 
 def of_level(side: Side, level: float) -> bool:
     """Whether a complete reply of that level was logged as what it is."""
-    found = side.events("silent_reply")
+    rows = side.events("silent_reply")
     if level >= -60:
-        return side.heard.outcome == "" and not found
+        return side.heard.outcome == "" and not rows
     near = pytest.approx(max(level, -120.0), abs=1.0)
-    return side.heard.outcome == "" and [row["value"] for row in found] == [near]
+    return side.heard.outcome == "" and [row["value"] for row in rows] == [near]
 
 
 @settings(deadline=None, max_examples=60)
@@ -462,8 +462,8 @@ def test_a_spoken_reply_of_text_alone_fails_in_the_metrics():
     out = play(spoken(turns=2), write, dialect="openai")
     requests = table(out)
     assert requests["status"].tolist() == ["completed", "completed"] and requests["packets"].tolist()[0] == 0
-    found = reply_metrics(out.events, requests, None)
-    assert found["silent_replies"] == (1.0, 2, 0) and found["failed_share"][0] == 0.5
+    metrics = reply_metrics(out.events, requests, None)
+    assert metrics["silent_replies"] == (1.0, 2, 0) and metrics["failed_share"][0] == 0.5
 
 
 @calling
@@ -690,13 +690,13 @@ def test_a_call_on_an_open_microphone_keeps_its_complete_reply(monkeypatch: pyte
 # Events that do not come
 
 
-def never(*said: tuple[str, dict[str, Any]]) -> Any:
+def never(*events: tuple[str, dict[str, Any]]) -> Any:
     """Answers a turn with these events and nothing more."""
 
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.expect("response.create")
-        for kind, fields in said:
+        for kind, fields in events:
             await peer.say(kind, **fields)
         await peer.drain()
 
@@ -708,7 +708,7 @@ DELTA = ("response.output_audio.delta", {"delta": base64.b64encode(SOUND).decode
 
 
 @pytest.mark.parametrize(
-    ("said", "missing"),
+    ("events", "missing"),
     [
         ([], "response.created"),
         ([CREATED], "response.output_audio.delta"),
@@ -716,8 +716,8 @@ DELTA = ("response.output_audio.delta", {"delta": base64.b64encode(SOUND).decode
         ([DELTA, ("response.output_audio.done", {})], "response.done"),
     ],
 )
-def test_a_realtime_event_that_does_not_come_is_named(said: Any, missing: str):
-    out = play(spoken(reply_audio_s=0.01), never(*said), {"turn_timeout_s": 0.3}, dialect="openai")
+def test_a_realtime_event_that_does_not_come_is_named(events: Any, missing: str):
+    out = play(spoken(reply_audio_s=0.01), never(*events), {"turn_timeout_s": 0.3}, dialect="openai")
     assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [
         [0, 0, f"timeout: no {missing}"]
     ]

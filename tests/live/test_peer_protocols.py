@@ -36,10 +36,10 @@ PCM = bytes(3840)
 
 def own_code(distribution: str, module: str, *empty: str) -> Any:
     """`module` of a package that is installed, with packages `empty` on the way to it; skips where it is not."""
-    found = importlib.machinery.PathFinder.find_spec(distribution)
-    if found is None or found.origin is None:
+    spec = importlib.machinery.PathFinder.find_spec(distribution)
+    if spec is None or spec.origin is None:
         pytest.skip(f"needs pip install --no-deps {distribution.replace('_', '-')}")
-    root = Path(found.origin).parent
+    root = Path(spec.origin).parent
     for name in (distribution, *empty):
         if name not in sys.modules:
             package = types.ModuleType(name)
@@ -127,7 +127,7 @@ async def duplex(peer: Peer) -> None:
     theirs = own_code("sglang_omni", "sglang_omni.serve.realtime.protocol", *EMPTY)
     runtime = own_code("sglang_omni", "sglang_omni.serve.realtime.runtime", *EMPTY)
     types = own_code("sglang_omni", "sglang_omni.serve.realtime.types", *EMPTY)
-    said = own_code("sglang_omni", "sglang_omni.serve.realtime.output", *EMPTY)
+    output = own_code("sglang_omni", "sglang_omni.serve.realtime.output", *EMPTY)
 
     class Model(types.InteractionAdapter):
         replies = 0
@@ -141,12 +141,12 @@ async def duplex(peer: Peer) -> None:
             if self.heard and not speech:
                 reply, item = f"resp_{self.replies}", f"item_{self.replies}"
                 self.replies += 1
-                await self.emit(said.ResponseStarted(reply))
+                await self.emit(output.ResponseStarted(reply))
                 for _ in range(3):
-                    await self.emit(said.TextDelta(reply, item, "word "))
-                    await self.emit(said.AudioDelta(reply, item, PCM))
+                    await self.emit(output.TextDelta(reply, item, "word "))
+                    await self.emit(output.AudioDelta(reply, item, PCM))
                 await self.emit(
-                    said.ResponseFinished(reply, item, "word word word", True, "completed", "stop")
+                    output.ResponseFinished(reply, item, "word word word", True, "completed", "stop")
                 )
             self.heard = speech
             return unit.real_samples

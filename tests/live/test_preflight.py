@@ -35,12 +35,12 @@ STREAM = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE
 TOKEN = "opensesame"
 
 
-def asked(said: bytes | None, **target: Any) -> list[Call]:
+def asked(data: bytes | None, **target: Any) -> list[Call]:
     """What a server was asked that answers so and hangs up; None: it says nothing for ever."""
 
     async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        if said is not None:
-            writer.write(said)
+        if data is not None:
+            writer.write(data)
             writer.close()
 
     return clock.run(
@@ -82,9 +82,9 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_what_the_user_can_fix_is_one_sentence(code: int, body: str, words: tuple[str, ...]) -> None:
-    with refused("url http://127.0.0.1:", *words) as found:
+    with refused("url http://127.0.0.1:", *words) as excinfo:
         asked(status(code, body))
-    assert TOKEN not in str(found.value)
+    assert TOKEN not in str(excinfo.value)
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
@@ -96,12 +96,12 @@ def test_one_that_says_nothing_for_long_is_measured_too() -> None:
     assert len(asked(None, connect_timeout_s=0.2)) == 1
 
 
-@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
-def test_what_is_no_web_server_is_said_to_be_none(said: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
+def test_what_is_no_web_server_is_said_to_be_none(data: bytes) -> None:
     with pytest.raises(
         UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "
     ):
-        asked(said)
+        asked(data)
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
 
 
 def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> None:
-    told = f'{LAG}_bucket{{le="+Inf"}} 3\n'
-    with realtime(OURS, told) as url:
+    page = f'{LAG}_bucket{{le="+Inf"}} 3\n'
+    with realtime(OURS, page) as url:
         for dialect in ("auto", "rehearsal"):
             seen = look(url, dialect=dialect)
             assert seen.dialect == "rehearsal"
@@ -147,7 +147,7 @@ def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> No
         assert look(url, scrape=elsewhere).scrape == elsewhere
         as_openai = TargetParams.model_validate({"url": url, "dialect": "openai"})
         assert look(url, dialect="openai") == as_openai
-    for session, metrics in ((OURS, None), (OURS, "up 1\n"), (SESSION, told)):
+    for session, metrics in ((OURS, None), (OURS, "up 1\n"), (SESSION, page)):
         with realtime(session, metrics) as url:
             assert look(url).scrape is None
 
@@ -237,9 +237,9 @@ def test_a_wrong_path_is_told_from_a_wrong_token(
     for name in ("REHEARSAL_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MINE", token or "")
-    with fastapi(models, wants) as where, refused(f"url ws://{where}/nope ", *words) as found:
+    with fastapi(models, wants) as where, refused(f"url ws://{where}/nope ", *words) as excinfo:
         look(f"ws://{where}/nope", token_env="MINE" if token else None)
-    assert TOKEN not in str(found.value)
+    assert TOKEN not in str(excinfo.value)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pyt
         port, loads = listener.getsockname()[1], starting(listener)
         loads.__enter__()
 
-        def told(waited_s: float) -> None:
+        def on_wait(waited_s: float) -> None:
             waited.append(waited_s)
             if len(waited) == 3:
                 loads.__exit__(None, None, None)
@@ -363,7 +363,7 @@ def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pyt
         path = "/v1/realtime" if scheme == "ws" else "/v1"
         with pytest.raises(UserError, match="nothing can be reached"):  # it was not called absent before
             target = TargetParams.model_validate({"url": f"{scheme}://127.0.0.1:{port}{path}"})
-            preflight(target, dialect_of, waits=told)
+            preflight(target, dialect_of, waits=on_wait)
     assert len(waited) == 3 and waited == sorted(waited)
 
 

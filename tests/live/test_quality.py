@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 LATE_S = 0.0015
 
 
-def exchange(answers: int, told: int | None = None) -> Exchange:
+def exchange(answers: int, kept: int | None = None) -> Exchange:
     """A server that takes 20 ms and then 10 ms a packet, seen by a client that is late by `LATE_S` each way."""
     log, truth = EventLog(), []
     for session in range(answers):
@@ -45,7 +45,7 @@ def exchange(answers: int, told: int | None = None) -> Exchange:
                 value=1,
             )
         truth.append((read_s, read_s + 0.02, read_s + 0.02 + 0.01 * (packets - 1), packets))
-    columns = zip(*truth[:told], strict=True)
+    columns = zip(*truth[:kept], strict=True)
     names = ("read_s", "first_s", "last_s", "packets")
     sends = {"kind": ["request"] * answers, "session": range(answers), "due_s": [1.0] * answers}
     delays = pa.table({**sends, "send_delay_s": np.full(answers, LATE_S)}, schema=SENDS)
@@ -68,7 +68,7 @@ def test_a_known_error_is_found():
 
 
 def test_answers_that_cannot_be_paired_have_no_bias_and_nothing_is_none_not_zero():
-    floor = floor_of("text", 10, 1, exchange(10, told=9))
+    floor = floor_of("text", 10, 1, exchange(10, kept=9))
     assert floor.bias_p50_s is None and floor.bias_p99_s is None and floor.true_p50_s is not None
     empty = exchange(1)
     merged = Merged(EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 0.0, [{}])
@@ -135,17 +135,17 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(quality, "SHARDS", (1, 2))
     out = tmp_path / "quality.json"
     assert quality.main(["--quick", "--sessions", "2", "--seconds", "3", "--json", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "calls that send and receive" in said and "rehearse live" in said
-    found = json.loads(out.read_text())
-    assert [row["sessions"] for row in found["calls"]] == [2]
-    assert [row["shards"] for row in found["text"]] == [1, 2]
-    for row in found["text"]:
+    output = capsys.readouterr().out
+    assert "calls that send and receive" in output and "rehearse live" in output
+    report = json.loads(out.read_text())
+    assert [row["sessions"] for row in report["calls"]] == [2]
+    assert [row["shards"] for row in report["text"]] == [1, 2]
+    for row in report["text"]:
         assert row["answers"] == 300 and row["failed"] == 0
         assert 80 < row["planned"] < 125  # a Poisson process of 100/s for 3 s
         assert row["rate"] == pytest.approx(row["planned"], rel=0.05)
         assert row["dispersion"] is not None and row["gap_cv"] > 0.5
         assert 0.0199 < row["true_p50_s"] <= row["reported_p50_s"]
-    one, two = found["text"]
+    one, two = report["text"]
     # The same schedule from one process and from two
     assert one["rate"] == pytest.approx(two["rate"], rel=0.1)

@@ -137,8 +137,8 @@ def test_an_interruption_names_the_item_that_is_played_and_the_place_in_it() -> 
         for item in items:
             call.audio(0.1, response_id="r", item_id=item)
         call.connection.interrupt(played_s)
-        [told] = [event for event in call.line.sent if event["type"] == "conversation.item.truncate"]
-        return told["item_id"], told["audio_end_ms"]
+        [truncate] = [event for event in call.line.sent if event["type"] == "conversation.item.truncate"]
+        return truncate["item_id"], truncate["audio_end_ms"]
 
     assert cut(0.25, "a", "a", "a") == ("a", 250)
     assert cut(0.1505, "a", "a", "b", "b") == ("a", 150)

@@ -56,7 +56,7 @@ Frame = _frame_class()
 OURS = dialect_of(TargetParams(url="ws://h/ws", dialect="rtvi"))
 
 
-def said(kind: str, data: Any = None) -> bytes:
+def rtvi(kind: str, data: Any = None) -> bytes:
     body = {"label": "rtvi-ai", "type": kind, **({} if data is None else {"data": data})}
     return Frame(message={"data": json.dumps(body)}).SerializeToString()
 
@@ -76,32 +76,32 @@ def test_protobuf_reads_our_sound(pcm: bytes) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=300))
 def test_protobuf_reads_our_words(text: str) -> None:
-    told = json.loads(Frame.FromString(message("send-text", {"content": text})).message.data)
-    assert told["label"] == "rtvi-ai" and told["data"] == {"content": text} and told["id"]
+    body = json.loads(Frame.FromString(message("send-text", {"content": text})).message.data)
+    assert body["label"] == "rtvi-ai" and body["data"] == {"content": text} and body["id"]
 
 
 def test_what_a_bot_says() -> None:
     read = OURS.reader()
-    assert read(said("bot-ready", {"version": "2.2.0", "about": {"library": "p"}})) == Ready()
-    assert read(said("metrics", {"ttfb": [{"processor": "p", "value": 0.3}]})) == Other()
-    assert read(said("bot-stopped-speaking")) == Other(), "of nothing that began"
-    assert read(said("bot-llm-started")) == Started("reply-1")
-    assert read(said("bot-llm-text", {"text": "words"})) == Text("reply-1", 1, 5)
-    assert read(said("bot-started-speaking")) == Other(), "the same reply"
+    assert read(rtvi("bot-ready", {"version": "2.2.0", "about": {"library": "p"}})) == Ready()
+    assert read(rtvi("metrics", {"ttfb": [{"processor": "p", "value": 0.3}]})) == Other()
+    assert read(rtvi("bot-stopped-speaking")) == Other(), "of nothing that began"
+    assert read(rtvi("bot-llm-started")) == Started("reply-1")
+    assert read(rtvi("bot-llm-text", {"text": "words"})) == Text("reply-1", 1, 5)
+    assert read(rtvi("bot-started-speaking")) == Other(), "the same reply"
     assert read(sound(0.1)) == Audio("reply-1", None, 4800, AudioFormat("pcm", 24_000, 1), bytes(4800))
-    assert read(said("bot-interrupted")) == Done("reply-1", "cancelled")
-    assert read(said("bot-stopped-speaking")) == Other(), "it was cut already"
-    assert read(said("bot-started-speaking")) == Started("reply-2")
+    assert read(rtvi("bot-interrupted")) == Done("reply-1", "cancelled")
+    assert read(rtvi("bot-stopped-speaking")) == Other(), "it was cut already"
+    assert read(rtvi("bot-started-speaking")) == Started("reply-2")
     assert read(Frame(interruption={"id": 1}).SerializeToString()) == Done("reply-2", "cancelled")
-    assert read(said("error", {"error": "gone", "fatal": True})) == Failure("bot", "gone")
-    assert read(said("error", {"error": "hm", "fatal": False})) == Other()
-    assert read(said("bot-llm-text", 7)) == Other() and read(b"") == Garbage() and read(b"\x22") == Garbage()
+    assert read(rtvi("error", {"error": "gone", "fatal": True})) == Failure("bot", "gone")
+    assert read(rtvi("error", {"error": "hm", "fatal": False})) == Other()
+    assert read(rtvi("bot-llm-text", 7)) == Other() and read(b"") == Garbage() and read(b"\x22") == Garbage()
 
 
 def test_a_bot_s_configuration_states_the_rate_that_its_frames_leave_out() -> None:
     read = OURS.reader()
     options = [{"name": "sample_rate", "value": 16_000}]
-    read(said("bot-ready", {"version": "0.3.0", "config": [{"service": "tts", "options": options}]}))
+    read(rtvi("bot-ready", {"version": "0.3.0", "config": [{"service": "tts", "options": options}]}))
     without = Frame(audio={"audio": bytes(3200)}).SerializeToString()
     events = [read(without), read(sound(0.1, 48_000)), read(without)]
     assert [event.seconds for event in events] == [0.1] * 3  # type: ignore[union-attr]
@@ -134,20 +134,20 @@ async def bot(peer: Peer) -> None:
 
     ready = json.loads((await hear()).message.data)
     assert ready["type"] == "client-ready" and ready["data"]["version"].split(".")[0] == "2"
-    await peer.socket.send(said("bot-ready", {"version": "2.2.0"}))
+    await peer.socket.send(rtvi("bot-ready", {"version": "2.2.0"}))
     speaking = False
     while True:
         speech = any((await hear()).audio.audio)
         if speech and not speaking:
-            await peer.socket.send(said("user-started-speaking"))
+            await peer.socket.send(rtvi("user-started-speaking"))
         if speaking and not speech:
             for event in ("user-stopped-speaking", "bot-llm-started"):
-                await peer.socket.send(said(event))
-            await peer.socket.send(said("bot-llm-text", {"text": "word"}))
-            await peer.socket.send(said("bot-started-speaking"))
+                await peer.socket.send(rtvi(event))
+            await peer.socket.send(rtvi("bot-llm-text", {"text": "word"}))
+            await peer.socket.send(rtvi("bot-started-speaking"))
             for _ in range(3):
                 await peer.socket.send(sound())
-            await peer.socket.send(said("bot-stopped-speaking"))
+            await peer.socket.send(rtvi("bot-stopped-speaking"))
         speaking = speech
 
 

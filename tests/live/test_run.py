@@ -96,11 +96,11 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     assert 3 < record.metrics["on_line_mean"]["value"] <= 4
     assert (requests["audio_ttfp_s"] >= 0.2).all()  # the null server answers after exactly 0.2 s
     trace = {(turn.session, turn.turn): turn for session in record.trace().sessions for turn in session.turns}
-    said = [trace[key] for key in zip(requests["session"], requests["turn"], strict=True)]
+    turns = [trace[key] for key in zip(requests["session"], requests["turn"], strict=True)]
     assert (sends["kind"] == "audio").sum() == sum(
-        math.ceil(round((turn.audio_s or 0) / 0.02, 6)) for turn in said
+        math.ceil(round((turn.audio_s or 0) / 0.02, 6)) for turn in turns
     )
-    assert (sends["kind"] == "commit").sum() == len(said)
+    assert (sends["kind"] == "commit").sum() == len(turns)
     on = events["kind"].map({"session_start": 1, "session_end": -1}).fillna(0).cumsum()
     assert on.max() == 4 and on.iloc[-1] == 0
     assert events["t"].is_monotonic_increasing and events["kind"].iloc[-1] == "run_end"
@@ -181,10 +181,10 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
     )
     record = load_record(outcome.folder)
     requests, failures = record.table("requests"), record.table("failures")
-    own = requests["session"] % 3 == 1  # sessions go round
-    assert set(requests["status"][~own]) == {"completed"} and len(requests[~own]) > 4
+    of_victim = requests["session"] % 3 == 1  # sessions go round
+    assert set(requests["status"][~of_victim]) == {"completed"} and len(requests[~of_victim]) > 4
     assert (
-        (requests["status"][own] == "failed").sum()
+        (requests["status"][of_victim] == "failed").sum()
         == record.metrics["lost_sessions"]["value"]
         == len(failures)
         > 0
@@ -247,13 +247,13 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = []
+    lines = []
     for line in process.stderr:
-        said.append(line)
-        if line.startswith("[1/2]") and said.count(line) == 1:  # an interrupted write may print a line again
+        lines.append(line)
+        if line.startswith("[1/2]") and lines.count(line) == 1:  # an interrupted write may print a line again
             process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, said
-    assert said[-1].startswith(
+    assert process.wait(60) == 130, lines
+    assert lines[-1].startswith(
         "Stopped with 1 of 2 points finished; run the same command again with --resume to"
     )
     folders = [path.name for path in (tmp_path / "out" / "points").iterdir()]
@@ -270,10 +270,10 @@ def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
 
 def _shards(index: int | None = None) -> list[psutil.Process]:
     """Load generators of ours that still run."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             line = process.cmdline()
             if "harness.live.run.load_generator" in line and (index is None or line[-1] == str(index)):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes

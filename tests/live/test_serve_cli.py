@@ -61,9 +61,9 @@ def test_it_says_that_it_starts_until_it_serves():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None and process.stdout is not None
-            said = process.stderr.readline()
-            address = re.search(r"loading vLLM … +(http://127\.0\.0\.1:\d+)/health", said)
-            assert address, said
+            line = process.stderr.readline()
+            address = re.search(r"loading vLLM … +(http://127\.0\.0\.1:\d+)/health", line)
+            assert address, line
             for path in ("/health", "/v1/realtime"):  # vLLM takes seconds to load, and this milliseconds
                 with pytest.raises(urllib.error.HTTPError) as early:
                     urllib.request.urlopen(address[1] + path, timeout=20)
@@ -120,7 +120,7 @@ def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
         with connect(url) as idle, connect(url) as talking:
             ask(talking, output_tokens=60, reply_audio_s=20.0)
             process.send_signal(signal.SIGTERM)
-            told = ""
+            message = ""
             with pytest.raises(ConnectionClosed) as over:
                 idle.recv(timeout=20)
                 idle.recv(timeout=20)
@@ -135,10 +135,10 @@ def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
             assert health.value.read() == b"draining\n"
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
-                    told = talking.recv(timeout=60)
+                    message = talking.recv(timeout=60)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
         _, error = process.communicate(timeout=60)
-    done = json.loads(told)
+    done = json.loads(message)
     assert (done["type"], done["response"]["status"]) == ("response.done", "completed")
     assert process.returncode == 0 and "finishing 1 reply, for 30 s at most" in error
 
@@ -189,9 +189,9 @@ def test_a_token_is_asked_for_and_never_shown():
             urllib.request.urlopen(urllib.request.Request(metrics, headers=shown), timeout=20).read().decode()
         )
         process.send_signal(signal.SIGTERM)
-        said, error = process.communicate(timeout=60)
+        output, error = process.communicate(timeout=60)
     assert 'rehearsal_refused_total{reason="token"} 2.0' in page
-    assert SECRET not in page + said + error
+    assert SECRET not in page + output + error
 
 
 @pytest.mark.slow

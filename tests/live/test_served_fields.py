@@ -74,11 +74,11 @@ def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(sessio
             "max_output_tokens",
         )
         return
-    told = leaves(msgspec.to_builtins(after.session_object("sess_0", {})))
+    stated = leaves(msgspec.to_builtins(after.session_object("sess_0", {})))
     for path, value in leaves(session).items():
         if path[0] in MODEL_FIELDS or (value is None and path[-1] != "turn_detection"):
             continue
-        assert told[path] == value, path
+        assert stated[path] == value, path
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(sessio
 def test_the_sentence_names_the_field_what_is_served_and_what_stays(
     session: dict[str, Any], field: str, words: tuple[str, ...]
 ) -> None:
-    with pytest.raises(Refusal) as found:
+    with pytest.raises(Refusal) as excinfo:
         BEFORE.updated(session)
-    said = str(found.value)
-    assert found.value.param == field and said.endswith(KEPT)
+    message = str(excinfo.value)
+    assert excinfo.value.param == field and message.endswith(KEPT)
     for word in words:
-        assert word in said, said
+        assert word in message, message
 
 
 def test_a_refused_update_leaves_the_servers_vad_as_it_was() -> None:

@@ -52,13 +52,13 @@ def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> N
         isinstance(detokenizer, CheckpointDetokenizer)
         and detokenizer_of(None).kind == detokenizer_of("nowhere").kind == "syllables"
     )
-    said = "Grüße, 你好!"  # a byte-level tokenizer: characters of several tokens
-    ids = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True).encode(said)
-    assert len(ids) > len(said)
+    text = "Grüße, 你好!"  # a byte-level tokenizer: characters of several tokens
+    ids = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True).encode(text)
+    assert len(ids) > len(text)
     for step in (1, 2, 3, 5):
         cuts = [*range(0, len(ids), step), len(ids)]
-        told = [detokenizer.text(0, a, ids[max(0, a - CONTEXT) : b], b - a) for a, b in pairwise(cuts)]
-        assert "".join(told) == said, step
+        pieces = [detokenizer.text(0, a, ids[max(0, a - CONTEXT) : b], b - a) for a, b in pairwise(cuts)]
+        assert "".join(pieces) == text, step
 
 
 def serve(checkpoint: str) -> dict[str, Any]:

@@ -22,15 +22,15 @@ def silents(running: Running, count: int) -> list[socket.socket]:
     return [socket.create_connection(("127.0.0.1", running.port)) for _ in range(count)]
 
 
-async def told(client: socket.socket) -> bytes:
+async def received(client: socket.socket) -> bytes:
     """Return all that the server sends, until it hangs up."""
     client.setblocking(False)
-    said = b""
+    data = b""
     with contextlib.suppress(ConnectionResetError):
         while more := await asyncio.get_running_loop().sock_recv(client, 65536):
-            said += more
+            data += more
     client.close()
-    return said
+    return data
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -43,12 +43,12 @@ def test_the_oldest_silent_connection_makes_room_for_a_new_one(
         async with opened() as running:
             crowd = silents(running, 20)
             for client in crowd[:12]:
-                assert (await told(client)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+                assert (await received(client)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
             assert running.server.refused == {"no request": 12} and running.server.sockets == 0
             async with connect(running.url) as caller:
                 assert await caller.recv() == "hello"
             crowd[-1].send(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
-            assert (await told(crowd[-1])).endswith(b"ok\n")
+            assert (await received(crowd[-1])).endswith(b"ok\n")
             for client in crowd[12:-1]:
                 client.close()
 
@@ -63,7 +63,7 @@ def test_whoever_says_nothing_is_dropped_in_time_and_whoever_leaves_costs_nothin
             for client in left:
                 client.close()
             for client in kept:
-                assert b"No request was complete after 0.3 s." in await told(client)
+                assert b"No request was complete after 0.3 s." in await received(client)
             assert running.server.refused == {"no request": 200}
             assert (await fetch(running, "/health"))[0] == 200
 
@@ -81,7 +81,7 @@ async def test_a_server_without_descriptors_drops_the_silent_and_serves_the_next
             for client in clients:
                 client.connect(("127.0.0.1", running.port))
             clients[-1].send(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
-            assert (await told(clients[-1])).endswith(b"ok\n")
+            assert (await received(clients[-1])).endswith(b"ok\n")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for client in clients[:-1]:
@@ -102,7 +102,7 @@ async def test_half_requests_lose_their_place_to_a_caller(monkeypatch: pytest.Mo
         async with connect(running.url) as caller:
             assert await caller.recv() == "hello"
         for client in halves[:3]:
-            assert await told(client) == b""
+            assert await received(client) == b""
         await inside.send("still here")
         assert await inside.recv() == "10"
         for client in halves[3:]:
@@ -138,10 +138,10 @@ async def test_a_prompt_beyond_the_context_is_refused_and_the_connection_goes_on
         assert server.sessions.posted is not None and server.sessions.model["max_model_len"] == 32_768
         for words, status in ((32_767 * 4, 200), (32_767 * 4 + 1, 400), (800_000, 400)):
             body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": "%s"}]}' % (b"x" * words)
-            found, said = await server.post(body)
-            assert found == status
+            code, answer = await server.post(body)
+            assert code == status
             if status == 400:
-                error = said["error"]
+                error = answer["error"]
                 assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
                 assert "32767 and a reply" in error["message"]
         assert len(server.turns) == 1 and server.turns[0].input_tokens == 32_767

@@ -44,9 +44,9 @@ async def answers(running: Running, text: bytes, half_closed: bool = True) -> by
     if half_closed:
         writer.write_eof()
     async with asyncio.timeout(20):
-        said = await reader.read()
+        data = await reader.read()
     writer.close()
-    return said
+    return data
 
 
 ANSWERED: dict[str, tuple[bytes, int]] = {
@@ -144,8 +144,8 @@ def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end(loop: Any)
             pages = {name: text for name, (text, status) in ANSWERED.items() if status != 101}
             waiting = {name: text for name, text in pages.items() if not name.startswith("half")}
             for name, text in waiting.items():
-                said = await answers(running, text, half_closed=False)
-                assert int(said.split()[1]) == statuses[name]
+                reply = await answers(running, text, half_closed=False)
+                assert int(reply.split()[1]) == statuses[name]
 
     run(main(), loop)
 
@@ -154,18 +154,18 @@ def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end(loop: Any)
 async def test_a_burst_of_requests_whose_senders_wait_for_the_answer_only_is_answered():
     async with opened(handshake_timeout_s=PATIENCE_S) as running:
         burst = await asyncio.gather(*(answers(running, request()) for _ in range(100)))
-        assert {said.splitlines()[0] for said in burst} == {b"HTTP/1.1 200 OK"}
+        assert {reply.splitlines()[0] for reply in burst} == {b"HTTP/1.1 200 OK"}
 
 
 @in_a_loop
 async def test_what_comes_behind_a_handshake_is_answered_behind_it():
     async with opened() as running:
         frames = frame(Opcode.PING, b"?") + frame(Opcode.TEXT, b"four")
-        said = await answers(running, handshake(behind=frames))
-        told = (Opcode.TEXT, b"hello"), (Opcode.PONG, b"?"), (Opcode.TEXT, b"4")
-        assert said.startswith(b"HTTP/1.1 101")
-        expected = b"".join(Frame(*each).serialize(mask=False) for each in told)
-        assert said.partition(b"\r\n\r\n")[2] == expected
+        reply = await answers(running, handshake(behind=frames))
+        messages = (Opcode.TEXT, b"hello"), (Opcode.PONG, b"?"), (Opcode.TEXT, b"4")
+        assert reply.startswith(b"HTTP/1.1 101")
+        expected = b"".join(Frame(*each).serialize(mask=False) for each in messages)
+        assert reply.partition(b"\r\n\r\n")[2] == expected
         assert running.server.closed == {1006: 1}
 
 
@@ -175,8 +175,8 @@ async def test_what_comes_behind_a_handshake_is_answered_behind_it():
 @in_a_loop
 async def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
     async with opened(handshake_timeout_s=0.1) as running:
-        said = await answers(running, text, half_closed=False)
-        assert said.startswith(b"HTTP/1.1 408 ") and said.endswith(b"No request was complete after 0.1 s.\n")
+        data = await answers(running, text, half_closed=False)
+        assert data.startswith(b"HTTP/1.1 408 ") and data.endswith(b"No request was complete after 0.1 s.\n")
         assert running.server.refused == {"no request": 1}
 
 
@@ -242,8 +242,8 @@ LINES = st.lists(
 async def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
     async with opened(handshake_timeout_s=PATIENCE_S) as running:
         asked = [text for text in map(b"".join, texts) if text]
-        for said in await asyncio.gather(*(answers(running, text) for text in asked)):
-            assert said.startswith(b"HTTP/1.1 ")
+        for reply in await asyncio.gather(*(answers(running, text) for text in asked)):
+            assert reply.startswith(b"HTTP/1.1 ")
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -98,9 +98,9 @@ def test_a_simulated_detector_waits_through_hesitations_as_often_as_published(
     detection = semantic(eagerness)
     detection["audio"]["input"]["turn_detection"]["create_response"] = False
     caller = converse(script, **detection)
-    told = caller.events[1]["session"]
-    assert told["audio"]["input"]["turn_detection"]["type"] == "semantic_vad"
-    assert "simulated" in told["rehearsal"]["turn_detection"]
+    session = caller.events[1]["session"]
+    assert session["audio"]["input"]["turn_detection"]["type"] == "semantic_vad"
+    assert "simulated" in session["rehearsal"]["turn_detection"]
     early = [wait_s < 1.0 for wait_s in waits]
     assert sum(early[1::2]) >= 9 and sum(early[0::2]) <= 4
     hangover_s = 0.12  # for which webrtcvad takes what follows speech for more of it

@@ -147,8 +147,8 @@ def test_a_complete_reply_can_be_interrupted_while_it_plays() -> None:
     caller = call("liveserve", script)
     complete, after = caller.done()
     assert complete["status"] == "completed" and "rehearsal" not in complete
-    [told] = caller.of("rehearsal.heard")
-    assert told["heard"] == {"thinker": 90 * 30 // 200, "talker": 90}  # 6.4 s reported and 0.8 s since
+    [heard] = caller.of("rehearsal.heard")
+    assert heard["heard"] == {"thinker": 90 * 30 // 200, "talker": 90}  # 6.4 s reported and 0.8 s since
     assert caller.sessions.stats.wasted == {"thinker": 30 - 13, "talker": 110}
     assert after["usage"]["input_tokens"] == 2 + 13 + 1
 
@@ -184,11 +184,11 @@ def test_who_vanishes_frees_everything() -> None:
             caller.ask(output_tokens=60, reply_audio_s=16.0)
         await asyncio.sleep(1)
         lost.connection.end()
-        told = len(lost.events)
+        count = len(lost.events)
         await asyncio.sleep(30)
-        assert len(lost.events) == told
+        assert len(lost.events) == count
         lost.say("response.create")  # what was on its way
-        assert len(lost.events) == told
+        assert len(lost.events) == count
         assert [done["status"] for done in other.done()] == ["completed"]
         other.connection.end()
 

@@ -47,10 +47,10 @@ def test_it_agrees_with_the_detector_of_the_workloads() -> None:
     for index in range(6):
         clip = SyntheticClip(index)
         pcm = np.concatenate([silence(0.5, RATE), clip.pcm(RATE), silence(1.0, RATE)])
-        said = changes(pcm, RATE)
+        detected = changes(pcm, RATE)
         first, last = segments(clip)[0], segments(clip)[-1]
-        assert abs(said[0][1] - 0.5 - first.start_s) < 0.2, index
-        assert abs(said[-1][1] - 0.5 - last.end_s - 0.5) < 0.2, index
+        assert abs(detected[0][1] - 0.5 - first.start_s) < 0.2, index
+        assert abs(detected[-1][1] - 0.5 - last.end_s - 0.5) < 0.2, index
 
 
 def test_neither_silence_nor_a_click_nor_steady_noise_is_speech() -> None:

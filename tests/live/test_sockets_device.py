@@ -21,8 +21,8 @@ FRAMES = {"workload": "metronome", "set": {"sessions": 2, "duration_s": 6, "fram
 
 def point(device: str, engine: str, settings: dict) -> Point:
     data = {"name": "parity", "engines": [engine], "device": device, **settings}
-    (found,) = expand(Experiment.model_validate(data))
-    return found
+    (planned,) = expand(Experiment.model_validate(data))
+    return planned
 
 
 def measured(folder: Path, points: list[Point]) -> list[Record]:

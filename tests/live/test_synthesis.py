@@ -98,13 +98,13 @@ def test_vllm_omni_s_benchmark_would_say_the_same_of_it():
 
     out = synthesise(stalls, spoken())
     rows = table(out)
-    found = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+    metrics = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
     [sent_s] = rows["turn_end_s"] + rows["send_delay_s"]
     arrived_s = out.events.loc[out.events["kind"] == "audio", "t"].to_numpy(float)
     late_s = (arrived_s - arrived_s[0] - [0.0, 0.1, 0.2]).max()
-    said = {"audio_ttfp": arrived_s[0] - sent_s, "audio_rtf": (arrived_s[-1] - sent_s) / 0.3}
-    for name, value in (said | {"audio_underrun": late_s}).items():
-        assert found[f"vllm_omni_{name}_p50"].value == pytest.approx(value), name
+    expected = {"audio_ttfp": arrived_s[0] - sent_s, "audio_rtf": (arrived_s[-1] - sent_s) / 0.3}
+    for name, value in (expected | {"audio_underrun": late_s}).items():
+        assert metrics[f"vllm_omni_{name}_p50"].value == pytest.approx(value), name
     assert late_s == pytest.approx(0.1, abs=0.03)
 
 
@@ -219,9 +219,9 @@ def test_utterances_over_one_connection(configured: bool):
     assert out.values("audio") == [0.1] * 6
     [call] = out.calls
     assert call.path == "/v1/audio/speech/stream"
-    said = "".join(event["text"] for event in call.of("input.text"))
+    text = "".join(event["text"] for event in call.of("input.text"))
     wanted = [spoken_words(out.trace.header.seed, turn) + "." for turn in out.trace.sessions[0].turns]
-    assert said == "".join(wanted)
+    assert text == "".join(wanted)
 
 
 def test_a_stream_says_what_its_sound_is():
@@ -251,14 +251,14 @@ def test_words_come_as_a_model_writes_them():
 
 
 def test_sound_is_told_from_words():
-    said = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).reader()
+    read = Synthesis(TargetParams(url="ws://h/v1/audio/speech/stream", sample_rate=16_000)).reader()
     sound = b"{" + bytes(319)
-    assert said(sound) == Audio(None, None, 320, AudioFormat("pcm", 16_000), sound)
-    assert said(b'{"type":"session.done","total_sentences":1}') == Done(None, "completed")
-    assert said(b'{"type":"audio.start"}') == Other()
-    assert said(b"{}") == Garbage("text and not audio")
-    assert said(b'{"type":"error","message":"full"}') == Failure("unknown", "full")
-    nested = said(b'{"type":"error","error":{"code":"bad_request","message":"no"}}')
+    assert read(sound) == Audio(None, None, 320, AudioFormat("pcm", 16_000), sound)
+    assert read(b'{"type":"session.done","total_sentences":1}') == Done(None, "completed")
+    assert read(b'{"type":"audio.start"}') == Other()
+    assert read(b"{}") == Garbage("text and not audio")
+    assert read(b'{"type":"error","message":"full"}') == Failure("unknown", "full")
+    nested = read(b'{"type":"error","error":{"code":"bad_request","message":"no"}}')
     assert nested == Failure("bad_request", "no")
 
 

@@ -42,13 +42,13 @@ FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 def words(body: dict[str, Any]) -> list[bytes]:
     """Four words, of which two come in one piece, and the usage."""
-    said = [
+    deltas = [
         delta(role="assistant", content=""),
         delta(content="a"),
         delta(content=" b c"),
         delta(content=" d"),
     ]
-    return [sse(event, end=False) for event in said] + [sse(USAGE)]
+    return [sse(event, end=False) for event in deltas] + [sse(USAGE)]
 
 
 def play(
@@ -138,8 +138,8 @@ def test_reasoning_counts_as_text_and_is_not_said_again():
 
 
 def metrics_of(out: Outcome) -> dict[str, float | None]:
-    found = summarise_live(out.events, table(out), out.sends, out.failures, {}, late_s=1.0)
-    return {name: metric.value for name, metric in found.items()}
+    metrics = summarise_live(out.events, table(out), out.sends, out.failures, {}, late_s=1.0)
+    return {name: metric.value for name, metric in metrics.items()}
 
 
 def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_counts():
@@ -295,9 +295,9 @@ def test_documents_of_a_backlog_end_with_the_users():
 
 
 def test_a_priority_goes_out_unless_it_is_that_which_everybody_has():
-    for priority, said in ((10, [10]), (0, [None]), (float("nan"), [None])):
+    for priority, sent in ((10, [10]), (0, [None]), (float("nan"), [None])):
         out = play(typed(priority=priority))
-        assert [body.get("priority") for body in requests(out)] == said
+        assert [body.get("priority") for body in requests(out)] == sent
 
 
 def test_jobs_carry_what_their_prefixes_say():
@@ -316,11 +316,11 @@ def test_jobs_carry_what_their_prefixes_say():
     ]
     out = play(Trace.from_turns(turns))
     assert out.failures.empty
-    found = {tuple(len(each["content"].split()) for each in body["messages"]): body for body in requests(out)}
-    assert set(found) == {(7, 5), (7, 2, 3), (7, 5, 2, 2), (5, 1), (1,), (1, 4, 3, 1)}
-    said = {lengths: [each["content"] for each in body["messages"]] for lengths, body in found.items()}
-    assert said[7, 5, 2, 2][:3] == [*said[7, 5], "a b"]
-    assert said[7, 2, 3][0] == said[7, 5][0] and said[7, 2, 3][1] == " ".join(said[7, 5][1].split()[:2])
+    conversations = [[each["content"] for each in body["messages"]] for body in requests(out)]
+    texts = {tuple(len(text.split()) for text in contents): contents for contents in conversations}
+    assert set(texts) == {(7, 5), (7, 2, 3), (7, 5, 2, 2), (5, 1), (1,), (1, 4, 3, 1)}
+    assert texts[7, 5, 2, 2][:3] == [*texts[7, 5], "a b"]
+    assert texts[7, 2, 3][0] == texts[7, 5][0] and texts[7, 2, 3][1] == " ".join(texts[7, 5][1].split()[:2])
     shared = [body["messages"][0]["content"].split() for body in requests(out) if len(body["messages"]) == 2]
     assert sorted(len(text) for text in shared) == [5, 5, 7]
-    assert sum(text[:5] == said[7, 5][0].split()[:5] for text in shared) == 2
+    assert sum(text[:5] == texts[7, 5][0].split()[:5] for text in shared) == 2

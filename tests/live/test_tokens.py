@@ -61,9 +61,9 @@ def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
     with thief() as (address, first, second):
         look(f"http://{address}/v1", dialect="text")
-        found = asked(f"http://{address}/v1", False, "/v1/models", {"Authorization": "Bearer x"})
+        answer = asked(f"http://{address}/v1", False, "/v1/models", {"Authorization": "Bearer x"})
     assert set(first) == {f"Bearer {TOKEN}", "Bearer x"} and second == []
-    assert found is not None and found.status == 302
+    assert answer is not None and answer.status == 302
 
 
 OWN = ("wss://api.openai.com/v1/realtime", "https://api.openai.com/v1", "https://EU.api.OpenAI.com/v1")
@@ -95,9 +95,9 @@ def test_openai_itself_gets_its_key_unasked(url: str) -> None:
 @example(OTHERS[0]).via("no TLS")
 def test_nobody_else_gets_it_unless_its_variable_is_named(url: str) -> None:
     host = url.partition("//")[2].partition("/")[0].partition(":")[0]
-    own = host.endswith(".openai.com") and url.startswith(("https", "wss"))
+    is_openai = host.endswith(".openai.com") and url.startswith(("https", "wss"))
     for target in (TargetParams.model_construct(url=url), TargetParams.model_construct(url=url, scrape=url)):
-        assert (target.token() == KEY) is own and target.token_name() in ("OPENAI_API_KEY", None)
+        assert (target.token() == KEY) is is_openai and target.token_name() in ("OPENAI_API_KEY", None)
         named = target.model_copy(update={"token_env": "OPENAI_API_KEY"})
         assert named.bearer() == {"Authorization": f"Bearer {KEY}"}
 
@@ -171,6 +171,6 @@ def test_every_address_of_a_run_is_searched_for_secrets(name: str) -> None:
     from harness.live.live_experiment import live_experiment
 
     target = {"url": "ws://h/v1/realtime", name: "http://user:S3CRET@h/v1"}
-    with refused("the url holds a secret (user or password)") as found:
+    with refused("the url holds a secret (user or password)") as excinfo:
         live_experiment(target, {}, {1: (1, None)})
-    assert "S3CRET" not in str(found.value)
+    assert "S3CRET" not in str(excinfo.value)

@@ -66,15 +66,15 @@ def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, faile
     if failed <= answered:
         check_server(TURNS, measurement)
         return
-    with pytest.raises(FailedPoint) as found:
+    with pytest.raises(FailedPoint) as excinfo:
         check_server(TURNS, measurement)
-    assert found.value.measurement is measurement
-    told = f"{failed} of {answered + failed} turns failed" if answered else f"all {failed} turns failed"
-    assert str(found.value).startswith(f"{told} (closed 1006); ")
+    assert excinfo.value.measurement is measurement
+    begin = f"{failed} of {answered + failed} turns failed" if answered else f"all {failed} turns failed"
+    assert str(excinfo.value).startswith(f"{begin} (closed 1006); ")
 
 
 @pytest.mark.parametrize(
-    ("reason", "said", "hint"),
+    ("reason", "words", "hint"),
     [
         ("http 404", "HTTP status 404", "correct its path"),
         ("http 401", "HTTP status 401", "token_env"),
@@ -88,11 +88,11 @@ def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, faile
         (None, "no answer in time", "the server's log"),
     ],
 )
-def test_what_failed_them_is_said_with_a_hint(reason: str | None, said: str, hint: str):
+def test_what_failed_them_is_said_with_a_hint(reason: str | None, words: str, hint: str):
     reasons = {} if reason is None else {0: reason, 1: reason}
-    with pytest.raises(FailedPoint) as found:
+    with pytest.raises(FailedPoint) as excinfo:
         check_server(TURNS, run(["failed", "failed"], reasons))
-    assert str(found.value).startswith(f"all 2 turns failed ({said}); ") and hint in str(found.value)
+    assert str(excinfo.value).startswith(f"all 2 turns failed ({words}); ") and hint in str(excinfo.value)
 
 
 def test_of_several_reasons_the_most_frequent_is_said():
@@ -128,9 +128,9 @@ def test_a_starved_server_is_a_machine_s_doing_where_nothing_is_judged():
     check_own_server(with_metric(run(["completed"]), server_lag_p99=0.019), 20)
     with pytest.raises(
         InvalidPoint, match=r"the server's own loop lag is 250\.0 ms, above send_delay_limit_ms=20: "
-    ) as found:
+    ) as excinfo:
         check_own_server(starved, 20)
-    assert found.value.measurement is not None
+    assert excinfo.value.measurement is not None
     check_own_server(starved, 300)
     check_machines(starved, merged(), TARGET)  # there the verdict asks whether it could matter
 

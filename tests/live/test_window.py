@@ -153,10 +153,10 @@ def test_metrics_are_over_the_steady_window_and_the_others_are_told_and_kept():
     failures = pd.DataFrame({"session": [2], "reason": ["http 500"]})
     live = summarise_live(events, requests, sends, failures, {}, late_s=0.02, window=window)
     assert list(live) == list(LIVE_DEFINITIONS)
-    told = {
+    values = {
         name: live[name].value for name in ("steady_begin", "steady_end", "turns_in_ramp", "turns_in_drain")
     }
-    assert told == {"steady_begin": 2, "steady_end": 6, "turns_in_ramp": 1, "turns_in_drain": 1}
+    assert values == {"steady_begin": 2, "steady_end": 6, "turns_in_ramp": 1, "turns_in_drain": 1}
 
     # A search for a capacity judges the same value.
     as_stored = {name: metric.as_dict() for name, metric in metrics.items()}
