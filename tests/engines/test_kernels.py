@@ -27,7 +27,7 @@ from tools import check_kernels, fit_kernels, ship_kernels
 from workloads.errors import UserError
 
 SHIPPED = {
-    "a100": (22, 60, "67770034567746d9d029940187ac8c5d07befbbf757d1ea5d14ce0342ef6a766"),
+    "a100": (22, 60, "d2aecdca571da28943879ecc12f49e9434edf6721615633a1062e6c5243a0f61"),
     "b200": (28, 73, "ff526d26d528d5fa57d2b23d236a3aefc0648e80e8abe844dca2031cba4fb0ab"),
     "b300": (28, 73, "64a6c9d318c2945dd10ce52799896fca483a5e30fe446cc99f0c4604836c4eae"),
     "gb200": (28, 73, "ff91201599432fa1effa4a48ccacfda9b70e6251c7350e92e35fbaefd6391541"),

@@ -128,9 +128,9 @@ class Gpu:
         measured_even = _answers(even)
         if d.experts <= FEW_EXPERTS:
             return (lambda tokens: even(1, tokens)) if measured_even else (lambda tokens: skewed(1, tokens))
-        # Spread evenly, E / k tokens reach all experts; spread unevenly, about E do.
+        # Spread evenly, E / k tokens reach all experts; spread unevenly, about E / 2 do.
         least = skewed(1, 1)
-        most = even(1, -(-d.experts // d.experts_per_token)) if measured_even else skewed(1, d.experts)
+        most = even(1, -(-d.experts // d.experts_per_token)) if measured_even else skewed(1, d.experts // 2)
         # Some GPUs' caches held the experts of one token throughout the measurement.
         read_s = layers * d.experts_per_token * d.expert_params * d.layer_dtype_bytes / gpus / self.bandwidth
         least = scaled(least, max(1.0, 1e3 * read_s / least.ms))
