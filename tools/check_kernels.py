@@ -42,7 +42,7 @@ REACHED = 0.8
 class Finding:
     check: str
     stage: str
-    said: str
+    sentence: str
 
 
 def peaks(name: str) -> Gpu:
@@ -124,14 +124,14 @@ def findings(name: str) -> Iterator[Finding]:
 
 def main() -> None:
     checks = ("falls", "roofline", "link", "split", "scaled")
-    found = {}
+    by_gpu = {}
     for name in sys.argv[1:] or [gpu for gpu in values(hardware_facts())["gpus"] if shipped_models(gpu)]:
-        found[name] = list(findings(name))
-    for name, each in found.items():
+        by_gpu[name] = list(findings(name))
+    for name, each in by_gpu.items():
         for one in each:
-            print(f"{name}: {one.stage}: {one.said}")
+            print(f"{name}: {one.stage}: {one.sentence}")
     print("gpu", *checks, sep=" | ")
-    for name, each in found.items():
+    for name, each in by_gpu.items():
         print(name, *(sum(one.check == check for one in each) for check in checks), sep=" | ")
 
 

@@ -38,7 +38,7 @@ def step_sources(server: ResolvedServer, given: StepFile | None = None) -> dict[
         if given is not None and not isinstance(given, Calibrated):
             has = given.of(name, stage.split) if isinstance(given, Kernels) else given.stages.get(name)
             if has is not None:
-                scaled = has.said_of_scaled if isinstance(has, StageKernels) else ""
+                scaled = has.scaled_note if isinstance(has, StageKernels) else ""
                 sources[name] = f"{given.origin}, from a file{scaled}"
                 continue
         elif server.params.step_times == "measured" and not stage.roles:
@@ -47,7 +47,7 @@ def step_sources(server: ResolvedServer, given: StepFile | None = None) -> dict[
         if stage.roles or stage.extension(StatedSteps) is not None:
             sources[name] = OWN
         elif kernels is not None:
-            sources[name] = kernels[0].origin + kernels[1].said_of_scaled
+            sources[name] = kernels[0].origin + kernels[1].scaled_note
         elif deployment.gpu.kernels is not None and not (deployment.in_turn or deployment.waves):
             sources[name] = FITTED
         else:

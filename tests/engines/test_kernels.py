@@ -80,7 +80,7 @@ def test_every_value_is_as_it_was_measured_to_the_last_bit(gpu: str) -> None:
 
 @pytest.mark.parametrize("gpu", SHIPPED)
 def test_grids_can_be_swept_over_batch_size_split_and_gpu(gpu: str) -> None:
-    assert not [f"{each.stage}: {each.said}" for each in check_kernels.findings(gpu)]
+    assert not [f"{each.stage}: {each.sentence}" for each in check_kernels.findings(gpu)]
 
 
 def test_a_grid_that_falls_is_settled_and_another_is_as_it_was() -> None:

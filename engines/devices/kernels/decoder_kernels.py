@@ -118,11 +118,7 @@ class DecoderKernels:
             return None
         kernel, *halves = (self.over_tokens([op]) for op in self._allreduce)
         share = (self._gpus - 1) / (self._gpus - 2) if halves else 0.0
-        if (
-            any(abs(kernel(n).ms / halves[0](n).ms / share - 1) > 1e-6 for n in FEW_AND_MANY)
-            if halves
-            else True
-        ):
+        if not halves or any(abs(kernel(n).ms / halves[0](n).ms / share - 1) > 1e-6 for n in FEW_AND_MANY):
             return kernel
         return lambda tokens: Answer(ms := kernel(tokens).ms, 0.0, ms)
 

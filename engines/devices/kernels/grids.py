@@ -160,7 +160,7 @@ class StageKernels(FilePart):
         return [name for name, source in self.sources.items() if source.estimated >= MOSTLY]
 
     @property
-    def said_of_scaled(self) -> str:
+    def scaled_note(self) -> str:
         """Return the end of a sentence about the origin: empty if all grids were measured."""
         names = ", ".join(WORDS[name] for name in self.scaled)
         return f"; scaled from other sizes, not measured: {names}" if names else ""
