@@ -322,8 +322,8 @@ KINDS = {
         "which model on which GPUs (deployment=NAME)",
         _brief_deployments,
         _deployment,
-        order="Where step times are from: rehearse list deployments NAME. Without measured kernels are "
-        "weights in FP4, gpt-oss and DeepSeek.",
+        order="rehearse list deployments NAME shows where step times come from. FP4 weights, gpt-oss and DeepSeek "
+        "have no measured kernels.",
     ),
     "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _card),
     "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metric),
