@@ -73,7 +73,7 @@ def test_sentence_tiles_and_picture_are_of_one_setting(tmp_path: Path) -> None:
     )
     (axes,) = picture.figure.axes
     last = {
-        label: axes.texts[index].get_text() for index, label in enumerate(headline.told_looks(run, answer))
+        label: axes.texts[index].get_text() for index, label in enumerate(headline.answer_looks(run, answer))
     }
     for label, text in last.items():
         points = [answer.variants[label][seed] for seed in answer.seeds]
