@@ -261,12 +261,12 @@ class ResolvedServer:
     def of(cls, params: ServerParams) -> "ResolvedServer":
         """Resolve the parameters; a point names its first packet. UserError for parameters that no deployment has."""
         deployment = resolve(params)
-        params = params.model_copy(update=_stated(deployment))
+        params = params.model_copy(update=stated_defaults(deployment))
         without = params.model_copy(update={"scale": None})
         return cls(params, deployment, deployment if params.scale is None else resolve(without))
 
 
-def _stated(deployment: Deployment) -> dict[str, int]:
+def stated_defaults(deployment: Deployment) -> dict[str, int]:
     """Return the parameters whose default the deployment states."""
     return {"first_chunk_frames": deployment.codec.initial_codec_chunk_frames}
 
@@ -368,7 +368,7 @@ def _check_budget(stage: Stage) -> None:
 
 def check_runtime(params: ServerParams, device: str) -> None:
     """Raise UserError if a parameter or the device does not go together with `runtime`."""
-    runtime_only, stated = {"active_stream_window"}, _stated(load_deployment(params.deployment))
+    runtime_only, stated = {"active_stream_window"}, stated_defaults(load_deployment(params.deployment))
     set_here = {
         name
         for name, field in ServerParams.model_fields.items()

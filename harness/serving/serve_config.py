@@ -7,13 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engines.composition import owners
-from engines.deployments import Deployment
+from engines.deployments import Deployment, load_deployment
 from engines.deployments.available import check as check_device
 from engines.endpoint.limits import Limits
 from engines.frames.call_params import CallParams
 from engines.models.token_ids import frame_tokens
 from engines.registry import ENGINES
-from engines.server import ServerParams, check_modelled, resolve
+from engines.server import ServerParams, check_modelled, resolve, stated_defaults
 from harness.live.kinds import named
 from harness.replays.profiles import profile_of
 from workloads.bounds import MOST_SEED
@@ -106,12 +106,14 @@ def parameters(config: ServeConfig) -> tuple[BaseModel, ServerParams]:
         settings.setdefault("deployment", SMALL_DEPLOYMENT)
     engine_params = system.read({name: value for name, value in settings.items() if name in engine_fields})
     system.check(engine_params)
+    server = {name: value for name, value in settings.items() if name not in engine_fields}
+    params = validate(ServerParams, server, "server parameters")
+    stated = stated_defaults(load_deployment(params.deployment))
     for name, reason in system.unused(engine_params).items():
         default = ServerParams.model_fields[name].default
-        if config.settings.get(name, default) != default:
+        if config.settings.get(name, default) not in (default, stated.get(name)):
             raise UserError(f"{name} is set and changes nothing: {reason}; leave it out.")
-    server = {name: value for name, value in settings.items() if name not in engine_fields}
-    return engine_params, validate(ServerParams, server, "server parameters")
+    return engine_params, params
 
 
 def token(token_env: str | None) -> str | None:
