@@ -49,10 +49,11 @@ def test_every_send_is_written_down_with_its_due_time():
         assert [counts[session, kind] for kind in ("session", "commit", "goodbye")] == [1, 1, 1]
         mine = sends[sends["session"] == session]
         due = mine[mine["kind"] == "audio"]["due_s"].to_numpy()
-        pieces = begin_s + 0.02 * np.arange(1, PIECES + 1)
-        assert due == pytest.approx(np.minimum(pieces, begin_s + SPEECH_S), abs=1e-9)
+        pieces = np.minimum(begin_s + 0.02 * np.arange(1, PIECES + 1), begin_s + SPEECH_S)
+        [ready_s] = out.times("connected", session)  # on a busy machine later than `begin_s`
+        assert due == pytest.approx(np.maximum(pieces, ready_s), abs=1e-9)
         commit = mine[mine["kind"] == "commit"]
-        assert commit["due_s"].tolist() == pytest.approx([begin_s + SPEECH_S])
+        assert commit["due_s"].tolist() == pytest.approx([max(begin_s + SPEECH_S, ready_s)])
     assert (sends["send_delay_s"] >= 0).all()
 
 
