@@ -250,7 +250,7 @@ async def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
 @given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
 @in_a_loop
 async def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
-    async with opened(close_timeout_s=0.05, handshake_timeout_s=0.05) as running:
+    async with opened(close_timeout_s=0.05, handshake_timeout_s=PATIENCE_S) as running:
         if shaken:
             async with connect(running.url) as client:
                 for piece in pieces:
