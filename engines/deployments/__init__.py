@@ -18,7 +18,9 @@ class Overheads:
     same of a typed turn, None: as long. `hop_s`: between stages. `orchestrator_s`: per message through the
     orchestrator, one after the other. `fetch_s`: from the end of a talker's step until the request has the next token
     of text; until then it takes part in no step. 0: it always has it. `deliver_s`: from the orchestrator to the
-    client's connection. `first_text_tokens`: tokens of text in the first chunk for the talker."""
+    client's connection. `first_text_tokens`: tokens of text in the first chunk for the talker.
+    `preprocess_s_per_reply`: more before the request for each reply in progress, whose tokens the same process
+    sends."""
 
     preprocess_s: float
     hop_s: float
@@ -27,6 +29,7 @@ class Overheads:
     deliver_s: float = 0.0
     first_text_tokens: int = 1
     preprocess_text_s: float | None = None
+    preprocess_s_per_reply: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The numbers hold for all models and GPUs. Each is calibrated on one part of real runs and compared with the others
 (`rehearse fidelity --measured-runs`, docs/fidelity.md). A model's own host times are in its file, or are
-`config_file.REQUEST_S`.
+`config_file.STEP_S` and `REQUEST_S`.
 """
 
 from dataclasses import replace
@@ -35,6 +35,11 @@ API_SERVER_S = 0.002
 """Between a request's arrival at vLLM's API server and its engine, and back with the first token. [calibrated] TTFT
 less queue and prefill, by the server's own spans, of the requests that PROMPT_STEP is of: 1.5 to 2.5 ms."""
 
+API_SERVER_S_PER_REPLY = 0.00016
+"""More of the same for each reply in progress. One process sends all tokens of a step, one after the other, and those
+of the newest request last. [calibrated] by `python -m tools.fit_host`; either campaign alone says 0.13 to
+0.17 ms."""
+
 CALIBRATED_ON = (
     ("jan20-codellama-train-1", "one at a time", "PROMPT_STEP, API_SERVER_S"),
     ("jan20-codellama-train-1", "as many as go", "REQUEST_S"),
@@ -50,6 +55,6 @@ CALIBRATED_ON = (
 
 
 def as_shown(decoder: Decoder, asynchronous: bool) -> Decoder:
-    """Return the decoder with the host times that show between its steps: none if each step is planned while the one
-    before runs. Loads from 9 to 112 requests in flight show none (docs/fidelity.md)."""
-    return replace(decoder, host_s=0.0, host_s_per_request=0.0) if asynchronous else decoder
+    """Return the decoder with the host times that show between its steps: nothing for each request if a step is planned
+    while the one before runs."""
+    return replace(decoder, host_s_per_request=0.0) if asynchronous else decoder

@@ -18,10 +18,10 @@ CONFIG, QUANTISED = "config.json", "hf_quant_config.json"
 TYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 """Types of weights, and their bytes."""
 
-REQUEST_S = 1.0e-4
-"""Host time for each request of a step, s, if the next step is planned after this one has ended: scheduling, input
-preparation, sampled tokens. [calibrated] inter-token times of a run of CodeLlama-34B in which as many requests ran as
-fitted."""
+STEP_S, REQUEST_S = 4.0e-4, 1.0e-5
+"""Host time of a step of text, s, in which the GPU waits, also where the next step is planned while this one runs; and
+for each of its requests, where it is not: scheduling, input preparation, sampled tokens. [calibrated] to all public
+runs of text together (`python -m tools.fit_host`, docs/fidelity.md)."""
 
 SERVED = 2
 """Bytes of a number if vLLM chooses its type (`--dtype auto`): weights in float32 are served in 16 bits, too."""
@@ -99,7 +99,7 @@ def read_config(path: str | Path, name: str | None = None) -> Published:
     text = {**text, **left_out}
     quantisation = _quantisation(path, config, text)
     weights = _weights(quantisation, str(path))
-    decoder = replace(decoder_of(text, SERVED, str(path)), host_s_per_request=REQUEST_S)
+    decoder = replace(decoder_of(text, SERVED, str(path)), host_s=STEP_S, host_s_per_request=REQUEST_S)
     if weights is not None:
         decoder = replace(decoder, weight_dtype_bytes=1)
     dtype = _dtype(config, text, str(path))
@@ -134,13 +134,12 @@ def as_yaml(model: Published) -> str:
         "host_s": "[calibrated] as llama_3_1_8b",
         "host_s_per_request": "[calibrated] as llama_3_1_8b",
     }
-    always = ("host_s",)
     for field in fields(Decoder):
         value = getattr(model.decoder, field.name)
         if isinstance(value, LatentAttention):
             lines.append(f"    {field.name}:")
             lines += [f"      {part}: {_fact(size, tag)}" for part, size in vars(value).items()]
-        elif isinstance(value, int | float) and field.name != "steps" and (value or field.name in always):
+        elif isinstance(value, int | float) and field.name != "steps" and value:
             lines.append(f"    {field.name}: {_fact(value, sources.get(field.name, tag))}")
     for nothing in ("talker_prompt_extra_tokens", "hidden_state_bytes_per_token"):
         lines.append(f"{nothing}: {_fact(0, '[chosen] no talker')}")

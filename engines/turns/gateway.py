@@ -165,7 +165,11 @@ class Gateway:
             return
         overheads, spoken = self.deployment.overheads, turn.modality == "audio"
         after_s = overheads.preprocess_s if spoken else overheads.preprocess_text_s
-        self._loop.call_later(overheads.preprocess_s if after_s is None else after_s, self._start, turn)
+        after_s = overheads.preprocess_s if after_s is None else after_s
+        if overheads.preprocess_s_per_reply:
+            replies = sum(engine.load for engine in self.pipeline.engines[self.pipeline.first])
+            after_s += overheads.preprocess_s_per_reply * replies
+        self._loop.call_later(after_s, self._start, turn)
 
     async def encode(self) -> None:
         """Encode the sound of committed turns one after the other, for ever; the owner of the task cancels it."""

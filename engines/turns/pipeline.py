@@ -74,13 +74,13 @@ class Pipeline:
         self.hooks: list[Hook] = []
         self.batch_listeners = BatchListeners(self.hooks, self._pass_on_text, egress)
         self._entry = deployment.entry
-        self._first = deployment.role(deployment.entry)
+        self.first = deployment.role(deployment.entry)
         self._lag = deployment.model.frame_lag_steps
         self._async_chunk = deployment.async_chunk
         self._codec = deployment.codec
         self._fetch_s = deployment.overheads.fetch_s
         self._deliver_s = deployment.overheads.deliver_s
-        self._first_text = deployment.overheads.first_text_tokens
+        self.first_text = deployment.overheads.first_text_tokens
         self._wakes: dict[StageEngine, float] = {}
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
@@ -195,7 +195,7 @@ class Pipeline:
             return
         first = reply.talker is None
         if first:
-            least = min(self._first_text, reply.text_total) if self._async_chunk else reply.text_total
+            least = min(self.first_text, reply.text_total) if self._async_chunk else reply.text_total
             if reply.progress.text_tokens < least:
                 return
             tokens = reply.progress.text_tokens
@@ -366,7 +366,7 @@ class Pipeline:
 
     def send(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
         """Send a request to one of the first stage's replicas, chosen by its router; `among`: to one of these."""
-        entry = self.engines[self._first][self._route(self._first, reply, request, among)]
+        entry = self.engines[self.first][self._route(self.first, reply, request, among)]
         if self.deployment.speech_only:
             reply.talker = entry
         self._visited.setdefault(reply.turn.session, set()).add(entry)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.builders import turn
 from tests.engines.replays import replay
 from workloads.trace import Trace
+
+TYPED: dict[str, Any] = {"audio_s": None, "reply_audio_s": None}
 
 Served = Callable[..., tuple[pd.DataFrame, pd.DataFrame]]
 
@@ -49,6 +52,24 @@ def test_the_talker_begins_with_the_first_chunk_of_text(served: Served) -> None:
 def test_a_reply_that_is_shorter_than_the_first_chunk_of_text_is_spoken(served: Served) -> None:
     events, _ = served(first_text_tokens=1000)
     assert (events["kind"] == "reply_done").sum() == 1
+
+
+def test_a_request_waits_for_the_process_that_sends_the_tokens_of_replies_in_progress(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "like: llama_8b_h100\ntitle: mine\noverheads:\n  preprocess_s_per_reply: {value: 0.01, source: test}\n"
+    )
+    together = [
+        turn(session=i, arrival_s=1.0 + i / 1000, modality="text", output_tokens=400, **TYPED)
+        for i in range(3)
+    ]
+    trace = Trace.from_turns([*together, turn(session=3, arrival_s=2.0, modality="text", **TYPED)])
+    events = replay("vllm_omni", {}, {"deployment": str(path)}, {}, trace, 0).events.to_pandas()
+    sent, begun = (
+        events[events["kind"] == kind].set_index("session")["t"] for kind in ("turn_end", "arrive")
+    )
+    waits = begun - sent
+    assert (waits - waits[0]).to_dict() == pytest.approx({0: 0, 1: 0, 2: 0, 3: 0.03})
 
 
 def test_all_steps_take_the_stated_times_as_long(served: Served) -> None:
