@@ -24,12 +24,15 @@ from engines.devices.step_file import Calibrated, Compared, Errors, Factor, Fact
 from engines.server import ServerParams, resolve
 from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate
 from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, plan, serve
-from harness.measured_runs.replayed import Prefixes, queue_grows
+from harness.measured_runs.replayed import Prefixes, queue_grows, summary_trace
 from harness.replays.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
 
 MOST_REQUESTS = 400
 """[chosen] Most requests of a load that are replayed. A fit then takes minutes."""
+
+SHORT_S = 60.0
+"""[chosen] Seconds that a load of an experiment in sum is replayed, after its prompts are in the prefix cache."""
 
 Means = dict[str, float]
 """By LATENCIES, s; NaN where nothing was measured."""
@@ -58,9 +61,10 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
     if isinstance(run, SummaryRun):
         measured = dict.fromkeys(LATENCIES, np.nan) | run.means
         rate = run.achieved or sum(rate * s for rate, s in run.rates) / sum(s for _, s in run.rates)
-        counted = {name: np.ones(len(planned.prefixes), bool) for name in LATENCIES}
+        rows, prefixes, whole = _shortened(run, measured["e2e"])
         label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]
-        yield Load(label, path, columns, planned.prefixes, rate, in_flight, False, measured, counted)
+        counted = dict.fromkeys(LATENCIES, whole)
+        yield Load(label, path, rows, prefixes, rate, in_flight, False, measured, counted)
         return
     table = beside(run, pd.DataFrame(index=range(len(run.requests))))
     for part, begin, end in run.parts:
@@ -86,6 +90,21 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
             saturated = queue_grows(latencies, [(rate, float(arrival[-1]))])
         label, in_flight = f"{run.name}, {part}", rate * measured["e2e"]
         yield Load(label, path, rows, planned.prefixes[cut], rate, in_flight, saturated, measured, counted)
+
+
+def _shortened(run: SummaryRun, e2e_s: float) -> tuple[dict[str, np.ndarray], Prefixes, np.ndarray]:
+    """Return a part of an experiment: columns, prefixes, and which requests are counted. Each prompt comes once, then
+    each load for `SHORT_S`, or for longer replies six times as long as one; counted is its steady middle."""
+    seconds, first = max(SHORT_S, 6 * e2e_s), run.rates[0][0]
+    warm = ((first, (run.prompts or 0) / first),)
+    loads = tuple((rate, min(seconds, held)) for rate, held in run.rates)
+    trace, prefixes, _ = summary_trace(replace(run, earlier=warm, rates=loads))
+    rows = {name: np.asarray(values) for name, values in trace.columns().items()}
+    counted, begin_s, arrival = np.full(len(prefixes), False), 2 * warm[0][1], rows["arrival_s"]
+    for _, held in loads:
+        counted |= (arrival >= begin_s + 2 * e2e_s) & (arrival <= begin_s + held - e2e_s)
+        begin_s += 2 * held
+    return rows, prefixes, counted
 
 
 def served(

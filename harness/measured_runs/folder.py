@@ -20,6 +20,7 @@ from harness.measured_runs.document import get, number, read_yaml
 from harness.measured_runs.guidellm import split
 from harness.measured_runs.inference_perf import read_stages
 from harness.measured_runs.measured_run import (
+    CLIENT_S,
     WHOLE,
     MeasuredRun,
     Part,
@@ -288,14 +289,14 @@ def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], str, str
 
 def with_clients(runs: Sequence[MeasuredRun | SummaryRun]) -> list[MeasuredRun | SummaryRun]:
     """Return the runs of one data set with the client's share of latencies: it is known where the client loaded a run
-    that its server measured, too, and holds for its other runs."""
+    that its server measured, too, and holds for its other runs; else it is that of CLIENT_S."""
     added: dict[str, list[float]] = {}
     for run in runs:
         if isinstance(run, MeasuredRun) and run.client:
             for seen, served in zip(run.client, run.requests, strict=True):
                 if seen and seen.ttft_s is not None and served.ttft_s is not None:
                     added.setdefault(run.tool, []).append(seen.ttft_s - served.ttft_s)
-    medians = {tool: median(values) for tool, values in added.items()}
+    medians = CLIENT_S | {tool: median(values) for tool, values in added.items()}
     return [run if run.client_s is not None else replace(run, client_s=medians.get(run.tool)) for run in runs]
 
 

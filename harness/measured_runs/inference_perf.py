@@ -139,7 +139,8 @@ def read_stages(
     """Return the stages of an experiment, where each has a file next to the summary, else the whole of it; or the one
     stage of the file `path`.
 
-    A stage begins when all requests of the previous one have ended, so each is an experiment of its own. `profile`:
+    A stage begins when all requests of the previous one have ended, so each is an experiment of its own, but for the
+    prompts that the stages before it left in the cache. `profile`:
     inference-perf's settings. UserError without its stages, or about what a file lacks.
     """
     path = Path(path)
@@ -152,7 +153,9 @@ def read_stages(
     if path not in files and not all(file.is_file() for file in files):
         return [_experiment(path, profile, name, workload, server, loads)]
     return [
-        _experiment(file, profile, f"{name}-stage-{at}", rate_label(load[0]), server, (load,))
+        _experiment(
+            file, profile, f"{name}-stage-{at}", rate_label(load[0]), server, loads[at : at + 1], loads[:at]
+        )
         for at, (file, load) in enumerate(zip(files, loads, strict=True))
         if path not in files or path == file
     ]
@@ -165,6 +168,7 @@ def _experiment(
     workload: str,
     server: Server,
     loads: tuple[tuple[float, float], ...],
+    earlier: tuple[tuple[float, float], ...] = (),
 ) -> SummaryRun:
     """Return an experiment. The file's mean between tokens is not read: it is over pieces of the stream, and several
     pieces may come at once. Its time per token divides by its own count of tokens."""
@@ -187,6 +191,7 @@ def _experiment(
         input_tokens=needed(done, where, "prompt_len.mean"),
         output_tokens=output,
         rates=loads,
+        earlier=earlier,
         assumed=_assumed(shared, asked is not None, number(document, where, "failures.count")),
         prompts=_prompts(shared, where),
         achieved=number(document, where, "load_summary.achieved_rate"),

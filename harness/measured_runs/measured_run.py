@@ -16,6 +16,10 @@ LATENCIES = ("ttft", "itl", "e2e")
 METRICS = ("e2e_mean", "e2e_p90", "e2e_p99", "ttft_mean", "ttft_p90", "ttft_p99", "itl_mean")
 """Names of what a whole experiment measured, all in seconds."""
 
+CLIENT_S = {"inference-perf": 0.0052}
+"""What a client and its HTTP add to each latency where no run of it says, s. [calibrated] with host times, to all
+public runs of text together (`python -m tools.fit_host`)."""
+
 Measured = Mapping[str, float]
 """Names of METRICS -> seconds; a name that was not measured is missing."""
 
@@ -116,6 +120,8 @@ class SummaryRun:
     """(requests a second, seconds), one after the other; in each, a Poisson process of just rate × seconds arrivals."""
     assumed: tuple[str, ...]
     """A sentence for each setting that is assumed and not known, or that means something else than its name says."""
+    earlier: tuple[tuple[float, float], ...] = ()
+    """Loads of the same server before, as `rates`: they fill its prefix cache and are in none of the numbers."""
     prompts: int | None = None
     """Different prompts, which repeat: after its first time a whole one is in the prefix cache; None: all differ."""
     achieved: float | None = None

@@ -1,6 +1,5 @@
 """Measured runs served again in virtual time, and what they would have been."""
 
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -19,17 +18,15 @@ from engines.devices.step_file import as_step_file
 from engines.models import Model, load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, read_config
 from engines.server import ResolvedServer, ServerParams, resolve
-from harness.measured_runs.measured_run import ALL_AT_ONCE, LATENCIES, MeasuredRun, Server, SummaryRun
-from harness.measured_runs.replayed import (
-    LONGEST_S,
-    Prefixes,
-    begins,
-    deployment,
-    held,
-    queue_grows,
-    summary_trace,
-    trace_of,
+from harness.measured_runs.measured_run import (
+    ALL_AT_ONCE,
+    CLIENT_S,
+    LATENCIES,
+    MeasuredRun,
+    Server,
+    SummaryRun,
 )
+from harness.measured_runs.replayed import Prefixes, begins, deployment, summary_trace, trace_of
 from harness.replays.worker.fresh_process import in_fresh_process
 from workloads.atomic_file import output
 from workloads.errors import UserError
@@ -70,12 +67,14 @@ class Failed(FilePart):
 
 @dataclass(frozen=True)
 class Planned:
-    """A run ready to replay; its deployment is in a file of the folder in which it was planned."""
+    """A run ready to replay; its deployment is in a file of the folder in which it was planned. `earlier`: requests of
+    earlier loads, with which the trace begins."""
 
     run: MeasuredRun | SummaryRun
     gpu: str
     trace: Trace
     prefixes: Prefixes
+    earlier: int
     assumed: tuple[str, ...]
 
 
@@ -147,14 +146,19 @@ def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) 
         )
     facts, assumed = deployment(run.server, served, name, on, run.client_s)
     if isinstance(run, SummaryRun):
-        (trace, prefixes), more = summary_trace(run), run.assumed
+        (trace, prefixes, earlier), more = summary_trace(run), run.assumed
     else:
-        (trace, prefixes), more = trace_of(run.requests), ()
+        (trace, prefixes), earlier, more = trace_of(run.requests), 0, ()
     path = out / run.name / DEPLOYMENT
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
     _check_fits(run, on, path, trace, prefixes)
-    return Planned(run, on, trace, prefixes, (*assumed, *more, *unknown))
+    if run.client_s and run.client_s == CLIENT_S.get(run.tool):
+        more = (
+            *more,
+            f"{run.tool} adds {1e3 * run.client_s:g} ms to each latency, as fitted to public runs.",
+        )
+    return Planned(run, on, trace, prefixes, earlier, (*assumed, *more, *unknown))
 
 
 def _check_fits(
@@ -179,25 +183,12 @@ def _check_fits(
 
 def _predict(planned: Planned, out: Path, step_times: str) -> Prediction:
     run, folder = planned.run, out / planned.run.name
-    path = str(folder / DEPLOYMENT)
-
-    def replayed(trace: Trace, prefixes: Prefixes) -> tuple[pd.DataFrame, str]:
-        columns = {name: np.asarray(values) for name, values in trace.columns().items()}
-        latencies, source = in_fresh_process(folder / LOG, serve, path, columns, prefixes, step_times)
-        return latencies.assign(arrival=columns["arrival_s"]), source
-
-    latencies, source = replayed(planned.trace, planned.prefixes)
-    assumed = planned.assumed
-    if isinstance(run, SummaryRun) and (cut := held(run, LONGEST_S)) != list(run.rates):
-        seconds = " and ".join(f"{seconds:g}" for _, seconds in run.rates)
-        if queue_grows(latencies, cut):
-            latencies, source = replayed(*summary_trace(run, math.inf))
-            note = f"All {seconds} s are replayed, because the queue still grows after {LONGEST_S:g} s."
-        else:
-            note = f"Of {seconds} s the first {LONGEST_S:g} s are replayed, in which the queue does not grow."
-        assumed = (*assumed, note)
-    requests = beside(run, latencies.drop(columns="arrival"))
-    return Prediction(run, requests, source, planned.gpu, assumed)
+    columns = {name: np.asarray(values) for name, values in planned.trace.columns().items()}
+    latencies, source = in_fresh_process(
+        folder / LOG, serve, str(folder / DEPLOYMENT), columns, planned.prefixes, step_times
+    )
+    requests = beside(run, latencies.iloc[planned.earlier :].reset_index(drop=True))
+    return Prediction(run, requests, source, planned.gpu, planned.assumed)
 
 
 def serve(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from engines.devices.hardware import Gpu, load_gpu
-from engines.devices.host import API_SERVER_S
+from engines.devices.host import API_SERVER_S, API_SERVER_S_PER_REPLY
 from engines.models import Model
 from engines.models.token_ids import token_ids
 from harness.measured_runs.measured_run import Request, Server, SummaryRun
@@ -22,10 +22,6 @@ MOST_LEN, MEMORY_SHARE = 32768, 0.9
 
 ASYNC_SINCE = (0, 14)
 """From this version on vLLM plans ahead where nobody says otherwise."""
-
-LONGEST_S = 120.0
-"""Longest time that a load of a summarised experiment is replayed, s. Its means are steady after that, unless its queue
-grows."""
 
 SEED = 0
 
@@ -82,6 +78,7 @@ def deployment(
                 "value": API_SERVER_S + (client_s or 0.0),
                 "source": "engines/devices/host.py, and what the client of these runs adds",
             },
+            "preprocess_s_per_reply": {"value": API_SERVER_S_PER_REPLY, "source": "engines/devices/host.py"},
             "hop_s": {"value": 0.0, "source": "[chosen] one stage"},
             "orchestrator_s": {"value": 0.0, "source": "[chosen] one stage"},
         },
@@ -129,23 +126,22 @@ def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:
     ), shared
 
 
-def summary_trace(run: SummaryRun, longest_s: float = LONGEST_S) -> tuple[Trace, Prefixes]:
-    """Return requests of the mean lengths, by a Poisson process of each rate in turn, for at most `longest_s` of it.
-    Repeating prompts share all but their last token; the common part of different prompts is not shared."""
+def summary_trace(run: SummaryRun) -> tuple[Trace, Prefixes, int]:
+    """Return requests of the mean lengths, by a Poisson process of each rate in turn, those of `earlier` first, and
+    their number. A load begins when the one before has ended. Repeating prompts share all but their last token; the
+    common part of different prompts is not shared."""
     random, arrivals, begin_s = stream(SEED, f"truth/{run.name}"), [], 0.0
-    for rate, held_s in held(run, longest_s):
-        arrivals += sorted(begin_s + random.uniform(0, held_s, round(rate * held_s)))
-        begin_s += held_s
+    for rate, seconds in (*run.earlier, *run.rates):
+        arrivals += sorted(begin_s + random.uniform(0, seconds, round(rate * seconds)))
+        begin_s += (
+            2 * seconds
+        )  # by then the last reply has ended, and time in which nothing runs costs nothing
     count, tokens = len(arrivals), round(run.input_tokens)
     shared: Prefixes = [("", 0)] * count
     if run.prompts is not None:
         shared = [(f"prompt {at % run.prompts}", tokens - 1) for at in range(count)]
-    return _trace(arrivals, [tokens - n for _, n in shared], [round(run.output_tokens)] * count), shared
-
-
-def held(run: SummaryRun, longest_s: float) -> list[tuple[float, float]]:
-    """Return (requests a second, seconds) of each load as it is replayed."""
-    return [(rate, min(seconds, longest_s)) for rate, seconds in run.rates]
+    trace = _trace(arrivals, [tokens - n for _, n in shared], [round(run.output_tokens)] * count)
+    return trace, shared, sum(round(rate * seconds) for rate, seconds in run.earlier)
 
 
 GROWS = 3.0

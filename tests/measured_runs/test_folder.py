@@ -6,7 +6,7 @@ import json
 import pytest
 
 from harness.measured_runs.folder import read_runs
-from harness.measured_runs.measured_run import MeasuredRun, SummaryRun
+from harness.measured_runs.measured_run import CLIENT_S, MeasuredRun, SummaryRun
 from harness.measured_runs.summary_csv import COLUMNS, read_summaries
 from harness.measured_runs.vllm_server import read_log
 from tests.measured_runs.conftest import line, span
@@ -103,6 +103,8 @@ def test_inference_perf_with_and_without_its_requests(folder):
         ("run-stage-0", "2/s", ((2, 1),), 2.5),
         ("run-stage-1", "1/s", ((1, 2),), 2.5),
     ]
+    assert [one.earlier for one in stages] == [(), ((2, 1),)]
+    assert {one.client_s for one in stages} == {CLIENT_S["inference-perf"]}
     assert read_runs(made / "results" / "stage_1_lifecycle_metrics.json") == stages[1:]
     entries = [lifecycle(i / 2, "x") for i in range(4)]
     (run,) = read_runs(folder(**{"results__per_request_lifecycle_metrics.json": entries}))

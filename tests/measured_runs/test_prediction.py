@@ -254,6 +254,19 @@ def test_what_is_assumed_of_a_server_is_said(server, gpu, expected) -> None:
     assert "What the client itself adds to a latency is not known; 0 ms is assumed." in assumed
 
 
+def test_a_stage_finds_the_prompts_that_earlier_stages_left_in_the_cache(tmp_path: Path) -> None:
+    """Both runs have the same requests, a first token of all of them waits for no other one, and none is judged that
+    came before."""
+    server = Server("meta-llama/Llama-2-7b-hf", "h100", kv_tokens=100_000)
+    cold = SummaryRun("cold", server, "1/s", {}, 2000, 4, ((1, 20),), (), prompts=20)
+    warm = replace(cold, name="warm", earlier=((2, 10),))
+    predictions, failed = predict([cold, warm], tmp_path, "h100")
+    first, second = (each.requests for each in predictions)
+    assert not failed and len(first) == len(second) == 20
+    assert second["request"].tolist() == list(range(20))
+    assert second["predicted_ttft"].max() < 0.5 * first["predicted_ttft"].min()
+
+
 @pytest.mark.parametrize(
     ("e2e_s", "slower", "grows"), [(2.0, 0.0, False), (20.0, 0.0, False), (2.0, 0.2, True)]
 )
