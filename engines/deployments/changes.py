@@ -48,7 +48,7 @@ def on_gpus(deployment: Deployment, name: str) -> Deployment:
                 f"gpu={name} has no NVLink, and deployment {deployment.name!r} splits its {stage.name} over "
                 f"{stage.split} GPUs; set another gpu or deployment."
             )
-    return replace(deployment, gpu=gpu)
+    return replace(deployment, gpu=gpu, known_error="")
 
 
 def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None = None) -> Deployment:
@@ -81,6 +81,7 @@ def with_model(deployment: Deployment, name: str, facts: dict[str, Any] | None =
         deployment,
         model=replace(model, stages={entry: decoder}),
         stages={entry: replace(stage, decoder=decoder, max_model_len=length)},
+        known_error="",
     )
 
 
@@ -144,9 +145,8 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
     decoders = {name: stage.decoder for name, stage in stages.items()}
     model = _scaled(replace(deployment.model, stages={**deployment.model.stages, **decoders}), factors)
     gpu: Gpu = _scaled(deployment.gpu, factors)
-    return replace(
-        deployment, model=model, stages=stages, gpu=gpu, overheads=_scaled(deployment.overheads, factors)
-    )
+    overheads = _scaled(deployment.overheads, factors)
+    return replace(deployment, model=model, stages=stages, gpu=gpu, overheads=overheads, known_error="")
 
 
 def check_scale(text: str, device: str, measured: Collection[str]) -> None:

@@ -144,11 +144,18 @@ def voice_errors(names: Iterable[str]) -> list[Fact]:
 
 
 def voice_error(deployment: Deployment) -> str:
-    """Return the errors of predictions for a server with spoken replies."""
-    return deployment.known_error or (
-        f"none is known for {deployment.name}: it was not compared with a public run, and its host times are those of "
-        f"{deployment.release or 'no dated server'}"
+    """Return the errors of predictions for a server with spoken replies, and the stages without host times."""
+    error = deployment.known_error or (
+        f"none is known for {deployment.name} on {deployment.gpu.name}: it was not compared with a public run, and its "
+        f"host times are those of {deployment.release or 'no dated server'}"
     )
+    stages = deployment.stages.items()
+    missing = [name for name, each in stages if not (each.decoder.host_s or each.decoder.host_s_per_request)]
+    if missing:
+        error += (
+            f"; it states no host times of its {', '.join(missing)}, so steps there take 0 ms of the host"
+        )
+    return error
 
 
 NAMES = {"ttft": "TTFT", "itl": "inter-token", "e2e": "E2E"}

@@ -1,8 +1,13 @@
 """The report owns up to every constant that was fitted or chosen."""
 
-from engines.deployments import deployment_names
+from pathlib import Path
+
+import yaml
+
+from engines.deployments import deployment_facts, deployment_names, load_deployment
+from engines.deployments.changes import on_gpus, scaled
 from reports.replays.constants import CHOSEN, FITTED, facts
-from reports.replays.served import voice_errors
+from reports.replays.served import voice_error, voice_errors
 
 
 def test_fitted_constants_come_first_and_each_has_a_source() -> None:
@@ -46,5 +51,19 @@ def test_every_server_that_speaks_states_its_error_or_that_none_is_known() -> No
         voice_errors, (["qwen3_omni_2gpu"], ["ming_flash_omni_4gpu"], ["llama_8b_h100"])
     )
     assert "RTF within" in known["value"] and "fitted at 4 and 16" in known["value"]
-    assert unknown["value"].startswith("none is known for ming_flash_omni_4gpu:")
+    assert unknown["value"].startswith("none is known for ming_flash_omni_4gpu on ")
     assert text == []
+
+
+def test_a_known_error_and_host_times_are_those_of_one_server(tmp_path: Path) -> None:
+    deployment = load_deployment("qwen3_omni_2gpu")
+    assert voice_error(deployment) == deployment.known_error
+    for changed in (on_gpus(deployment, "h100"), scaled(deployment, {"talker.host_s": 2.0})):
+        assert voice_error(changed).startswith(f"none is known for qwen3_omni_2gpu on {changed.gpu.name}:")
+    path = tmp_path / "mine.yaml"
+    facts = deployment_facts("qwen3_omni_2gpu_april")
+    for stage in facts["stages"].values():
+        del stage["host"]
+    path.write_text(yaml.safe_dump(facts, sort_keys=False))
+    without = voice_error(load_deployment(str(path)))
+    assert "it states no host times of its thinker, talker, vocoder" in without
