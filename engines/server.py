@@ -140,6 +140,12 @@ class ServerParams(BaseModel):
         exclude_if=lambda blocks: blocks is None,
         description="KV blocks of 16 tokens per replica of the talker; default: what the GPU's memory leaves",
     )
+    truncate_prompts: bool = Field(
+        False,
+        exclude_if=lambda on: not on,
+        description="cut a prompt that does not fit max_model_len with its reply, to its last tokens, as clients ask "
+        "vLLM with truncate_prompt_tokens; off: refused, as by vLLM's API server (HTTP 400), and the turn fails",
+    )
     charge_eviction: bool = Field(
         False,
         description="add the measured seconds of choosing blocks to evict to the step, in virtual time; the record "

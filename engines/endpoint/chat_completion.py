@@ -60,7 +60,8 @@ class ChatCompletion(HttpReply):
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
         }
-        finish = "length" if completion == self._request.limit else "stop"
+        longest = completion == self._request.limit or prompt + completion == self._context.most_tokens + 1
+        finish = "length" if longest else "stop"
         if not self._request.stream:
             message = {"role": "assistant", "content": "".join(self._texts)}
             choice = {"index": 0, "message": message, "finish_reason": finish}

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engines.endpoint.lengths import MOST_INPUT, check_context, typed_tokens
+from engines.endpoint.lengths import check_context, typed_tokens
 from engines.endpoint.protocol import Refusal
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
@@ -69,9 +69,11 @@ def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
         raise Refusal(f"the body is no JSON: {error}", "invalid_json") from None
 
 
-def chat_request(body: bytes, most_tokens: int) -> ChatRequest:
-    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field. `most_tokens`: of the
-    messages together."""
+def chat_request(
+    body: bytes, max_model_len: int, system_tokens: int = 0, truncate: bool = False
+) -> ChatRequest:
+    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field. `system_tokens`: of every
+    prompt, in front of the messages. `truncate`: messages of any length are served."""
     request = read_body(body, ChatRequest, "chat completion")
     if not request.messages:
         raise Refusal("messages is empty; say something.", param="messages")
@@ -79,7 +81,14 @@ def chat_request(body: bytes, most_tokens: int) -> ChatRequest:
         raise Refusal(f"n is {request.n}, and this server gives one reply; set 1.", param="n")
     for name in ("max_tokens", "max_completion_tokens"):
         tokens = getattr(request, name)
-        if tokens is not None and not 1 <= tokens <= MOST_INPUT:
-            raise Refusal(f"{name} is {tokens}; set 1 to {MOST_INPUT}.", param=name)
-    check_context(request.prompt_tokens, most_tokens, "messages")
+        if tokens is not None and tokens < 1:
+            raise Refusal(f"{name} is {tokens}; set 1 or more.", param=name)
+        if tokens is not None and tokens > max_model_len:
+            raise Refusal(
+                f"{name}={tokens} cannot be greater than max_model_len={max_model_len}. Please request fewer output "
+                "tokens.",
+                param=name,
+            )
+    if not truncate:
+        check_context(system_tokens + request.prompt_tokens, max_model_len - 1)
     return request

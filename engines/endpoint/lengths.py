@@ -22,7 +22,7 @@ CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
 [chosen]."""
 
 MOST_INPUT = 2**20
-"""[chosen] most tokens that a client may state for a turn; the prompt is cut to the model's limit."""
+"""[chosen] most tokens that a client may state for a turn."""
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -80,8 +80,7 @@ class ReplyLengths:
         self._rng = stream(seed, f"live replies/{session}")
         self._s_per_token = float(speech_rate(self._rng, 1)[0])
         entry = deployment.stages[deployment.entry]
-        # A prompt needs room besides its reply, also in a pool that is smaller than the longest reply.
-        self._most_text = min(entry.max_tokens, entry.max_model_len // 2)
+        self._most_text = min(entry.max_tokens, entry.max_model_len - 1)
         self._most_s = 0.0
         if deployment.speaks:
             talker, frame_s = deployment.stages["talker"], deployment.model.frame_s
@@ -89,11 +88,13 @@ class ReplyLengths:
             self._most_s = frame_s * min(talker.max_tokens, talker.max_model_len - talker.max_model_len // 8)
 
     def of(self, hint: Hint, spoken: bool, limit: int | None) -> tuple[int, float | None]:
-        """Return text tokens and seconds of speech (None: text only) of the next reply; `limit`: most text tokens."""
+        """Return text tokens and seconds of speech (None: text only) of the next reply; `limit`: most text tokens. A
+        text may be longer than the model can, as `max_tokens` of a client, which the gateway cuts or refuses."""
         drawn = int(SPOKEN_REPLY.sample(self._rng, 1)[0])  # always, so that one hint shifts no later draw
-        text = min(hint.output_tokens or drawn, limit or self._most_text, self._most_text)
+        text = min(hint.output_tokens or drawn, limit or MOST_INPUT)
         if not spoken or hint.reply_audio_s is None:
             return text, None
+        text = min(text, self._most_text)
         asked_s = hint.reply_audio_s if hint.reply_audio_s is not msgspec.UNSET else text * self._s_per_token
         return text, min(asked_s, self._most_s)
 
@@ -115,13 +116,23 @@ def most_bytes(tokens: int) -> int:
     return OTHER_BYTES + tokens * CHARACTERS_PER_TOKEN * CHARACTER_BYTES
 
 
-def check_context(tokens: int, most: int, param: str) -> None:
-    """Raise Refusal for typed text that leaves no room for a reply in the model's context. `most`: tokens that fit."""
+def check_context(tokens: int, most: int) -> None:
+    """Raise Refusal, in vLLM's words, for typed text that leaves no room for a reply in the model's context. `most`:
+    tokens that fit."""
+    if tokens == most + 1:
+        raise Refusal(
+            f"The decoder prompt (length {tokens}) plus the number of requested output tokens (at least 1) is longer "
+            f"than the maximum model length of {tokens}. Make sure that `max_model_len` is no smaller than the number "
+            "of text tokens (prompt + requested output tokens).",
+            "context_length_exceeded",
+        )
     if tokens > most:
         raise Refusal(
-            f"{param} has {tokens} tokens, and the model's context holds {most} and a reply; send fewer.",
+            f"This model's maximum context length is {most + 1} tokens. However, your prompt contains {tokens} input "
+            "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
+            "prompt.",
             "context_length_exceeded",
-            param,
+            "input_tokens",
         )
 
 

@@ -90,9 +90,12 @@ encode = msgspec.json.Encoder().encode
 
 
 def error_body(status: HTTPStatus, message: str, code: str, param: str | None = None) -> bytes:
-    """Return the body of a rejected HTTP request, as OpenAI's API has it."""
+    """Return the body of a rejected HTTP request: of a bad one as vLLM's server has it, else as OpenAI's API."""
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    if status == HTTPStatus.BAD_REQUEST:
+        error |= {"type": "BadRequestError", "code": status.value}
+    return encode({"error": error})
 
 
 def parse(message: str | bytes) -> Incoming:

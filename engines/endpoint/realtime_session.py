@@ -17,7 +17,7 @@ from workloads.trace import Turn
 
 
 class RealtimeSession(BaseSession):
-    """A realtime session, and the gateway's listener: it calls `text`, `audio` and `reply_done`."""
+    """A realtime session, and the gateway's listener: it calls `text`, `audio`, `reply_done` and `failed`."""
 
     def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: Gateway) -> None:
         speaks, model = context.deployment.speaks, context.deployment.model.name
@@ -78,6 +78,14 @@ class RealtimeSession(BaseSession):
     def reply_done(self, turn: int) -> None:
         assert self._response is not None
         self.context.stats.when_ended(self.number, turn, partial(self._completed, self._response))
+
+    def failed(self, reason: str) -> None:
+        response = self._response
+        assert response is not None
+        self.context.stats.settle(self.number, response.turn.turn, "failed")
+        response.over = True
+        response.finish("failed", {"code": "context_length_exceeded", "message": reason})
+        self._respond_next()
 
     # Turns.
 
@@ -209,6 +217,10 @@ class RealtimeSession(BaseSession):
         response.finish("completed")
         left_s = response.playback.sent_s - response.playback.played_s(now)
         self._end_of_playback = self.context.loop.call_later(left_s, self._played_out, response)
+        self._respond_next()
+
+    def _respond_next(self) -> None:
+        """Begin the reply that waits for the end of the one before, if one does."""
         if self._waits:
             self._respond(self._next_hint(), self.settings.modality, self.settings.max_output_tokens, None)
 

@@ -47,7 +47,7 @@ class PlaybackEstimate:
         return self.sent_s - max(0.0, self._ends_s - now)
 
 
-Status = Literal["in_progress", "completed", "cancelled"]
+Status = Literal["in_progress", "completed", "cancelled", "failed"]
 
 
 class Response:
@@ -123,8 +123,8 @@ class Response:
                 )
             )
 
-    def finish(self, status: Status, reason: str | None = None, played: dict[str, int] | None = None) -> None:
-        """End the reply, whose requests have ended too; `produced` is known."""
+    def finish(self, status: Status, reason: Any = None, played: dict[str, int] | None = None) -> None:
+        """End the reply, whose requests have ended too; `produced` is known. `reason`: of a failed one, its error."""
         self.status = status
         session, text = self._session, "".join(self._text)
         self._text = [text]
@@ -137,7 +137,8 @@ class Response:
         item = self._item("completed" if status == "completed" else "incomplete")
         session.send("response.output_item.done", response_id=self.id, output_index=0, item=item)
         session.send("conversation.item.done", item=item)
-        details = {"type": status, "reason": reason} if reason is not None else {"type": status}
+        named = {} if reason is None else {"error" if status == "failed" else "reason": reason}
+        details = {"type": status, **named}
         response = {**self._response_object(item), "status_details": details, "usage": self._usage()}
         if played is not None:
             response["rehearsal"] = {"heard": played}

@@ -106,7 +106,12 @@ class Sessions:
         if deployment.speech_only:
             read = partial(speech_request, deployment=deployment)
             return Posted(SPEECH_PATH, CONTENT_TYPE, read, partial(begin, Speech), longest, only=True)
-        read = partial(chat_request, most_tokens=tokens)
+        read = partial(
+            chat_request,
+            max_model_len=tokens + 1,
+            system_tokens=gateway.system_tokens,
+            truncate=gateway.truncate_prompts,
+        )
         return Posted(COMPLETIONS_PATH, "text/event-stream", read, partial(begin, ChatCompletion), longest)
 
     @property

@@ -82,7 +82,7 @@ class Items:
                 f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item"
             )
         tokens = item.tokens + sum(each.tokens for each in self._items.values())
-        check_context(tokens, self._most_tokens, "item.content")
+        check_context(tokens, self._most_tokens)
         self._items[id] = item
 
     def remove(self, id: str) -> None:

@@ -23,7 +23,9 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     if params.prefill is not None and params.decode is not None:
         parts.divide(parts.deployment.entry, {"prefill": params.prefill, "decode": params.decode})
     deployment = parts.deployment
-    gateway = Gateway(deployment, parts.recorder, parts.transfer, params.system_tokens)
+    gateway = Gateway(
+        deployment, parts.recorder, parts.transfer, params.system_tokens, parts.params.truncate_prompts
+    )
     pipeline = gateway.pipeline
     engines = {
         deployment.role(name): engines_of(stage, parts, params, chosen, pipeline)

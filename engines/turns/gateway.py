@@ -21,7 +21,7 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: it receives the server's messages.
+    """The client's end of a session: it receives the server's messages. `failed`: the server refuses its latest turn.
 
     A class with `texts`, a `fast_path.batch_listeners.TellGroup`, gets a decode batch's tokens by one call.
     """
@@ -31,6 +31,8 @@ class Listener(Protocol):
     def audio(self, turn: int, audio_s: float) -> None: ...
 
     def reply_done(self, turn: int) -> None: ...
+
+    def failed(self, reason: str) -> None: ...
 
 
 class Piece(Protocol):
@@ -51,6 +53,10 @@ class AudioEncoder(Protocol):
     def last(self, token_ids: list[int], features: list[Any], room: int) -> tuple[list[int], list[Any]]:
         """Return the end of a prompt, `room` tokens at most and no sound cut in two."""
         ...
+
+
+TOO_LONG = "http 400: longer than max_model_len"
+"""Reason of a refused turn."""
 
 
 class Cut(NamedTuple):
@@ -82,7 +88,8 @@ class Gateway:
     """The server as clients call it, already behind the network. Implements `engines.turns.pipeline.Egress`.
 
     `system_tokens`: tokens of one prompt in front of every session's context, beyond a source's own. `begins`: session
-    -> tokens that its context begins with instead.
+    -> tokens that its context begins with instead. `truncate_prompts`: cut prompts that are too long, to their last
+    tokens, in place of refusing them.
     """
 
     def __init__(
@@ -91,19 +98,23 @@ class Gateway:
         recorder: Recorder,
         transfer: Transfer,
         system_tokens: int = 0,
+        truncate_prompts: bool = False,
     ) -> None:
         self.deployment = deployment
         self.monitor = Monitor(deployment.model.speech_s_per_text_token)
         self.recorder = recorder
         self.pipeline = Pipeline(deployment, self, transfer)
         self.audio_encoder: AudioEncoder | None = None
+        self.refused_prompts = 0
         self.truncated_prompts = 0
         self.truncated_replies = 0
         self.sounds_heard = 0
         self.prompt_tokens = 0
         self._vocab = deployment.model.stages[deployment.entry].vocab
+        self.system_tokens = system_tokens
         self._system = token_ids(-1, 0, "system", system_tokens, self._vocab)  # of no session
         self.begins: Mapping[int, list[int]] = {}
+        self.truncate_prompts = truncate_prompts
         self._sessions: dict[int, _Session] = {}
         self._to_encode: asyncio.Queue[Turn] = asyncio.Queue()
         self._voices: dict[int, None] = {}  # encoded recordings, the longest unused first
@@ -202,9 +213,9 @@ class Gateway:
         self.monitor.barge_in(session, now)
         if state.coming is not None:
             turn, state.coming, cut = state.coming, None, Cut(0, 0)
+        elif (reply := state.reply) is None:  # refused, which the listener has yet to hear
+            return Cut(0, 0)
         else:
-            reply = state.reply
-            assert reply is not None, "a listener can only interrupt what it hears or waits for"
             self.pipeline.abort(reply)
             turn, cut = reply.turn, self._cut(reply, played_s)
             self._remember(state, reply, cut)
@@ -237,6 +248,8 @@ class Gateway:
             truncated_replies=self.truncated_replies,
             dryrun_mismatch=sum(engine.unscheduled_in_plan for engine in engines),
         )
+        if self.refused_prompts:
+            counters["refused_prompts"] = self.refused_prompts
         if self._system:
             counters["prompt_tokens"] = self.prompt_tokens
         for hook in self.pipeline.hooks:
@@ -321,7 +334,7 @@ class Gateway:
         user_ids = self._token_ids(turn, "user", user_tokens)
         if audio is not None:
             user_ids = audio.token_ids + user_ids[: turn.visual_tokens or 0]
-        text, frames = self._reply_length(turn)
+        text, frames, cut = self._reply_length(turn)
         history, features = session.history, session.features
         if self.deployment.speech_only:
             history, features = [], []
@@ -332,15 +345,28 @@ class Gateway:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
         prompt = history + user_ids
-        room = self.deployment.stages[self.deployment.entry].max_model_len
-        room -= frames + model.frame_lag_steps if self.deployment.speech_only else text
-        if len(prompt) > room:
+        length = self.deployment.stages[self.deployment.entry].max_model_len
+        lag, reply = (model.frame_lag_steps, frames) if self.deployment.speech_only else (0, text)
+        if len(prompt) > (room := length - reply - lag) and self.truncate_prompts:
             self.truncated_prompts += 1
             if features:
                 assert self.audio_encoder is not None
                 prompt, features = self.audio_encoder.last(prompt, features, room)
             else:
                 prompt = prompt[-room:]
+        elif session.coming is turn:
+            # As vLLM's API server: a token must fit behind the prompt, the reply gets what is left, and max_tokens alone
+            # may not be longer.
+            asked, left = 0 if frames else turn.output_tokens, length - len(prompt) - lag
+            if left < 1 or asked > length:
+                self._refuse(turn, len(prompt))
+                return
+            if left < reply:
+                cut = True
+                text, frames = (
+                    (text, left) if self.deployment.speech_only else (left, -(-frames * left // text))
+                )
+        self.truncated_replies += cut
         session.user_tokens.append(len(user_ids))
         spoken: list[int] = []
         if self.pipeline.talkers_remember:
@@ -379,6 +405,14 @@ class Gateway:
             begin = min(len(prompt) - 1, begin + model.whole_tokens(session.encoded_s))
         self.pipeline.start(session.reply, audio_s, begin)
 
+    def _refuse(self, turn: Turn, tokens: int) -> None:
+        """Refuse the turn, whose prompt of so many tokens does not fit; its session stays as it was."""
+        session, stage = self._sessions[turn.session], self.deployment.entry
+        session.coming = session.reply = None
+        self.refused_prompts += 1
+        self.recorder.event(self._loop.time(), "refused", turn.session, turn.turn, stage, tokens)
+        session.listener.failed(TOO_LONG)
+
     def _to_hear(self, turn: Turn) -> float:
         """Return the seconds of the recording of a cloned voice, if the talker has to encode it."""
         voice, voices = turn.voice, self._voices
@@ -403,17 +437,16 @@ class Gateway:
             kept = text_ids(turn.job.prefix, tokens, self._vocab)
         return kept + self._token_ids(turn, "history", tokens)[len(kept) :]
 
-    def _reply_length(self, turn: Turn) -> tuple[int, int]:
+    def _reply_length(self, turn: Turn) -> tuple[int, int, bool]:
         """Return text tokens and codec frames of the reply, within the stages' limits, behind a prompt of one token at
-        least."""
+        least; and whether these cut it."""
         stages = self.deployment.stages
         entry = stages[self.deployment.entry]
         text, frames = turn.output_tokens, 0
         if turn.reply_audio_s is not None and self.deployment.speaks:
             frames = max(1, round(turn.reply_audio_s / self._frame_s))
         limits = min(entry.max_tokens, entry.max_model_len - 1), stages["talker"].max_tokens if frames else 0
-        self.truncated_replies += text > limits[0] or frames > limits[1]
-        return min(text, limits[0]), min(frames, limits[1])
+        return min(text, limits[0]), min(frames, limits[1]), text > limits[0] or frames > limits[1]
 
     def _expect_turn(self, session: int) -> None:
         """Tell the replicas with the session's KV to get ready for its next turn, as its user speaks."""

@@ -150,6 +150,8 @@ class _Nobody:
 
     def reply_done(self, turn: int) -> None: ...
 
+    def failed(self, reason: str) -> None: ...
+
 
 class Driver:
     """The policy that runs scripts on `engine`, which must serve no other request.

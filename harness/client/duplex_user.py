@@ -283,6 +283,9 @@ class DuplexUser(User):
         """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up. A turn
         whose reply is complete stays so, and is heard out."""
         del reason, at_s  # whoever calls keeps both
+        self._send(self._lose)
+
+    def _lose(self) -> None:
         self._lost = True
         self._changed()
 

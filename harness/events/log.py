@@ -27,7 +27,8 @@ reply) and, live, server_speech (of what was sent), each with value = its length
 from the server: stage = speech_started, speech_stopped, committed, reply_begun, first_packet or stopped, value =
 number of the reply, if it is of one). There the server kinds have the number of the reply for the turn.
 
-Server kinds: arrive (request enters a stage's queue); start (first step that schedules it begins); token (value =
+Server kinds: refused (a turn whose prompt does not fit, as by HTTP 400; value = tokens of the prompt); arrive
+(request enters a stage's queue); start (first step that schedules it begins); token (value =
 production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
 (value = production tokens in all, those in flight included); computed (with the abort of a backlog's request; value =
 tokens of its prompt that had KV); preempt; heard (at barge-in; value = production tokens of the stage that the listener
