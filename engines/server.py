@@ -278,7 +278,34 @@ def stated_defaults(deployment: Deployment) -> dict[str, int]:
 
 
 def resolve(params: ServerParams) -> Deployment:
-    """Return the deployment as it will run: with sized pools and the values that `params` overrides.
+    """Return the deployment as it will run: with sized pools and the values that `params` overrides. UserError where no
+    memory is left for a pool."""
+    deployment, pools = _overridden(params)
+    sized = {
+        name: with_pool(stage, deployment.gpu, pools.get(name)) for name, stage in deployment.stages.items()
+    }
+    full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
+    if full is not None:
+        raise UserError(
+            f"deployment {deployment.name!r} leaves no memory for KV at stage {full.name} on gpu "
+            f"{deployment.gpu.name}: the weights alone take {full.decoder.weight_bytes / 1e9:.0f} GB; set another gpu "
+            "or deployment."
+        )
+    return replace(deployment, stages=sized)
+
+
+def shortened(params: ServerParams) -> dict[str, tuple[int, int, int]]:
+    """Return the stages whose pools lower max_model_len, as a user of vLLM must: blocks, the length, and that asked."""
+    asked, served = _overridden(params)[0].stages, resolve(params).stages
+    lengths = {
+        name: (each.kv_blocks, each.max_model_len, asked[name].max_model_len) for name, each in served.items()
+    }
+    return {name: each for name, each in lengths.items() if each[1] < each[2]}
+
+
+def _overridden(params: ServerParams) -> tuple[Deployment, dict[str, int | None]]:
+    """Return the deployment with the values that `params` overrides, before its pools are sized, and the blocks of
+    these that it states.
 
     History can return only at the entry stage, so only that stage takes `prefix_caching`, `kv_pool_blocks`,
     `host_kv_gb` and `checkpoint`: the prompts of later ones are made anew on every turn. The exception is a talker with
@@ -324,15 +351,7 @@ def resolve(params: ServerParams) -> Deployment:
         stages["talker"] = _with_history(
             deployment, stages["talker"] if deployment.speaks else None, stages[entry]
         )
-    sized = {name: with_pool(stage, deployment.gpu, pools.get(name)) for name, stage in stages.items()}
-    full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
-    if full is not None:
-        raise UserError(
-            f"deployment {deployment.name!r} leaves no memory for KV at stage {full.name} on gpu "
-            f"{deployment.gpu.name}: the weights alone take {full.decoder.weight_bytes / 1e9:.0f} GB; set another gpu "
-            "or deployment."
-        )
-    return replace(deployment, model=model, stages=sized)
+    return replace(deployment, model=model, stages=stages), pools
 
 
 def _with_history(deployment: Deployment, talker: Stage | None, entry: Stage) -> Stage:

@@ -248,8 +248,11 @@ class Gateway:
             truncated_replies=self.truncated_replies,
             dryrun_mismatch=sum(engine.unscheduled_in_plan for engine in engines),
         )
-        if self.refused_prompts:
-            counters["refused_prompts"] = self.refused_prompts
+        rare = {
+            "refused_prompts": self.refused_prompts,
+            "truncated_talker_prompts": self.pipeline.truncated_prompts,
+        }
+        counters |= {name: count for name, count in rare.items() if count}
         if self._system:
             counters["prompt_tokens"] = self.prompt_tokens
         for hook in self.pipeline.hooks:
@@ -355,8 +358,8 @@ class Gateway:
             else:
                 prompt = prompt[-room:]
         elif session.coming is turn:
-            # As vLLM's API server: a token must fit behind the prompt, the reply gets what is left, and max_tokens alone
-            # may not be longer.
+            # As vLLM's API server: a token must fit behind the prompt, the reply gets what is left, and no request for
+            # more tokens than the model's length is taken.
             asked, left = 0 if frames else turn.output_tokens, length - len(prompt) - lag
             if left < 1 or asked > length:
                 self._refuse(turn, len(prompt))

@@ -72,6 +72,7 @@ class Pipeline:
         self.on_token = {ENTRY: self._text, "talker": self._frames, "vocoder": _nothing}
         self.on_finish = {ENTRY: self._text_done, "talker": self._frames_done, "vocoder": self._decoded}
         self.hooks: list[Hook] = []
+        self.truncated_prompts = 0
         self.batch_listeners = BatchListeners(self.hooks, self._pass_on_text, egress)
         self._entry = deployment.entry
         self.first = deployment.role(deployment.entry)
@@ -224,12 +225,13 @@ class Pipeline:
             return []
         tokens = reply.frames_total + self._lag
         room = self.deployment.stages["talker"].max_model_len - tokens
+        extra = self.deployment.model.talker_prompt_extra_tokens
+        prompt = reply.talker_prompt if self.talkers_remember else [0] * (reply.user_tokens + extra)
+        self.truncated_prompts += len(prompt) > room
+        request = reply.request("talker", prompt[-room:], tokens)
         if self.talkers_remember:
-            request = reply.request("talker", reply.talker_prompt[-room:], tokens)
             reply.talker_prompt, reply.frame_ids = request.prompt, request.output
-            return [request]
-        prompt = [0] * min(room, reply.user_tokens + self.deployment.model.talker_prompt_extra_tokens)
-        return [reply.request("talker", prompt, tokens)]
+        return [request]
 
     def _segments(self, reply: Reply, text_before: int) -> list[ReplyRequest]:
         """Return a request, with its frames, for each segment whose text is complete now."""

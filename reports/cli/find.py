@@ -241,6 +241,8 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     from reports.cli.output import tell, wide
     from reports.pages.html import write_report
     from reports.replays.find import row
+    from reports.runs.measured import load_run
+    from reports.runs.notes import notes
 
     data = searches.as_dict()
     write_json(folder / SEARCH, data)
@@ -251,7 +253,7 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     console = wide(_WIDE, stderr=form != "table")
     if form == "table":
         console.print(_table(searches, list(space.experiment.grid), rows, console.width >= _WIDE))
-        tell(console, (sentence for each in rows for sentence in each["sentences"]))
+        tell(console, [*(each for row in rows for each in row["sentences"]), *notes(load_run(folder))])
     else:
         emit(form, rows, {**data, "found": rows})
     paths = [folder / SEARCH]

@@ -365,9 +365,12 @@ def show(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> Non
 def save_and_describe(trace: Trace, out: Path) -> None:
     """Write the trace and print its content; on stderr if the trace goes to standard output."""
     from workloads.formats import save_trace
+    from workloads.statistics.describe import left_out
 
     save_trace(trace, out)
     describe_trace(trace, err=out == STDOUT)
+    for note in left_out(trace):
+        typer.echo(note, err=out == STDOUT)
     if out != STDOUT:
         typer.echo(f"\n{out}")
 

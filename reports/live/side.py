@@ -16,6 +16,7 @@ from reports.live import (
     server_side,
 )
 from reports.runs.measured import Run
+from reports.runs.notes import notes
 from reports.runs.provenance import Fact, device, fact
 from reports.runs.side import Side
 
@@ -39,9 +40,11 @@ def show_verdict(console: Console, run: Run, made: live_verdict.LiveVerdict | No
 
 
 def show_sides(console: Console, run: Run) -> None:
-    """Print the delays that the server reports next to those of its clients."""
+    """Print the delays that the server reports next to those of its clients, and notes on what was measured."""
     if (table := server_side.sides_table(run)) is not None:
         console.print(table)
+    for note in notes(run):
+        console.print(note, highlight=False, soft_wrap=True)
 
 
 CALLS = Side(

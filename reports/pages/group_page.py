@@ -40,6 +40,7 @@ WATCHED = (
     "reload",
     "break_blocked",
     "dryrun",
+    "refused",
     "truncated",
     "stale",
     "tick",

@@ -1,7 +1,5 @@
 """The parts of reports that are of replays."""
 
-from typing import Any
-
 from rich.console import Console
 
 from harness.experiments.experiment import Experiment
@@ -10,6 +8,7 @@ from reports.replays.constants import Fact, constants
 from reports.replays.served import deployment_titles, deployments, served
 from reports.runs.answer import answer
 from reports.runs.measured import Run
+from reports.runs.notes import notes
 from reports.runs.policies import identical_sentences, order_sentences
 from reports.runs.side import Side
 from reports.tables.labels import short
@@ -30,8 +29,9 @@ def show_answer(console: Console, run: Run) -> None:
     sentence = answer(counted, [*run.experiment.grid])
     if sentence is not None:
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
-    notes: list[Any] = [run.beyond_sessions] if run.beyond_sessions else []
-    for note in [*notes, *order_sentences(run, never=True), *identical_sentences(run)] if counted else []:
+    for note in (
+        [*notes(run), *order_sentences(run, never=True), *identical_sentences(run)] if counted else []
+    ):
         console.print(note, highlight=False, soft_wrap=True)
 
 

@@ -472,6 +472,7 @@ def test_a_full_pool_preempts_the_same():
 
 def test_a_reply_longer_than_the_pool_leaves_room_for_its_prompt():
     server = {"prefix_caching": False, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8}
+    server["truncate_prompts"] = True
     done = Replayed("vllm_omni", server, spoken(rate=2.0, reply_tokens=300), seed=52).replay(fast=True)
     assert done.counters["truncated_replies"] > 0 and done.counters["truncated_prompts"] > 0
 

@@ -7,6 +7,7 @@ import pytest
 
 from engines.endpoint.server_sessions import Sessions
 from engines.server import ServerParams
+from engines.turns.gateway import TOO_LONG
 from tests.live.calls import MANUAL, Caller, call, play, still_open
 
 TURN_ENGINES = ("vllm_omni", "vllm_omni_wo", "liveserve")
@@ -117,6 +118,20 @@ def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engine
         "talker": produced["audio_tokens"] - heard["talker"],
     }
     assert after["usage"]["input_tokens"] == 2 + heard["thinker"] + 1  # "Hello", what was heard, "more"
+
+
+def test_a_turn_that_does_not_fit_fails_and_the_session_goes_on() -> None:
+    async def script(caller: Caller) -> None:
+        caller.say("session.update", session=MANUAL)
+        for tokens in (500, 600, 400):
+            caller.ask(input_tokens=tokens, output_tokens=4, reply_audio_s=None)
+            await asyncio.sleep(5)
+
+    caller = call("vllm_omni", script, ServerParams(kv_pool_blocks=64))
+    failed = {"type": "failed", "error": {"code": "context_length_exceeded", "message": TOO_LONG}}
+    assert [each["status_details"] for each in caller.done()[1:]] == [failed, {"type": "completed"}]
+    assert caller.sessions.stats.turns == {"completed": 2, "failed": 1}
+    assert caller.done()[2]["usage"]["input_tokens"] == 500 + 4 + 400
 
 
 def test_a_reply_cut_before_it_begins_leaves_what_was_said() -> None:
@@ -263,6 +278,6 @@ def test_the_longest_replies_that_anybody_asks_for_are_cut_to_what_the_stages_al
         caller.ask(output_tokens=10**6, reply_audio_s=86_400.0, input_tokens=10**6, visual_tokens=10**6)
         await asyncio.sleep(2000)
 
-    caller = call("vllm_omni", script, ServerParams(kv_pool_blocks=64))
+    caller = call("vllm_omni", script, ServerParams(kv_pool_blocks=64, truncate_prompts=True))
     [done] = caller.done()
     assert done["status"] == "completed" and done["usage"]["output_tokens"] > 500

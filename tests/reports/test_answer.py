@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.measured import RunFacts
 from harness.records.record import Measurement
 from reports.pages.html import write_report
+from reports.replays.side import show_answer
 from reports.runs.answer import Finished, answer, find_answer
 from reports.runs.measured import Run, load_run
+from reports.runs.notes import notes
 from reports.runs.policies import counters, identical_sentences, order_sentences
 from reports.runs.useful import useful_loads
 from tests.harness import fakes
@@ -105,7 +108,7 @@ COUNTED = {
 }
 
 
-def counted(tmp_path: Path, later: float = 0.0, **changed: int) -> Run:
+def counted(tmp_path: Path, later: float = 0.0, kv_pool_blocks: int | None = None, **changed: int) -> Run:
     """Two engines with the same requests but for `later` at seed 1; what the policy of the second counted."""
 
     def measure(point: Point) -> Measurement:
@@ -115,7 +118,12 @@ def counted(tmp_path: Path, later: float = 0.0, **changed: int) -> Run:
         return replace(fakes.measure(point), requests=requests, facts=RunFacts(counters=counters))
 
     experiment = Experiment(
-        name="two", engines=[*COUNTED], workload="voice", set={"sessions": 2}, grid={"c": [4]}, seeds=[0, 1]
+        name="two",
+        engines=[*COUNTED],
+        workload="voice",
+        set={"sessions": 2, "kv_pool_blocks": kv_pool_blocks},
+        grid={"c": [4]},
+        seeds=[0, 1],
     )
     return load_run(write_run(tmp_path / "two", experiment, measure, never))
 
@@ -128,6 +136,20 @@ def test_a_policy_that_never_mattered_is_told(tmp_path: Path):
     found = counters(run)
     assert found is not None and found["sentences"] == [order, same] and found["variants"] == ["liveserve"]
     assert ("thinker.mine", ["14"]) in found["rows"]
+
+
+def test_what_was_measured_otherwise_than_asked_is_told(tmp_path: Path):
+    run = counted(tmp_path, refused_prompts=2, truncated_replies=1, kv_pool_blocks=1000)
+    said = [
+        "max_model_len of stage thinker is 15,984 tokens in place of 65,536: no longer request fits its KV pool of "
+        "1,000 blocks.",
+        "Turns that failed, as they do not fit max_model_len, which vLLM answers with HTTP 400: 4.",
+        "Replies cut to what max_model_len or max_tokens leaves: 2.",
+    ]
+    assert notes(run)[1:] == said
+    console = Console(record=True, width=200)
+    show_answer(console, run)
+    assert all(each in console.export_text(clear=False) for each in said)
 
 
 def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):

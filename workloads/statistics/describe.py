@@ -1,5 +1,6 @@
 """Descriptions of a trace: `describe` in a dozen numbers, `statistics` in all that its users would notice."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,14 @@ def statistics(trace: Trace) -> dict[str, Any]:
 def notes(trace: Trace) -> list[str]:
     """Return the notes of the header, without the list of utterances."""
     return [note for note in trace.header.notes if not note.startswith(("utterance: ", "turn ", "event "))]
+
+
+def left_out(trace: Trace) -> list[str]:
+    """Return the notes on what the trace lacks of its source: rows, messages, and tokens beyond a limit."""
+    return [note for note in notes(trace) if _LEFT_OUT.search(note)]
+
+
+_LEFT_OUT = re.compile(r"^(?!0(\.0+)?[% ]).*\b(dropped|skipped|left out|passed over|cut to)\b")
 
 
 def scheduled(trace: Trace) -> np.ndarray:

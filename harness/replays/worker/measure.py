@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.kinds.kind import OnePass
 from harness.metrics.quality import decoder_of, judge
@@ -36,6 +38,8 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
         return (piece.to_pandas() for piece in run.log.event_pieces()) if whole is None else whole
 
     requests, more = kind.requests(turns, events(), facts.timing), dict[str, pa.Table]()
+    if run.counters.get("refused_prompts"):
+        more["failures"] = refusals(run.log.event_pieces())
     if run.answers is not None:
         checkpoint = server.params.checkpoint
         assert checkpoint is not None, "what has been said was read with a checkpoint's tokenizer"
@@ -56,6 +60,15 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
         cost=run.cost,
         more=more,
     )
+
+
+def refusals(events: Iterable[pa.Table]) -> pa.Table:
+    """Return the refused turns of a log, in the form of the failures of a live run."""
+    from engines.turns.gateway import TOO_LONG
+
+    rows = pa.concat_tables(piece.filter(pc.equal(piece["kind"], "refused")) for piece in events)
+    turns = {name: rows[name].cast(pa.int32()) for name in ("session", "turn")}
+    return pa.table({"t_s": rows["t"], **turns, "reason": pa.array([TOO_LONG] * len(rows))})
 
 
 def check_send_delay(lags_s: np.ndarray, limit_s: float) -> None:

@@ -121,8 +121,9 @@ MIXED: dict[str, Any] = {
     "rate": 2.0,
     "kv_pool_blocks": 24_576,
     "talker_history": True,
+    "truncate_prompts": True,
 }
-"""Viewers of videos and voice sessions, half of each; workload `omni_mix`."""
+"""Viewers of videos, whose longest contexts are cut, and voice sessions, half of each; workload `omni_mix`."""
 
 experiment = partial(experiment, seeds=SEEDS, timeout_s=600)
 

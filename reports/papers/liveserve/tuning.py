@@ -57,9 +57,10 @@ SETTINGS: dict[str, Any] = {
     "turns": 4,
     "c": 16,
     "kv_pool_blocks": 192,
+    "truncate_prompts": True,
 }
 """The mock workload on the server of LiveServe's figures: 16 concurrent callers with contexts of about 1.5 times the
-thinker's pool. [chosen]"""
+thinker's pool, and some alone beyond it. [chosen]"""
 
 
 def _weights(stage: str, pair: tuple[float, float]) -> dict[str, float]:

@@ -1,0 +1,58 @@
+"""Sentences on what was measured otherwise than asked: under the answer in a terminal, and at the head of a report."""
+
+import re
+from collections.abc import Iterator
+
+from engines.server import ServerParams, shortened
+from reports.runs.measured import Run
+from reports.runs.policies import totals
+from reports.tables.labels import counted
+from workloads.errors import UserError
+from workloads.statistics.describe import left_out
+
+COUNTED = {
+    "refused_prompts": "Turns that failed, as they do not fit max_model_len, which vLLM answers with HTTP 400: {:,}.",
+    "truncated_prompts": "Prompts cut to the last tokens that fit max_model_len, as truncate_prompts asks: {:,}.",
+    "truncated_talker_prompts": "Prompts of the talker cut to the last tokens that fit its max_model_len: {:,}.",
+    "truncated_replies": "Replies cut to what max_model_len or max_tokens leaves: {:,}.",
+    "max_len_hits": "Sessions that ended as they reached max_model_len: {:,}.",
+}
+"""Counters -> their sentences."""
+
+
+def notes(run: Run) -> list[str]:
+    """Return the sentences; none for a run that was measured as asked."""
+    beyond = [run.beyond_sessions] if run.beyond_sessions else []
+    counts = totals(run.points)
+    says = [text.format(counts[name]) for name, text in COUNTED.items() if counts[name]]
+    return [*beyond, *dict.fromkeys(_lengths(run)), *says, *_left_out(run)]
+
+
+def _lengths(run: Run) -> Iterator[str]:
+    """Yield a sentence for each stage whose KV pool lowers max_model_len."""
+    for point in run.points:
+        if point.params.get("deployment") is None:
+            continue
+        try:
+            lengths = shortened(ServerParams.of(point.params))
+        except UserError:
+            continue  # the record's deployment or checkpoint is not here
+        for name, (blocks, length, asked) in lengths.items():
+            yield (
+                f"max_model_len of stage {name} is {length:,} tokens in place of {asked:,}: no longer request fits its "
+                f"KV pool of {blocks:,} blocks."
+            )
+
+
+def _left_out(run: Run) -> list[str]:
+    """Return what the traces lack of their sources; of alike sentences, such as those of several seeds, the first."""
+    records = {point.point.trace_hash: point.record for point in run.points if point.has("trace")}
+    alike: dict[str, list[str]] = {}
+    for note in dict.fromkeys(note for record in records.values() for note in left_out(record.trace())):
+        alike.setdefault(re.sub(r"[\d.,]+", "", note), []).append(note)
+    more = {
+        text: f"; alike in {counted(len(each) - 1, 'other trace')}"
+        for text, each in alike.items()
+        if each[1:]
+    }
+    return [f"Trace: {each[0]}{more.get(text, '')}." for text, each in alike.items()]
