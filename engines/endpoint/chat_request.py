@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engines.endpoint.lengths import check_context, typed_tokens
+from engines.endpoint.lengths import typed_tokens
 from engines.endpoint.protocol import Refusal
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
@@ -72,8 +72,8 @@ def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
 def chat_request(
     body: bytes, max_model_len: int, system_tokens: int = 0, truncate: bool = False
 ) -> ChatRequest:
-    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field. `system_tokens`: of every
-    prompt, in front of the messages. `truncate`: messages of any length are served."""
+    """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field, for lengths in vLLM's words.
+    `system_tokens`: of every prompt, in front of the messages. `truncate`: messages of any length are served."""
     request = read_body(body, ChatRequest, "chat completion")
     if not request.messages:
         raise Refusal("messages is empty; say something.", param="messages")
@@ -89,6 +89,12 @@ def chat_request(
                 "tokens.",
                 param=name,
             )
-    if not truncate:
-        check_context(system_tokens + request.prompt_tokens, max_model_len - 1)
+    prompt = system_tokens + request.prompt_tokens
+    if prompt >= max_model_len and not truncate:
+        why = ", which exceeds this limit even without any output tokens" if prompt > max_model_len else ""
+        raise Refusal(
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains {prompt} "
+            f"input tokens{why}. Please reduce the length of the input prompt.",
+            param="input_tokens",
+        )
     return request

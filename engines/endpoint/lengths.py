@@ -116,26 +116,6 @@ def most_bytes(tokens: int) -> int:
     return OTHER_BYTES + tokens * CHARACTERS_PER_TOKEN * CHARACTER_BYTES
 
 
-def check_context(tokens: int, most: int) -> None:
-    """Raise Refusal, in vLLM's words, for typed text that leaves no room for a reply in the model's context. `most`:
-    tokens that fit."""
-    if tokens == most + 1:
-        raise Refusal(
-            f"The decoder prompt (length {tokens}) plus the number of requested output tokens (at least 1) is longer "
-            f"than the maximum model length of {tokens}. Make sure that `max_model_len` is no smaller than the number "
-            "of text tokens (prompt + requested output tokens).",
-            "context_length_exceeded",
-        )
-    if tokens > most:
-        raise Refusal(
-            f"This model's maximum context length is {most + 1} tokens. However, your prompt contains {tokens} input "
-            "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
-            "prompt.",
-            "context_length_exceeded",
-            "input_tokens",
-        )
-
-
 def typed_tokens(text: str) -> int:
     """Return the tokens of typed text."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any, NamedTuple
 
-from engines.endpoint.lengths import check_context, typed_tokens
+from engines.endpoint.lengths import typed_tokens
 from engines.endpoint.protocol import Refusal
 
 MOST_S = 120.0
@@ -82,7 +82,13 @@ class Items:
                 f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item"
             )
         tokens = item.tokens + sum(each.tokens for each in self._items.values())
-        check_context(tokens, self._most_tokens)
+        if tokens > self._most_tokens:
+            raise Refusal(
+                f"item.content has {tokens} tokens, and the model's context holds {self._most_tokens} and a reply; "
+                "send fewer.",
+                "context_length_exceeded",
+                "item.content",
+            )
         self._items[id] = item
 
     def remove(self, id: str) -> None:

@@ -409,7 +409,7 @@ class Gateway:
         self.pipeline.start(session.reply, audio_s, begin)
 
     def _refuse(self, turn: Turn, tokens: int) -> None:
-        """Refuse the turn, whose prompt of so many tokens does not fit; its session stays as it was."""
+        """Refuse the turn, whose prompt has `tokens` and does not fit; its session stays as it was."""
         session, stage = self._sessions[turn.session], self.deployment.entry
         session.coming = session.reply = None
         self.refused_prompts += 1

@@ -242,7 +242,7 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     from reports.pages.html import write_report
     from reports.replays.find import row
     from reports.runs.measured import load_run
-    from reports.runs.notes import notes
+    from reports.runs.side import side_of
 
     data = searches.as_dict()
     write_json(folder / SEARCH, data)
@@ -250,10 +250,10 @@ def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> boo
     tried = [each for one in searches.searched for each in sorted(one.tried)]
     summary = write_summary(folder, [each.repeat.point for each in tried])
     rows = [row(searches, one, folder) for one in searches.searched]
-    console = wide(_WIDE, stderr=form != "table")
+    console, side = wide(_WIDE, stderr=form != "table"), side_of(space.experiment)
     if form == "table":
         console.print(_table(searches, list(space.experiment.grid), rows, console.width >= _WIDE))
-        tell(console, [*(each for row in rows for each in row["sentences"]), *notes(load_run(folder))])
+        tell(console, [*(each for row in rows for each in row["sentences"]), *side.notes(load_run(folder))])
     else:
         emit(form, rows, {**data, "found": rows})
     paths = [folder / SEARCH]

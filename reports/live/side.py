@@ -53,6 +53,7 @@ CALLS = Side(
     openings=(judged.opening,),
     sections=(live_verdict.CAPACITY, live_record.GENERATOR, server_side.SECTION, live_record.SOUNDS),
     pictures=(live_time.draw, live_time.wait_parts, live_send_delay.draw, live_scrape.draw),
+    notes=notes,
     before_table=show_verdict,
     after_table=show_sides,
 )

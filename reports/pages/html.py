@@ -23,7 +23,6 @@ from reports.pages.parts import BESIDE_PAPER, parts_of
 from reports.pages.templates import write
 from reports.runs.answer import find_answer
 from reports.runs.measured import Run, load_run
-from reports.runs.notes import notes
 from reports.runs.part import Opening
 from reports.runs.provenance import provenance
 from reports.runs.side import side_of
@@ -99,7 +98,7 @@ def _write(run: Run, asked: Sequence[str]) -> Path:
         opening=begin,
         parts=[(section, data) for section in parts_of(run).sections if (data := section.data(run))],
         run=run,
-        notes=notes(run),
+        notes=side.notes(run),
         device=run.points[0].point.device,
         seeds=run.seeds,
         variants=sections.variants(run),

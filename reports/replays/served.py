@@ -13,7 +13,7 @@ from engines.devices.kernels.grids import Kernels
 from engines.devices.profile import Profile
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
-from engines.server import ServerParams, resolve
+from engines.server import ServerParams, resolve, shortened
 from harness.measured_runs.measured_run import LATENCIES
 from reports.calibration.fidelity import quoted
 from reports.runs.measured import Run
@@ -47,6 +47,22 @@ def deployments(run: Run) -> list[tuple[Any, ...]]:
         if each not in arguments:
             arguments.append(each)
     return arguments
+
+
+def lowered_lengths(run: Run) -> list[str]:
+    """Return a sentence for each stage whose KV pool lowers max_model_len."""
+    sentences: dict[str, None] = {}
+    for point in run.points:
+        try:
+            lengths = shortened(ServerParams.of(point.params))
+        except UserError:
+            continue  # of a record from a version that had it
+        for name, (blocks, length, asked) in lengths.items():
+            sentences[
+                f"max_model_len of stage {name} is {length:,} tokens in place of {asked:,}: no longer request fits its "
+                f"KV pool of {blocks:,} blocks."
+            ] = None
+    return [*sentences]
 
 
 def deployment_titles(run: Run) -> list[str]:

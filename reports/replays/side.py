@@ -5,7 +5,7 @@ from rich.console import Console
 from harness.experiments.experiment import Experiment
 from reports.replays import find, gpu
 from reports.replays.constants import Fact, constants
-from reports.replays.served import deployment_titles, deployments, served
+from reports.replays.served import deployment_titles, deployments, lowered_lengths, served
 from reports.runs.answer import answer
 from reports.runs.measured import Run
 from reports.runs.notes import notes
@@ -23,6 +23,10 @@ def _constants(run: Run) -> dict[str, list[Fact]]:
     return constants(deployments(run))
 
 
+def _notes(run: Run) -> list[str]:
+    return [*lowered_lengths(run), *notes(run)]
+
+
 def show_answer(console: Console, run: Run) -> None:
     """Print the answer, then notes on the comparison."""
     counted = run.finished
@@ -30,7 +34,7 @@ def show_answer(console: Console, run: Run) -> None:
     if sentence is not None:
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
     for note in (
-        [*notes(run), *order_sentences(run, never=True), *identical_sentences(run)] if counted else []
+        [*_notes(run), *order_sentences(run, never=True), *identical_sentences(run)] if counted else []
     ):
         console.print(note, highlight=False, soft_wrap=True)
 
@@ -43,5 +47,6 @@ REPLAYS = Side(
     details=(gpu.draw,),
     deployments=deployment_titles,
     constants=_constants,
+    notes=_notes,
     after_table=show_answer,
 )

@@ -1,13 +1,10 @@
 """Sentences on what was measured otherwise than asked: under the answer in a terminal, and at the head of a report."""
 
 import re
-from collections.abc import Iterator
 
-from engines.server import ServerParams, shortened
 from reports.runs.measured import Run
 from reports.runs.policies import totals
 from reports.tables.labels import counted
-from workloads.errors import UserError
 from workloads.statistics.describe import left_out
 
 COUNTED = {
@@ -25,23 +22,7 @@ def notes(run: Run) -> list[str]:
     beyond = [run.beyond_sessions] if run.beyond_sessions else []
     counts = totals(run.points)
     says = [text.format(counts[name]) for name, text in COUNTED.items() if counts[name]]
-    return [*beyond, *dict.fromkeys(_lengths(run)), *says, *_left_out(run)]
-
-
-def _lengths(run: Run) -> Iterator[str]:
-    """Yield a sentence for each stage whose KV pool lowers max_model_len."""
-    for point in run.points:
-        if point.params.get("deployment") is None:
-            continue
-        try:
-            lengths = shortened(ServerParams.of(point.params))
-        except UserError:
-            continue  # the record's deployment or checkpoint is not here
-        for name, (blocks, length, asked) in lengths.items():
-            yield (
-                f"max_model_len of stage {name} is {length:,} tokens in place of {asked:,}: no longer request fits its "
-                f"KV pool of {blocks:,} blocks."
-            )
+    return [*beyond, *says, *_left_out(run)]
 
 
 def _left_out(run: Run) -> list[str]:

@@ -28,14 +28,16 @@ class Side:
 
     `settings`: the settings shared by every row, as text. `served`: facts on the server. `deployments` and
     `constants`: titles of modelled servers, and their constants by `fitted` and `chosen`. `openings`: the first that a
-    run has begins its report. `pictures` stand before the pictures of every run, `details` after them. `before_table`,
-    `after_table`: print to a terminal; the first takes a verdict that is made already, or None.
+    run has begins its report. `notes`: sentences on what was measured otherwise than asked. `pictures` stand before the
+    pictures of every run, `details` after them. `before_table`, `after_table`: print to a terminal; the first takes a
+    verdict that is made already, or None.
     """
 
     settings: Callable[[Experiment], str]
     served: Callable[[Run], list[dict[str, Any]]]
     openings: Sequence[Callable[[Run], Opening | None]]
     sections: Sequence[Section]
+    notes: Callable[[Run], list[str]]
     pictures: Sequence[Callable[[Run], Picture | LeftOut]] = ()
     details: Sequence[Callable[[Run], Picture | LeftOut]] = ()
     deployments: Callable[[Run], list[str]] = lambda run: []

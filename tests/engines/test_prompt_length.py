@@ -71,8 +71,8 @@ def test_a_spoken_reply_is_cut_with_its_text():
 
 
 def test_the_length_that_a_pool_leaves_is_known():
-    assert shortened(ServerParams(**TINY)) == {"thinker": (64, LENGTH, 4096)}
-    assert shortened(ServerParams()) == {}
+    assert shortened(ServerParams.of(TINY)) == {"thinker": (64, LENGTH, 4096)}
+    assert shortened(ServerParams.of({})) == {}
 
 
 LENGTHS = st.integers(1, LENGTH + 200)
@@ -91,13 +91,15 @@ def test_a_turn_is_refused_or_its_prompt_reaches_the_engine_whole(monkeypatch, t
     session = [typed_turn(index=i, input_tokens=a, output_tokens=b) for i, (a, b) in enumerate(turns)]
     done, table = served(session, truncate_prompts=cut)
     context = 0
-    for row in table.itertuples():
-        asked, reply = turns[row.turn]
+    for index, status, made in zip(
+        *(table[name] for name in ("turn", "status", "generated_entry")), strict=True
+    ):
+        asked, reply = turns[index]
         context += asked
-        if row.status == "failed":
-            assert not cut and context >= LENGTH and row.turn not in seen
+        if status == "failed":
+            assert not cut and context >= LENGTH and index not in seen
         elif not cut:
-            assert seen[row.turn] == context and row.generated_entry == min(reply, LENGTH - context)
+            assert seen[index] == context and made == min(reply, LENGTH - context)
         context += reply
     assert cut or not done.counters["truncated_prompts"]
     assert not (cut and "refused_prompts" in done.counters)

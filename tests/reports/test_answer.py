@@ -12,6 +12,7 @@ from harness.experiments.point import Point
 from harness.records.measured import RunFacts
 from harness.records.record import Measurement
 from reports.pages.html import write_report
+from reports.replays.served import lowered_lengths
 from reports.replays.side import show_answer
 from reports.runs.answer import Finished, answer, find_answer
 from reports.runs.measured import Run, load_run
@@ -146,7 +147,7 @@ def test_what_was_measured_otherwise_than_asked_is_told(tmp_path: Path):
         "Turns that failed, as they do not fit max_model_len, which vLLM answers with HTTP 400: 4.",
         "Replies cut to what max_model_len or max_tokens leaves: 2.",
     ]
-    assert notes(run)[1:] == said
+    assert [*lowered_lengths(run), *notes(run)[1:]] == said
     console = Console(record=True, width=200)
     show_answer(console, run)
     assert all(each in console.export_text(clear=False) for each in said)

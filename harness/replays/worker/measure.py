@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from harness.kinds.kind import OnePass
 from harness.metrics.quality import decoder_of, judge
@@ -66,9 +66,9 @@ def refusals(events: Iterable[pa.Table]) -> pa.Table:
     """Return the refused turns of a log, in the form of the failures of a live run."""
     from engines.turns.gateway import TOO_LONG
 
-    rows = pa.concat_tables(piece.filter(pc.equal(piece["kind"], "refused")) for piece in events)
-    turns = {name: rows[name].cast(pa.int32()) for name in ("session", "turn")}
-    return pa.table({"t_s": rows["t"], **turns, "reason": pa.array([TOO_LONG] * len(rows))})
+    rows = pd.concat([each[each["kind"] == "refused"] for each in (piece.to_pandas() for piece in events)])
+    turns = {name: rows[name].to_numpy(np.int32) for name in ("session", "turn")}
+    return pa.table({"t_s": rows["t"].to_numpy(), **turns, "reason": [TOO_LONG] * len(rows)})
 
 
 def check_send_delay(lags_s: np.ndarray, limit_s: float) -> None:
