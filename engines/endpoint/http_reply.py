@@ -52,7 +52,7 @@ class HttpReply:
     def reply_done(self, turn: int) -> None:
         self._context.stats.when_ended(self._number, 0, self._completed)
 
-    def failed(self, reason: str) -> None:
+    def refused(self, reason: str) -> None:
         raise AssertionError(f"{reason}: what does not fit is refused as it is read")
 
     def _completed(self) -> None:

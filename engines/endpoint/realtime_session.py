@@ -17,7 +17,7 @@ from workloads.trace import Turn
 
 
 class RealtimeSession(BaseSession):
-    """A realtime session, and the gateway's listener: it calls `text`, `audio`, `reply_done` and `failed`."""
+    """A realtime session, and the gateway's listener: it calls `text`, `audio`, `reply_done` and `refused`."""
 
     def __init__(self, context: SessionContext, number: int, outbox: Outbox, gateway: Gateway) -> None:
         speaks, model = context.deployment.speaks, context.deployment.model.name
@@ -79,7 +79,7 @@ class RealtimeSession(BaseSession):
         assert self._response is not None
         self.context.stats.when_ended(self.number, turn, partial(self._completed, self._response))
 
-    def failed(self, reason: str) -> None:
+    def refused(self, reason: str) -> None:
         response = self._response
         assert response is not None
         self.context.stats.settle(self.number, response.turn.turn, "failed")

@@ -21,7 +21,7 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: it receives the server's messages. `failed`: the server refuses its latest turn.
+    """The client's end of a session: it receives the server's messages. `refused`: its latest turn does not fit.
 
     A class with `texts`, a `fast_path.batch_listeners.TellGroup`, gets a decode batch's tokens by one call.
     """
@@ -32,7 +32,7 @@ class Listener(Protocol):
 
     def reply_done(self, turn: int) -> None: ...
 
-    def failed(self, reason: str) -> None: ...
+    def refused(self, reason: str) -> None: ...
 
 
 class Piece(Protocol):
@@ -414,7 +414,7 @@ class Gateway:
         session.coming = session.reply = None
         self.refused_prompts += 1
         self.recorder.event(self._loop.time(), "refused", turn.session, turn.turn, stage, tokens)
-        session.listener.failed(TOO_LONG)
+        session.listener.refused(TOO_LONG)
 
     def _to_hear(self, turn: Turn) -> float:
         """Return the seconds of the recording of a cloned voice, if the talker has to encode it."""

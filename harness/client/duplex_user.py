@@ -209,7 +209,8 @@ class Hearing:
 
 class DuplexServer(Protocol):
     """The server of an open microphone. It counts its replies 0, 1, ... in each session. It calls its listener, a
-    DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `turn_event`, `failed` and `rejected`."""
+    DuplexUser: `reply_begun`, `audio`, `text`, `reply_done`, `stopped`, `turn_event`, `refused`, `failed` and
+    `rejected`."""
 
     def open(self, session: int, listener: Any) -> None: ...
 
@@ -283,9 +284,6 @@ class DuplexUser(User):
         """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up. A turn
         whose reply is complete stays so, and is heard out."""
         del reason, at_s  # whoever calls keeps both
-        self._send(self._lose)
-
-    def _lose(self) -> None:
         self._lost = True
         self._changed()
 

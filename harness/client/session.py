@@ -200,7 +200,7 @@ class Client(User):
         """Lose the session: the current turn fails, or else the next one at its begin, and the user hangs up. A turn
         whose reply is complete stays so, and is heard out."""
         del reason, at_s  # whoever calls keeps both
-        self._send(self._end, FAILED)
+        self._end(FAILED)
 
     def abort(self) -> None:
         """Abort the current turn and hang up: the replies are not wanted any more."""

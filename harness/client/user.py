@@ -26,6 +26,10 @@ class User:
         """Lose the session. The caller keeps the reason."""
         raise NotImplementedError
 
+    def refused(self, reason: str) -> None:
+        """Note that the server refuses the turn under way: the session is lost when the user hears it."""
+        self._send(self.failed, reason)
+
     def rejected(self, at_s: float | None = None) -> None:
         """Note that the server rejects the session."""
         self._event("shed", at_s=at_s)
