@@ -20,6 +20,7 @@ from harness.request_tables.live_window import counted as in_window
 from harness.request_tables.request_table import FAILED, turn_keys
 from reports.figures.call_timeline import saved_calls
 from reports.runs.measured import Cell, Measured, Run, Variant
+from reports.runs.notes import reasons
 from reports.runs.part import Section
 from reports.tables.columns import LEFT_OUT, MISSING, live_notes
 from reports.tables.labels import counted, seed_list, setting, short
@@ -116,12 +117,6 @@ def middle(values: Iterable[float | None]) -> float | None:
     """Return the median of the known values; None without any."""
     numbers = [value for value in values if value is not None]
     return median(numbers) if numbers else None
-
-
-def reasons(points: Sequence[Measured]) -> Counter[str]:
-    """Return the number of failed turns for each reason; a rejected session is one of them."""
-    tables = [point.record.table("failures") for point in points if point.has("failures")]
-    return Counter(reason for table in tables for reason in table["reason"].astype(str))
 
 
 def main_reason(records: Sequence[Record]) -> str:

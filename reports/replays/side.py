@@ -8,7 +8,7 @@ from reports.replays.constants import Fact, constants
 from reports.replays.served import deployment_titles, deployments, lowered_lengths, served
 from reports.runs.answer import answer
 from reports.runs.measured import Run
-from reports.runs.notes import notes
+from reports.runs.notes import failed_turns, notes
 from reports.runs.policies import identical_sentences, order_sentences
 from reports.runs.side import Side
 from reports.tables.labels import short
@@ -24,7 +24,7 @@ def _constants(run: Run) -> dict[str, list[Fact]]:
 
 
 def _notes(run: Run) -> list[str]:
-    return [*lowered_lengths(run), *notes(run)]
+    return [*lowered_lengths(run), *failed_turns(run), *notes(run)]
 
 
 def show_answer(console: Console, run: Run) -> None:

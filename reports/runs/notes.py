@@ -1,20 +1,36 @@
 """Sentences on what was measured otherwise than asked: under the answer in a terminal, and at the head of a report."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
-from reports.runs.measured import Run
+from reports.runs.measured import Measured, Run
 from reports.runs.policies import totals
 from reports.tables.labels import counted
 from workloads.statistics.describe import left_out
 
 COUNTED = {
-    "refused_prompts": "Turns that failed, as they do not fit max_model_len, which vLLM answers with HTTP 400: {:,}.",
     "truncated_prompts": "Prompts cut to the last tokens that fit max_model_len, as truncate_prompts asks: {:,}.",
     "truncated_talker_prompts": "Prompts of the talker cut to the last tokens that fit its max_model_len: {:,}.",
     "truncated_replies": "Replies cut to what max_model_len or max_tokens leaves: {:,}.",
     "max_len_hits": "Sessions that ended as they reached max_model_len: {:,}.",
 }
 """Counters -> their sentences."""
+
+
+def reasons(points: Iterable[Measured]) -> Counter[str]:
+    """Return the number of failed turns for each reason; a rejected session is one of them."""
+    tables = [point.record.table("failures") for point in points if point.has("failures")]
+    return Counter(reason for table in tables for reason in table["reason"].astype(str))
+
+
+def failed_turns(run: Run) -> list[str]:
+    """Return a sentence for each reason for which turns failed, the most frequent first. A turn that no failure is
+    logged of had no answer in time."""
+    finished = [point for point in run.points if point.error is None]
+    counts = reasons(finished)
+    counts["no answer in time"] += int(sum(point.value("failed") or 0 for point in finished)) - counts.total()
+    return [f"{counted(count, 'turn')} failed: {reason}." for reason, count in (+counts).most_common()]
 
 
 def notes(run: Run) -> list[str]:

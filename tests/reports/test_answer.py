@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,7 +18,7 @@ from reports.replays.served import lowered_lengths
 from reports.replays.side import show_answer
 from reports.runs.answer import Finished, answer, find_answer
 from reports.runs.measured import Run, load_run
-from reports.runs.notes import notes
+from reports.runs.notes import failed_turns, notes
 from reports.runs.policies import counters, identical_sentences, order_sentences
 from reports.runs.useful import useful_loads
 from tests.harness import fakes
@@ -140,17 +142,25 @@ def test_a_policy_that_never_mattered_is_told(tmp_path: Path):
 
 
 def test_what_was_measured_otherwise_than_asked_is_told(tmp_path: Path):
-    run = counted(tmp_path, refused_prompts=2, truncated_replies=1, kv_pool_blocks=1000)
+    run = counted(tmp_path, truncated_replies=1, kv_pool_blocks=1000)
     said = [
         "max_model_len of stage thinker is 15,984 tokens in place of 65,536: no longer request fits its KV pool of "
         "1,000 blocks.",
-        "Turns that failed, as they do not fit max_model_len, which vLLM answers with HTTP 400: 4.",
         "Replies cut to what max_model_len or max_tokens leaves: 2.",
     ]
     assert [*lowered_lengths(run), *notes(run)[1:]] == said
     console = Console(record=True, width=200)
     show_answer(console, run)
     assert all(each in console.export_text(clear=False) for each in said)
+
+
+def test_failed_turns_are_told_with_their_reasons():
+    def point(failed: int, *reasons: str) -> SimpleNamespace:
+        record = SimpleNamespace(table=lambda _: pd.DataFrame({"reason": reasons}))
+        return SimpleNamespace(error=None, has=lambda _: reasons, record=record, value=lambda _: failed)
+
+    run: Any = SimpleNamespace(points=[point(3, "http 400"), point(1, "http 400"), point(0)])
+    assert failed_turns(run) == [f"2 turns failed: {why}." for why in ("http 400", "no answer in time")]
 
 
 def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):
