@@ -44,8 +44,8 @@ UNKNOWN = [
     Unknown("REQUEST_S", REQUEST_S, 3e-5),
     Unknown("API_SERVER_S_PER_REPLY", host.API_SERVER_S_PER_REPLY, 1e-4),
     Unknown("CLIENT_S", CLIENT_S[INFERENCE_PERF], 4e-3),
-    Unknown("MHA_DECODES", host.MHA_DECODES, -0.08, 0.1),
-    Unknown("FOUR_GPU_ALLREDUCE", host.FOUR_GPU_ALLREDUCE, 0.2, 0.2),
+    Unknown("MHA_DECODES", host.MHA_DECODES, -0.08, 0.05),
+    Unknown("FOUR_GPU_ALLREDUCE", host.FOUR_GPU_ALLREDUCE, 0.2, 0.1),
 ]
 PRESENT = {each.name: each.present for each in UNKNOWN}
 KERNELS = ("MHA_DECODES", "FOUR_GPU_ALLREDUCE")
@@ -62,11 +62,12 @@ class Campaign(NamedTuple):
     loads: list[Load]
     clients: list[bool]
     """Whether a load's client is inference-perf."""
+    models: list[str]
 
 
 def campaign_of(path: Path, folder: Path, gpu: str) -> Campaign:
     """Return the loads of a campaign below saturation, one experiment of each server and load."""
-    loads: dict[Any, tuple[Load, bool]] = {}
+    loads: dict[Any, tuple[Load, bool, str]] = {}
     for run in read_runs(path):
         if ANOTHER_SERVER in run.name and run.server.vllm is not None:
             continue
@@ -75,8 +76,8 @@ def campaign_of(path: Path, folder: Path, gpu: str) -> Campaign:
                 kind = load.label
                 if isinstance(run, SummaryRun):
                     kind = (run.server.model, run.server.tp, run.input_tokens, run.rates)
-                loads.setdefault(kind, (load, run.tool == INFERENCE_PERF))
-    return Campaign(path.name, [load for load, _ in loads.values()], [mine for _, mine in loads.values()])
+                loads.setdefault(kind, (load, run.tool == INFERENCE_PERF, run.server.model))
+    return Campaign(path.name, *map(list, zip(*loads.values(), strict=True)))
 
 
 def served(load: Load, client: bool, values: Mapping[str, float]) -> Means:
@@ -160,7 +161,10 @@ def lines(campaigns: Sequence[Campaign], run: Served) -> Iterator[str]:
     for at, left_out in enumerate(campaigns):
         others = [index for index in range(len(campaigns)) if index != at]
         values = fit([before[index] for index in others], [slopes[index] for index in others])
-        yield f"Left out: {shown(left_out.name, logs(left_out, run(left_out, values)))}, with {said(values)}"
+        errors = logs(left_out, run(left_out, values))
+        yield f"Left out: {shown(left_out.name, errors)}, with {said(values)}"
+        for model in dict.fromkeys(left_out.models):
+            yield f"  {shown(model, errors[[each == model for each in left_out.models]])}"
     values = fit(before, slopes)
     yield f"Fitted to all: {said(values)}"
     for campaign in campaigns:

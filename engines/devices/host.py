@@ -15,17 +15,17 @@ not run as one CUDA graph, and products draw power that lowers the clock. [calib
 the GPU to themselves in a run of CodeLlama-34B (vLLM 0.11, H100). Decodes alone, which are one graph, take the kernels'
 time. A step of both is between, by its share of prompt tokens."""
 
-FOUR_GPU_ALLREDUCE = 1.28
-"""vLLM's own all-reduces over four GPUs, relative to the same measured one by one. [calibrated] on one load of
-Llama-2-70B on H100s."""
+FOUR_GPU_ALLREDUCE = 1.29
+"""vLLM's own all-reduces over four GPUs, relative to the same measured one by one. [calibrated] on two loads
+of Llama-2-70B on H100s, with host times (`python -m tools.fit_host`)."""
 
 OWN_ALLREDUCE_BYTES = 8 << 20
 """vLLM's own kernel reduces smaller messages, NCCL those of this size and larger: vLLM 0.32.0, `max_size` in
 vllm/distributed/device_communicators/custom_all_reduce.py."""
 
-MHA_DECODES = 0.96
+MHA_DECODES = 0.90
 """Attention of decodes in which each query head has its own K and V, relative to the same measured one by one.
-[calibrated] on three of five loads of Llama-2-7B on an H100."""
+[calibrated] on five loads of Llama-2-7B on an H100, with host times."""
 
 STEP_NOISE_CV = 0.007
 """Coefficient of variation of a step's time around the model's. [measured] at most, if steps are independent: requests
@@ -35,23 +35,24 @@ API_SERVER_S = 0.002
 """Between a request's arrival at vLLM's API server and its engine, and back with the first token. [calibrated] TTFT
 less queue and prefill, by the server's own spans, of the requests that PROMPT_STEP is of: 1.5 to 2.5 ms."""
 
-API_SERVER_S_PER_REPLY = 0.00016
+API_SERVER_S_PER_REPLY = 0.000155
 """More of the same for each reply in progress. One process sends all tokens of a step, one after the other, and those
-of the newest request last. [calibrated] by `python -m tools.fit_host`; either campaign alone says 0.13 to
-0.17 ms."""
+of the newest request last. [calibrated] with host times; either campaign alone says 0.13 to 0.17 ms."""
 
 CALIBRATED_ON = (
-    ("jan20-codellama-train-1", "one at a time", "PROMPT_STEP, API_SERVER_S"),
-    ("jan20-codellama-train-1", "as many as go", "REQUEST_S"),
-    ("known_loads-20260217-155451-llama-2-7b-tp1-codegen-stage-0", "5/s", "MHA_DECODES"),
-    ("known_loads-20260217-202857-llama-2-70b-tp4-general-stage-0", "8/s", "FOUR_GPU_ALLREDUCE"),
-    ("known_loads-20260217-231439-llama-2-7b-tp1-general-stage-0", "8/s", "MHA_DECODES"),
-    ("known_loads-20260217-231439-llama-2-7b-tp1-general-stage-1", "20/s", "MHA_DECODES"),
-    ("known_loads-20260218-120914-mixtral-8x7b-v0-1-tp2-codegen-stage-0", "5/s", "FEW_EXPERTS"),
-    ("known_loads-20260218-130541-mixtral-8x7b-v0-1-tp2-general-stage-0", "8/s", "FEW_EXPERTS"),
-    ("known_loads-20260218-130541-mixtral-8x7b-v0-1-tp2-general-stage-1", "20/s", "FEW_EXPERTS"),
+    ("jan20-codellama-", "PROMPT_STEP, API_SERVER_S, host times"),
+    ("known_loads-20260217-155451-llama-2-7b", "MHA_DECODES, host times"),
+    ("known_loads-20260217-162547-llama-2-7b", "MHA_DECODES, host times"),
+    ("known_loads-20260217-231439-llama-2-7b", "MHA_DECODES, host times"),
+    ("known_loads-20260217-202857-llama-2-70b", "FOUR_GPU_ALLREDUCE, host times"),
+    ("known_loads-20260218-120914-mixtral-8x7b", "FEW_EXPERTS, host times"),
+    ("known_loads-20260218-130541-mixtral-8x7b", "FEW_EXPERTS, host times"),
+    ("known_loads-20260218-141024-mixtral-8x7b", "host times"),
+    ("known_loads-20260218-150956-codellama-34b", "host times"),
+    *((f"{number}-Llama-3.1-8B-", "host times") for number in (16, 18, 19, 22, 23, 24, 25, 26, 46)),
 )
-"""(run, its load, constants) of public runs (inference-sim, commit e7a4aa37): all other loads are predictions."""
+"""(begin of a run's name, constants) of public runs (inference-sim, commit e7a4aa37). `python -m tools.fit_host` prints
+the error of each campaign with constants that were fitted to the others alone."""
 
 
 def as_shown(decoder: Decoder, asynchronous: bool) -> Decoder:

@@ -18,7 +18,7 @@ CONFIG, QUANTISED = "config.json", "hf_quant_config.json"
 TYPES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 """Types of weights, and their bytes."""
 
-STEP_S, REQUEST_S = 4.0e-4, 1.0e-5
+STEP_S, REQUEST_S = 3.5e-4, 2.0e-5
 """Host time of a step of text, s, in which the GPU waits, also where the next step is planned while this one runs; and
 for each of its requests, where it is not: scheduling, input preparation, sampled tokens. [calibrated] to all public
 runs of text together (`python -m tools.fit_host`, docs/fidelity.md)."""

@@ -90,10 +90,15 @@ class Report(FilePart):
 def report_of(
     predictions: Sequence[Prediction],
     failed: Sequence[Failed] = (),
-    calibrated: Iterable[tuple[str, str, str]] = (),
+    calibrated: Iterable[tuple[str, str]] = (),
 ) -> Report:
-    """Make the report. `calibrated`: (run, part, constant) of loads that something was calibrated on."""
-    used = {(run, part): what for run, part, what in calibrated}
+    """Make the report. `calibrated`: (begin of a run's name, constants) of runs that something was calibrated on."""
+    used = {
+        each.run.name: constants
+        for each in predictions
+        for begin, constants in calibrated
+        if each.run.name.startswith(begin)
+    }
     rows = [row for each in predictions for row in _rows(each, used)]
     return Report(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -111,7 +116,7 @@ def store(report: Report, predictions: Sequence[Prediction], out: Path) -> None:
     write_json(out / REPORT, report.model_dump(mode="json"))
 
 
-def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]:
+def _rows(prediction: Prediction, used: dict[str, str]) -> list[Row]:
     run, server = prediction.run, prediction.run.server
     rows = []
     for part, here in prediction.requests.groupby("part", sort=False):
@@ -132,7 +137,7 @@ def _rows(prediction: Prediction, used: dict[tuple[str, str], str]) -> list[Row]
             achieved=achieved,
             requests=len(here),
             latencies={name: _error(run, here, name) for name in LATENCIES},
-            calibrated=used.get((run.name, str(part)), ""),
+            calibrated=used.get(run.name, ""),
             step_times=prediction.step_times,
             assumed=list(prediction.assumed),
         )
