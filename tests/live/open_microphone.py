@@ -23,6 +23,7 @@ from harness.metrics.turn_taking import summarise_turn_taking
 from harness.request_tables.turn_taking_table import turn_taking_table
 from tests.live import scripted
 from tests.live.scripted import OURS, Call, Peer, tone
+from tests.waiting import until
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.generators.content import note
@@ -79,6 +80,13 @@ class Agent:
 
     async def at(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, at_s - self._loop.time()))
+
+    async def silent_s(self, times: int) -> float:
+        """Hear until the user has fallen silent so many times, and return when."""
+        call = self.peer.call
+        await until(lambda: len(call.of("rehearsal.silence")) >= times)
+        events = zip(call.received, call.at_s, strict=True)
+        return [at_s for event, at_s in events if event["type"] == "rehearsal.silence"][times - 1]
 
     async def tell(self, kind: str, at_s: float) -> None:
         await self.at(at_s)

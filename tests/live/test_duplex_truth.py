@@ -8,17 +8,7 @@ import pytest
 import soundfile
 
 from harness.live.endpoints.call_recorder import CallRecorder
-from tests.live.open_microphone import (
-    ARRIVAL_S,
-    SPEECH_S,
-    THINK_S,
-    Agent,
-    Heard,
-    open_call,
-    over_sockets,
-    play,
-    tone,
-)
+from tests.live.open_microphone import ARRIVAL_S, SPEECH_S, Agent, Heard, open_call, over_sockets, play, tone
 
 EXACT_S = 0.02
 PAUSE: dict[str, float | str] = {"pause_after_s": 0.4, "pause_s": 0.8}
@@ -30,34 +20,32 @@ CALL: tuple[dict[str, float | str], ...] = ({**PAUSE}, INTERRUPTED, MURMURED, MU
 async def agent(agent: Agent) -> None:
     """Cuts in at a pause; stops 0.35 s late; stops at a murmur and goes on 1 s later; ignores one; talks on."""
     # Turn 0: a reply of 0.3 s cuts in 0.2 s after the begin of the pause.
-    begin_s = ARRIVAL_S
-    await agent.reply("early", begin_s + 0.4 + 0.2, 0.3)
+    await agent.reply("early", await agent.silent_s(1) + 0.2, 0.3)
     await agent.peer.done("early", "cancelled")
-    end_s = begin_s + SPEECH_S + 0.8
+    end_s = await agent.silent_s(2)
     await agent.tell("speech_stopped", end_s + 0.25)
     await agent.tell("committed", end_s + 0.25)
-    said_s = await agent.reply("r0", end_s + 0.45, 1.0, quiet_s=0.2)  # sounds 0.65 s after the end
+    await agent.reply("r0", end_s + 0.45, 1.0, quiet_s=0.2)  # sounds 0.65 s after the end
     await agent.peer.done("r0")
     # Turn 1: interrupted 0.6 s after the first sound, falls silent 0.35 s later.
-    begin_s = said_s + THINK_S
-    end_s = begin_s + SPEECH_S
+    end_s = await agent.silent_s(3)
     await agent.tell("committed", end_s + 0.3)
     await agent.reply("r1", end_s + 0.5, 0.6 + 0.35)
     await agent.peer.done("r1", "cancelled")
     # Turn 2, the words of the interruption: answered 0.7 s later; a murmur at 0.5 s, at which it stops for a second.
-    end_s = end_s + 0.5 + 0.6 + SPEECH_S
+    end_s = await agent.silent_s(4)
     await agent.tell("committed", end_s + 0.6)
     said_s = await agent.reply("r2", end_s + 0.7, 0.5 + 0.2)
     await agent.peer.done("r2", "cancelled")
-    said_s = await agent.reply("r3", said_s + 1.0, 0.8)
+    await agent.reply("r3", said_s + 1.0, 0.8)
     await agent.peer.done("r3")
     # Turn 3: the same murmur is ignored.
-    end_s = said_s + THINK_S + SPEECH_S
+    end_s = await agent.silent_s(6)
     await agent.tell("committed", end_s + 0.3)
-    said_s = await agent.reply("r4", end_s + 0.4, 2.0)
+    await agent.reply("r4", end_s + 0.4, 2.0)
     await agent.peer.done("r4")
     # Turn 4: interrupted 0.6 s after its first sound, and says all of its 3 s.
-    end_s = said_s + THINK_S + SPEECH_S
+    end_s = await agent.silent_s(8)
     await agent.tell("committed", end_s + 0.3)
     said_s = await agent.reply("r5", end_s + 0.4, 3.0)
     await agent.peer.done("r5")
