@@ -39,12 +39,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-nobody-may-see"
+LOOSE = {"send_delay_limit_ms": "10000"}  # a stall of a shared machine is no failure
 SHORT = {
     "workload": "voice",
     "utterance_s": "0.4",
     "reply_tokens": "4",
     "max_reply_tokens": "6",
     "think_s": "0.1",
+    **LOOSE,
 }
 
 
@@ -233,7 +235,7 @@ def test_recordings_are_found_from_any_directory(
     Path("rec").mkdir()
     soundfile.write("rec/a.wav", SyntheticClip(0).pcm(16_000), 16_000)
     target = {"url": null_server.url, "dialect": "rehearsal"}
-    called = live_experiment(target, {"max_reply_tokens": "4"}, {1: (5, None)}, audio=Path("rec"))
+    called = live_experiment(target, {**LOOSE, "max_reply_tokens": "4"}, {1: (5, None)}, audio=Path("rec"))
     (outcome,) = measure(tmp_path / "points", expand(called))
     assert (outcome.status, outcome.reason) == ("ok", "")
 
