@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from engines.core.stage import Stage
 from engines.deployments import Deployment
-from engines.devices.extensions import InLockstep, SmShare, StatedSteps
+from engines.deployments.kv_pool import pool_blocks
+from engines.devices.extensions import SmShare, StatedSteps
 from engines.devices.hardware import Gpu, load_gpu
-from engines.devices.layer_slots import slots_of
 from engines.models import Decoder, load_model
 from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError, nearest
@@ -30,9 +30,6 @@ NVLINK = ("nvlink_bandwidth", "allreduce_s")
 """Fields of the GPU that matter only if a replica is split over several GPUs."""
 
 GREATEST = 1000.0
-
-ACTIVATION_RESERVE_BYTES = 4e9
-"""Device memory kept for activations and graphs besides weights and KV; vLLM profiles this, we assume it."""
 
 Facts = TypeVar("Facts", bound=Any)
 
@@ -248,8 +245,8 @@ def with_shares(
 
 
 def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
-    """Return the stage with a KV pool of `blocks`, by default as the deployment states, or as large as the GPU's memory
-    allows after the weights.
+    """Return the stage with a KV pool of `blocks`, by default as the deployment states, or as large as vLLM
+    would have it.
 
     A pool without prefix caching is never larger than its slots can use, and no request may be longer than the pool:
     vLLM would not start.
@@ -262,17 +259,9 @@ def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
         return replace(stage, kv_blocks=next(iter(sized.values())).kv_blocks, max_model_len=length)
     blocks = blocks or stage.kv_blocks
     if not blocks:
-        each_bytes = gpu.memory_bytes * stage.memory_share - ACTIVATION_RESERVE_BYTES
-        # Heads are divided between the GPUs of a replica; one vector for all of them is on each.
-        copies = stage.split if stage.decoder.mla else 1
-        blocks = int((stage.split * each_bytes - _resident_bytes(stage)) // (stage.block_bytes * copies))
+        blocks = pool_blocks(stage, gpu)
         if not stage.prefix_caching:
             blocks = min(blocks, stage.max_num_seqs * -(-stage.max_model_len // stage.block_size) + 1)
     return replace(
         stage, kv_blocks=blocks, max_model_len=min(stage.max_model_len, (blocks - 1) * stage.block_size)
     )
-
-
-def _resident_bytes(stage: Stage) -> int:
-    dies = len(stage.roles[stage.role]) if stage.role and stage.extension(InLockstep) else 1
-    return stage.decoder.resident_bytes(slots_of(stage), dies)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.core.stage import Stage
+from engines.deployments.kv_pool import pool_blocks
 from engines.devices.hardware import Gpu, load_gpu
 from engines.devices.host import API_SERVER_S, API_SERVER_S_PER_REPLY
 from engines.models import Model
@@ -68,6 +70,9 @@ def deployment(
     }
     if server.kv_tokens is not None:
         limits["kv_blocks"] = server.kv_tokens // server.block_size + 1  # and the null block
+    elif numbers := _version(server):
+        ((name, decoder),) = model.stages.items()
+        limits["kv_blocks"] = pool_blocks(Stage(name, decoder, **limits), load_gpu(gpu), numbers)
     facts = {
         "title": f"{server.model} on {server.tp} {gpu}",
         "model": model_name,
@@ -101,7 +106,10 @@ def _assumed(
     if server.kv_tokens is None:
         share = limits["memory_share"]
         stated = "" if server.gpu_memory_utilization else " (assumed)"
-        yield f"The KV cache is what gpu_memory_utilization {share:g}{stated} leaves after the weights."
+        yield (
+            f"The KV cache is what gpu_memory_utilization {share:g}{stated} leaves after the weights and the profile "
+            "run of its vLLM."
+        )
     if server.async_scheduling is None and server.vllm is None:
         yield "vLLM's version is 0.14 or later, which plans a step while the one before runs."
     if client_s is None:
@@ -112,8 +120,13 @@ def asynchronous(server: Server) -> bool:
     """Return whether it planned ahead: as it says, or as its version does; an unknown version does as today's."""
     if server.async_scheduling is not None:
         return server.async_scheduling
+    numbers = _version(server)
+    return numbers is None or numbers >= ASYNC_SINCE
+
+
+def _version(server: Server) -> tuple[int, ...] | None:
     numbers = re.findall(r"\d+", server.vllm or "")[:2]
-    return len(numbers) < 2 or tuple(map(int, numbers)) >= ASYNC_SINCE
+    return tuple(map(int, numbers)) if len(numbers) == 2 else None
 
 
 def trace_of(requests: Sequence[Request]) -> tuple[Trace, Prefixes]:

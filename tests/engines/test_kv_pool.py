@@ -1,0 +1,97 @@
+"""KV pools against logs of servers, on GitHub (`kv_pool_logs.csv`): a model, its GPUs, vLLM's settings, and how many
+tokens "GPU KV cache size" states. The list was made before the first pool was computed, and every row of it is here.
+
+`use`: whether constants of `engines/deployments/kv_pool.py` were fitted to the row. `compiled`: `cold` where the log
+has torch.compile without its cache. `earlier`: tokens by data sheets and 4 GB for all that is neither weights nor KV.
+"""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from engines.core.stage import Stage
+from engines.deployments.kv_pool import pool_blocks
+from engines.devices.hardware import gpu_names, load_gpu
+from engines.models import Decoder, load_model
+
+LOGS = list(csv.DictReader((Path(__file__).parent / "kv_pool_logs.csv").open()))
+PAGE = Path(__file__).parents[2] / "docs" / "fidelity.md"
+
+COLD_BYTES = 0.95 * 2**30
+"""What torch.compile adds to the profile run without its cache: both rows of the RTX 5090."""
+
+QWEN3_0_6B = Decoder(layers=28, hidden=1024, heads=16, kv_heads=8, head_dim=128, ffn=3072, vocab=151_936)
+
+
+def stage(model: str, gpus: int, memory_share: float, tokens: int, seqs: int) -> Stage:
+    (decoder,) = (QWEN3_0_6B,) if model == "qwen3_0_6b" else load_model(model).stages.values()
+    return Stage(
+        name="thinker",
+        decoder=decoder,
+        gpus=(tuple(range(gpus)),),
+        memory_share=memory_share,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        max_model_len=4096,
+        max_tokens=4096,
+        prefix_caching=True,
+    )
+
+
+def pool(row: dict[str, str]) -> int:
+    """Tokens by our account; GPUs that we do not ship have the memory that the log states."""
+    gpu, share = load_gpu("rtx_4090"), float(row["memory_share"])
+    gpu = replace(gpu, memory_bytes=float(row["gib"]) * 2**30)
+    if row["gpu"] in gpu_names():
+        gpu = load_gpu(row["gpu"])
+    if row["compiled"] == "cold":
+        gpu = replace(gpu, memory_bytes=gpu.memory_bytes - COLD_BYTES / share)
+    limits = int(row["max_num_batched_tokens"]), int(row["max_num_seqs"])
+    version = tuple(map(int, row["vllm"].split(".")))[:2]
+    return 16 * pool_blocks(stage(row["model"], int(row["gpus"]), share, *limits), gpu, version)
+
+
+def error(row: dict[str, str]) -> float:
+    return pool(row) / int(row["kv_tokens"]) - 1
+
+
+@pytest.mark.parametrize("row", LOGS, ids=lambda row: f"{row['model']}-{row['gpu']}-{row['vllm']}")
+def test_it_is_within_five_percent_of_the_log(row: dict[str, str]):
+    assert abs(error(row)) <= 0.05
+
+
+def test_the_logs_are_of_many_models_gpus_and_versions():
+    assert [len({row[name] for row in LOGS}) for name in ("model", "gpu", "vllm")] == [12, 7, 10]
+
+
+def test_logs_that_nothing_was_fitted_to_are_no_worse():
+    held_out = [abs(error(row)) for row in LOGS if row["use"] == "held out"]
+    assert len(held_out) == 16 and mean(held_out) < 0.01
+
+
+def test_the_page_has_every_row():
+    lines = PAGE.read_text().splitlines()
+    for row in LOGS:
+        ours, log = pool(row), int(row["kv_tokens"])
+        star = " *" if row["use"] == "fit" else ""
+        assert (
+            f"| {row['model']}{star} | {row['gpus']} × {row['gpu']} | {row['vllm']} | {int(row['earlier']):,} "
+            f"| {ours:,} ({ours / log - 1:+.1%}) | {log:,} |".replace("-", "−").replace("%", " %")
+            in lines
+        )
+
+
+H100 = load_gpu("h100")
+
+
+@pytest.mark.parametrize(
+    ("model", "seqs", "tokens", "expected"),
+    [("codellama_34b_instruct", 256, 2048, 40_000), ("qwen3_omni_30b_a3b", 256, 8192, 147_000)],
+)
+def test_models_that_nearly_fill_an_h100(model: str, seqs: int, tokens: int, expected: int):
+    decoder = next(iter(load_model(model).stages.values()))
+    limits = replace(stage("qwen3_8b", 1, 0.9, tokens, seqs), decoder=decoder)
+    assert 16 * pool_blocks(limits, H100) == pytest.approx(expected, rel=0.03)
