@@ -167,6 +167,7 @@ def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_co
 
 def test_a_request_that_is_sent_again_is_counted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.live.endpoints.http_endpoint.OPENED", 1)
+    monkeypatch.setattr("harness.live.endpoints.transport.http.REPEAT_S", 60.0)  # a stall may be longer
     came: list[int] = []
 
     async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
