@@ -137,8 +137,8 @@ async def test_garbage_is_a_failure():
 @pytest.mark.parametrize(
     ("answers", "had_s", "ends", "connections"),
     [
-        ([[[None]], [[CHUNKED]]], None, ["done"], 2),
-        ([[[None]]], None, ["closed"], 2),
+        ([[[None]], [[CHUNKED]]], 60.0, ["done"], 2),
+        ([[[None]]], 60.0, ["closed"], 2),
         ([[[None]], [[CHUNKED]]], 0.0, ["closed"], 1),
     ],
     ids=["on a new one", "but only once", "not after a while"],
@@ -147,8 +147,7 @@ async def test_garbage_is_a_failure():
 async def test_a_server_that_closed_an_idle_connection_gets_the_request_again(
     monkeypatch, answers, had_s, ends, connections
 ):
-    if had_s is not None:
-        monkeypatch.setattr("harness.live.endpoints.transport.http.REPEAT_S", had_s)
+    monkeypatch.setattr("harness.live.endpoints.transport.http.REPEAT_S", had_s)
     server = Scripted(*answers)
     async with server.pool() as pool:
         await pool.open(1)
