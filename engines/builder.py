@@ -32,6 +32,7 @@ from engines.devices.kernels.steps import FittedSteps, KernelSteps
 from engines.devices.layer_slots import slots_of
 from engines.devices.lockstep import ExpertsTime, LockstepDies
 from engines.devices.profile import Profile
+from engines.devices.spread import Noise, Spread
 from engines.devices.stage import VirtualStage
 from engines.devices.step_file import Calibrated, StepFile
 from engines.devices.step_time import StepTime
@@ -236,13 +237,11 @@ class Parts:
         stage, gpu = engines[0].replica.stage, self.deployment.gpu
         if experts_s is None:
             experts_s = BalancedExperts(stage.decoder, gpu, len(engines))
-        noise_cv = self.params.step_noise_cv
         device = LockstepDies(
             stage.decoder,
             gpu,
             experts_s,
-            ROOFLINE_NOISE_CV if noise_cv is None else noise_cv,
-            self.stream(f"device/{stage.name}/lockstep"),
+            self._noise(ROOFLINE_NOISE_CV, f"{stage.name}/lockstep", draws=1),
             reach(stage),
             windowed_share(stage),
             self.params.slower,
@@ -284,8 +283,7 @@ class Parts:
         device = VirtualStage(
             stage.decoder,
             gpu,
-            noise_cv if self.params.step_noise_cv is None else self.params.step_noise_cv,
-            self.stream(f"device/{stage.name}/{index}"),
+            self._noise(noise_cv, f"{stage.name}/{index}"),
             step_time=times if isinstance(times, StepTime) else None,
             reach=reach(stage),
             reach_share=windowed_share(stage),
@@ -310,6 +308,16 @@ class Parts:
             return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
         port = Port(gpu.facts.network_bandwidth * gpu.count)
         return Replica(stage, index, scheduler, device, gpu=gpu, port=port, fabric=self._fabric)
+
+    def _noise(self, cv: float, device: str, draws: int = 4096) -> Noise:
+        """Return the noise of a device's step times: as set, as the deployment says, or of `cv`, where 0 are steps that
+        were measured."""
+        spread, asked = Spread(cv), self.params.step_noise_cv
+        if asked is not None:
+            spread = Spread(asked)
+        elif cv and self.deployment.spread:
+            spread = self.deployment.spread
+        return Noise(spread, self.stream(f"device/{device}"), draws)
 
     def _step_times(self, stage: Stage) -> tuple[StepTime | KernelSteps | None, float]:
         """Return the stage's step times, by the first source that has any, and their noise; None: by the roofline."""

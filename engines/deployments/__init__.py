@@ -7,6 +7,7 @@ from typing import Any
 from engines.core.stage import ENTRY, Stage
 from engines.devices.extensions import InLockstep, SmShare, StatedSteps, VisionSlots
 from engines.devices.hardware import Gpu, load_gpu
+from engines.devices.spread import Spread
 from engines.models import Model, load_model, values, yaml_files
 from workloads.errors import UserError, nearest
 from workloads.files.yaml_file import read_yaml, shipped_yaml
@@ -56,7 +57,8 @@ class Deployment:
     """A model's stages on GPUs. `in_turn`, `waves`: the rules for times of steps (`Roofline`). `async_chunk`: text goes
     to the talker, and frames to the vocoder, while the rest is still being made; else each stage gets them whole.
     `talker_user_turns`: number of the user's last turns in the talker's prompt; 0: all that the thinker reads.
-    `cached_voices`: recordings of cloned voices whose codes the talker keeps, the latest ones. `release`: the server
+    `cached_voices`: recordings of cloned voices whose codes the talker keeps, the latest ones. `spread`: of step times;
+    None: by their source. `release`: the server
     that it stands for, with its month; empty: none. `known_error`: the error of its predictions
     against public runs, in words; empty: unknown."""
 
@@ -72,6 +74,7 @@ class Deployment:
     talker_user_turns: int = 0
     codec: CodecChunks = CodecChunks()
     cached_voices: int = 0
+    spread: Spread | None = None
     release: str = ""
     known_error: str = ""
 
@@ -204,6 +207,7 @@ def _read(name: str) -> Deployment:
         async_chunk=facts.get("async_chunk", True),
         codec=CodecChunks(**values(facts.get("codec", {}))),
         **values({name: facts[name] for name in ("talker_user_turns", "cached_voices") if name in facts}),
+        spread=Spread(**values(facts["spread"])) if "spread" in facts else None,
         release=release,
         known_error=facts.get("known_error", ""),
     )

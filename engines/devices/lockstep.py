@@ -7,12 +7,11 @@ token passes, by the roofline of one die, then the routed experts of all MoE lay
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from engines.core.device import Row, SummedRows
 from engines.core.request import StageRequest
 from engines.devices.hardware import Gpu
 from engines.devices.roofline import Work
+from engines.devices.spread import NO_NOISE, Noise
 from engines.models import Decoder
 
 ExpertsTime = Callable[[Sequence[int]], float]
@@ -22,15 +21,14 @@ combination. Called once a step."""
 
 class LockstepDies:
     """Implements `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all others
-    are on each. `noise_cv`, `scale`: as `VirtualStage`'s, of a step of all."""
+    are on each. `noise`, `scale`: as `VirtualStage`'s, of a step of all."""
 
     def __init__(
         self,
         decoder: Decoder,
         gpu: Gpu,
         experts_s: ExpertsTime,
-        noise_cv: float,
-        rng: np.random.Generator,
+        noise: Noise = NO_NOISE,
         reach: int | None = None,
         reach_share: float = 1.0,
         scale: float = 1.0,
@@ -40,8 +38,7 @@ class LockstepDies:
         self.reach, self.reach_share = reach, reach_share
         self.experts_s = experts_s
         self._loop = asyncio.get_running_loop()
-        self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
-        self._rng = rng
+        self._noise = noise
         each_bytes, gain = decoder.layer_dtype_bytes, gpu.fp8_gain if decoder.layer_dtype_bytes == 1 else 1.0
 
         def product(params: float) -> tuple[float, float]:
@@ -68,10 +65,7 @@ class LockstepDies:
         summed: Sequence[SummedRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        seconds = self.step_s(rows, summed) * self._scale
-        if self._sigma:
-            seconds *= round(float(self._rng.lognormal(-0.5 * self._sigma**2, self._sigma)), 6)
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(self.step_s(rows, summed) * self._scale * self._noise.next())
         vocab = self.decoder.vocab
         return [
             [[die_requests[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in die_rows]

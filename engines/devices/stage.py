@@ -6,19 +6,17 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from engines.core.device import NO_ROWS, Ended, Row, SummedRows
 from engines.core.policy import Shape
 from engines.core.request import NO_WORK, StageRequest
 from engines.core.stage import Safepoints
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep
+from engines.devices.spread import NO_NOISE, Noise
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
 from engines.models import Decoder
 
-NOISE_BATCH = 4096
 EVERY_LAYER = Safepoints()
 
 
@@ -43,13 +41,13 @@ class _Called:
 class VirtualStage:
     """Runs steps of `decoder` on `gpu`: a `Device` and a `CallbackDevice` of `engines.core.device`.
 
-    `noise_cv`: step times vary lognormally around the model with this coefficient of variation and mean 1. `step_time`:
-    measured and fitted step times, which replace the roofline. `reach`: tokens of its context that a token sees at most
-    (`engines.core.stage`), in `reach_share` of the layers. `safepoints`: where steps can be interrupted. `in_turn`,
-    `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from its next step on; None: it has none,
-    and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step times of its kernels, instead of the
-    roofline of `in_turn` and `waves`. `slower`: factors on the layers and sampling of steps of decodes alone and of
-    steps with prompts; not on fitted step times. `scale`: factor on all seconds of a step.
+    `noise`: of step times. `step_time`: measured and fitted step times, which replace the roofline. `reach`: tokens of
+    its context that a token sees at most (`engines.core.stage`), in `reach_share` of the layers. `safepoints`: where
+    steps can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from
+    its next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step
+    times of its kernels, instead of the roofline of `in_turn` and `waves`. `slower`: factors on the layers and sampling
+    of steps of decodes alone and of steps with prompts; not on fitted step times. `scale`: factor on all seconds of a
+    step.
     """
 
     modelled = True
@@ -58,8 +56,7 @@ class VirtualStage:
         self,
         decoder: Decoder,
         gpu: VirtualGpu,
-        noise_cv: float,
-        rng: np.random.Generator,
+        noise: Noise = NO_NOISE,
         step_time: StepTime | None = None,
         reach: int | None = None,
         reach_share: float = 1.0,
@@ -83,9 +80,7 @@ class VirtualStage:
         """True if rows may come as sums besides the listed ones."""
         self.safepoints = None if safepoints == EVERY_LAYER else safepoints
         self._vocab = decoder.vocab
-        self._sigma = float(np.sqrt(np.log1p(noise_cv**2)))
-        self._rng = rng
-        self._noise: list[float] = []
+        self._noise = noise
         self._step: _Step | None = None
         self._called: _Called | None = None
         self._dropped: frozenset[str] = frozenset()
@@ -175,7 +170,7 @@ class VirtualStage:
     def worker(self) -> "VirtualStage":
         """Return another device that runs steps of the same decoder at the same time as this one."""
         other = copy(self)
-        other._rng, other._noise, other._step = self._rng.spawn(1)[0], [], None
+        other._noise, other._step = self._noise.spawn(), None
         return other
 
     def _interrupt(self, step: _Step, rest: Sequence[Row]) -> bool:
@@ -237,12 +232,7 @@ class VirtualStage:
 
     def next_noise(self) -> float:
         """Return the factor of the next step's seconds."""
-        if not self._sigma:
-            return self._scale
-        if not self._noise:
-            draws = self._rng.lognormal(-0.5 * self._sigma**2, self._sigma, NOISE_BATCH)
-            self._noise = np.round(draws, 6).tolist()  # the last bits of exp() differ between machines
-        return self._noise.pop() * self._scale
+        return self._noise.next() * self._scale
 
 
 def _begin_in(row: Row, starts: Sequence[int]) -> int:

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
 from engines.core.replica import Replica
@@ -51,7 +49,7 @@ def make_scheduler(cls: type = vllm.StageScheduler, **limits):
 def make_replica(index: int = 0, **limits) -> Replica:
     """A replica on a modelled GPU of its own, whose steps take exactly what the model says; inside an event loop."""
     stage = make_stage(**limits)
-    device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")), 0.0, np.random.default_rng(0))
+    device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")))
     return Replica(stage, index, vllm.make_scheduler(stage, vllm.StageScheduler), device)
 
 

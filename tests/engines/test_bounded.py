@@ -340,7 +340,7 @@ class Gpu:
 
 def test_each_chunk_that_is_computed_is_encoded_again():
     """Three frames begin at 0, 55 and 110. A re-prefill encodes all of them, a decoding step none."""
-    stage = VirtualStage(THINKER, Gpu(), 0.0, None)  # type: ignore[arg-type]
+    stage = VirtualStage(THINKER, Gpu())  # type: ignore[arg-type]
     request = StageRequest("thinker", 0, 0, [], 0, work=DeviceWork(2.0, chunk_starts=[0, 55, 110]))
 
     def clips(context: int, tokens: int) -> tuple[int, float]:
@@ -359,7 +359,7 @@ def test_each_chunk_that_is_computed_is_encoded_again():
 @pytest.mark.parametrize("chunk", (40, 512))
 def test_a_turn_is_encoded_once_however_much_of_its_context_is_cached(hit: int, chunk: int) -> None:
     """Its sound and its image begin behind 100 tokens of history, of which `hit` are found."""
-    stage = VirtualStage(THINKER, Gpu(), 0.0, None)  # type: ignore[arg-type]
+    stage = VirtualStage(THINKER, Gpu())  # type: ignore[arg-type]
     request = StageRequest("thinker", 0, 1, [0] * 150, 10, work=DeviceWork(3.0, 20, encoded_at=100))
     steps = [Span(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [Span(150, 1)]
     works = [(step, stage.work([step], {"s": request})) for step in steps]

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -47,7 +46,7 @@ class Bench:
         self.tasks = [asyncio.create_task(engine.serve()) for engine in (self.prefill, self.decode)]
 
     def _engine(self, stage, index: int, lazy: bool) -> StageEngine:
-        device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")), 0.0, np.random.default_rng(0))
+        device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")))
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         replica = Replica(stage, index, scheduler, device, port=Port(BANDWIDTH), fabric=self.fabric)
         output = StageOutput(

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 
 from engines.core import vllm_adapter as vllm
@@ -19,7 +18,7 @@ STEP = {"abort_at": "step", "step_noise_cv": 0.0}
 
 
 def stage_on_a_gpu() -> VirtualStage:
-    return VirtualStage(TALKER, VirtualGpu(load_gpu("h200")), 0.0, np.random.default_rng(0))
+    return VirtualStage(TALKER, VirtualGpu(load_gpu("h200")))
 
 
 @pytest.mark.parametrize("leaving", [frozenset("a"), frozenset("ab")])

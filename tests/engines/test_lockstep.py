@@ -65,9 +65,7 @@ def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
 
     async def main() -> float:
         experts = experts_s or BalancedExperts(R1, gpu, len(rows))
-        return LockstepDies(R1, gpu, experts, 0.0, np.random.default_rng(0)).step_s(
-            rows, [NO_ROWS] * len(rows)
-        )
+        return LockstepDies(R1, gpu, experts).step_s(rows, [NO_ROWS] * len(rows))
 
     return run(main(), virtual=True)
 

@@ -104,9 +104,8 @@ def profile() -> Profile:
     made = resolve(ServerParams.model_validate({"deployment": LOAD["deployment"]}))
 
     async def main() -> Profile:
-        gpu, rng = VirtualGpu(made.gpu, shared=True), np.random.default_rng(0)
-        decoder = made.stages["thinker"].decoder
-        return measured(VirtualStage(decoder, gpu, 0.0, rng, in_turn=made.in_turn, waves=made.waves), 12)
+        gpu, decoder = VirtualGpu(made.gpu, shared=True), made.stages["thinker"].decoder
+        return measured(VirtualStage(decoder, gpu, in_turn=made.in_turn, waves=made.waves), 12)
 
     return run(main(), virtual=True)
 

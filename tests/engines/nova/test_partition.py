@@ -1,6 +1,5 @@
 """Equations (1) to (5): shares of decode from profiles, and what it gives up under load."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,8 +67,6 @@ def profiled(deployment: str) -> tuple[Profile, Gpu]:
         device = VirtualStage(
             stage.decoder,
             VirtualGpu(made.gpu, shared=True),
-            0.0,
-            np.random.default_rng(0),
             in_turn=True,
             waves=True,
         )

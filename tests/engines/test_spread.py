@@ -1,0 +1,59 @@
+"""The spread of step times: its moments, its seeds, and what it leaves as it was."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.deployments import deployment_facts, load_deployment
+from engines.devices.spread import NO_NOISE, Noise, Spread
+from workloads.errors import UserError
+
+SPREADS = st.builds(Spread, st.floats(0.001, 0.5), st.just(0.0) | st.floats(0.001, 0.1), st.floats(1, 20))
+STEPS = 10_000
+
+
+@given(SPREADS, st.integers(0, 2**32))
+def test_factors_have_mean_1_and_the_stated_spread(spread: Spread, seed: int):
+    factors = np.array(spread.draw(np.random.default_rng(seed), STEPS))
+    extra = spread.stall_chance * (1 - spread.stall_chance) * (spread.stall - 1) ** 2
+    mean = 1 + spread.stall_chance * (spread.stall - 1)
+    variance = (1 + spread.cv**2) * (1 + extra / mean**2) - 1
+    assert factors.mean() == pytest.approx(1, abs=6 * np.sqrt(variance / len(factors)) + 1e-6)
+    calm = np.array(Spread(spread.cv).draw(np.random.default_rng(seed), STEPS))
+    sigma = np.sqrt(np.log1p(spread.cv**2))
+    assert np.log(calm).std() == pytest.approx(sigma, rel=0.05)
+
+
+@given(SPREADS, st.integers(0, 2**32))
+def test_the_same_seed_draws_the_same_steps_and_workers_others(spread: Spread, seed: int):
+    first, second = (Noise(spread, np.random.default_rng(seed)) for _ in range(2))
+    steps = [first.next() for _ in range(9)]
+    worker = first.spawn()
+    assert steps == [second.next() for _ in range(9)]
+    assert [worker.next() for _ in range(9)] != [first.next() for _ in range(9)]
+    assert NO_NOISE.next() == NO_NOISE.spawn().next() == 1.0
+
+
+def test_a_spread_without_stalls_is_the_noise_there_was():
+    sigma = np.sqrt(np.log1p(0.007**2))
+    drawn = np.random.default_rng(5).lognormal(-0.5 * sigma**2, sigma, 4096)
+    together, one_by_one = (Noise(Spread(0.007), np.random.default_rng(5), draws) for draws in (4096, 1))
+    assert [together.next() for _ in drawn] == np.round(drawn[::-1], 6).tolist()
+    assert [one_by_one.next() for _ in drawn] == np.round(drawn, 6).tolist()
+
+
+def test_a_deployment_states_its_spread(tmp_path: Path):
+    def load(**spread: float) -> Spread | None:
+        facts = {name: {"value": value, "source": "ours"} for name, value in spread.items()}
+        path = tmp_path / f"{spread['cv']}.yaml"
+        path.write_text(yaml.safe_dump(deployment_facts("llama_tiny") | {"spread": facts}))
+        return load_deployment(str(path)).spread
+
+    assert load(cv=0.02, stall_chance=0.002, stall=3.0) == Spread(0.02, 0.002, 3.0)
+    assert load_deployment("llama_tiny").spread is None
+    with pytest.raises(UserError, match="cv to 0"):
+        load(cv=0.9)
