@@ -8,8 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.deployments import deployment_facts, load_deployment
+from engines.deployments import load_deployment
 from engines.devices.spread import NO_NOISE, Noise, Spread
+from tests.conftest import Rehearse
 from workloads.errors import UserError
 
 SPREADS = st.builds(Spread, st.floats(0.001, 0.5), st.just(0.0) | st.floats(0.001, 0.1), st.floats(1, 20))
@@ -46,14 +47,29 @@ def test_a_spread_without_stalls_is_the_noise_there_was():
     assert [one_by_one.next() for _ in drawn] == np.round(drawn, 6).tolist()
 
 
-def test_a_deployment_states_its_spread(tmp_path: Path):
-    def load(**spread: float) -> Spread | None:
-        facts = {name: {"value": value, "source": "ours"} for name, value in spread.items()}
-        path = tmp_path / f"{spread['cv']}.yaml"
-        path.write_text(yaml.safe_dump(deployment_facts("llama_tiny") | {"spread": facts}))
-        return load_deployment(str(path)).spread
+def stated(folder: Path, **spread: float) -> str:
+    """Write a deployment with this spread, and return its path."""
+    facts = {name: {"value": value, "source": "ours"} for name, value in spread.items()}
+    path = folder / f"{spread['cv']}.yaml"
+    path.write_text(yaml.safe_dump({"like": "omni_tiny", "spread": facts}))
+    return str(path)
 
-    assert load(cv=0.02, stall_chance=0.002, stall=3.0) == Spread(0.02, 0.002, 3.0)
-    assert load_deployment("llama_tiny").spread is None
+
+def test_a_deployment_states_its_spread(tmp_path: Path):
+    path = stated(tmp_path, cv=0.02, stall_chance=0.002, stall=3.0)
+    assert load_deployment(path).spread == Spread(0.02, 0.002, 3.0)
+    assert load_deployment("omni_tiny").spread is None
     with pytest.raises(UserError, match="cv to 0"):
-        load(cv=0.9)
+        load_deployment(stated(tmp_path, cv=0.9))
+
+
+@pytest.mark.slow
+def test_other_workers_and_another_order_change_no_byte(rehearse: Rehearse, tmp_path: Path):
+    path = stated(tmp_path, cv=0.02, stall_chance=0.01, stall=3.0)
+    settings = ["p=0", "c=2", "engine=vllm_omni_wo", f"deployment={path}"]
+    point = ["run", "bench", "--quick", "--seeds", "2", *(f"--set={each}" for each in settings)]
+    assert rehearse(*point, "--jobs", "1", "--out", "one")[0] == 0
+    assert rehearse(*point, "--jobs", "2", "--shuffle", "1", "--out", "two")[0] == 0
+    events = [sorted(Path(out).glob("points/*/events.parquet")) for out in ("one", "two")]
+    one, two = ([path.read_bytes() for path in paths] for paths in events)
+    assert one == two and len(set(one)) == 2
