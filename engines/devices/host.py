@@ -28,8 +28,11 @@ MHA_DECODES = 0.90
 [calibrated] on five loads of Llama-2-7B on an H100, with host times."""
 
 STEP_NOISE_CV = 0.007
-"""Coefficient of variation of a step's time around the model's. [measured] at most, if steps are independent: requests
-that were alone with the same GPU, by their steps (chunks of 64 tokens, and decodes)."""
+"""Coefficient of variation of a step's time around the model's, independent from step to step. [measured] by quartiles
+of 5,040 times between tokens, requests alone: 0.6 and 0.7 % (Qwen2.5-0.5B, RTX 5070 Ti, files day02_c1 and day06_c1 of
+github.com/pillaiharish/llm-serving-performance-lab, commit 452bb56b). With other requests, around a running median,
+0.9 % of 548, left out (Qwen3-8B, H100, vLLM 0.10.1, validate_qwen3-8b of github.com/grantwilkins/powertrace-sim, commit
+96361efb)."""
 
 API_SERVER_S = 0.002
 """Between a request's arrival at vLLM's API server and its engine, and back with the first token. [calibrated] TTFT
