@@ -1,4 +1,4 @@
-"""How step times spread around the modelled ones."""
+"""The spread of step times around the modelled ones."""
 
 from dataclasses import dataclass
 

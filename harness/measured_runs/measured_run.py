@@ -17,7 +17,7 @@ METRICS = ("e2e_mean", "e2e_p90", "e2e_p99", "ttft_mean", "ttft_p90", "ttft_p99"
 """Names of what a whole experiment measured, all in seconds."""
 
 CLIENT_S = {"inference-perf": 0.0053}
-"""What a client and its HTTP add to each latency where no run of it says, s. [calibrated] with host times, to all
+"""Time that a client and its HTTP add to each latency where no run of it says, s. [calibrated] with host times, to all
 public runs of text together (`python -m tools.fit_host`)."""
 
 Measured = Mapping[str, float]
