@@ -77,9 +77,11 @@ def sentences(report: Report) -> list[str]:
         )
     if "in sum" in kinds:
         notes.append("error, in sum: of an experiment, over its published statistics; over all, of the means")
-    notes += [
-        f"* calibrated on {row.run}, {row.part}: {row.calibrated}" for row in report.rows if row.calibrated
-    ]
+    fitted: dict[str, dict[str, None]] = {}
+    for row in report.rows:
+        if row.calibrated:
+            fitted.setdefault(row.calibrated, {})[row.run] = None
+    notes += [f"* calibrated: {constants}, on {', '.join(names)}" for constants, names in fitted.items()]
     assumed: dict[str, list[str]] = {}
     for row in report.rows:
         for sentence in row.assumed:

@@ -165,7 +165,7 @@ def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> No
     assert ttft.rows[0][:4] == ("a *", "all", "– / 1", "100 / 110") and ttft.rows[0][-1] == "10.0 %"
     assert total.rows[0][:4] == ("a", "below saturation", "1", "2")
     said = sentences(report)
-    assert "* calibrated on a, all: X" in said and "assumed of a: the sky is blue" in said
+    assert "* calibrated: X, on a" in said and "assumed of a: the sky is blue" in said
 
 
 def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_are_named() -> None:
