@@ -30,20 +30,20 @@ INFERENCE_PERF = "inference-perf"
 
 
 class Unknown(NamedTuple):
-    """One constant. `step`: of the numerical difference. `width`: standard deviation of its prior around the present
-    value; None: it has none, and is not negative."""
+    """One constant, which is not negative. `step`: of the numerical difference. `width`: standard deviation of its
+    prior around the present value: wide, but for kernels, which were measured. [chosen]"""
 
     name: str
     present: float
     step: float
-    width: float | None = None
+    width: float
 
 
 UNKNOWN = [
-    Unknown("STEP_S", STEP_S, 2e-4),
-    Unknown("REQUEST_S", REQUEST_S, 3e-5),
-    Unknown("API_SERVER_S_PER_REPLY", host.API_SERVER_S_PER_REPLY, 1e-4),
-    Unknown("CLIENT_S", CLIENT_S[INFERENCE_PERF], 4e-3),
+    Unknown("STEP_S", STEP_S, 2e-4, 1e-3),
+    Unknown("REQUEST_S", REQUEST_S, 3e-5, 1e-4),
+    Unknown("API_SERVER_S_PER_REPLY", host.API_SERVER_S_PER_REPLY, 1e-4, 5e-4),
+    Unknown("CLIENT_S", CLIENT_S[INFERENCE_PERF], 4e-3, 2e-2),
     Unknown("MHA_DECODES", host.MHA_DECODES, -0.08, 0.05),
     Unknown("FOUR_GPU_ALLREDUCE", host.FOUR_GPU_ALLREDUCE, 0.2, 0.1),
 ]
@@ -118,17 +118,15 @@ def fit(errors: Sequence[np.ndarray], slopes: Sequence[np.ndarray]) -> dict[str,
     scales = np.array(list(FITTED.values()))
     off = np.concatenate([each[:, columns] / scales for each in errors])
     slope = np.concatenate([each[:, columns] / scales[:, None] for each in slopes])
-    width = np.array([each.width or abs(each.step) for each in UNKNOWN])
-    priors = np.array([each.width is not None for each in UNKNOWN])
+    width = np.array([each.width for each in UNKNOWN])
     present = np.array([each.present for each in UNKNOWN])
 
     def residuals(x: np.ndarray) -> np.ndarray:
         here = (off + slope @ (x * width)).ravel()
         soft = np.sign(here) * np.sqrt(2 * (np.sqrt(1 + here**2) - 1))
-        return np.concatenate([soft, x[priors]])
+        return np.concatenate([soft, x])
 
-    lowest = np.where(priors, -np.inf, -present / width - 1e-12)
-    found = least_squares(residuals, np.zeros(len(UNKNOWN)), bounds=(lowest, np.inf)).x
+    found = least_squares(residuals, np.zeros(len(UNKNOWN)), bounds=(-present / width, np.inf)).x
     return {each.name: float(value) for each, value in zip(UNKNOWN, present + found * width, strict=True)}
 
 

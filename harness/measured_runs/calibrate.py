@@ -63,7 +63,7 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
         rate = run.achieved or sum(rate * s for rate, s in run.rates) / sum(s for _, s in run.rates)
         rows, prefixes, whole = _shortened(run, measured["e2e"])
         label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]
-        counted = dict.fromkeys(LATENCIES, whole)
+        counted = {str(name): whole for name in LATENCIES}
         yield Load(label, path, rows, prefixes, rate, in_flight, False, measured, counted)
         return
     table = beside(run, pd.DataFrame(index=range(len(run.requests))))

@@ -170,7 +170,7 @@ def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> No
 
 def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_are_named() -> None:
     assert known_error("codellama_34b_instruct", "h100").startswith("mean absolute error against real runs")
-    assert "codellama_34b_instruct: TTFT 3.0 %" in known_error("qwen2_5_14b", "h100")
+    assert "codellama_34b_instruct: TTFT 3.2 %" in known_error("qwen2_5_14b", "h100")
     assert known_error("llama_3_1_8b", "b200") == "nothing on b200 was compared with a real run"
     for each in measured_errors():
         load_model(each.model)
