@@ -65,7 +65,7 @@ def test_long_prefill_is_bound_by_arithmetic():
 def test_calibrated_thinker_meets_its_anchor():
     """TPOT 4.5 ms at concurrency 1 behind 16k tokens (vllm-omni PR 2997): the number host_s was fitted to, which left
     the host hardly any of it beside measured kernels."""
-    decoder = QWEN.stages["thinker"]
+    decoder = load_deployment("qwen3_omni_2gpu_april").stages["thinker"].decoder
     steps = MeasuredSteps(decoder, H200, shipped("qwen3_omni_30b_a3b", "h200").of("thinker", 1))
     assert steps.step(decode(1, 16_000)).total_s == pytest.approx(4.5e-3, rel=0.01)
     assert decoder.host_s + decoder.host_s_per_request < 0.05 * 4.5e-3
