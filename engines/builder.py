@@ -31,8 +31,9 @@ from engines.devices.kernels.grids import Kernels
 from engines.devices.kernels.steps import FittedSteps, KernelSteps
 from engines.devices.layer_slots import slots_of
 from engines.devices.lockstep import ExpertsTime, LockstepDies
+from engines.devices.noise import Noise
 from engines.devices.profile import Profile
-from engines.devices.spread import Noise, Spread
+from engines.devices.spread import Spread
 from engines.devices.stage import VirtualStage
 from engines.devices.step_file import Calibrated, StepFile
 from engines.devices.step_time import StepTime

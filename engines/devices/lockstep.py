@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from engines.core.device import Row, SummedRows
 from engines.core.request import StageRequest
 from engines.devices.hardware import Gpu
+from engines.devices.noise import NO_NOISE, Noise
 from engines.devices.roofline import Work
-from engines.devices.spread import NO_NOISE, Noise
 from engines.models import Decoder
 
 ExpertsTime = Callable[[Sequence[int]], float]

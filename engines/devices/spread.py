@@ -1,8 +1,13 @@
 """The spread of step times around the modelled ones."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import numpy as np
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -21,32 +26,10 @@ class Spread:
 
     def draw(self, rng: np.random.Generator, count: int) -> list[float]:
         """Return factors of `count` steps."""
-        sigma = np.sqrt(np.log1p(self.cv**2))
-        factors = rng.lognormal(-0.5 * sigma**2, sigma, count) if sigma else np.ones(count)
+        sigma = math.sqrt(math.log1p(self.cv**2))
+        factors = rng.lognormal(-0.5 * sigma**2, sigma, count)
         if self.stall_chance:
             stalled = rng.random(count) < self.stall_chance
-            factors *= np.where(stalled, self.stall, 1.0) / (1 + self.stall_chance * (self.stall - 1))
-        return np.round(factors, 6).tolist()  # the last bits of exp() differ between machines
-
-
-class Noise:
-    """Draws the factor of one step after the other, the same for the same `rng` and number of `draws` at once."""
-
-    def __init__(self, spread: Spread, rng: np.random.Generator, draws: int = 4096) -> None:
-        self._spread, self._rng, self._draws = spread, rng, draws
-        self._steady = spread.cv == spread.stall_chance == 0
-        self._factors: list[float] = []
-
-    def next(self) -> float:
-        if self._steady:
-            return 1.0
-        if not self._factors:
-            self._factors = self._spread.draw(self._rng, self._draws)
-        return self._factors.pop()
-
-    def spawn(self) -> "Noise":
-        """Return the noise of another device, from a stream of its own."""
-        return Noise(self._spread, self._rng.spawn(1)[0], self._draws)
-
-
-NO_NOISE = Noise(Spread(0.0), np.random.default_rng(0))
+            longer = self.stall - 1
+            factors *= (1 + longer * stalled) / (1 + self.stall_chance * longer)
+        return factors.round(6).tolist()  # the last bits of exp() differ between machines

@@ -10,9 +10,9 @@ from engines.core.device import NO_ROWS, Ended, Row, SummedRows
 from engines.core.policy import Shape
 from engines.core.request import NO_WORK, StageRequest
 from engines.core.stage import Safepoints
+from engines.devices.noise import NO_NOISE, Noise
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep
-from engines.devices.spread import NO_NOISE, Noise
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
 from engines.models import Decoder

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.deployments import load_deployment
-from engines.devices.spread import NO_NOISE, Noise, Spread
+from engines.devices.noise import NO_NOISE, Noise
+from engines.devices.spread import Spread
 from tests.conftest import Rehearse
 from workloads.errors import UserError
 

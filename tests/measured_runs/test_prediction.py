@@ -56,7 +56,7 @@ def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_pa
         assert error is not None and error < most
     rows = [row for row in report.rows if row.kind == "below saturation"]
     assert len(rows) == 14 and all(row.calibrated for row in rows)
-    assert max(error for row in rows if (error := row.latencies["e2e"].absolute)) < 0.05
+    assert max(error for row in rows if (error := row.latencies["e2e"].absolute)) < 0.06
 
 
 def falls_over(path: str, *rest: Any) -> Any:
