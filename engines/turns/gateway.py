@@ -178,7 +178,7 @@ class Gateway:
         after_s = overheads.preprocess_s if spoken else overheads.preprocess_text_s
         after_s = overheads.preprocess_s if after_s is None else after_s
         if overheads.preprocess_s_per_reply:
-            replies = sum(engine.load for engine in self.pipeline.engines[self.pipeline.first])
+            replies = sum(engine.load for engine in self.pipeline.engines[self.pipeline.entry_role])
             after_s += overheads.preprocess_s_per_reply * replies
         self._loop.call_later(after_s, self._start, turn)
 

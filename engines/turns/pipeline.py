@@ -75,13 +75,13 @@ class Pipeline:
         self.truncated_prompts = 0
         self.batch_listeners = BatchListeners(self.hooks, self._pass_on_text, egress)
         self._entry = deployment.entry
-        self.first = deployment.role(deployment.entry)
+        self.entry_role = deployment.role(deployment.entry)
         self._lag = deployment.model.frame_lag_steps
         self._async_chunk = deployment.async_chunk
         self._codec = deployment.codec
         self._fetch_s = deployment.overheads.fetch_s
         self._deliver_s = deployment.overheads.deliver_s
-        self.first_text = deployment.overheads.first_text_tokens
+        self._first_text = deployment.overheads.first_text_tokens
         self._wakes: dict[StageEngine, float] = {}
         self.decode_queue: DecodeQueue | None = None
         self._visited: dict[int, set[StageEngine]] = {}
@@ -196,7 +196,7 @@ class Pipeline:
             return
         first = reply.talker is None
         if first:
-            least = min(self.first_text, reply.text_total) if self._async_chunk else reply.text_total
+            least = min(self._first_text, reply.text_total) if self._async_chunk else reply.text_total
             if reply.progress.text_tokens < least:
                 return
             tokens = reply.progress.text_tokens
@@ -368,7 +368,7 @@ class Pipeline:
 
     def send(self, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> None:
         """Send a request to one of the first stage's replicas, chosen by its router; `among`: to one of these."""
-        entry = self.engines[self.first][self._route(self.first, reply, request, among)]
+        entry = self.engines[self.entry_role][self._route(self.entry_role, reply, request, among)]
         if self.deployment.speech_only:
             reply.talker = entry
         self._visited.setdefault(reply.turn.session, set()).add(entry)

@@ -61,7 +61,7 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
     if isinstance(run, SummaryRun):
         measured = dict.fromkeys(LATENCIES, np.nan) | run.means
         rate = run.achieved or sum(rate * s for rate, s in run.rates) / sum(s for _, s in run.rates)
-        rows, prefixes, whole = _shortened(run, measured["e2e"])
+        rows, prefixes, whole = _shortened(run, float(np.nan_to_num(measured["e2e"])))
         label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]
         counted = {str(name): whole for name in LATENCIES}
         yield Load(label, path, rows, prefixes, rate, in_flight, False, measured, counted)
@@ -94,16 +94,19 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
 
 def _shortened(run: SummaryRun, e2e_s: float) -> tuple[dict[str, np.ndarray], Prefixes, np.ndarray]:
     """Return a part of an experiment: columns, prefixes, and which requests are counted. Each prompt comes once, then
-    each load for `SHORT_S`, or for longer replies six times as long as one; counted is its steady middle."""
+    each load for `SHORT_S`, or for longer replies six times as long as one; counted is its steady middle, or all of it
+    where no load is long enough to have one."""
     seconds, first = max(SHORT_S, 6 * e2e_s), run.rates[0][0]
     warm = ((first, (run.prompts or 0) / first),)
     loads = tuple((rate, min(seconds, held)) for rate, held in run.rates)
-    trace, prefixes, _ = summary_trace(replace(run, earlier=warm, rates=loads))
+    trace, prefixes, earlier = summary_trace(replace(run, earlier=warm, rates=loads))
     rows = {name: np.asarray(values) for name, values in trace.columns().items()}
     counted, begin_s, arrival = np.full(len(prefixes), False), 2 * warm[0][1], rows["arrival_s"]
     for _, held in loads:
         counted |= (arrival >= begin_s + 2 * e2e_s) & (arrival <= begin_s + held - e2e_s)
         begin_s += 2 * held
+    if not counted.any():
+        counted[earlier:] = True
     return rows, prefixes, counted
 
 

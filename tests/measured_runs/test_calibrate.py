@@ -30,7 +30,7 @@ from engines.server import ResolvedServer, ServerParams
 from harness.measured_runs import calibrate as module
 from harness.measured_runs.calibrate import calibrate, errors_of, loads_of
 from harness.measured_runs.folder import read_runs
-from harness.measured_runs.measured_run import MeasuredRun, Request, Server
+from harness.measured_runs.measured_run import Measured, MeasuredRun, Request, Server, SummaryRun
 from harness.measured_runs.predict import plan, serve
 from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
@@ -297,3 +297,29 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     table["spoken"] = True
     with pytest.raises(UserError, match="give a run of text"):
         read_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("measured", "held_s", "first", "last"),
+    [
+        (
+            {"e2e_mean": 5.0, "ttft_mean": 0.1},
+            600.0,
+            30.0,
+            75.0,
+        ),  # the steady middle of 60 s, after 10 s of prompts
+        ({"e2e_mean": 5.0, "ttft_mean": 0.1}, 10.0, 20.0, 30.0),  # no load has a steady middle: all of it
+        ({"ttft_mean": 0.1}, 600.0, 20.0, 80.0),  # nobody says how long a reply takes
+    ],
+)
+def test_means_are_judged_when_each_prompt_is_in_the_cache(
+    measured: Measured, held_s: float, first: float, last: float, tmp_path: Path
+) -> None:
+    run = SummaryRun("s", SERVER, "w", measured, 100, 11, ((4.0, held_s),), (), prompts=40)
+    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    counted, arrival = load.counted["ttft"], load.columns["arrival_s"]
+    assert not counted[:40].any() and {name for name, _ in load.prefixes[:40]} == {
+        f"prompt {i}" for i in range(40)
+    }
+    assert counted.any()
+    assert (counted == ((arrival >= first) & (arrival <= last))).all()
