@@ -9,7 +9,8 @@ about the server: it is tried again, and if that does not help, the search ends 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -202,6 +203,23 @@ class Search:
             return [(value, seed) for seed, values in met.items() if value not in values]
         following = {seed: bounds.following(values) for seed, values in met.items()}
         return [(value, seed) for seed, value in following.items() if value is not None]
+
+    @property
+    def ahead(self) -> Iterator[tuple[float, int]]:
+        """Values and seeds that may be wanted after `wanted`, whatever comes out: the nearest decisions first."""
+        following, seeds = self.question.bounds.following, self.question.seeds
+        known = {(value, seed) for value, seed, _ in self.tried} | set(self.wanted)
+        together = following(self.passed) is not None
+        paths = deque(
+            [(seeds, self.passed)] if together else [((seed,), met) for seed, met in self._met.items()]
+        )
+        while paths:
+            of, passed = paths.popleft()
+            if (value := following(passed)) is None:
+                continue
+            yield from ((value, seed) for seed in of if (value, seed) not in known)
+            known |= {(value, seed) for seed in of}
+            paths.extend((of, {**passed, value: passes}) for passes in (True, False))
 
     @property
     def holds(self) -> float | None:

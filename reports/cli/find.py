@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -159,6 +160,16 @@ class _Space:
             for value, seed in one.wanted
         ]
 
+    def ahead(self, targets: tuple[Target, ...], measured: Collection[str]) -> Iterator[ReplayPoint]:
+        """Yield the points that the searches may need afterwards, one of each search in turn, without those that are
+        `measured`."""
+        for nearest in zip_longest(*(one.ahead for one in self.searches(targets).searched)):
+            for key, found in zip(self.tried, nearest, strict=True):
+                if found is not None:
+                    value, seed = found
+                    if (point := self.point(key, value, seed)).id not in measured:
+                        yield point
+
 
 def _space(experiment: Experiment, over: str, lowest: float | None, highest: float | None) -> _Space:
     """Return the space; UserError for a parameter that is not a number or that an engine lacks, and for impossible
@@ -215,22 +226,37 @@ def _bound(option: str, value: float | None, whole: bool) -> float | None:
 def _searched(
     space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
 ) -> bool:
-    """Measure round by round what the searches want to know, until they all end; whether any point failed."""
+    """Measure round by round the points that the searches need, until they all end; whether any of them failed.
+
+    Idle workers measure points that may be needed afterwards. A search takes such a point when it needs it, so the
+    answer and its points are those of a search that waits for each round. The slowest points, which have the largest
+    values, start first.
+    """
+    from harness.records.results import claim
     from harness.slo.search import Tried
-    from reports.cli.workers import Workers
+    from reports.cli.workers import Workers, points_at_a_time
     from reports.runs.repeats import check_known, record_of, repeat
 
-    failed = False
-    measured: list[_Wanted] = []
+    at_a_time = points_at_a_time({space.experiment.device}, jobs, place) or 1
+    failed, measured, ahead = False, dict[str, _Wanted](), set[str]()
     while wanted := space.wanted(targets):
-        owner = space.sweep({each.value for each in [*measured, *wanted]})
-        points, before = [each.point for each in wanted], [each.point.id for each in measured]
-        failed |= measure_points(owner, points, folder, Workers(jobs, place), before=before) != OK
-        measured += wanted
+        points = [
+            each.point for each in sorted(wanted, key=lambda each: -each.value) if each.point.id not in ahead
+        ]
+        if points:
+            idle = islice(space.ahead(targets, ahead), max(0, at_a_time - len(points)))
+            points += (guesses := list(idle))
+            ahead |= {point.id for point in guesses}
+            owner = space.sweep({each.value for each in [*measured.values(), *wanted]})
+            measure_points(owner, points, folder, Workers(jobs, place), before=list(measured))
+        measured |= {each.point.id: each for each in wanted}
         for key, value, point in wanted:
-            space.tried[key].append(Tried(value, point.seed, repeat(record_of(folder, point.id), targets)))
+            record = record_of(folder, point.id)
+            failed |= record.error is not None
+            space.tried[key].append(Tried(value, point.seed, repeat(record, targets)))
         check_known("--slo", targets, [tried.repeat for each in space.tried.values() for tried in each])
-    return failed
+    with claim(folder, space.sweep({each.value for each in measured.values()})):
+        return failed  # the experiment has the values of the search, and not those that only idle workers measured
 
 
 def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> bool:

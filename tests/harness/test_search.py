@@ -81,6 +81,23 @@ def test_it_finds_the_largest_value_of_all_and_of_each_seed(bounds: Bounds, most
     assert all(len({value for value, _ in tried}) == 1 for tried in together[:1])
 
 
+@given(bounds(), st.lists(st.integers(0, 400), min_size=1, max_size=4), st.integers(1, 16))
+def test_idle_workers_save_rounds_and_change_no_answer(bounds: Bounds, most: list[int], workers: int):
+    alone, rounds = searched(bounds, dict(enumerate(most)))
+    tried, measured, batches = [], set(), 0
+    while wanted := (search := Search(question(bounds, range(len(most))), tried)).wanted:
+        if missing := set(wanted) - measured:
+            ahead = [each for each in search.ahead if each not in measured]
+            assert not {*ahead} & {*wanted} and len({*ahead}) == len(ahead)
+            assert all(bounds.lowest <= value <= bounds.highest for value, _ in ahead)
+            measured |= missing | set(ahead[: max(0, workers - len(missing))])
+            batches += 1
+        tried += met({seed: {value: value <= most[seed]} for value, seed in wanted})
+    assert tried == alone.tried and batches <= len(rounds)
+    if workers >= 3 * len(most) and len(rounds) > 1:
+        assert batches < len(rounds)  # the value and both that may follow
+
+
 @given(st.floats(0.02, 200), st.floats(0.01, 100))
 def test_a_rate_is_found_as_closely_as_asked(most: float, first: float):
     search, rounds = searched(Bounds(0.01, 256, first, whole=False, close=50), {0: most})
