@@ -30,7 +30,14 @@ KINDS = {
     "private": "Private attributes that are read, called or set",
     "replaced": "Methods replaced in objects and classes",
 }
-_OBJECTS = ("v1", "distributed", "config", "multimodal/processing", "_custom_ops.py")
+_OBJECTS = (
+    "v1",
+    "distributed",
+    "config",
+    "multimodal/processing",
+    "model_executor/models/registry.py",
+    "_custom_ops.py",
+)
 """Where, below vLLM's package, what the adapter's objects have is defined."""
 NEAR = ("core/vllm_adapter/", "stock/")
 """Where vLLM is imported, and any private name that is not ours is taken for its own."""

@@ -1,5 +1,7 @@
 """vLLM's own configuration and scheduler for one stage, from our description of its decoder."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -7,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.models import registry
+from vllm.platforms import current_platform
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
@@ -107,10 +111,27 @@ def engine_arguments(stage: Stage, real: bool = False) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def inspecting_here() -> Iterator[None]:
+    """Let vLLM's registry inspect the class of a model in this process. By default a child process imports vLLM again
+    for each class that the user's cache lacks, to keep CUDA out of the parent; vLLM's CPU build has no CUDA."""
+    usual: Callable[[Callable[[], Any]], Any] | None = getattr(registry, "_run_in_subprocess", None)
+    if usual is None or not current_platform.is_cpu():
+        yield
+        return
+    registry._run_in_subprocess = lambda inspect: inspect()
+    try:
+        yield
+    finally:
+        registry._run_in_subprocess = usual
+
+
 def make_config(stage: Stage, real: bool = False) -> VllmConfig:
     """Return vLLM's own configuration for one stage, from `engine_arguments`, and its scheduler's host memory or
     role."""
-    config = EngineArgs(**engine_arguments(stage, real)).create_engine_config()
+    arguments = EngineArgs(**engine_arguments(stage, real))
+    with nullcontext() if real else inspecting_here():
+        config = arguments.create_engine_config()
     if stage.host_kv_gb:
         config.additional_config = {HOST_BYTES: int(stage.host_kv_gb * 1e9)}
     if stage.role is not None:
