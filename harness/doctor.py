@@ -187,7 +187,11 @@ def _vllm(machine: Machine) -> Found:
         return Found("broken", f"{name}, does not load: {engine['error']}")
     if pinned and number.partition("+")[0] != pinned:
         return Found("broken", f"{name}, and Rehearsal is written for {pinned}, whose private names it uses")
-    loads = "`rehearse doctor --load` tries it" if engine is None else f"loads in {engine['s']:.0f} s"
+    if engine is None:
+        loads = "`rehearse doctor --load` tries it"
+    else:
+        slower = "" if engine["fast_pool"] else "; its block pool is unknown: replays have no faster one"
+        loads = f"loads in {engine['s']:.0f} s{slower}"
     return Found("ok", f"{name}; {loads}")
 
 
@@ -461,8 +465,9 @@ def _try_beside() -> dict[str, Any]:
 
 def _try_engine() -> dict[str, Any]:
     from engines.core.vllm_adapter import StageScheduler, make_scheduler  # noqa: F401
+    from engines.core.vllm_adapter.block_pool import has_fast_pool
 
-    return {}
+    return {"fast_pool": has_fast_pool()}
 
 
 STEPS: dict[str, Callable[[], dict[str, Any]]] = {

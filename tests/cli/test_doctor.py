@@ -26,7 +26,7 @@ FINE = {
         "cuda_available": False,
     },
     "beside": {"error": None, "s": 0.0},
-    "engine": {"error": None, "s": 8.0},
+    "engine": {"error": None, "s": 8.0, "fast_pool": True},
 }
 H200 = gpu.GpuFound("NVIDIA H200", 151e9, "580.1", "9.0")
 
@@ -123,6 +123,11 @@ def test_vllm_is_loaded_where_that_is_asked_for(
     status, checks = told(rehearse, "--load")
     assert status == 1 and checks["vLLM"]["state"] == "broken" and "transformers" in checks["vLLM"]["why"]
     assert checks["virtual"]["why"] == "first fix: vLLM"
+    probed()
+    assert told(rehearse, "--load")[1]["vLLM"]["why"].endswith("loads in 8 s")
+    probed(engine={"fast_pool": False})
+    status, checks = told(rehearse, "--load")
+    assert status == 0 and "have no faster one" in checks["vLLM"]["why"]
 
 
 def test_what_is_known_is_told_before_the_probe_answers(

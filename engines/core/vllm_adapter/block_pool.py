@@ -14,8 +14,14 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group_id
 from vllm.v1.request import Request
 
-SOURCES = frozenset({"7ee1b5e942d01b2539575f4fb8df83e1a035c74ffaf6b8735e1610b1cd87b340"})
-"""SHA-256 of the vLLM source that these functions were compared with: release 0.32.0."""
+SOURCES = frozenset(
+    {
+        "4f21824e2a851e62abeb419d3b7e78fda566a86bf3144937e30f5f9be5e4a17b",  # 0.31.0
+        "7ee1b5e942d01b2539575f4fb8df83e1a035c74ffaf6b8735e1610b1cd87b340",  # 0.32.0
+        "2eeca9fa3ccbd335ffa6a4e752a485837478be7e1baa1ff4a86a97f938bcb476",  # 0.33.0
+    }
+)
+"""SHA-256 of the vLLM sources that these functions were compared with. With another one replays take longer."""
 
 _NOTHING: Any = b""
 _SUFFIX: Any = make_block_hash_with_group_id(_NOTHING, 0)
@@ -28,9 +34,14 @@ def source_hash() -> str:
     return hashlib.sha256("".join(map(inspect.getsource, parts)).encode()).hexdigest()
 
 
+def has_fast_pool() -> bool:
+    """Return whether vLLM's source is known."""
+    return source_hash() in SOURCES
+
+
 def use_fast_pool(pool: BlockPool) -> None:
     """Make `pool` a `FastBlockPool`, if vLLM's source is known."""
-    if type(pool) is BlockPool and source_hash() in SOURCES:
+    if type(pool) is BlockPool and has_fast_pool():
         pool.__class__ = FastBlockPool
 
 

@@ -168,6 +168,11 @@ def _cost(server: Serving, run_end_s: float, resident_kb: float) -> dict[str, An
         "simulated_s": run_end_s,
         "vllm_s": sum(e.vllm_ns for e in server.engines) / 1e9,
         "policy_s": sum(e.policy_ns for e in server.engines) / 1e9,
+        # SchedulerPath and BlockPool are vLLM's own, which take longer and give the same results.
+        "paths": {
+            e.stage: [type(each).__name__ for each in (e.path, e.scheduler.kv_cache_manager.block_pool)]
+            for e in server.engines
+        },
         "steps": sum(e.steps for e in server.engines),
         "memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident_kb) / 1024,  # kB on Linux
         "eviction": {

@@ -189,3 +189,4 @@ def test_what_vllm_and_the_rule_take_is_counted():
     cost = plain().cost
     assert cost["vllm_s"] > 0 and cost["policy_s"] > 0
     assert cost["vllm_s"] + cost["policy_s"] < cost["wall_s"]
+    assert {tuple(paths) for paths in cost["paths"].values()} == {("DecodeFastPath", "FastBlockPool")}
