@@ -123,11 +123,11 @@ def render_nothing(patch: pytest.MonkeyPatch) -> None:
 
     def save(picture: Any, folder: Path) -> str:
         svg = f'<svg viewBox="0 0 1 1"><desc>{picture.name}</desc></svg>'
-        for suffix in ("svg", "pdf"):
-            (folder / f"{picture.name}.{suffix}").write_text(svg)
+        (folder / f"{picture.name}.svg").write_text(svg)
         return svg
 
-    patch.setattr("reports.figures.svg.save", save)
+    patch.setattr("reports.figures.svg._save_svg", save)
+    patch.setattr("reports.figures.svg.cores", lambda: 1)
     patch.setattr("reports.figures.svg.phone", lambda picture: '<svg viewBox="0 0 1 1"></svg>')
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
+from collections.abc import Sequence
+from functools import partial
 from html import escape
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from harness.clocks.parent import end_with_parent
+from harness.experiments.provenance import cores
 from reports.figures.column import fit
 from reports.figures.picture import Picture
 from workloads.atomic_file import replacing
@@ -27,7 +34,7 @@ _OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 
 
 def embedded(picture: Picture, folder: Path) -> Markup:
-    """Write the picture into `folder`, see `save`, and return its `<svg>` elements for a page, for a desk and for a
+    """Write the picture as NAME.svg into `folder`, and return its `<svg>` elements for a page, for a desk and for a
     phone: a point shows its values under the pointer, and the label says the values of each series."""
     lines = {
         f"line-{place}": line
@@ -35,7 +42,7 @@ def embedded(picture: Picture, folder: Path) -> Markup:
     }
     for gid, line in lines.items():
         line.set_gid(gid)
-    svg = save(picture, folder)
+    svg = _save_svg(picture, folder)
     series = []
     for gid, line in lines.items():
         name, points = _points(line)
@@ -45,6 +52,31 @@ def embedded(picture: Picture, folder: Path) -> Markup:
     label = ". ".join([picture.title, *(["; ".join(series)] if series else [])])
     desk, small = inline(svg, picture.name, label), inline(phone(picture), f"{picture.name}-phone", label)
     return Markup(f'<div class="desk">{desk}</div><div class="phone">{small}</div>')
+
+
+def embedded_all(pictures: Sequence[Picture], folder: Path) -> list[Markup]:
+    """Return `embedded` of each, drawn by as many forked processes as there are cores."""
+    jobs = min(cores(), len(pictures))
+    if jobs < 2:
+        return [embedded(picture, folder) for picture in pictures]
+    with get_context("fork").Pool(jobs, _begin, (os.getpid(), pictures)) as pool:
+        return pool.map(partial(_embedded, folder), range(len(pictures)), chunksize=1)
+
+
+_pictures: list[Picture] = []
+"""In a process of `embedded_all`: what it was forked with, as figures take long to pickle."""
+
+
+def _begin(parent_pid: int, pictures: Sequence[Picture]) -> None:
+    end_with_parent(parent_pid)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole terminal group; the command decides
+    _pictures[:] = pictures
+
+
+def _embedded(folder: Path, index: int) -> Markup:
+    return embedded(_pictures[index], folder)
 
 
 PHONE_IN = 3.7
@@ -113,14 +145,17 @@ def _titled(svg: str, gid: str, name: str, points: list[tuple[str, str]]) -> str
     return head + tag + title + group + rest
 
 
-def save(picture: Picture, folder: Path) -> str:
-    """Write NAME.svg and NAME.pdf into `folder` and return the SVG."""
-    figure = picture.figure
-    svg = _svg(figure)
+def save(picture: Picture, folder: Path) -> None:
+    """Write NAME.svg and NAME.pdf into `folder`."""
+    _save_svg(picture, folder)
+    with replacing(folder / f"{picture.name}.pdf") as file:
+        picture.figure.savefig(file, format="pdf", metadata=_NO_PDF_METADATA)
+
+
+def _save_svg(picture: Picture, folder: Path) -> str:
+    svg = _svg(picture.figure)
     with replacing(folder / f"{picture.name}.svg") as file:
         file.write(svg.encode())
-    with replacing(folder / f"{picture.name}.pdf") as file:
-        figure.savefig(file, format="pdf", metadata=_NO_PDF_METADATA)
     return svg
 
 

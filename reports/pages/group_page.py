@@ -20,7 +20,7 @@ from reports.claims.claim import (
 from reports.claims.sensitivity import KEPT, LOST
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import name_systems, named, style
-from reports.figures.svg import embedded
+from reports.figures.svg import embedded_all
 from reports.pages.sections import failures
 from reports.pages.templates import write
 from reports.replays.constants import constants
@@ -66,8 +66,7 @@ def write_group_report(group: Group) -> Path:
     if not group.points:
         raise UserError(f"{group.folder} has no measured point yet; run `rehearse run {group.name}` first.")
     try:
-        folder = own_folder(group.folder / "figures")
-        return _write(group, [_card(card, folder) for card in group.cards])
+        return _write(group, _cards(group.cards, own_folder(group.folder / "figures")))
     except OSError as error:
         raise cannot_write(group.folder, error) from None
 
@@ -120,8 +119,17 @@ def _title(group: Group) -> str:
     return group.cards[0].figure.title
 
 
-def _card(card: Shown, folder: Path) -> dict[str, Any]:
-    picture, svg, left_out = _picture(card, folder)
+def _cards(cards: Sequence[Shown], folder: Path) -> list[dict[str, Any]]:
+    with style():
+        drawn = [_picture(card, folder) for card in cards]
+        svgs = iter(embedded_all([each for each in drawn if isinstance(each, Picture)], folder))
+    return [
+        _card(card, each, next(svgs), "") if isinstance(each, Picture) else _card(card, None, "", each)
+        for card, each in zip(cards, drawn, strict=True)
+    ]
+
+
+def _card(card: Shown, picture: Picture | None, svg: str, left_out: str) -> dict[str, Any]:
     return {
         "name": card.figure.name,
         "title": card.figure.title,
@@ -139,20 +147,18 @@ def _card(card: Shown, folder: Path) -> dict[str, Any]:
     }
 
 
-def _picture(card: Shown, folder: Path) -> tuple[Picture | None, str, str]:
-    """Return the picture, its SVG, and the reason if there is none."""
+def _picture(card: Shown, folder: Path) -> Picture | str:
+    """Return the picture, or the reason if there is none; empty where nothing is to be said."""
     figure = card.figure
     for suffix in ("svg", "pdf"):  # of an earlier report
         (folder / f"{figure.name}.{suffix}").unlink(missing_ok=True)
     if not card.points or figure.draw is None:
-        return None, "", ""
-    with style():
-        drawn = figure.draw(card.panels)
-        if isinstance(drawn, LeftOut):
-            return None, "", drawn.reason
-        name_systems(drawn.figure)
-        picture = replace(drawn, name=figure.name, title=named(drawn.title), caption=named(drawn.caption))
-        return picture, embedded(picture, folder), ""
+        return ""
+    drawn = figure.draw(card.panels)
+    if isinstance(drawn, LeftOut):
+        return drawn.reason
+    name_systems(drawn.figure)
+    return replace(drawn, name=figure.name, title=named(drawn.title), caption=named(drawn.caption))
 
 
 def _words(experiment: Any) -> str:

@@ -1,7 +1,7 @@
 """report.html: one self-contained file with the run, its results and their basis.
 
 The page refers to nothing outside itself but the logs of failed points and the sound of calls; its pictures are also
-files, `figures/NAME.svg` and `.pdf`. The same records give the same bytes.
+files, `figures/NAME.svg`. The same records give the same bytes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from reports.claims.published import Published
 from reports.figures import headline
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
-from reports.figures.svg import embedded
+from reports.figures.svg import embedded_all
 from reports.pages import sections
 from reports.pages.parts import BESIDE_PAPER, parts_of
 from reports.pages.templates import write
@@ -72,15 +72,16 @@ def _draw(run: Run, folder: Path) -> tuple[list[dict[str, Any]], list[LeftOut], 
     pictures, left_out, read_off = [], [], {}
     with style():
         for picture in drawn(run):
-            if isinstance(picture, Picture):
-                pictures.append({"picture": picture, "svg": embedded(picture, folder)})
-                read_off.update(picture.read_off)
-                continue
-            for suffix in ("svg", "pdf"):  # of an earlier report on other points
+            for suffix in ("svg", "pdf"):  # of an earlier report, perhaps on other points
                 (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
-            if picture.name != headline.NAME:  # the page says itself that there is no answer
+            if isinstance(picture, Picture):
+                pictures.append(picture)
+                read_off.update(picture.read_off)
+            elif picture.name != headline.NAME:  # the page says itself that there is no answer
                 left_out.append(picture)
-    return pictures, left_out, read_off
+        svgs = embedded_all(pictures, folder)
+    embedded = [{"picture": picture, "svg": svg} for picture, svg in zip(pictures, svgs, strict=True)]
+    return embedded, left_out, read_off
 
 
 def _write(run: Run, asked: Sequence[str]) -> Path:

@@ -8,7 +8,7 @@ from engines.registry import ENGINES
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import Picture
 from reports.figures.style import NAMES, name_systems, named, style
-from reports.figures.svg import save
+from reports.figures.svg import embedded_all, save
 
 
 def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:
@@ -66,3 +66,16 @@ def test_a_picture_replaces_a_link_and_writes_through_none(tmp_path: Path, name:
     with style():
         save(Picture("a", "a", sheet(1, "a")[0], ""), folder)
     assert victim.read_text() == "mine" and not (folder / name).is_symlink()
+
+
+def test_pictures_are_the_same_on_any_number_of_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for cores in (1, 2):
+        monkeypatch.setattr("reports.figures.svg.cores", lambda cores=cores: cores)
+        with style():
+            pictures = [Picture(name, name, sheet(2, name)[0], "") for name in "abc"]
+            svgs = embedded_all(pictures, tmp_path)
+        made.append((svgs, [(path.name, path.read_bytes()) for path in sorted(tmp_path.iterdir())]))
+    assert made[0] == made[1] and [name for name, _ in made[0][1]] == ["a.svg", "b.svg", "c.svg"]
