@@ -15,19 +15,20 @@ from harness.replays.worker.isolation import send_output_to
 
 
 def warm() -> None:
-    """Load vLLM, and configure each stage of the default deployment once."""
+    """Load vLLM, and make a scheduler for each stage of the default deployment once."""
     # vLLM and transformers import these where they are installed, which takes a second; hardly a replay uses one.
-    hidden: dict[str, Any] = dict.fromkeys(("sklearn", "scipy.signal", "scipy.stats", "ray"))
-    sys.modules |= hidden
+    hidden: dict[str, Any] = dict.fromkeys(("sklearn", "scipy.signal", "scipy.stats"))
+    no_ray: dict[str, Any] = {"ray": None}  # vLLM would import it in each worker, to ask if it is initialized
+    sys.modules |= hidden | no_ray
     try:
         import harness.replays.worker.replay  # noqa: F401
-        from engines.core.vllm_adapter import make_config
+        from engines.core.vllm_adapter import StageScheduler, make_scheduler
         from engines.core.vllm_adapter.block_pool import source_hash
         from engines.server import ServerParams, resolve
         from harness.experiments.identity import metrics_hash
 
         for stage in resolve(ServerParams.model_validate({})).stages.values():
-            make_config(stage)
+            make_scheduler(stage, StageScheduler)
         source_hash()
         metrics_hash()  # by which each worker keeps its metrics
     finally:
