@@ -50,7 +50,7 @@ class Situation(Protocol):
 
 class NewestFirst:
     """Who runs goes before who waits, and of each the newest first; every third time only the first may run, and every
-    fourth time only the first gets tokens. It notes what it sees, and what a step is expected to take."""
+    fourth time the others get no token or a few. It notes what it sees, and what a step is expected to take."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter(asked=0)
@@ -64,7 +64,8 @@ class NewestFirst:
         ]
         self.seen.append([(e.id, e.tokens, e.computed, e.blocks, len(e.hashes)) for e in view.requests])
         held = order[1:] if self.counters["asked"] % 3 == 0 else ()
-        caps = dict.fromkeys(order[1:], 0) if self.counters["asked"] % 4 == 0 else {}
+        few = 6 * (self.counters["asked"] % 3)
+        caps = dict.fromkeys(order[1:], few) if self.counters["asked"] % 4 == 0 else {}
         return Plan([each for each in order if each not in held], frozenset(held), caps=caps)
 
 
@@ -191,13 +192,14 @@ TIMES = st.floats(0.0, 0.4)
 @st.composite
 def one_replica(draw: Any) -> OneReplica:
     """Aborts at a step and at a layer, async scheduling, a policy that holds, others' steps on the GPU, prompts that
-    begin with what has been said or will be, few blocks, and listeners who end the serving."""
+    begin with what has been said or will be, or are longer than a step, few blocks, listeners who end it."""
     known = st.sampled_from([8, 40, 64, 200, 232])
     asked = draw(st.lists(st.tuples(TIMES, known, st.integers(1, 60)), min_size=1, max_size=7))
     limits = {
         "max_num_seqs": draw(st.sampled_from([2, 2, 4])),
         "prefix_caching": draw(st.booleans()),
         "blocks": draw(st.sampled_from([40, 200, 1000])),
+        "max_num_batched_tokens": draw(st.sampled_from([20, 2048])),
     }
     end = st.tuples(st.just("at"), TIMES) | st.tuples(st.sampled_from(["cancel", "fail"]), st.integers(2, 40))
     return OneReplica(
@@ -250,6 +252,7 @@ def texts(draw: Any) -> Replayed:
     server = {
         **LLAMA,
         "kv_pool_blocks": draw(st.sampled_from(pools)),
+        "max_num_batched_tokens": draw(st.sampled_from([512, 8192])),
         "stream_interval": draw(st.sampled_from([1, 1, 4])),
         "prefix_caching": draw(st.booleans()),
     }
@@ -359,17 +362,18 @@ NEVER_HIT = {
     "abort_at": "layer",
 }
 """The block that an interrupted row was given: its content was never computed, and vLLM was not asked of the row."""
-ABORTED_DOCUMENTS = {
-    "requests": 25,
-    "rate": 2.0,
-    "input_tokens": 2000,
-    "output_tokens": 100,
-    "cv": 0.5,
-    "backlog": 4,
-}
+LENGTHS = {"input_tokens": 2000, "output_tokens": 100}
+ABORTED_DOCUMENTS = {**LENGTHS, "requests": 25, "rate": 2.0, "cv": 0.5, "backlog": 4}
 """The log has how much of their prompts was computed."""
 ALIKE = Replayed("vllm_omni_wo", LLAMA, ("poisson", {**TEXT, "requests": 40, "rate": 200.0}), network_s=0.02)
+SHORT_STEPS = {"max_num_seqs": 8, "max_num_batched_tokens": 20}
+IN_PIECES = OneReplica([(0.0, 8, 60)] * 6 + [(0.1, 232, 9), (0.12, 200, 9)], limits=SHORT_STEPS)
+"""Prompts longer than a step, behind the decodes and before them."""
+CO_SERVED = {**LLAMA, "kv_pool_blocks": 700, "host_kv_gb": 8.0, "max_num_batched_tokens": 512}
 KNOWN = [
+    IN_PIECES,
+    replace(IN_PIECES, ordered=True),
+    *(Replayed(name, CO_SERVED, ("co_serving", ABORTED_DOCUMENTS)) for name in ("conserve", "sarathi_p")),
     OneReplica([(0.0, 8, 60)], {0: 0.05}, layer=True, ahead=True),
     OneReplica([(0.0, 8, 60), (0.09, 8, 5)], {0: 0.03}, layer=True, beside=[0.012]),
     OneReplica([(0.0, 32, 2000)], ends=("at", 0.5)),
@@ -415,8 +419,9 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         ) -> Any:
             counts["chunks" if owner is OneStepPath else name] += 1
             result = of(self, *given, **named)
-            if name == "schedule":
-                counts["asked"] += result[0] not in (None, STARTED)
+            if name == "schedule" and result[0] not in (None, STARTED):
+                counts["asked"] += 1
+                counts["asked_rows"] += len(result[0].num_scheduled_tokens)
             elif name == "later":
                 counts["batched"] += len(given[3])
             return result
@@ -438,6 +443,12 @@ def test_vllm_is_asked_in_few_steps(count: Counter[str]):
     replay("vllm_omni_wo", {}, {}, {}, voice_trace(), seed=7)
     assert count["asked"] < 0.5 * count["schedule"]
     assert count["schedule"] > 1000
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_decodes_bypass_vllm_while_a_prompt_is_computed_in_pieces(count: Counter[str], ordered: bool):
+    replace(IN_PIECES, ordered=ordered).served(fast=True)
+    assert count["asked_rows"] < 2 * count["asked"]
 
 
 def test_vllm_is_asked_about_no_chunk_that_fits(count: Counter[str]):
@@ -468,13 +479,6 @@ def test_a_full_pool_preempts_the_same():
     with_it, without = crowded.replay(fast=True), crowded.replay(fast=False)
     assert_same(with_it, without)
     assert sum(with_it.steps["preempted"].to_pylist()) > 0
-
-
-def test_a_reply_longer_than_the_pool_leaves_room_for_its_prompt():
-    server = {"prefix_caching": False, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8}
-    server["truncate_prompts"] = True
-    done = Replayed("vllm_omni", server, spoken(rate=2.0, reply_tokens=300), seed=52).replay(fast=True)
-    assert done.counters["truncated_replies"] > 0 and done.counters["truncated_prompts"] > 0
 
 
 def test_a_reply_that_is_cancelled_hears_nothing_of_a_batch_on_its_way():

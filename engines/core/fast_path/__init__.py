@@ -49,7 +49,7 @@ Why the bytes stay the same:
   request that vLLM could take in now begins with that block (`could_be_hit`). vLLM learns of the block when the decode
   needs the next one, or earlier, if a router looks into the prefix cache (`cache_full_blocks`).
 * When the budget or the free blocks might not do for all rows, vLLM might pass over or preempt a request. Then every
-  request is synced, and vLLM schedules all of them.
+  request is synced, and vLLM schedules all of them. Only the last running request may get less, as none comes after.
 * vLLM looks at waiting requests whenever it could take one in (`StageScheduler.would_look`), and gives out blocks in
   its own order.
 * A policy's view takes the counts of a request that bypasses vLLM from its `SimpleDecode` (`engines/core/view.py`).

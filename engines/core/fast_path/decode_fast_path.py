@@ -162,10 +162,11 @@ class DecodeFastPath(SchedulerPath):
         looks = bool(others) or scheduler.would_look(plan)
         if looks and scheduler.offloads:
             others, full = others + full, []
-        tokens, blocks = self._simple.needs(others)
-        bypassing = len(simple) + len(summed.decodes)
+        order = scheduler.running if summed.decodes else runnable
+        left = self._simple.token_budget(plan) - len(simple) - len(summed.decodes) - len(full)
+        tokens, blocks = self._simple.needs(others, plan, left, order[-1] if order else None)
         enough = self._simple.groups * (blocks + len(full)) <= scheduler.free_blocks
-        if not enough or tokens + bypassing + len(full) >= self._simple.token_budget(plan):
+        if not enough or tokens > left or left < 1:
             # vLLM might pass over a request or preempt one: it decides, and sees all requests for that.
             self.sync_to_vllm([*simple, *summed.decodes])
             scheduled = scheduler.schedule_with(plan)
@@ -211,10 +212,12 @@ class DecodeFastPath(SchedulerPath):
                 self.sync_to_vllm([request_id])
                 others.append(request)
                 continue
-            decode = self.decodes.get(request_id) or self._find(request)
+            decode = self.decodes.get(request_id) or self._simple.find(request)
             if decode is None:
                 others.append(request)
-            elif decode.row.context < decode.until:
+                continue
+            self.decodes[request_id] = decode
+            if decode.row.context < decode.until:
                 if plan is not DEFAULT_PLAN or not self._summed.add(decode):
                     simple[request_id] = decode
             else:
@@ -231,12 +234,6 @@ class DecodeFastPath(SchedulerPath):
         if len(summed) == len(running):
             return []
         return [request for request in running if request.request_id not in summed]
-
-    def _find(self, request: Any) -> SimpleDecode | None:
-        decode = self._simple.find(request)
-        if decode is not None:
-            self.decodes[request.request_id] = decode
-        return decode
 
     def _running_places(self) -> dict[str, int]:
         """Return request id -> place among the running requests. While vLLM is not asked, requests can only leave."""

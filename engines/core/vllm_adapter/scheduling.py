@@ -194,20 +194,17 @@ class StageScheduler(KvScheduler):
         if plan.held:
             running = [request for request in running if request.request_id not in plan.held]
         if plan.order:
-            rank = _ranks(plan)
-            last = len(rank)
-            running = sorted(running, key=lambda r: rank.get(r.request_id, last))
+            running = sorted(running, key=_place_in(plan))
         return running
 
     def order_waiting(self, plan: Plan) -> None:
         """Put the waiting queues into the plan's order. Requests that it does not name keep theirs, at the end."""
         if not plan.order:
             return
-        rank = _ranks(plan)
-        last = len(rank)
+        place = _place_in(plan)
         for queue in (self.kv_holding_waiting, self.waiting):
             if len(queue) > 1:
-                ordered = sorted(queue, key=lambda r: rank.get(r.request_id, last))
+                ordered = sorted(queue, key=place)
                 queue.remove_requests(ordered)
                 for request in ordered:
                     queue.add_request(request)
@@ -415,5 +412,7 @@ def _behind_window(blocks: Sequence[Any]) -> int:
     return sum(block.is_null for block in blocks)
 
 
-def _ranks(plan: Plan) -> dict[str, int]:
-    return {request_id: i for i, request_id in enumerate(plan.order)}
+def _place_in(plan: Plan) -> Callable[[Request], int]:
+    """Return the sort key of the plan's order; requests that it does not name are last."""
+    places = {request_id: place for place, request_id in enumerate(plan.order)}
+    return lambda request: places.get(request.request_id, len(places))

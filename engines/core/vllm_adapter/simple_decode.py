@@ -172,13 +172,17 @@ class SimpleDecodes:
                 return True
         return False
 
-    def needs(self, requests: Sequence[Request]) -> tuple[int, int]:
-        """Return the tokens of the next rows of these running requests, and the new blocks that each group of layers
-        needs."""
+    def needs(self, requests: Sequence[Request], plan: Plan, left: int, last: Any) -> tuple[int, int]:
+        """Return the tokens of the next rows of these running requests under `plan`, and the new blocks that each group
+        of layers needs. `last`: the last of all running requests; it takes what the others leave of `left` tokens."""
         size, tokens, blocks = self.scheduler.block_size, 0, 0
-        for request in requests:
-            tokens += request.num_tokens - request.num_computed_tokens
-            blocks += max(0, -(-request.num_tokens // size) - self.scheduler.blocks_held(request.request_id))
+        for request in sorted(requests, key=lambda request: request is last):
+            computed, request_id = request.num_computed_tokens, request.request_id
+            own = min(request.num_tokens - computed, plan.caps.get(request_id, request.num_tokens))
+            if request is last:
+                own = max(0, min(own, left - tokens))
+            tokens += own
+            blocks += max(0, -(-(computed + own) // size) - self.scheduler.blocks_held(request_id))
         return tokens, blocks
 
     def at_last_token(self, request: Request) -> bool:
