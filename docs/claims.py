@@ -1,98 +1,164 @@
-"""The tables of claims in the papers' pages, from what a full run measured.
+"""The tables of claims in the papers' pages, from the values of a full run.
 
     rehearse claims NAME --json > docs/papers/NAME.json
     python -m docs.claims
 
-A page says which claims it shows between `<!-- claims ID ... -->` and `<!-- end -->`, which of them are the abstract's
-between `<!-- headline ID ... -->` and `<!-- end -->`, and how many have which verdict between `<!-- verdicts -->` and
-`<!-- end -->`; what stands there is written anew, with verdicts by the cards and rules as they are. The headline's
-table says why each number differs, too. The file beside it keeps what was measured alone, a claim on each line.
+A page has a table of each claim of some cards between `<!-- claims CARD ... -->` and `<!-- end -->`, of the abstract's
+between `<!-- headline ID ... -->` and `<!-- end -->`, and the number of facts by outcome between `<!-- outcomes -->`
+and `<!-- end -->`. README has one row for each paper between `<!-- papers -->` and `<!-- end -->`. The text between
+such marks is written anew, with outcomes by the cards and rules as they are. The JSON file next to a page has the
+measured values alone, a claim on each line.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from reports.cards.card import group
-from reports.claims.claim import Assessed, as_rows, judge, tally
+from reports.claims.grading import (
+    BAD, CHOSEN, CONSTRUCTION, DIRECTION, DOES_NOT, FITTED, GOOD, HOLDS, INCONCLUSIVE, MATCHES, MISSES, NOT_MEASURED,
+    OF_OUR_OWN, PREDICTED, UNTOLD, Fact, Graded, as_rows, counted, facts,
+)  # fmt: skip
+from reports.claims.mechanism import Mechanism
 
 PAGES = Path(__file__).parent / "papers"
+README = PAGES.parents[1] / "README.md"
 _BLOCK = re.compile(r"(<!-- (claims|headline)\s+([^>]*?)\s*-->\n).*?(<!-- end -->)", re.DOTALL)
-_VERDICTS = re.compile(r"(<!-- verdicts -->\n).*?(<!-- end -->)", re.DOTALL)
+_OUTCOMES = re.compile(r"(<!-- outcomes -->\n).*?(<!-- end -->)", re.DOTALL)
+_MECHANISMS = re.compile(r"(<!-- mechanisms -->\n).*?(<!-- end -->)", re.DOTALL)
+_PAPERS = re.compile(r"(<!-- papers -->\n).*?(<!-- end -->)", re.DOTALL)
+_COLUMNS = ["claim", "paper", "ours", "outcome", "provenance", "cause"]
 
 
 def shown(page: Path) -> list[str]:
-    """The ids of the claims that a page shows, the headline's aside."""
+    """The cards with a table of claims on a page."""
     blocks = _BLOCK.finditer(page.read_text())
-    return [id for block in blocks if block[2] == "claims" for id in block[3].split()]
+    return [card for block in blocks if block[2] == "claims" for card in block[3].split()]
 
 
 def filled(page: Path) -> str:
-    """A page with its tables and its count of verdicts as the claims beside it have them. KeyError for a claim that was
-    not measured."""
-    claims = {each["id"]: each for each in as_rows(judged(page.with_suffix(".json")))}
+    """A page with its tables and its number of facts as the values next to it say. KeyError for a claim without."""
+    claims = graded(page.with_suffix(".json"))
+    by_id = {each.claim.id: each for each in claims}
 
     def table(block: re.Match[str]) -> str:
-        head, cells = TABLES[block[2]]
-        rows = [cells(claims[id]) for id in block[3].split()]
-        lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
-        table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines)]
-        return block[1] + "\n".join(table) + "\n" + block[4]
+        names = block[3].split()
+        if block[2] == "headline":
+            return block[1] + _table(_COLUMNS, [_cells(by_id[id]) for id in names]) + block[4]
+        cards = [f"{page.stem}-{name}" for name in names]
+        rows = [row for fact in facts(each for each in claims if each.card in cards) for row in _rows(fact)]
+        return block[1] + _table(["card", *_COLUMNS], rows) + block[4]
 
-    counted = tally((each["own"], each["verdict"]) for each in claims.values())
-    return _VERDICTS.sub(rf"\g<1>**{counted}.**\n\g<2>", _BLOCK.sub(table, page.read_text()))
-
-
-def _claim(row: dict[str, Any]) -> list[str]:
-    ours = row["ours_text"] + (f" ({row['interval_text']})" if row["interval_text"] else "")
-    return [row["card"].partition("-")[2], row["claim"], row["paper_text"], ours, _verdict(row)]
-
-
-def _headline(row: dict[str, Any]) -> list[str]:
-    why = row["explanation"] or row["remark"] or "–"
-    return [row["claim"], row["paper_text"], row["ours_text"], row["interval_text"], _verdict(row), why]
+    text = _BLOCK.sub(table, page.read_text())
+    text = _OUTCOMES.sub(rf"\g<1>**Facts: {counted(claims)}.**\n\g<2>", text)
+    rows = [_mechanism(each) for each in mechanisms(page.stem)]
+    head = ["mechanism", "in the paper", "switch", "the test that shows its effect"]
+    return _MECHANISMS.sub(lambda block: block[1] + _table(head, rows) + block[2], text)
 
 
-TABLES = {
-    "claims": (["card", "claim", "paper", "ours", "verdict"], _claim),
-    "headline": (["headline", "paper", "ours", "95 % interval", "verdict", "cause"], _headline),
-}
+def mechanisms(group: str) -> Sequence[Mechanism]:
+    """The mechanisms that a paper names."""
+    return import_module(f"reports.papers.{group}.mechanisms").MECHANISMS
 
 
-def _verdict(row: dict[str, Any]) -> str:
-    return str(row["verdict"]).replace("not r", "**not** r")
+def _mechanism(each: Mechanism) -> list[str]:
+    if each.missing:
+        return [each.name, each.place, "**missing**", each.missing]
+    return [each.name, each.place, f"`{each.switch}`", f"`{each.test.removeprefix('tests/')}`"]
 
 
-def judged(measured: Path) -> list[Assessed]:
-    """The claims of a file with its values as they were measured, judged by the cards as they are now. KeyError for a
+def readme() -> str:
+    """README with the row of each paper."""
+    head = [
+        "",
+        "mechanisms built",
+        "sentences that hold",
+        "numbers: match",
+        "direction",
+        "miss",
+        "fitted: match",
+        "miss",
+    ]
+    rows = [_paper(page) for page in sorted(PAGES.glob("*.json"))]
+    return _PAPERS.sub(rf"\g<1>{_table([*head, 'cannot be told', 'other'], rows)}\g<2>", README.read_text())
+
+
+def _paper(values: Path) -> list[str]:
+    """The paper's facts: predicted and chosen ones, fitted ones, those that cannot be told, and all others."""
+    found = [fact for fact in facts(graded(values)) if fact.provenance != OF_OUR_OWN]
+    free = [fact for fact in found if fact.provenance in (PREDICTED, CHOSEN)]
+    sentences = Counter(fact.outcome for fact in free if fact.sentence)
+    numbers = Counter(fact.outcome for fact in free if not fact.sentence)
+    fitted = Counter(
+        fact.outcome in GOOD for fact in found if fact.provenance == FITTED and fact.outcome in GOOD + BAD
+    )
+    untold = sum(fact.outcome == UNTOLD for fact in found)
+    cells = [numbers[MATCHES], numbers[DIRECTION], numbers[MISSES], fitted[True], fitted[False], untold]
+    decided = sentences[HOLDS] + sentences[DOES_NOT]
+    other = len(found) - sum(cells) - decided
+    title = values.with_suffix(".md").read_text().partition("\n")[0].removeprefix("# ")
+    built = mechanisms(values.stem)
+    parts = f"{sum(not each.missing for each in built)} of {len(built)}"
+    first = [f"[{title}](docs/papers/{values.stem}.md)", parts, f"{sentences[HOLDS]} of {decided}"]
+    return [*first, *map(str, [*cells, other])]
+
+
+def _rows(fact: Fact) -> list[list[str]]:
+    rows = [[each.card.partition("-")[2], *_cells(each)] for each in fact.claims]
+    if len(rows) == 1:
+        return rows
+    return [["", f"**{fact.text}**", "", "", _outcome(fact.outcome), fact.provenance, ""], *rows]
+
+
+def _cells(each: Graded) -> list[str]:
+    ours = each.ours + (f" ({each.interval})" if each.interval else "")
+    text = each.claim.text + (f" ({each.claim.remark})" if each.claim.remark else "")
+    return [text, each.claim.published, ours, _outcome(each.outcome), each.provenance, each.cause or "–"]
+
+
+def _outcome(word: str) -> str:
+    return f"**{word}**" if word in BAD else word
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines)]
+    return "\n".join(table) + "\n"
+
+
+def graded(measured: Path) -> list[Graded]:
+    """The claims of a file with its values as they were measured, graded by the cards as they are now. KeyError for a
     claim that was not measured."""
     known = {each["id"]: each for each in json.loads(measured.read_text())}
     claims = []
     for card in group(measured.stem):
         for claim in card.claims:
-            found = known[claim.id]
-            by_seed = {int(seed): value for seed, value in found.get("by_seed", {}).items()}
-            claims.append(
-                judge(claim, found["card"], by_seed or found.get("by_run", {}), found.get("needs") or "")
-            )
+            row = known[claim.id]
+            evidence = {setting: _by_seed(values) for setting, values in row.get("evidence", {}).items()}
+            values = _by_seed(row.get("by_seed", {})) or row.get("by_run", {})
+            claims.append(Graded(claim, card.name, values, evidence, row.get("needs") or ""))
     return claims
 
 
-def kept(claims: Sequence[Assessed]) -> str:
-    """What was measured of claims, as their file has it: nothing that the cards say themselves."""
-    told = [
-        {key: row[key] for key in ("id", "card", "by_seed", "by_run", "needs") if row.get(key)}
-        for row in as_rows(claims)
-    ]
-    return "[\n" + ",\n".join(map(json.dumps, told)) + "\n]\n"
+def _by_seed(values: dict[str, float | None]) -> dict[int, float | None]:
+    return {int(seed): value for seed, value in values.items()}
+
+
+def kept(claims: Sequence[Graded]) -> str:
+    """The measured values of claims, as their file has them: nothing that the cards say themselves."""
+    keys = ("id", "card", "by_seed", "by_run", "evidence", "needs")
+    rows = [{key: row[key] for key in keys if row.get(key)} for row in as_rows(claims)]
+    return "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
 
 
 if __name__ == "__main__":
     for found in sorted(PAGES.glob("*.json")):
         page = found.with_suffix(".md")
-        found.write_text(kept(judged(found)))
+        found.write_text(kept(graded(found)))
         page.write_text(filled(page))
+    README.write_text(readme())

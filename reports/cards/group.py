@@ -7,14 +7,14 @@ from pathlib import Path
 
 from harness.records.results import Panel, read_collection, read_panel
 from reports.cards.card import Figure, group, groups
-from reports.claims.claim import Assessed, assess
+from reports.claims.grading import Graded, grade
 from reports.claims.sensitivity import Cell, matrix
 from reports.runs.measured import Measured, Run
 from workloads.errors import UserError
 
 NO_PREVIEW = (
     "Measured with other settings than the cards have (--quick or --set): the full run may have other "
-    "verdicts."
+    "outcomes."
 )
 
 
@@ -46,10 +46,10 @@ class Shown:
         )
 
     @cached_property
-    def claims(self) -> list[Assessed]:
-        """The card's claims, assessed."""
+    def claims(self) -> list[Graded]:
+        """The card's claims, graded."""
         figure = self.figure
-        return [assess(claim, figure.name, self.panels, figure.needs) for claim in figure.claims]
+        return [grade(claim, figure.name, self.panels, figure.needs) for claim in figure.claims]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +64,12 @@ class Group:
     """The others of the group."""
 
     @cached_property
-    def claims(self) -> list[Assessed]:
+    def claims(self) -> list[Graded]:
         return [claim for card in self.cards for claim in card.claims]
 
     @property
     def caveat(self) -> str:
-        """Return the remark that belongs to the group's verdicts; "" for none."""
+        """Return the remark that belongs to the group's outcomes; "" for none."""
         return NO_PREVIEW if any(card.altered for card in self.cards) else ""
 
     @cached_property
@@ -78,15 +78,15 @@ class Group:
         return list({point.point.id: point for card in self.cards for point in card.points}.values())
 
     @property
-    def sensitivity(self) -> list[tuple[str, Assessed, dict[str, Cell]]]:
-        """(card, claim as assessed without changes, variation -> cell) over the cards that vary constants."""
-        assessed = {(claim.card, claim.claim.id): claim for claim in self.claims}
+    def sensitivity(self) -> list[tuple[str, Graded, dict[str, Cell]]]:
+        """(card, claim as graded without changes, variation -> cell) over the cards that vary constants."""
+        graded = {(claim.card, claim.claim.id): claim for claim in self.claims}
         return [
-            (name, assessed[name, claim.id], cells)
+            (name, graded[name, claim.id], cells)
             for card in self.cards
             if card.figure.sensitivity is not None and card.panels
             for name, claim, cells in matrix(card.figure.sensitivity, card.panels)
-            if (name, claim.id) in assessed
+            if (name, claim.id) in graded
         ]
 
 

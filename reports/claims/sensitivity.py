@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.experiments.experiment import Experiment
 from harness.metrics.stats import Spread
-from reports.claims.claim import Claim, summed_up
+from reports.claims.claim import Claim
+from reports.claims.grading import summed_up
 from reports.claims.quantities import Panels
 from reports.claims.stated import named
 

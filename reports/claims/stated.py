@@ -13,18 +13,18 @@ stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
-from reports.claims.claim import Claim, Unit
+from reports.claims.bands import Band
+from reports.claims.claim import Claim, Unit, Untold
 from reports.claims.quantities import Measure, Tally
 
 Paper = float | tuple[float, float]
 Part = TypeVar("Part")
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A paper's number and the check for ours; the fields are those of `Claim`."""
 
     paper: Paper
@@ -33,28 +33,49 @@ class Number:
     neutral: float | None
     paper_text: str
     count: tuple[int, int] | None = None
+    because: str = ""
 
 
-def times(paper: Paper, within: float = 0, words: str = "") -> Number:
-    """A ratio; 1 is no effect."""
-    return Number(paper, within, "×", 1, words)
+def times(paper: Paper, within: float | Band = 0, words: str = "") -> Number:
+    """A ratio of two numbers; 1 is no effect."""
+    return _number(paper, within, "×", 1, words, 2, 0)
 
 
-def moves(paper: Paper, within: float = 0, words: str = "") -> Number:
-    """A relative change, as a share; 0 is no effect."""
-    return Number(paper, within, "%", 0, words)
+def moves(paper: Paper, within: float | Band = 0, words: str = "") -> Number:
+    """A relative change of a number, as a share; 0 is no effect."""
+    return _number(paper, within, "%", 0, words, 2, 1)
 
 
 def runs(k: int, n: int, neutral: float | None = None) -> Number:
     """A count of runs, for tallies: one count is compared with another."""
-    return Number(k / n, 0, "%", neutral, f"{k} of {n}", (k, n))
+    return Number(k / n, 0, "%", neutral, f"{k} of {n}", (k, n), f"Wilson's interval of {k} of {n}")
 
 
 def level(
-    paper: Paper, unit: Unit = "", within: float = 0, words: str = "", neutral: float | None = None
+    paper: Paper, unit: Unit = "", within: float | Band = 0, words: str = "", neutral: float | None = None
 ) -> Number:
     """A value in its unit."""
-    return Number(paper, within, unit, neutral, words)
+    return _number(paper, within, unit, neutral, words, 1, 0)
+
+
+def _number(
+    paper: Paper,
+    within: float | Band,
+    unit: Unit,
+    neutral: float | None,
+    words: str,
+    numbers: int,
+    since: float,
+) -> Number:
+    """`numbers`: published numbers that make this one; `since`: the value of `paper` at which they cancel, negated. A
+    band ends at half of the effect, so that it separates the paper's number from none."""
+    if not isinstance(within, Band):
+        return Number(paper, within, unit, neutral, words)
+    ends = paper if isinstance(paper, tuple) else (paper,)
+    half, because = within.half(max(abs(since + end) for end in ends), numbers), within.because
+    if neutral is not None and half > (most := min(abs(end - neutral) for end in ends) / 2):
+        half, because = most, f"half of the effect; {because} would give more"
+    return Number(paper, half, unit, neutral, words, None, because)
 
 
 def claim(
@@ -64,14 +85,41 @@ def claim(
     why: str | Callable[[float], str] = "",
     **reasons: Any,
 ) -> Claim:
-    """One claim of a card, without its id; `reasons`: calibrated, chosen, derived, check and remark of `Claim`."""
+    """One claim of a card, without its id; `reasons`: further fields of `Claim` by name."""
     explanation = _filled(why) if isinstance(why, str) and "{" in why else why
-    return Claim(id="", text=text, measure=ours, explanation=explanation, **vars(number), **reasons)
+    return Claim(id="", text=text, measure=ours, explanation=explanation, **number._asdict(), **reasons)
+
+
+def unpublished(quantity: str, over: Mapping[str, Measure]) -> Untold:
+    """Evidence that a claim cannot be told: the paper does not state a quantity. `quantity` names it with the source of
+    its plausible range; `over`: our number at settings of that range."""
+    return Untold("unpublished", f"the paper does not state {quantity}", over)
+
+
+def contradiction(first: str, second: str) -> Untold:
+    """The same: two places of the paper, each with its number, exclude each other."""
+    return Untold("contradiction", f"the paper contradicts itself: {first}, {second}")
+
+
+def saturated(constants: str, over: Mapping[str, Measure]) -> Untold:
+    """The same: near saturation the outcome changes when these constants of the device move by 2 %."""
+    return Untold("saturated", f"near saturation; the outcome changes with 2 % of {constants}", over)
 
 
 def named(claims: Mapping[str, Claim]) -> list[Claim]:
-    """A card's `CLAIMS`, each with its id."""
-    return [replace(one, id=id) for id, one in claims.items()]
+    """A card's `CLAIMS`, each with its id. A claim that follows from another shares its fact and its provenance.
+
+    KeyError when it follows from a claim that the card does not have.
+    """
+    return [replace(_joined(one, claims), id=id) for id, one in claims.items()]
+
+
+def _joined(one: Claim, claims: Mapping[str, Claim]) -> Claim:
+    if not one.follows:
+        return one
+    source = _joined(claims[one.follows], claims)
+    shared = {name: getattr(source, name) for name in ("fitted", "chosen", "check")}
+    return replace(one, fact=source.fact or one.follows, **shared)
 
 
 def merged(parts: Iterable[Mapping[str, Part]]) -> dict[str, Part]:

@@ -14,9 +14,11 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from reports.cards.group import Group
-    from reports.claims.claim import Assessed
+    from reports.claims.grading import Graded
 
-STYLES = {"reproduced": "green", "not reproduced": "red", "check failed": "red", "not measured": "dim"}
+STYLES = {
+    "matches": "green", "holds": "green", "misses": "red", "does not hold": "red", "not measured": "dim",
+}  # fmt: skip
 _WIDE = 150
 
 
@@ -27,7 +29,7 @@ def claims(
     results: Path | None = option(None, "Results directory; default: results/GROUP.", "DIR"),
     sensitivity: bool = flag("--sensitivity", "Which claims keep their sign under changed constants."),
 ) -> None:
-    """Show each claim of a group's cards: the paper's value, ours with its interval, verdict and explanation.
+    """Show each claim of a group's cards: the paper's value, ours with its interval, outcome, provenance and cause.
 
     --json has the value of every seed.
 
@@ -40,7 +42,7 @@ def claims(
     form = form_of(as_json, as_csv)
     loaded = finished_group(group, results)
     if form != "table":
-        from reports.claims.claim import as_rows
+        from reports.claims.grading import as_rows
 
         emit(form, sensitivity_data(loaded) if sensitivity else as_rows(loaded.claims))
     elif sensitivity:
@@ -87,13 +89,13 @@ def _how_to_measure(group: str) -> str:
     )
 
 
-def show(claims: Sequence[Assessed], caveat: str = "") -> None:
-    """Print the table, the number of claims per verdict, and the remarks on them."""
+def show(claims: Sequence[Graded], caveat: str = "") -> None:
+    """Print the claims by fact, and the number of facts by provenance and outcome."""
     from rich.table import Table
     from rich.text import Text
 
     from reports.cards.card import figures
-    from reports.claims.claim import by_verdict, withheld
+    from reports.claims.grading import counted, facts
 
     console = wide(_WIDE)
     table = Table(box=None, pad_edge=False, title="Claims", title_justify="left", padding=(0, 2, 0, 0))
@@ -101,17 +103,20 @@ def show(claims: Sequence[Assessed], caveat: str = "") -> None:
     card = next((by_name[each.card] for each in claims if each.card in by_name), None)
     against, reference = (card.against, card.reference) if card else ("the paper", "")
     numbers = (against.removeprefix("the "), "ours (95 % interval)")
-    for heading in ("card", "claim", *numbers, "verdict", "explanation"):
-        table.add_column(heading, overflow="fold", no_wrap=heading == "verdict")
-    for each in claims:
-        ours = f"{each.ours} ({each.interval})" if each.interval else each.ours
-        text = each.claim.text + (f" [{each.claim.remark}]" if each.claim.remark else "")
-        cells = [each.card, text, each.claim.published, ours]
-        verdict = f"[{STYLES.get(each.verdict, 'default')}]{each.verdict}[/]"
-        table.add_row(*map(Text, cells), verdict, Text(each.explanation))
+    for heading in ("card", "claim", *numbers, "outcome", "provenance", "cause"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "outcome")
+    for fact in facts(claims):
+        if together := len(fact.claims) > 1:
+            style = STYLES.get(fact.outcome, "")
+            table.add_row("", Text(fact.text, "bold"), "", "", Text(fact.outcome, style), fact.provenance, "")
+        for each in fact.claims:
+            ours = f"{each.ours} ({each.interval})" if each.interval else each.ours
+            text = each.claim.text + (f" [{each.claim.remark}]" if each.claim.remark else "")
+            cells = [each.card, "  " * together + text, each.claim.published, ours]
+            outcome = Text(each.outcome, STYLES.get(each.outcome, ""))
+            table.add_row(*map(Text, cells), outcome, each.provenance, Text(each.cause))
     console.print(table)
-    console.print(by_verdict(claims), highlight=False)
-    for line in filter(None, (withheld(claims), caveat, f"Paper: {reference}." if reference else "")):
+    for line in filter(None, (f"Facts: {counted(claims)}.", caveat, reference and f"Paper: {reference}.")):
         console.print(line, highlight=False)
 
 
@@ -166,7 +171,7 @@ def present_group(folder: Path, cards: Sequence[str] | None = None, form: Form =
     if form == "table":
         show(claims, group.caveat)
     else:
-        from reports.claims.claim import as_rows
+        from reports.claims.grading import as_rows
 
         emit(form, as_rows(claims))
     for path in (folder / "summary.json", write_group_report(group)):

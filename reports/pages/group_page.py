@@ -8,15 +8,17 @@ from typing import Any
 
 from engines.registry import ENGINES
 from reports.cards.group import Group, Shown
-from reports.claims.claim import (
-    FAILED,
+from reports.claims.grading import (
+    BAD,
+    CHOSEN,
+    GOOD,
     NOT_MEASURED,
-    NOT_REPRODUCED,
-    REPRODUCED,
+    OUTCOMES,
+    PREDICTED,
     UNEXPLAINED,
-    VERDICTS,
-    withheld,
+    facts,
 )
+from reports.claims.grading import counted as counted_facts
 from reports.claims.sensitivity import KEPT, LOST
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import name_systems, named, style
@@ -55,7 +57,7 @@ WATCHED = (
 )
 """Prefixes of counters that a reader should see: fallbacks of a policy or the pool, and actions of the KV manager."""
 
-_COLOUR = {REPRODUCED: "better", NOT_REPRODUCED: "worse", FAILED: "worse", KEPT: "better", LOST: "worse"}
+_COLOUR = {**dict.fromkeys((*GOOD, KEPT), "better"), **dict.fromkeys((*BAD, LOST), "worse")}
 
 
 def write_group_report(group: Group) -> Path:
@@ -75,7 +77,8 @@ def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
     runs = [run for card in group.cards for run in card.panels.values() if run.points]
     titles = list(dict.fromkeys(title for run in runs for title in deployment_titles(run)))
     names = list(dict.fromkeys(str(point.params.get("deployment")) for point in group.points))
-    counts = Counter(claim.verdict for claim in group.claims if not claim.claim.own)
+    shown = [claim for claim in group.claims if claim.outcome != NOT_MEASURED or not claim.needs]
+    counts = Counter(fact.outcome for fact in facts(shown) if fact.provenance in (PREDICTED, CHOSEN))
     sensitivity = group.sensitivity
     return write(
         group.folder / "report.html",
@@ -89,11 +92,10 @@ def _write(group: Group, cards: Sequence[dict[str, Any]]) -> Path:
         points=len(group.points),
         seeds=seed_list(sorted({point.seed for point in group.points})),
         failed=sum(point.error is not None for point in group.points),
-        counts=[(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]],
-        own=sum(claim.claim.own for claim in group.claims),
-        withheld=withheld(group.claims),
+        counts=[(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]],
+        counted=counted_facts(group.claims),
         caveat=group.caveat,
-        claims=[claim for claim in group.claims if claim.verdict != NOT_MEASURED or not claim.needs],
+        facts=facts(shown),
         colours=_COLOUR,
         unexplained=UNEXPLAINED,
         frames=any(run.frames for run in runs),
@@ -136,7 +138,7 @@ def _card(card: Shown, picture: Picture | None, svg: str, left_out: str) -> dict
         "picture": picture,
         "svg": svg,
         "left_out": left_out,
-        "claims": card.claims,
+        "facts": facts(card.claims),
         "panels": [(name, _words(run.experiment)) for name, run in card.panels.items()],
         "failures": [
             failure for panel, run in card.panels.items() for failure in failures(run, f"{panel}: ")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.records.results import COLLECTION
 from reports.cards.group import load_group
-from reports.claims.claim import by_verdict
+from reports.claims.grading import counted as counted_facts
 from reports.comparison.perceptible import WAIT_S
 from reports.pages.html import opening
 from reports.pages.templates import write
@@ -111,7 +111,7 @@ def _listed(folder: Path, run: Path) -> Listed:
 def _group(run: Path) -> tuple[Listed, Sequence[Measured]]:
     group = load_group(run)
     what = f"{group.name}, {counted(len(group.cards), 'card')}"
-    return Listed("", what, "", by_verdict(group.claims), ""), group.points
+    return Listed("", what, "", counted_facts(group.claims), ""), group.points
 
 
 def _experiment(folder: Path) -> tuple[Listed, Sequence[Measured]]:

@@ -26,13 +26,13 @@ CLAIMS = {
         "strict priority: P99 TTFT × 3.59 of Online-Only",
         times(3.59, within=0.65),
         against(TTFT, _LOAD, SARATHI, ONLINE_ONLY),
-        calibrated=_STEP,
+        fitted=_STEP,
     ),
     "fig3-tbt": claim(
         "strict priority: P99 TBT × 3.01 of Online-Only",
         times(3.01, within=0.5),
         against(TBT, _LOAD, SARATHI, ONLINE_ONLY),
-        calibrated=_STEP,
+        fitted=_STEP,
     ),
     "fig3-throughput": claim(
         "strict priority: offline throughput 4.27 × below Non-Preemptive",

@@ -53,7 +53,7 @@ def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
             level(1.0, "×", within=0.15),
             each(value(quantity, at(name, ONLINE_ONLY)), lambda measured, limit=limit: measured / limit),
             "limits are medians over three seeds",
-            calibrated="the limit was taken from such runs",
+            fitted="the limit was taken from such runs",
         )
         for short, text, quantity, limit in (("ttft", "TTFT", TTFT, slo[0]), ("tbt", "TBT", TBT, slo[1]))
     }

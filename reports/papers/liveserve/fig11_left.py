@@ -41,7 +41,7 @@ CLAIMS = {
             level(PAPER["vllm_omni"][percentile], "s", within=0.15 * PAPER["vllm_omni"][percentile]),
             value(f"audio_ttfp_p{percentile}", _BASELINE),
             "{ours:.2f} s",
-            calibrated=PROMPT if percentile == 50 else "",
+            fitted=PROMPT if percentile == 50 else "",
         )
         for percentile, name in ((50, "median"), (90, "P90"), (95, "P95"))
     },

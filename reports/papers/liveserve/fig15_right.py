@@ -41,7 +41,7 @@ CLAIMS = {
         "LiveServe's generation is complete 10.6 s before playback (at 55.3 of 65.9 s)",
         level(PAPER["playback"] - PAPER["liveserve"], "s", within=1.5),
         value(_lead, _OURS),
-        calibrated="lead_cap_s = 10.6 s was taken from this figure, with pacing=always because this reply is not "
+        fitted="lead_cap_s = 10.6 s was taken from this figure, with pacing=always because this reply is not "
         "interrupted; replies wait between packets of 2 s, so ours may end one packet above",
     ),
     "fig15-right-unbroken": claim(

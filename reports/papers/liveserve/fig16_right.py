@@ -112,7 +112,7 @@ CLAIMS = {
         "the offloading baseline reloads on the turn's path",
         level(0.0710, "ms", within=0.007),
         value(_RELOAD, _BASE),
-        calibrated=_SIZED,
+        fitted=_SIZED,
     ),
     "fig16-right-hidden": claim(
         "with a preload hit no reload remains on the path (share of the baseline's)",

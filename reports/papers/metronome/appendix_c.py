@@ -52,7 +52,7 @@ CLAIMS = {
         "which a worker without that state does not show (median latency at the last N of the sweep)",
         level(PAPER["flat"], "ms", words="flat"),
         value(_LAST, of(_ENDED, BASELINE)),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
         remark="vLLM's engine itself keeps no harmful state: once calls have ended, a used worker is as good "
         "as a fresh one",
     ),
@@ -60,7 +60,7 @@ CLAIMS = {
         "(ours) bounded calls that stay behind do no harm yet (windowed, the same: highest 10 s median)",
         level(PAPER["flat"], "ms", words="flat"),
         value(worst_bucket, of(_LEFT, OURS)),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
         remark="80 windows are 64 % of a quarter of the pool",
     ),
 }

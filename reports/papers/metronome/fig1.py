@@ -52,7 +52,7 @@ CLAIMS = {
         "unbounded KV: a few ms a frame before the jump (median)",
         level(PAPER["few ms"], "ms", within=0.002),
         value(latency_median(after_wall=False), _UNBOUNDED),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
     ),
     "fig1-ceiling": claim(
         "and then the ceiling of about 1.6 s (median after the jump)",
@@ -92,7 +92,7 @@ CLAIMS = {
         "windowed KV stays flat for the whole call (highest median of 10 s)",
         level((0.002, 0.012), "ms", within=0.002, words="2 to 12 ms"),
         value(worst_bucket, _WINDOWED),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
     ),
     "fig1-misses": claim(
         "deadline misses, larger of both policies",

@@ -64,7 +64,7 @@ CLAIMS = {
         "recycling: median latency late in the call",
         level(PAPER["recycling p50"], "ms", within=0.003),
         value(_LATE[50], _DEARER),
-        calibrated="two constants were fitted to it: the time to feed a chunk (80 µs here, 20 µs elsewhere), and "
+        fitted="two constants were fitted to it: the time to feed a chunk (80 µs here, 20 µs elsewhere), and "
         "the number of chunks fed again; of 14 to 18 chunks, 16 are nearest to the middle, 15.5 ms",
         remark="80 µs would give 8 ms for every Step of 96 calls, where Table 1 has 1 to 5 ms. No single "
         "cost of a chunk meets both, so in the paper's stack a chunk that is fed again costs more "
@@ -95,7 +95,7 @@ CLAIMS = {
         "the in-engine window stays flat (highest 10 s median)",
         level((0.001, 0.005), "ms", within=0.002, words="a few ms"),
         value(worst_bucket, _WINDOWED),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
     ),
     "fig10-encodes": claim(
         "recycling encodes audio again, the window never does (P90 latency late in the call, over the window's)",

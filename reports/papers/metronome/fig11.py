@@ -28,7 +28,7 @@ def _up_to_2048(statistic: str) -> Claim:
         f"{statistic.upper()} stays at about 5 ms up to W = 2048 (largest)",
         level(0.005, "ms", within=0.002, words="about 5 ms"),
         largest(*(value(f"frame_latency_{statistic}", of(_PANEL, OURS, window=w)) for w in WS[:3])),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
         remark=_SHORT,
     )
 

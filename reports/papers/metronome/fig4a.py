@@ -21,7 +21,7 @@ CLAIMS = {
         f"{engine}: median latency hundreds of times under the 2 s budget up to N = 160 (largest over N)",
         level((0.0, 0.010), "ms", words="below 10 ms"),
         largest(*(value("frame_latency_p50", of(_PANEL, engine, sessions=n)) for n in NS)),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
     )
     for engine in PAIR
 } | {

@@ -42,7 +42,7 @@ CLAIMS = {
         "windowed KV plateaus at roughly a quarter of the pool",
         level(0.25, "%", within=0.02, words="about 1/4"),
         value("pool_plateau", _WINDOWED),
-        calibrated="64 to 66 blocks for each session, in a pool whose size was derived from such shares (Table 2)",
+        fitted="64 to 66 blocks for each session, in a pool whose size was derived from such shares (Table 2)",
     ),
     "fig5-running": claim(
         "nothing runs after saturation (requests running, last tenth of the run)",
@@ -54,13 +54,13 @@ CLAIMS = {
         "all 128 sessions wait (last tenth of the run)",
         level(128.0, within=6.0, neutral=0),
         value(at_the_end(waiting), _UNBOUNDED),
-        derived="from the previous claim: sessions that do not run wait",
+        follows="fig5-running",
     ),
     "fig5-preempted": claim(
         "windowed KV never approaches saturation (peak of the pool)",
-        level((0.2, 0.35), "%", within=0.05, words="far below 1", neutral=1),
+        level((0.2, 0.35), "%", within=0.05, words="far below full", neutral=1),
         value("pool_peak", _WINDOWED),
-        derived="from the plateau, which is the peak: pausing sessions keep their blocks",
+        follows="fig5-plateau",
     ),
 }
 

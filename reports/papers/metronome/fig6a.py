@@ -41,7 +41,7 @@ def _claims(panel: str) -> dict[str, Claim]:
                 f"{panel}: {text}",
                 level(paper_s, "s", within=0.1 * measured_s),
                 value(f"saturation_{name}_s", setting),
-                calibrated=_WHY_G[panel],
+                fitted=_WHY_G[panel],
             )
             for name, text, paper_s in (
                 ("measured", "the pool is full at", measured_s),

@@ -53,19 +53,19 @@ CLAIMS = {
         "share of the pool that a session adds",
         level(0.002, "%", within=0.0001, words="about 0.2 %"),
         _slope,
-        calibrated=_POOL,
+        fitted=_POOL,
     ),
     "fig6b-ceiling": claim(
         "sessions at which memory would end",
         level(500.0, within=25.0, words="about 500"),
         _ceiling,
-        calibrated=_POOL,
+        fitted=_POOL,
     ),
     "fig6b-n128": claim(
         "plateau of 128 sessions",
         level(0.256, "%", within=0.01, words="about a quarter (Fig. 5)"),
         value("pool_plateau", of(_PANEL, OURS, sessions=128)),
-        calibrated=_POOL,
+        fitted=_POOL,
     ),
 }
 

@@ -74,19 +74,19 @@ CLAIMS = {
         "windowed: admission settles at N*",
         level(209.0, within=20.0),
         value("admitted", _WINDOWED),
-        calibrated="the cost of encoding a chunk (2.5 ms) was fitted to the first touch of this figure",
+        fitted="the cost of encoding a chunk (2.5 ms) was fitted to the first touch of this figure",
     ),
     "fig7-dear": claim(
         "the same N* with the chunk cost that Fig. 10's level needs (80 instead of 20 µs)",
         level(209.0, within=20.0),
         value("admitted", of(_DEAR, OURS)),
-        calibrated="as N* above; four times the feeding cost, 12 ms at the touch of 600 ms, hardly changes it",
+        fitted="as N* above; four times the feeding cost, 12 ms at the touch of 600 ms, hardly changes it",
     ),
     "fig7-shed": claim(
         "windowed: sessions turned away of 512",
         level(303.0, within=20.0),
         value("shed", _WINDOWED),
-        calibrated="calls that are not admitted are turned away: 512 minus N*",
+        fitted="calls that are not admitted are turned away: 512 minus N*",
     ),
     "fig7-steady": claim(
         "windowed: P99 latency once it has settled",

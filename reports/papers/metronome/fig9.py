@@ -72,13 +72,13 @@ def _capacity(model: str) -> Measure:
     }
 
 
-def _more(model: str, calibrated: str = "", explanation: str = "") -> Claim:
+def _more(model: str, fitted: str = "", explanation: str = "") -> Claim:
     return claim(
         f"{model} carries far more sessions than Qwen2.5-Omni-7B",
         times((1.5, 100.0), words="far more"),
         quotient(_capacity(model), _capacity(_SMALL)),
         explanation,
-        calibrated=calibrated,
+        fitted=fitted,
         remark="the paper's bars have no numbers; it says that Qwen2.5-Omni-7B is bound by its audio encoder",
     )
 
@@ -86,7 +86,7 @@ def _more(model: str, calibrated: str = "", explanation: str = "") -> Claim:
 CLAIMS = {
     "fig9-qwen3": _more(
         _QWEN,
-        calibrated="the cost of a clip for Qwen2.5-Omni's encoder, whose processor pads it to 300 s, was assumed "
+        fitted="the cost of a clip for Qwen2.5-Omni's encoder, whose processor pads it to 300 s, was assumed "
         "(36 ms) when we knew the order without it",
     ),
     "fig9-minicpm": _more(

@@ -26,7 +26,7 @@ CLAIMS = {
         "about a fifth into the ten minutes (time of the wall)",
         level(114.0, "s", within=12.0),
         value("wall_s", _UNBOUNDED),
-        calibrated="N and the tokens of a frame are not stated; they were chosen for this time",
+        fitted="N and the tokens of a frame are not stated; they were chosen for this time",
     ),
     "section5-5-hard": claim(
         "it is a hard stall: nothing runs and every due frame is empty",
@@ -45,7 +45,7 @@ CLAIMS = {
         "windowed KV holds single-digit-millisecond medians for the full ten minutes (highest 10 s median)",
         level((0.001, 0.0099), "ms", words="1 to 9 ms"),
         value(worst_bucket, _WINDOWED),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
     ),
 }
 

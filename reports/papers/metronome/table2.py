@@ -59,7 +59,7 @@ def _claim(row: str) -> Claim:
             "unbounded: the pool after 300 s, still filling",
             level(share, "%", within=0.1),
             value("pool_end", of(row)),
-            calibrated="the tokens of a free-running frame were derived from this share",
+            fitted="the tokens of a free-running frame were derived from this share",
         )
     return claim(
         f"(W, S) = ({row}): plateau of the pool",
@@ -67,7 +67,7 @@ def _claim(row: str) -> Claim:
         value("pool_plateau", of(row)),
         "blocks of 16 tokens: W and a frame's own, and S rounded up to blocks",
         check="" if row == "1024, 0" else _BLOCKS,
-        calibrated="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
+        fitted="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
         remark="pins the same four blocks as S = 58, for which the paper has 6.8 %"
         if row == "1024, 64"
         else "",
@@ -80,7 +80,7 @@ CLAIMS = {
         "per-frame P99 of at most 3 ms throughout (largest over the rows)",
         level((0.0, 0.003), "ms", words="at most 3 ms"),
         largest(*(value("frame_latency_p99", of(row)) for row in PAPER)),
-        calibrated=STEP_CALL,
+        fitted=STEP_CALL,
     ),
     "table2-silent": claim(
         "and zero errors (silent sessions at the end, largest over the rows)",

@@ -59,7 +59,7 @@ CLAIMS = {
         "on streams both take 1,241.8 ms, in turn 1,288.1 ms",
         level(1.2418, "ms", within=0.01),
         fixed(lambda: together_s(None)),
-        calibrated="the share of each on streams was fitted to the two times of this table",
+        fitted="the share of each on streams was fitted to the two times of this table",
     ),
     "fig4-lowest": claim(
         "both are done sooner than in turn from 18 SMs of decode on",

@@ -100,7 +100,7 @@ CLAIMS = {
         level(1.0, "×", within=0.05),
         ratio(quantity, of(REAL, engine, c=callers), to=of(VIRTUAL, engine, c=callers)),
         _WHY,
-        calibrated=_CALIBRATED.get((name, engine, callers), ""),
+        fitted=_CALIBRATED.get((name, engine, callers), ""),
         chosen=_CHOSEN.get((name, engine, callers), ""),
     )
     for name, (label, quantity) in _QUANTITIES.items()

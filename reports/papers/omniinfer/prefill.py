@@ -99,7 +99,7 @@ CLAIMS = {
         level(fitted()[0], "1/s", within=0.05 * fitted()[0]),
         value(capacity, of(FULL, ENGINE)),
         "{ours:.1f} a second",
-        calibrated="the time of a prefill step was scaled to this",
+        fitted="the time of a prefill step was scaled to this",
     )
 }
 

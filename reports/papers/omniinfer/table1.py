@@ -55,7 +55,7 @@ _ROWS: Rows = {row.name: (row.panel, row[2:]) for row in PAPER}
 _WHY = {"qpm": "follows from the time per token", "ttft": ONE_QUEUE, "tpot": "{ms:.0f} ms"}
 
 
-def _calibrated(panel: str, column: str) -> str:
+def _fitted(panel: str, column: str) -> str:
     if column == "ttft":
         return FITTED_PREFILL
     return FITTED_SLOPE if column == "tpot" and "d32" in panel else ""
@@ -67,27 +67,27 @@ def _others(panel: str, column: str) -> Sequence[float]:
 
 
 CLAIMS = {
-    **rows_stated("table1", _ROWS, _COLUMNS, _WHY, _calibrated, _others, " requests a die"),
+    **rows_stated("table1", _ROWS, _COLUMNS, _WHY, _fitted, _others, " requests a die"),
     "table1-batch-qpm": claim(
         "larger batches serve more: 48 over 40 requests a die (QPM)",
         times(572 / 524, within=0.045),
         over("qpm", "6p8_1d32-48", "6p8_1d32-40"),
         "× {ours:.2f}",
-        calibrated=FITTED_SLOPE,
+        fitted=FITTED_SLOPE,
     ),
     "table1-batch-ttft": claim(
         "and wait longer for their first token",
         times(2.196 / 1.282, within=0.35),
         over("ttft", "6p8_1d32-48", "6p8_1d32-40"),
         "× {ours:.2f}",
-        calibrated=FITTED_PREFILL,
+        fitted=FITTED_PREFILL,
     ),
     "table1-batch-tpot": claim(
         "and for the others",
         times(52 / 48, within=0.04),
         over("tpot", "6p8_1d32-48", "6p8_1d32-40"),
         "× {ours:.2f}",
-        calibrated=FITTED_SLOPE,
+        fitted=FITTED_SLOPE,
     ),
     "table1-doubled": claim(
         "twice the instances and dies serve about as much of two nodes each: 8P8-1D64 over 4P8-1D32 (QPM)",

@@ -77,7 +77,7 @@ def _by_paper(row: tuple[float, ...]) -> Measure:
     return value(lambda point: share, at(FULL))
 
 
-def _calibrated(panel: str, column: str) -> str:
+def _fitted(panel: str, column: str) -> str:
     fitted = "{} was fitted to this row's time per token, which all but TTFT follows from"
     if panel == PLACEMENT and not column.startswith("ttft"):
         return fitted.format("Zipf's exponent of the experts")
@@ -98,7 +98,7 @@ def _others(panel: str, column: str) -> Sequence[float]:
 
 _ROWS: Rows = {name: (panel, PAPER[panel]) for panel, name in NAMES.items()}
 CLAIMS = {
-    **rows_stated("table2", _ROWS, COLUMNS, _WHY, _calibrated, _others),
+    **rows_stated("table2", _ROWS, COLUMNS, _WHY, _fitted, _others),
     "table2-gains": claim(
         "all parts together serve 52 % more (QPM over that without all)",
         times(1.52, within=0.1),

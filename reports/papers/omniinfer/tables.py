@@ -13,8 +13,6 @@ TWICE = {"qpm": (572, 616), "ttft": (2.196, 2.292), "tpot": (0.052, 0.048)}
 """OmniInfer at 48 requests a die by Table 1 and by Table 2, QPM and s: a band ends half-way, so that no measured point
 counts as both."""
 
-LITTLE = "follows from TTFT, the time per token and replies of 1,180 tokens, by Little's law"
-
 Columns = Mapping[str, tuple[str, Quantity, Unit, float]]
 """Columns by name: the paper's name, ours, the unit, and the allowed relative distance. [chosen]"""
 
@@ -39,7 +37,7 @@ def rows_stated(
     rows: Rows,
     columns: Columns,
     why: Mapping[str, str],
-    calibrated: Callable[[str, str], str],
+    fitted: Callable[[str, str], str],
     others: Callable[[str, str], Sequence[float]],
     counted: str = "",
 ) -> dict[str, Claim]:
@@ -53,8 +51,8 @@ def rows_stated(
             ),
             value(quantity, at(panel)),
             why[column],
-            calibrated=calibrated(panel, column),
-            derived=LITTLE if column in ("qpm", "e2e") else "",
+            fitted=fitted(panel, column),
+            follows=f"{card}-{panel}-tpot" if column in ("qpm", "e2e") and not fitted(panel, column) else "",
         )
         for row, (panel, published) in rows.items()
         for (column, (name, quantity, unit, near)), paper in zip(columns.items(), published, strict=True)

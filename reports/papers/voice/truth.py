@@ -196,7 +196,7 @@ CLAIMS = {
         level(row.measured, shown.unit, within=shown.within * row.measured),
         row.ours,
         _WHY.get(row.id, "{ours:.4g}"),
-        calibrated="the server's host times were fitted to this load" if row.fitted else "",
+        fitted="the server's host times were fitted to this load" if row.fitted else "",
         remark=row.run["source"],
     )
     for row in ROWS

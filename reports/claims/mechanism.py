@@ -1,0 +1,30 @@
+"""The mechanisms that a paper names: how each is switched off here, and the test that shows its effect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One named part of a paper's system. A paper lists its own as `MECHANISMS` in `reports/papers/PAPER/mechanisms.py`."""
+
+    name: str
+    place: str
+    """Section, equation or algorithm of the paper."""
+    engine: str = ""
+    """The engine that has it, by its name in `rehearse list engines`."""
+    off: Mapping[str, Any] = field(default_factory=dict)
+    """Settings (`--set`) that switch it off."""
+    instead: str = ""
+    """The engine to run instead, where another engine and no setting leaves it out."""
+    test: str = ""
+    """The test that shows its effect, as `tests/FILE.py::NAME`."""
+    missing: str = ""
+    """What is not built; a mechanism has this or all others."""
+
+    @property
+    def switch(self) -> str:
+        """The switch as a user types it."""
+        settings = " ".join(f"{name}={value}" for name, value in self.off.items())
+        return f"--set {settings}" if settings else self.instead and f"engine {self.instead}"

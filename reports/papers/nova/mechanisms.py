@@ -1,0 +1,5 @@
+"""The mechanisms that the paper names."""
+
+from reports.claims.mechanism import Mechanism
+
+MECHANISMS: tuple[Mechanism, ...] = ()
