@@ -21,8 +21,23 @@ from pathlib import Path
 
 from reports.cards.card import group
 from reports.claims.grading import (
-    BAD, CHOSEN, CONSTRUCTION, DIRECTION, DOES_NOT, FITTED, GOOD, HOLDS, INCONCLUSIVE, MATCHES, MISSES, NOT_MEASURED,
-    OF_OUR_OWN, PREDICTED, UNTOLD, Fact, Graded, as_rows, counted, facts,
+    BAD,
+    CHOSEN,
+    DIRECTION,
+    DOES_NOT,
+    FITTED,
+    GOOD,
+    HOLDS,
+    MATCHES,
+    MISSES,
+    OF_OUR_OWN,
+    PREDICTED,
+    UNTOLD,
+    Fact,
+    Graded,
+    as_rows,
+    counted,
+    facts,
 )  # fmt: skip
 from reports.claims.mechanism import Mechanism
 

@@ -1,8 +1,8 @@
 """Bands from a paper's precision: how far its number may lie from the truth, from printed digits and requests.
 
-A published number comes from one run, as a rule. Its 95 % sampling error is that of n independent requests: Student's of
-a mean, of a percentile the asymptotic one (David and Nagaraja, Order Statistics, 10.2) of a log-normal distribution,
-the binomial one of a share. It is at least half of the last printed digit.
+A published number comes from one run, as a rule. Its 95 % sampling error is that of n independent requests: the normal
+one of a mean, the asymptotic one of a percentile (David and Nagaraja, Order Statistics, 10.2) of a log-normal
+distribution, the binomial one of a share. It is at least half of the last printed digit.
 """
 
 from dataclasses import dataclass

@@ -130,6 +130,11 @@ class Claim:
             return value >= low if low > self.neutral else value <= high
         return low <= value <= high
 
+    def near(self, value: float | None) -> bool:
+        """Return whether the value lies within twice the band; True without a value."""
+        low, high = self.band
+        return value is None or (3 * low - high) / 2 <= value <= (3 * high - low) / 2
+
     def on_its_side(self, value: float) -> bool:
         """Return whether the value, in the digits shown, is on the paper's side of "no effect"; True without one."""
         if self.neutral is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.metrics.stats import Spread, across_seeds, fisher, share
+from harness.metrics.stats import MIN_FOR_INTERVAL, Spread, across_seeds, fisher, share
 from reports.claims.claim import OURS, Claim
 from reports.claims.quantities import Panels, Tally
 from reports.tables.columns import MISSING
@@ -23,8 +23,8 @@ PREDICTED, CHOSEN, FITTED, CONSTRUCTION = "predicted", "chosen afterwards", "fit
 OF_OUR_OWN = OURS.strip("()")
 PROVENANCES = (PREDICTED, CHOSEN, FITTED, CONSTRUCTION, OF_OUR_OWN)
 UNEXPLAINED = "not explained yet"
-MIN_FOR_TALLY = 5
-"""Runs below which a tally is inconclusive: Wilson's interval then covers more than half of all shares."""
+MIN_FOR_COUNT = 5
+"""Runs below which a count is inconclusive: Wilson's interval then covers more than half of all shares."""
 BY_CHANCE = 0.05
 """Fisher's p from which two counts are not distinguished."""
 
@@ -36,23 +36,19 @@ def outcome(claim: Claim, values: Values) -> str:
     spread = summed_up(claim, values)
     if spread.median is None:
         return NOT_MEASURED
-    tally = isinstance(claim.measure, Tally)
-    interval = spread.interval
-    if claim.check and spread.low is not None and spread.high is not None:
-        interval = (spread.low, spread.high)  # it needs no statistics
-    elif interval is None or (tally and spread.n < MIN_FOR_TALLY):
+    tally, interval = isinstance(claim.measure, Tally), spread.interval
+    if spread.n < (MIN_FOR_COUNT if claim.count else MIN_FOR_INTERVAL) or interval is None:
         return INCONCLUSIVE
-    assert interval is not None, "a share has an interval"
     if claim.sentence:
-        seeds = [spread.median] if tally else [value for value in values.values() if value is not None]
-        return HOLDS if all(map(claim.accepts, seeds)) else DOES_NOT
+        measured = [spread.median] if tally else [value for value in values.values() if value is not None]
+        return HOLDS if all(map(claim.accepts, measured)) else DOES_NOT
     low, high = claim.band
-    inside, aside = low <= spread.median <= high, all(map(claim.on_its_side, interval))
-    if claim.count is not None and not inside and by_chance(spread, claim.count) >= BY_CHANCE:
+    inside = low <= spread.median <= high
+    if claim.count and not inside and by_chance(spread, claim.count) >= BY_CHANCE:
         return INCONCLUSIVE
-    half = (high - low) / 2
-    far = not tally and not (low - half <= (spread.low or 0) and (spread.high or 0) <= high + half)
-    if inside and aside and not far:
+    aside = all(map(claim.on_its_side, interval))
+    wide = not tally and not all(map(claim.near, (spread.low, spread.high)))
+    if inside and aside and not wide:
         return MATCHES
     if claim.neutral is None:
         return INCONCLUSIVE if inside else MISSES
@@ -158,7 +154,7 @@ class Graded:
         if self.outcome == INCONCLUSIVE and self.claim.count is not None:
             p = by_chance(self.spread, self.claim.count)
             parts.insert(0, f"counts this different occur by chance with p = {p:.2f}")
-        elif self.outcome == INCONCLUSIVE and self.spread.interval is None:
+        elif self.outcome == INCONCLUSIVE and self.spread.n < MIN_FOR_INTERVAL:
             parts.insert(0, "fewer than three seeds")
         elif self.outcome == INCONCLUSIVE:
             parts.insert(0, "seeds differ by more than the band")

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One named part of a paper's system. A paper lists its own as `MECHANISMS` in `reports/papers/PAPER/mechanisms.py`."""
+    """One named part of a paper's system; `MECHANISMS` of `reports/papers/PAPER/mechanisms.py` lists a paper's."""
 
     name: str
     place: str

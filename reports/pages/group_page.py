@@ -8,16 +8,7 @@ from typing import Any
 
 from engines.registry import ENGINES
 from reports.cards.group import Group, Shown
-from reports.claims.grading import (
-    BAD,
-    CHOSEN,
-    GOOD,
-    NOT_MEASURED,
-    OUTCOMES,
-    PREDICTED,
-    UNEXPLAINED,
-    facts,
-)
+from reports.claims.grading import BAD, CHOSEN, GOOD, NOT_MEASURED, OUTCOMES, PREDICTED, UNEXPLAINED, facts
 from reports.claims.grading import counted as counted_facts
 from reports.claims.sensitivity import KEPT, LOST
 from reports.figures.picture import LeftOut, Picture
