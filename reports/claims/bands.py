@@ -27,6 +27,10 @@ class Band:
         """Half-width around a value that is made of so many independent numbers."""
         return max(self.relative * abs(value), self.absolute) * sqrt(numbers)
 
+    def over(self, number: float) -> "Band":
+        """The same as a share of this number, for a ratio with it."""
+        return Band(max(self.relative, self.absolute / abs(number)), 0, self.because)
+
 
 def of_mean(n: int, cv: float = 1.0, printed: float = 0.0) -> Band:
     """Band of a mean of n requests whose standard deviation is cv times the mean. `printed`: the last printed digit."""
