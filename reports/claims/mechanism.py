@@ -1,5 +1,6 @@
 """The mechanisms that a paper names: how each is switched off here, and the test that shows its effect."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,5 +27,8 @@ class Mechanism:
     @property
     def switch(self) -> str:
         """The switch as a user types it."""
-        settings = " ".join(f"{name}={value}" for name, value in self.off.items())
+        settings = " ".join(
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in self.off.items()
+        )
         return f"--set {settings}" if settings else self.instead and f"engine {self.instead}"
