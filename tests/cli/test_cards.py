@@ -71,7 +71,7 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("claims", "liveserve", "--json")
     (claim,) = json.loads(out)
     assert status == 0 and claim["by_seed"] == {"0": 0.0, "1": 0.1, "2": 0.2}
-    assert (claim["ours"], claim["n"], claim["verdict"]) == (0.1, 3, "not reproduced")
+    assert (claim["ours"], claim["n"], claim["outcome"]) == (0.1, 3, "inconclusive")
     assert claim["interval"] == [0.0, 0.2] and claim["paper"] == 0.1
 
 
@@ -107,6 +107,6 @@ def test_a_card_that_needs_something_says_so_and_is_skipped_in_its_group(rehears
     status, _, err = rehearse("run", "liveserve", "--seeds", "3")
     assert status == 0 and "liveserve-third: skipped, needs the weights of X" in err
     found = {claim["id"]: claim for claim in json.loads(rehearse("claims", "liveserve", "--json")[1])}
-    assert found["said"]["verdict"] == "not measured" and found["said"]["needs"] == "the weights of X"
+    assert found["said"]["outcome"] == "not measured" and found["said"]["needs"] == "the weights of X"
     listed = {card["name"]: card for card in json.loads(rehearse("list", "cards", "--json")[1])}
     assert "needs the weights of X" in listed["liveserve-third"]["summary"]

@@ -8,64 +8,102 @@ import pytest
 import yaml
 
 from docs.cards import labelled
-from docs.claims import PAGES, filled, judged, kept, shown
+from docs.claims import PAGES, README, filled, graded, kept, mechanisms, readme, shown
+from harness.by_device import expand
+from harness.experiments.experiment import Experiment
 from reports.cards.card import figures, group
-from reports.claims.claim import CALIBRATED, DIRECTION, NOT_REPRODUCED, REPRODUCED
+from reports.claims.grading import GOOD, NOT_MEASURED, UNEXPLAINED, UNTOLD
+from reports.claims.mechanism import Mechanism
 
 MEASURED = sorted(PAGES.glob("*.json"))
-MARKED = [page for page in sorted(PAGES.glob("*.md")) if shown(page)]
+ROOT = README.parent
+papers = pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
+MECHANISMS = [(path.stem, each) for path in MEASURED for each in mechanisms(path.stem)]
 
 
-@pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
+@papers
 def test_a_page_shows_what_was_measured(claims: Path) -> None:
     page = claims.with_suffix(".md")
-    assert shown(page), "it shows none of its claims"
     assert page.read_text() == filled(page), "run `python -m docs.claims`"
 
 
-@pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
+@papers
 def test_what_was_measured_are_the_claims_of_the_cards(claims: Path) -> None:
     """Every claim of theirs, and no other."""
-    assert claims.read_text() == kept(judged(claims)), "run `python -m docs.claims`, or a new claim's card"
+    assert claims.read_text() == kept(graded(claims)), "run `python -m docs.claims`, or a new claim's card"
 
 
-@pytest.mark.parametrize("page", MARKED, ids=[path.stem for path in MARKED])
-def test_a_page_shows_claims_that_its_cards_have_each_once(page: Path) -> None:
-    declared = {claim.id for card in group(page.stem) for claim in card.claims}
-    assert set(shown(page)) <= declared and len(shown(page)) == len(set(shown(page)))
+@papers
+def test_a_page_lists_every_claim_of_its_paper_once(claims: Path) -> None:
+    page = claims.with_suffix(".md")
+    cards = [card.name.partition("-")[2] for card in group(claims.stem) if card.claims]
+    assert sorted(shown(page)) == sorted(cards)
+    rows = Counter(line.split(" | ")[1] for line in page.read_text().splitlines() if line.startswith("| "))
+    assert all(
+        rows[each.claim.text + (f" ({each.claim.remark})" if each.claim.remark else "")]
+        for each in graded(claims)
+    )
 
 
-@pytest.mark.parametrize("page", MARKED, ids=[path.stem for path in MARKED])
-def test_a_page_opens_with_what_came_out_and_not_with_commands(page: Path) -> None:
-    text = page.read_text()
+@papers
+def test_a_claim_of_a_paper_has_the_reason_for_its_band_and_the_cause_of_its_outcome(claims: Path) -> None:
+    for each in graded(claims):
+        name = each.claim.id
+        assert each.claim.own or each.claim.sentence or each.claim.because, (
+            f"{name}: why is its band so wide?"
+        )
+        assert each.outcome in GOOD or each.cause or each.outcome == NOT_MEASURED, (
+            f"{name}: why does it differ?"
+        )
+        if each.claim.untold is not None and each.by_value != NOT_MEASURED:
+            assert each.outcome == UNTOLD, f"{name}: its values do not show that it cannot be told"
+
+
+@papers
+def test_claims_of_one_fact_are_of_one_paper_and_a_fact_of_one_claim_has_no_name(claims: Path) -> None:
+    together = Counter(each.claim.fact or each.claim.id for each in graded(claims))
+    together = Counter({fact: number for fact, number in together.items() if " " in fact})
+    assert all(number > 1 for number in together.values()), together
+
+
+@pytest.mark.parametrize(
+    ("paper", "each"), MECHANISMS, ids=[f"{paper}: {each.name}" for paper, each in MECHANISMS]
+)
+def test_a_mechanism_has_a_switch_that_a_run_takes_and_a_test(paper: str, each: Mechanism) -> None:
+    if each.missing:
+        assert not (each.off or each.instead or each.test)
+        return
+    file, _, name = each.test.partition("::")
+    assert f"def {name}(" in (ROOT / file).read_text()
+    assert bool(each.off) != bool(each.instead)
+    with_it = [
+        experiment
+        for card in group(paper)
+        for experiment in card.experiments.values()
+        if each.engine in experiment.engines
+    ]
+    assert with_it, f"no card of {paper} runs {each.engine}"
+    data = {**with_it[0].model_dump(), "grid": {}, "seeds": [0], "engines": [each.instead or each.engine]}
+    assert expand(Experiment.model_validate({**data, "set": {**data["set"], **each.off}}))
+
+
+@papers
+def test_a_page_opens_with_what_came_out_and_not_with_commands(claims: Path) -> None:
+    text = claims.with_suffix(".md").read_text()
     before, run, _ = text.partition("\n## Run it\n")
     assert run and "```console" not in before
     first = text.index("\n## ")
-    assert text.index("<!-- verdicts -->") < first and "reproduced" in text[:first]
+    assert text.index("<!-- outcomes -->") < first and " predicted: " in text[:first]
 
 
-def test_the_readme_counts_verdicts_as_the_pages_do() -> None:
-    readme = (PAGES.parents[1] / "README.md").read_text()
-    sums: Counter[str] = Counter()
-    for claims in MEASURED:
-        verdicts = Counter(each.verdict for each in judged(claims) if not each.claim.own)
-        cells = [
-            verdicts.total(),
-            *(verdicts[each] for each in (REPRODUCED, DIRECTION, NOT_REPRODUCED, CALIBRATED)),
-        ]
-        assert f"(docs/papers/{claims.stem}.md) | " + " | ".join(map(str, cells)) + " |" in readme
-        sums.update(verdicts)
-    good, partly, bad = (sums[each] for each in (REPRODUCED, DIRECTION, NOT_REPRODUCED))
-    said = (
-        f"Of {good + partly + bad} published results, {good} reproduce, {partly} reproduce in direction only"
-    )
-    assert f"{said}, and {bad} do not." in " ".join(readme.split())
+def test_the_readme_counts_facts_as_the_pages_do() -> None:
+    assert README.read_text() == readme(), "run `python -m docs.claims`"
+    assert UNEXPLAINED not in README.read_text()
 
 
 def test_the_repository_says_how_to_cite_it_and_the_papers() -> None:
-    root = PAGES.parents[1]
-    text = (root / "CITATION.cff").read_text()
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    text = (ROOT / "CITATION.cff").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert yaml.safe_load(text)["version"] == project["version"]
     referred = {card.group: card.reference for card in figures().values() if card.reference}
     numbers = {

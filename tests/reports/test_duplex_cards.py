@@ -6,7 +6,7 @@ import pytest
 
 from reports.cards import card as cards
 from reports.cards.group import Group, load_group
-from reports.claims.claim import REPRODUCED
+from reports.claims.grading import MATCHES
 from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.papers.duplex import backchannels, calls, timeout
@@ -38,7 +38,7 @@ def test_a_time_out_adds_what_it_lasts_and_detectors_are_compared_at_one_call_an
     found = {each.claim.id: each for each in measured.claims}
     for load in timeout.CALLS:
         added = found[f"timeout-adds-{load}"]
-        assert added.verdict == REPRODUCED and added.spread.median == pytest.approx(0.8)
+        assert added.outcome == MATCHES and added.spread.median == pytest.approx(0.8)
     assert (found["calls-answer-vllm_omni"].spread.median or 0) > 1
     assert found["calls-stop-liveserve"].spread.median == pytest.approx(0, abs=1e-9)
     assert found["backchannels-none"].spread.median == 0

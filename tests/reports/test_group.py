@@ -9,7 +9,7 @@ from harness.experiments.experiment import CHOICES
 from harness.experiments.point import Point
 from reports.cards import card as cards
 from reports.cards.group import NO_PREVIEW, load_group
-from reports.claims.claim import FEW_SEEDS, NOT_MEASURED
+from reports.claims.grading import INCONCLUSIVE, NOT_MEASURED
 from reports.claims.sensitivity import KEPT, LOST
 from reports.cli.card_points import asked
 from reports.pages.group_page import write_group_report
@@ -35,21 +35,23 @@ def broken(point: Point) -> bool:
     return point.engine == "liveserve" and point.seed == 2 and point.params["p"] == 0
 
 
-def test_verdicts_reach_the_page(only, tmp_path: Path) -> None:
+def test_outcomes_reach_the_page(only, tmp_path: Path) -> None:
     folder = serve_cards(tmp_path / "run", only(figure()))
     html = write_group_report(load_group(folder)).read_text()
     rows = Page(html).section("Claims of the paper")[1:]
-    verdicts = {row[1].split(" | ")[0]: row[4] for row in rows}
-    assert verdicts == {
-        "TTFP falls <by a third>": "reproduced",
-        "TTFP falls to a tenth": "direction only",
-        "TTFP doubles": "not reproduced",
-        "TTFP": "calibrated",
-        "at c = 32": "not measured",
+    outcomes = {row[1].split(" | ")[0]: (row[4], row[5]) for row in rows if row[0]}
+    assert outcomes == {
+        "TTFP falls <by a third>": ("matches", "predicted"),
+        "TTFP falls to a tenth": ("same direction", "predicted"),
+        "TTFP doubles": ("misses", "predicted"),
+        "TTFP": ("matches", "fitted"),
+        "at c = 32": ("not measured", "predicted"),
     }
+    [together] = [row for row in rows if not row[0]]
+    assert together[1:4] == ["Sec. 3: TTFP (2 claims)", "same direction", "predicted"]
     by_text = {row[1].split(" | ")[0]: row for row in rows}
-    assert by_text["TTFP doubles"][5] == "here it is 0.667" and "another figure" in by_text["TTFP doubles"][1]
-    assert by_text["TTFP falls to a tenth"][5] == "not explained yet"
+    assert by_text["TTFP doubles"][6] == "here it is 0.667" and "another figure" in by_text["TTFP doubles"][1]
+    assert by_text["TTFP falls to a tenth"][6] == "not explained yet"
     assert by_text["TTFP"][2:4] == ["300.0 ms", "300.0 ms | 300.0 to 300.0 ms, 3 seeds"]
     assert "<by a third>" not in html and "http" not in html
 
@@ -76,7 +78,7 @@ def test_a_point_of_two_cards_is_measured_once(only, tmp_path: Path) -> None:
 def test_a_failed_point_is_shown_and_missing_from_its_claims(only, tmp_path: Path) -> None:
     folder = serve_cards(tmp_path / "run", only(figure()), broken)
     group = load_group(folder)
-    assert {claim.claim.id: claim.verdict for claim in group.claims}["ttfp"] == FEW_SEEDS
+    assert {claim.claim.id: claim.outcome for claim in group.claims}["ttfp"] == INCONCLUSIVE
     assert group.claims[0].values == {0: pytest.approx(2 / 3), 1: pytest.approx(2 / 3), 2: None}
     page = Page(write_group_report(group).read_text())
     assert [row[0] for row in page.section("Failed points")][:2] == [
@@ -87,10 +89,10 @@ def test_a_failed_point_is_shown_and_missing_from_its_claims(only, tmp_path: Pat
     assert len(logs) == 2 and all(log.is_file() for log in logs)
 
 
-def test_one_seed_has_values_and_no_verdict(only, tmp_path: Path) -> None:
+def test_one_seed_has_values_and_no_outcome(only, tmp_path: Path) -> None:
     once = {name: each.model_copy(update={"seeds": [0]}) for name, each in EXPERIMENTS.items()}
     group = load_group(serve_cards(tmp_path / "run", only(figure(experiments=once))))
-    assert [c.verdict for c in group.claims] == [FEW_SEEDS] * 3 + ["calibrated", NOT_MEASURED]
+    assert [c.outcome for c in group.claims] == [INCONCLUSIVE] * 4 + [NOT_MEASURED]
     assert group.claims[0].ours == "0.67 ×" and group.claims[0].interval == "1 seed"
     assert write_group_report(group).exists()
 

@@ -76,8 +76,8 @@ def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Gr
     named = {f"metronome-{row[0]}" for row in Page(html).section("Claims of the paper")[1:]}
     assert not named & probes.keys()
     for name, claims in probes.items():
-        assert all(claim.ours == "–" and claim.verdict == "not measured" for claim in claims)
-        assert all(claim.explanation.startswith("needs the weights") for claim in claims)
+        assert all(claim.ours == "–" and claim.outcome == "not measured" for claim in claims)
+        assert all(claim.cause.startswith("needs the weights") for claim in claims)
         assert html.split(f'id="{name}"')[1].count("needs the weights") >= len(claims)
 
 

@@ -12,7 +12,7 @@ from harness.records.record import Measurement
 from harness.records.results import claim, write_summary
 from reports.cards import card as cards
 from reports.cards.group import load_group
-from reports.claims.claim import REPRODUCED
+from reports.claims.grading import DOES_NOT, HOLDS
 from reports.cli.card_points import expanded
 from reports.figures.picture import Picture
 from reports.figures.style import style
@@ -51,9 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_release_that_serves_otherwise_is_found_by_the_bytes(folder: Path):
     found = {each.claim.id: each for each in load_group(folder).claims}
     old, middle, new = RELEASES
-    assert found[f"voice-liveserve-{middle}"].verdict == REPRODUCED
-    assert found[f"voice-vllm_omni-{new}"].verdict == REPRODUCED
-    assert found[f"voice-liveserve-{new}"].verdict != REPRODUCED
+    assert found[f"voice-liveserve-{middle}"].outcome == HOLDS
+    assert found[f"voice-vllm_omni-{new}"].outcome == HOLDS
+    assert found[f"voice-liveserve-{new}"].outcome == DOES_NOT
     assert found[f"voice-liveserve-{new}"].spread.median == 0
     assert old not in {name.rpartition("-")[2] for name in found}
 
