@@ -20,6 +20,7 @@ EXPERIMENTS = {
     _ONE: calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
 }
 
+_KILLS = "App. B: one session that reaches max_model_len kills all others"
 _GROWS = "a window drops KV, not positions: the request keeps growing logically, at the same pace"
 
 
@@ -33,24 +34,23 @@ def first_lost_s(point: Measured) -> float | None:
 CLAIMS = {
     "appendix-b-all": claim(
         "a session that reaches max_model_len kills every co-resident one (sessions lost, of 8)",
-        level(8.0),
+        level(8.0, words="every one"),
         value("failed_sessions", of(_ALL, BASELINE)),
-        "an engine that ends only the full session loses one",
         check="on_max_len=crash_all copies what the paper saw in vLLM 0.23; finish_one ends only that "
         "session",
+        fact=_KILLS,
     ),
     "appendix-b-hits": claim(
         "one session is enough (sessions that reached it)",
-        level(1.0),
+        level(1.0, words="one"),
         value("max_len_hits", of(_ALL, BASELINE)),
-        "two may reach it in the same step",
         check="with crash_all the first session that reaches it ends the engine, so a second one cannot",
+        fact=_KILLS,
     ),
     "appendix-b-window": claim(
         "the window does not avoid it: time of the first loss, windowed over unbounded",
         level(1.0, "×", within=0.02, words="same boundary"),
         ratio(first_lost_s, of(_ALL, OURS), to=of(_ALL, BASELINE)),
-        "the window shortened the request",
         check=_GROWS,
         remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
     ),

@@ -11,7 +11,7 @@ from reports.claims.quantities import of, value
 from reports.claims.stated import claim, level
 from reports.figures.dashboard import views_by_engine
 from reports.papers.metronome.calls import BASELINE, OURS, PAIR, SEEDS, calls
-from reports.papers.metronome.measures import STEP_CALL, latency_percentile, worst_bucket
+from reports.papers.metronome.measures import FEW_MS, STEP_CALL, latency_percentile, worst_bucket
 
 TITLE = "Appendix C: a sweep over N on one worker, with calls that end and calls that stay"
 
@@ -30,7 +30,7 @@ EXPERIMENTS = {
     _LEFT: calls("appendix-c", [BASELINE, OURS], ends_calls=False, **_SWEEP),
 }
 
-PAPER = {"collapses": (POINT_S * (len(NS) - 1), POINT_S * len(NS)), "flat": (0.0, 0.010)}
+PAPER = {"collapses": (POINT_S * (len(NS) - 1), POINT_S * len(NS))}
 
 _LAST = latency_percentile(50, since=1 - 1 / len(NS))
 """Median latency at the last N of the sweep."""
@@ -42,15 +42,14 @@ _ADDS_UP = (
 CLAIMS = {
     "appendix-c-collapses": claim(
         "a sweep makes unbounded KV appear to collapse at N = 128, here 32 on a quarter of the pool (time of the wall)",
-        level(PAPER["collapses"], "s", within=20.0),
+        level(PAPER["collapses"], "s", words="at the largest N"),
         value("wall_s", of(_LEFT, BASELINE)),
-        "a run's frames are shorter or longer than 55 tokens",
         check=_ADDS_UP,
         remark="if calls stay: our reading of 'residual engine state'. The paper says N = 128 to 160",
     ),
     "appendix-c-fresh": claim(
         "which a worker without that state does not show (median latency at the last N of the sweep)",
-        level(PAPER["flat"], "ms", words="flat"),
+        level(FEW_MS, "ms", words="flat"),
         value(_LAST, of(_ENDED, BASELINE)),
         fitted=STEP_CALL,
         remark="vLLM's engine itself keeps no harmful state: once calls have ended, a used worker is as good "
@@ -58,7 +57,7 @@ CLAIMS = {
     ),
     "appendix-c-windowed": claim(
         "(ours) bounded calls that stay behind do no harm yet (windowed, the same: highest 10 s median)",
-        level(PAPER["flat"], "ms", words="flat"),
+        level(FEW_MS, "ms", words="flat"),
         value(worst_bucket, of(_LEFT, OURS)),
         fitted=STEP_CALL,
         remark="80 windows are 64 % of a quarter of the pool",

@@ -1,11 +1,20 @@
 """Fig. 4b with Table 1: the same concurrencies for five minutes, on two days: which runs hit the wall."""
 
+from reports.claims.bands import of_share
 from reports.claims.quantities import Measure, Quantity, Setting, average, largest, minus, of, tally, value
 from reports.claims.stated import claim, level, moves, runs
 from reports.figures.dashboard import views
 from reports.figures.style import engine_looks
 from reports.papers.metronome.calls import BASELINE, DAYS, HALF, OURS, PAIR, calls
-from reports.papers.metronome.measures import BELOW_THE_POOL, NO_MISS, STEP_CALL, latency_median, worst_bucket
+from reports.papers.metronome.measures import (
+    BELOW_THE_POOL,
+    NO_MISS,
+    SILENT,
+    STEP_CALL,
+    WHOLE_MS,
+    latency_median,
+    worst_bucket,
+)
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"
@@ -35,7 +44,13 @@ PAPER = {  # day -> N -> walls of 5 unbounded runs
     "day 1": {96: 2, 128: 2},
     "day 2": {96: 5, 128: 5},
 }
-_SIZED = "the tokens of day 1 were chosen to make two of five runs tip"
+_FAST = "day 2 has the tokens that fill the pool in 148 s at N = 128 (Fig. 6a), so within 300 s at either N"
+_SIZED = {
+    ("day 1", 96): "the tokens of day 1 were chosen to make two of five runs tip",
+    ("day 2", 96): _FAST,
+    ("day 2", 128): _FAST,
+}
+_HEADLINE = "Abstract, Sec. 5.2: 14 of 20 unbounded runs wall, and 0 of 20 windowed ones"
 _WINDOWED_MS = {96: (0.001, 0.002), 128: (0.002, 0.012)}
 
 
@@ -75,21 +90,23 @@ CLAIMS = {
         runs(14, 20, neutral=0.16),
         tally("wall", *_all(BASELINE)),
         "the rate at which runs tip moves with the day's fill rate; the paper reports the asymmetry",
-        remark='"no effect" is the upper end of the interval of 0 of 20; the five runs of day 1 at N = 96 '
-        "are calibrated",
+        fitted="only the tokens of the five runs of day 1 at N = 128 come from no count and from no time of a wall",
+        remark='"no effect" is the upper end of the interval of 0 of 20',
+        fact=_HEADLINE,
     ),
     "fig4b-windowed": claim(
         "windowed KV hits the wall, both batches together",
         runs(0, 20),
         tally("wall", *_all(OURS)),
-        "a windowed session holds a fixed share of the pool",
         check=BELOW_THE_POOL,
+        fact=_HEADLINE,
     ),
     "fig4b-asymmetry": claim(
         "the asymmetry: share of unbounded runs that wall minus that of windowed ones",
-        moves(0.7, within=0.2),
+        moves(0.7, within=of_share(0.7, 20)),
         minus(_share(BASELINE), less=_share(OURS)),
         "it moves with the fill rate of each day",
+        follows="fig4b-unbounded",
     ),
     **{
         f"fig4b-{day.replace(' ', '')}-{n}": claim(
@@ -98,7 +115,7 @@ CLAIMS = {
             tally("wall", _at(day, n, BASELINE)),
             "a run of 300 s survives at N = 128 if a frame adds at most 27.1 tokens, and at N = 96 at "
             "most 36.1 (eq. 1), so more runs tip at 128 than at 96; the paper has 2 of 5 at both",
-            fitted=_SIZED if (day, n) == ("day 1", 96) else "",
+            fitted=_SIZED.get((day, n), ""),
         )
         for day in DAYS
         for n in NS
@@ -111,14 +128,14 @@ CLAIMS = {
     ),
     "fig4b-before": claim(
         "unbounded KV before a wall, or without one: median latency (largest over days and N)",
-        level((0.002, 0.005), "ms", within=0.001),
+        level((0.002, 0.005), "ms", within=WHOLE_MS),
         largest(*_each(latency_median(after_wall=False), _all(BASELINE))),
         fitted=STEP_CALL,
     ),
     **{
         f"fig4b-flat-{n}": claim(
             f"windowed KV at N = {n}: highest 10 s median, larger of both days",
-            level(_WINDOWED_MS[n], "ms", within=0.002),
+            level(_WINDOWED_MS[n], "ms", within=WHOLE_MS),
             largest(*_each(worst_bucket, [_at(day, n, OURS) for day in DAYS])),
             fitted=STEP_CALL,
         )
@@ -128,8 +145,8 @@ CLAIMS = {
         "runs of either policy with a deadline miss",
         level(0.0, "%", words="none"),
         tally("deadline_misses", *_all(BASELINE), *_all(OURS)),
-        "a miss needs a Step that is late by itself: its wait ends at 0.8 B",
         check=NO_MISS,
+        fact=SILENT,
     ),
 }
 

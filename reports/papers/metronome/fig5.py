@@ -8,6 +8,7 @@ from reports.figures.picture import LeftOut, Picture
 from reports.figures.pool import pool_and_queue
 from reports.figures.style import engine_looks
 from reports.papers.metronome.calls import BASELINE, HALF, OURS, PAIR, calls
+from reports.papers.metronome.measures import QUARTER
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
@@ -34,25 +35,27 @@ _ONE_BY_ONE = "decode meets the full pool too, and sessions fall silent one by o
 CLAIMS = {
     "fig5-full": claim(
         "unbounded KV climbs to the pool's capacity (peak)",
-        level(1.0, "%", within=0.005),
+        level(1.0, "%", within=0.005, words="to capacity"),
         value("pool_peak", _UNBOUNDED),
         "vLLM stops short of the last blocks when no waiting request fits in them",
+        fitted="the tokens of a frame fill it in 148 s (Fig. 6a)",
     ),
     "fig5-plateau": claim(
         "windowed KV plateaus at roughly a quarter of the pool",
-        level(0.25, "%", within=0.02, words="about 1/4"),
+        level(0.25, "%", within=0.02, words="roughly a quarter"),
         value("pool_plateau", _WINDOWED),
         fitted="64 to 66 blocks for each session, in a pool whose size was derived from such shares (Table 2)",
+        fact=QUARTER,
     ),
     "fig5-running": claim(
         "nothing runs after saturation (requests running, last tenth of the run)",
-        level(0.0, within=0.5),
+        level(0.0, within=0.5, words="zero"),
         value(at_the_end(running), _UNBOUNDED),
         _ONE_BY_ONE,
     ),
     "fig5-waiting": claim(
         "all 128 sessions wait (last tenth of the run)",
-        level(128.0, within=6.0, neutral=0),
+        level(128.0, within=6.0, words="all", neutral=0),
         value(at_the_end(waiting), _UNBOUNDED),
         follows="fig5-running",
     ),

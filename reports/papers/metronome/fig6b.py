@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from reports.claims.bands import of_digits
 from reports.claims.quantities import Panels, Values, of, value
 from reports.claims.stated import claim, level
 from reports.figures.forms import every, figure, lines
 from reports.figures.frames import finished
 from reports.figures.style import INK, MUTED, engine_looks
 from reports.papers.metronome.calls import OURS, SEEDS, calls
+from reports.papers.metronome.measures import QUARTER
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 
@@ -51,21 +53,22 @@ _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each ses
 CLAIMS = {
     "fig6b-slope": claim(
         "share of the pool that a session adds",
-        level(0.002, "%", within=0.0001, words="about 0.2 %"),
+        level(0.002, "%", within=of_digits(0.001), words="about 0.2 %"),
         _slope,
         fitted=_POOL,
     ),
     "fig6b-ceiling": claim(
         "sessions at which memory would end",
-        level(500.0, within=25.0, words="about 500"),
+        level(500.0, within=of_digits(100.0), words="about 500"),
         _ceiling,
-        fitted=_POOL,
+        follows="fig6b-slope",
     ),
     "fig6b-n128": claim(
         "plateau of 128 sessions",
-        level(0.256, "%", within=0.01, words="about a quarter (Fig. 5)"),
+        level(0.25, "%", within=0.02, words="roughly a quarter"),
         value("pool_plateau", of(_PANEL, OURS, sessions=128)),
         fitted=_POOL,
+        fact=QUARTER,
     ),
 }
 
