@@ -95,10 +95,9 @@ def capacity(point: Measured) -> float | None:
 
 CLAIMS = {
     "prefill-capacity": claim(
-        "a prefill instance takes as many prompts a second as Table 1's TTFT over QPM says",
+        "(ours) a prefill instance takes as many prompts a second as Table 1's TTFT over QPM says",
         level(fitted()[0], "1/s", within=0.05 * fitted()[0]),
         value(capacity, of(FULL, ENGINE)),
-        "{ours:.1f} a second",
         fitted="the time of a prefill step was scaled to this",
     )
 }
