@@ -38,7 +38,7 @@ def _paper(
 
 _OFFLOAD = "baseline with KV offload"
 _EITHER = "of the two baselines, with and without KV offload"
-_FROM_HERE = "the default of lead_cap_s was taken from this figure, so this row is calibrated, not reproduced"
+_FROM_HERE = "the default of lead_cap_s was taken from this figure, so this row is fitted, not predicted"
 
 PAPER = [
     _paper("Fig. 11 left", "audio_ttfp_p50", {"c": 8, "p": 0}, 0.86, 0.53),

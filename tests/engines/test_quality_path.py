@@ -23,6 +23,7 @@ from reports import cli
 from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import load_group
+from reports.claims.grading import INCONCLUSIVE, NOT_MEASURED
 from reports.figures.style import style
 from tests.engines.frames import frames, serve
 from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_checkpoint
@@ -241,10 +242,7 @@ def test_the_cards_yield_the_scores_of_what_was_said(measured: Path):
         "turn-based-answer-stated-metronome", "turn-based-frames-right-metronome",
     }  # fmt: skip
     assert all(value is not None and 0 <= value <= 0.5 for value in values.values())
-    assert {found.verdict for card in (free, turns) for found in card.claims} == {
-        "too few seeds",
-        "not measured",
-    }
+    assert {found.outcome for card in (free, turns) for found in card.claims} == {INCONCLUSIVE, NOT_MEASURED}
 
 
 def test_the_record_holds_what_was_said_to_each_frame(measured: Path):

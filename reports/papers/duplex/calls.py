@@ -21,12 +21,12 @@ def _claims(engine: str) -> dict[str, Claim]:
     return {
         f"calls-endpointing-{engine}": claim(
             f"the end of a turn is found as late at 64 calls as at one, {engine}",
-            level(0.0, "ms", within=0.005),
+            level(0.0, "ms", within=0.005, words="as late"),
             difference("endpointing_p50", busy, less=alone),
         ),
         f"calls-stop-{engine}": claim(
             f"an interruption is found and the reply cut as late at 64 calls as at one, {engine}",
-            level(0.0, "ms", within=0.02),
+            level(0.0, "ms", within=0.02, words="as late"),
             difference("stop_p50", busy, less=alone),
         ),
         f"calls-answer-{engine}": claim(
