@@ -47,7 +47,7 @@ CLAIMS = {
         check="the modelled link has a fixed bandwidth",
     ),
     "fig5b-proportional": claim(
-        "in proportion to its size (exponent of seconds over tokens)",
+        "(ours) in proportion to its size (exponent of seconds over tokens)",
         level(1.0, within=0.15, neutral=0),
         each(_GROWTH, _exponent),
         "ours with an exponent of {ours:.2f}: something besides the transfer takes time",
