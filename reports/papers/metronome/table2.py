@@ -72,7 +72,7 @@ def _claim(row: str) -> Claim:
         f"(W, S) = ({row}): plateau of the pool",
         level(share, "%", within=of_digits(0.001)),
         value("pool_plateau", of(row)),
-        "without sinks the kernel keeps the blocks of the row before, in which the paper has 6.4 %",
+        "the paper's own two rows of (1024, 0) are 0.1 % apart",
         check="" if row == "1024, 0" else _BLOCKS,
         fitted="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
         untold=_FOUR_BLOCKS if row in ("1024, 58", "1024, 64") else None,
