@@ -28,7 +28,7 @@ class Mechanism:
     def switch(self) -> str:
         """The switch as a user types it."""
         settings = " ".join(
-            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            f"--set {name}={value if isinstance(value, str) else json.dumps(value)}"
             for name, value in self.off.items()
         )
-        return f"--set {settings}" if settings else self.instead and f"engine {self.instead}"
+        return settings or (self.instead and f"engine {self.instead}")
