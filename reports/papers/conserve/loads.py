@@ -2,8 +2,8 @@
 
 The paper's SLO is Online-Only's own P99 on the same trace, times a scale (section 6.2), so that it has to be known
 before ConServe runs: `SLO` holds the measurements of Online-Only's points of these cards, medians of three seeds.
-They are anchors of the baseline and no result; `measures.slo_check` says in each card how far they lie from its
-measurement. ConServe is held to `TARGET` times these.
+They are anchors of the baseline and no result; `measures.slo_check` says how far they lie from a card's
+measurements. ConServe is held to `TARGET` times these.
 """
 
 import re

@@ -1,13 +1,13 @@
 """Metrics and measures of ConServe's cards."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.metrics.classes import tbt_attainment, ttft_attainment
 from reports.claims.claim import Claim
 from reports.claims.quantities import Measure, Quantity, Setting, each, largest, of, quotient, ratio, value
 from reports.claims.stated import claim, level
-from reports.papers.conserve.loads import BOUND, TARGET, at, slug
+from reports.papers.conserve.loads import BOUND, TARGET, at
 from reports.papers.conserve.systems import DISTSERVE, NON_PREEMPTIVE, ONLINE_ONLY, OURS
 from reports.runs.measured import Measured
 
@@ -15,8 +15,12 @@ TTFT, TBT, TPS = "online.ttft_p99", "online.itl_p99", "batch.tps"
 """P99 over online requests, P99 over all their inter-token times, and offline tokens per second, prompts included, in
 the steady state (`harness.metrics.classes.steady`)."""
 
-BY_TARGET = f"ConServe's targets, {TARGET:g} times Online-Only's P99, were chosen with such numbers in view"
-"""`chosen` of claims of TTFT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
+BY_TARGET = f"the targets, {TARGET:g} times Online-Only's P99, were chosen with such numbers in view"
+"""`chosen` of ConServe's P99 TTFT and TBT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
+BY_ADMISSION = "prompts are admitted whole, as by chunk Sarathi-P has next to no throughput"
+"""`chosen` of Sarathi-P's offline throughput."""
+BY_GUARD = "the guard and filled steps in Algorithm 2, not the paper's, came after late tokens"
+"""`chosen` of ConServe's attainment."""
 
 
 def against(quantity: Quantity, name: str, engine: str, to: str) -> Measure:
@@ -45,18 +49,20 @@ def tokens(setting: Setting) -> Measure:
     return each(value(TPS, setting), lambda tps: tps / times)
 
 
-def slo_check(name: str, slo: tuple[float, float]) -> dict[str, Claim]:
-    """Return the difference between `SLO`, the basis of ConServe's targets, and the measured Online-Only."""
-    return {
-        f"{slug(name)}-slo-{short}": claim(
-            f"{name}: ConServe's target was made from Online-Only's P99 {text}",
-            level(1.0, "×", within=0.15),
-            each(value(quantity, at(name, ONLINE_ONLY)), lambda measured, limit=limit: measured / limit),
-            "limits are medians over three seeds",
-            fitted="the limit was taken from such runs",
-        )
-        for short, text, quantity, limit in (("ttft", "TTFT", TTFT, slo[0]), ("tbt", "TBT", TBT, slo[1]))
-    }
+def slo_check(slos: Mapping[str, tuple[float, float]]) -> Claim:
+    """Return the difference between `SLO`, the basis of ConServe's targets, and the measured Online-Only, by load."""
+    return claim(
+        "(ours) ConServe's targets were made from Online-Only's P99 TTFT and TBT (largest difference)",
+        level((0.0, 0.15), "%"),
+        largest(
+            *(
+                each(value(metric, at(name, ONLINE_ONLY)), lambda measured, slo=slo: abs(measured / slo - 1))
+                for name, limits in slos.items()
+                for metric, slo in zip((TTFT, TBT), limits, strict=True)
+            )
+        ),
+        "limits are medians of three seeds, and a P99 over few long steps depends on the seed",
+    )
 
 
 ATTAINED = ("ttft", "tbt")
