@@ -114,7 +114,7 @@ WAVE = (
 
 SHORTER = (
     "a talker's step takes 10 ms with one request and 15 ms with eight, so short steps for first packets make less "
-    "audio in total, and every request keeps its slot longer; where users interrupt, paced replies do, too"
+    "audio in total, and every request keeps its slot longer, most of all a paced reply, where users interrupt"
 )
 """Reason why LiveServe completes fewer requests in our runs."""
 

@@ -81,7 +81,7 @@ _SPEEDUPS = [ratio("audio_ttfp_p90", baseline, to=ours) for ours, baseline in _E
 _ALL = 30 * N
 """Requests of the paper's means over Fig. 10: two models, three workloads, five c."""
 _FIRST = (
-    "here × {ours:.2f}: first turns and videos, which every policy has to prefill, and the first c requests, which "
+    "first turns and videos, which every policy has to prefill, and the first c requests, which "
     "arrive together, set our P90"
 )
 _SHAREGPT = (
@@ -96,7 +96,7 @@ CLAIMS = {
         "ShareGPT: LiveServe about halves the P90 TTFP at high concurrency (c = 16)",
         times(0.5, within=TYPED_P90, words="about 1/2"),
         ratio("audio_ttfp_p90", *_pair("ShareGPT", 16)),
-        "here × {ours:.2f}: " + WAVE,
+        WAVE,
         fact=_SHAREGPT,
         chosen=AWAITED,
         remark="the paper states it for Qwen3-Omni and Ming; for c = 8 see Fig. 11",
@@ -105,7 +105,7 @@ CLAIMS = {
         "ShareGPT: peak RPS comparable or higher",
         level((0.95, 100), "×", words="comparable or higher"),
         quotient(_peak("ShareGPT", "liveserve"), _peak("ShareGPT", "vllm_omni")),
-        "here × {ours:.2f}: " + SHORTER,
+        SHORTER,
         fact=_SHAREGPT,
         remark="a twentieth less is comparable",
     ),
@@ -114,7 +114,7 @@ CLAIMS = {
             f"interactive: peak RPS over c against {baseline}",
             times(paper, within=RPS),
             quotient(_peak("interactive", "liveserve"), _peak("interactive", baseline)),
-            "here × {ours:.2f}: " + SHORTER,
+            SHORTER,
             fact=_PEAK,
             remark="the text gives 56 to 78 % over the baselines, the abstract at most 56 %",
         )
@@ -124,7 +124,7 @@ CLAIMS = {
         "interactive, moderate c (8): more RPS than with offload",
         moves(0.285, within=RPS),
         change("completed_rps", *_pair("interactive", 8)),
-        "here {percent:.1f} %: " + SHORTER,
+        SHORTER,
         fact=_MODERATE,
         remark="the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 14 with barge-in; both rows are shown",
     ),
@@ -141,7 +141,7 @@ CLAIMS = {
         "mixed, largest c: more RPS than the best baseline",
         moves((0.12, 0.16), within=RPS),
         change("completed_rps", *_pair("mixed", 16)),
-        "here {percent:.1f} %: " + SHORTER,
+        SHORTER,
     ),
     "headline-p90-average": claim(
         "P90 TTFP: speedup over offload, mean over workloads and c",
@@ -163,7 +163,7 @@ CLAIMS = {
         "completed RPS over offload, mean over workloads and c",
         times(1.15, within=of_mean(_ALL)),
         average(*(ratio("completed_rps", *pair) for pair in _EVERYWHERE)),
-        "here × {ours:.2f}: " + SHORTER,
+        SHORTER,
     ),
 }
 

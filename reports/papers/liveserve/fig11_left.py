@@ -31,7 +31,7 @@ def _falls(percentile: int, name: str) -> dict[str, Claim]:
             f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
             times(after / before, within=band),
             ratio(metric, _OURS, to=_BASELINE),
-            "ours to {percent:.0f} %: " + WAVE,
+            WAVE,
             fact=_FACT,
             chosen=AWAITED,
         ),

@@ -42,7 +42,7 @@ CLAIMS = {
             f"p = {p:g}: effective RPS × {PAPER[p]:g}",
             times(PAPER[p], within=RPS),
             _gain("effective_rps", p),
-            "× {ours:.2f}: " + SHORTER + "; no reply of the baseline breaks",
+            SHORTER + "; no reply of the baseline breaks",
             fact=_RATE,
             remark=_REMARK,
         )
@@ -52,7 +52,7 @@ CLAIMS = {
         "effective RPS is higher at every p (smallest ratio)",
         times((1.05, 2.6), words="higher"),
         smallest(*(_gain("effective_rps", p) for p in PS)),
-        "× {ours:.2f}: " + SHORTER,
+        SHORTER,
         fact=_RATE,
     ),
     **{
@@ -60,7 +60,7 @@ CLAIMS = {
             f"p = {p:g}: P90 TTFP cut by more than half",
             times((0.3, 0.5), words="less than half"),
             _gain("audio_ttfp_p90", p),
-            "× {ours:.2f}: " + WAVE,
+            WAVE,
             fact="Sections 1 and 7.2, Fig. 13: P90 TTFP cut by more than half at p = 0.5 and 0.75",
             untold=HALVED if p == 0.5 else None,
             chosen=AWAITED,

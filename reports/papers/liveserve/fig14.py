@@ -73,7 +73,7 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Cl
             f"the whole system lowers P90 TTFP, p = {p:g}",
             moves(ttfp, within=SPOKEN_P90),
             change("audio_ttfp_p90", full, since=base),
-            "here {percent:.0f} %, of scheduling alone: the conversation takes 2 ms to copy, so "
+            "scheduling alone gains here: the conversation takes 2 ms to copy, so "
             "preload and eviction add nothing; and most of the eight callers listen, speak or think, "
             "so first packets compete with few others",
             fact=fact,
@@ -84,7 +84,7 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Cl
             f"the whole system completes more requests, p = {p:g}",
             moves(rps, within=RPS),
             change("completed_rps", full, since=base),
-            "{percent:.0f} %: " + SHORTER,
+            SHORTER,
             fact=fact,
         ),
     }
@@ -99,7 +99,7 @@ CLAIMS = {
         "(ours) with 16,000 tokens of context: P90 TTFP of returning turns, whose KV may have been evicted, p = 0",
         moves(-0.298, within=SPOKEN_P90),
         change(returning("audio_ttfp_s", 90), _at(FULL), since=_at(BASE)),
-        "here {percent:.0f} %: these turns wait for talkers, and for a reload of 1.6 GB (33 ms)",
+        "these turns wait for talkers, and for a reload of 1.6 GB (33 ms)",
         remark="the paper does not separate first and later turns",
     ),
     "fig14-kv-p0": claim(

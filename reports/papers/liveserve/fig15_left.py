@@ -41,7 +41,7 @@ CLAIMS = {
         "c = 8: P90 TTFP falls from 1.54 to 0.91 s",
         times(PAPER["liveserve"] / PAPER["vllm_omni"], within=TYPED_P90),
         ratio("audio_ttfp_p90", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
-        "× {ours:.2f}: " + WAVE,
+        WAVE,
         untold=HALVED,
         chosen=AWAITED,
     ),
@@ -53,7 +53,7 @@ CLAIMS = {
         "c = 8: LiveServe gives up generation speed for earlier first audio (median RTF over the baseline's)",
         times((1.05, 3.0), words="slower"),
         ratio("rtf_p50", of(_PANEL, "liveserve", c=8), to=of(_PANEL, "vllm_omni", c=8)),
-        "× {ours:.2f}: few leads reach the cap",
+        "few leads reach the cap",
         chosen=PACED,
     ),
 }

@@ -72,7 +72,7 @@ CLAIMS = {
             f"{what}, KV-aware over unaware, {pool}",
             times((0.2, 0.95), words="less"),
             ratio(quantity, _at(pool, AWARE), to=_at(pool, OFF)),
-            "× {ours:.2f}: " + why,
+            why,
             fact=fact,
             chosen=_PACED,
             remark="the paper shows bars without numbers; a twentieth less counts",

@@ -76,7 +76,7 @@ def _higher(p: float, text: str, fact: str = "") -> Claim:
         f"p = {p:g}: {text} (share at the end, LiveServe's less the baseline's)",
         moves((0.01, 1.0), words="higher"),
         difference("continuity", of(_PANEL, "liveserve", p=p), less=of(_PANEL, "vllm_omni", p=p)),
-        "{percent:.0f} points: " + _BUSY,
+        _BUSY,
         fact=fact,
     )
 

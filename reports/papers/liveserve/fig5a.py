@@ -45,13 +45,12 @@ CLAIMS = {
     "fig5a-evicted": _rises(
         "KV blocks evicted",
         evicted,
-        "here × {ours:.2f}; at c = 2 contexts of callers who have left are evicted as well, and "
-        "they are not needed again",
+        "at c = 2 contexts of callers who have left are evicted as well, and they are not needed again",
     ),
     "fig5a-e2e": _rises(
         "P90 end-to-end latency",
         "e2e_p90",
-        "here × {ours:.2f}: a reply's length decides most of it, and a reload of 16k tokens takes 32 ms",
+        "a reply's length decides most of it, and a reload of 16k tokens takes 32 ms",
     ),
     "fig5a-ttfp": _rises(
         "(ours) P90 TTFP of returning turns",

@@ -80,7 +80,7 @@ def _longer(text: str, quantity: Any) -> Claim:
         text,
         times((1.1, 100), words="more"),
         ratio(quantity, _OURS, to=_BASE),
-        "here × {ours:.2f}: " + _WHY,
+        _WHY,
         fact="Section 4.1, Fig. 8: urgency alone leaves a long request resident for longer, with more KV",
         chosen="leads are always capped in this card (pacing=always), because there are no interruptions",
         remark=f"the paper shows bars without numbers. Ours: {_WHY}",

@@ -64,7 +64,7 @@ CLAIMS = {
         "LiveServe over offload",
         times(1.55, within=RPS),
         quotient(_sustained("liveserve", target_s), _sustained("vllm_omni", target_s)),
-        "here × {ours:.2f}: the gain is in TTFP, so it is larger at smaller limits (picture); the "
+        "the gain is in TTFP, so it is larger at smaller limits (picture); the "
         "paper gives neither the TTFP nor the workload of its comparison",
         fact="Section 1: up to 55 % more sustained load at the same TTFP",
         chosen=AWAITED,

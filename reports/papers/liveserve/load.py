@@ -111,7 +111,7 @@ def _longest(p: float) -> Measure:
 
 
 _NOT_BELOW = "nowhere below"
-_STARTS = "{percent:.1f} points: the few replies that break began when other players were out of audio"
+_STARTS = "the few replies that break began when other players were out of audio"
 
 CLAIMS = {
     "load-default": claim(
@@ -138,7 +138,6 @@ CLAIMS = {
             "useful to the baseline",
             level((0.2, 1.0), "×", words="nowhere above"),
             _longest(p),
-            "here × {ours:.2f}",
         )
         for p in RATES
     },
@@ -151,7 +150,6 @@ CLAIMS = {
                 for rate in RATES[0.7]
             )
         ),
-        "here × {ours:.2f}",
     ),
 }
 

@@ -85,13 +85,13 @@ CLAIMS = {
         "choosing victims by the index is cheaper than by tail scan, mean",
         times(5.311 / 0.093, within=of_mean(N)),
         _MEAN,
-        "here × {ours:.0f}: " + _SCALE + "; few index calls, which make room for 40,000 tokens, set our mean",
+        _SCALE + "; few index calls, which make room for 40,000 tokens, set our mean",
     ),
     "table1-p90": claim(
         "the same, P90",
         times(8.270 / 0.222, within=of_percentile(0.9, N)),
         _P90,
-        "here × {ours:.0f}: " + _SCALE + "; nine of ten calls evict only a few blocks",
+        _SCALE + "; nine of ten calls evict only a few blocks",
     ),
     "table1-rps": claim(
         "effective RPS with the index over without",
