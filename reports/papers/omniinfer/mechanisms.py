@@ -5,6 +5,7 @@ from reports.claims.mechanism import Mechanism
 ENGINE, TESTS = "omniinfer", "tests/engines/omniinfer"
 EXPERTS, REBALANCING = f"{TESTS}/test_expert_parallel.py", f"{TESTS}/test_rebalancing.py"
 FOLLOWED = "test_replicas_make_steps_shorter_and_following_a_drift_keeps_them_short"
+PLACED = {"placement": "omniplacement"}
 STREAM = f"{TESTS}/test_deferred_submission.py"
 
 MECHANISMS: tuple[Mechanism, ...] = (
@@ -19,7 +20,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "replicas by each layer's imbalance",
         "4.1, layer-wise redundant deployment",
         ENGINE,
-        {"redundant_slots": 0},
+        PLACED | {"redundant_slots": 0},
         test="tests/reports/test_omniinfer_cards.py::test_a_budget_by_imbalance_helps_where_slots_are_few",
     ),
     Mechanism(
@@ -31,14 +32,14 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "dynamic scheduler: a new layout when imbalance passes a trigger and a margin",
         "4.1, Algorithm 2",
         ENGINE,
-        {"rebalance": False},
+        PLACED | {"rebalance": False},
         test=f"{REBALANCING}::test_it_follows_a_load_that_has_changed_and_leaves_a_balanced_one_alone",
     ),
     Mechanism(
         "forecast of activations",
         "4.1, Algorithm 2, line 7",
         ENGINE,
-        {"forecast": "last"},
+        PLACED | {"forecast": "last"},
         test=f"{REBALANCING}::test_a_line_through_the_readings_is_followed_one_interval_further",
     ),
     Mechanism(
@@ -50,7 +51,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "weights migrate behind the steps, a layer at a time",
         "4.1, pipelined updates",
         ENGINE,
-        {"copy_share": 0.99},
+        PLACED | {"copy_share": 0.99},
         test=f"{REBALANCING}::test_while_a_layer_is_copied_the_old_one_serves_and_steps_keep_most_of_the_link",
     ),
     Mechanism(
