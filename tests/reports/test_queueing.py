@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.papers.nova.table5 import mg1
+from reports.papers.nova.common import RATES, REQUESTS
+from reports.papers.nova.table5 import PAPER, SERVICE_CV, WAIT_ERROR, mg1
 
 
 def test_exponential_and_constant_service():
@@ -26,6 +27,25 @@ def test_the_table_of_the_nova_paper(rate: float, published: tuple[float, float]
     assert low is not None and high is not None
     slack = 1.25 if rate > 0.6 else 1.03  # its services have two decimals, and close to ρ = 1 these decide
     assert low / slack <= wait_s <= high * slack
+
+
+def test_the_sampling_error_of_a_mean_wait():
+    """Queues with one server and the paper's services, wait by wait (Lindley)."""
+    rng, queues = np.random.default_rng(0), 4000
+    gaps = rng.exponential(size=(REQUESTS, queues))
+    spread = rng.gamma(SERVICE_CV**-2, SERVICE_CV**2, size=(REQUESTS, queues))
+    waits = {}
+    for rate in RATES:
+        wait = total = np.zeros(queues)
+        for gap, times in zip(gaps / rate, spread * PAPER["processing"][rate], strict=True):
+            total = total + wait
+            wait = np.maximum(wait + times - gap, 0)
+        waits[rate] = total / total.mean()
+    together = {"0.3 to 0.6": RATES[:4], "0.3 to 0.7": RATES[:5], "0.7": RATES[4:5], "0.8": RATES[5:]}
+    errors = {
+        name: 1.96 * np.mean([waits[rate] for rate in each], axis=0).std() for name, each in together.items()
+    }
+    assert errors == pytest.approx(WAIT_ERROR, rel=0.05)
 
 
 def test_an_overloaded_queue_has_no_wait_that_it_settles_at():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.experiments.experiment import Experiment
+from reports.claims.bands import Band, of_model
 from reports.claims.quantities import Measure, Quantity, Setting, of, of_turns, ratio, smallest
 from reports.figures.forms import Draw, figure, grid, lines
 from reports.papers.experiment import experiment
@@ -34,6 +35,14 @@ LOAD: dict[str, Any] = {
 }
 """Section V-C: traces of 500 requests; users never give up."""
 SERVED = "served"
+REQUESTS = 500
+"""Requests behind a number of a served run (section V-C)."""
+DEVICE = of_model(
+    806.8 / 797.2 - 1, "the paper has 806.8 and 797.2 ms for one pass of vision (Tables I and VI)"
+)
+"""Band of a time of the GPU by itself."""
+SHARE = Band(0, 2, 'shares change "in units of 2" SMs (section V-A)')
+BOUND = Band(0, 0, "the paper prints a bound")
 
 
 def gui(name: str, engines: Sequence[str], rates: Sequence[float] = RATES, **changes: Any) -> Experiment:

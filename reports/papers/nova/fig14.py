@@ -55,7 +55,6 @@ CLAIMS = {
         "vision gets quicker as requests queue up (rank correlation of passes during decode, at 0.7)",
         level((-1.0, -0.3), words="falls", neutral=0),
         value(quickens, at(RATE)),
-        "{ours:.2f}",
     )
 }
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from reports.claims.bands import Band, of_digits, of_mean, of_percentile
 from reports.claims.quantities import (
     Measure,
     Panels,
@@ -20,15 +21,19 @@ from reports.figures.forms import bars, behind, figure, lines
 from reports.figures.style import MUTED
 from reports.papers.nova.common import (
     ALONE_ONLY,
+    BOUND,
     BY_ITSELF,
+    DEVICE,
     E2E,
     E2E_MAX,
     LOAD,
     OURS,
+    REQUESTS,
     fixed,
     gui,
     mean_pass_s,
 )
+from reports.papers.nova.table5 import waits
 
 TITLE = "Table VI and equation (8): vision layers through K slots, RTX A6000"
 
@@ -84,23 +89,26 @@ def _served(quantity: Quantity) -> Measure:
 
 
 _EVENTS = (
-    "{ms:.1f} ms: each layer waits for K events, so every further slot costs the same in our model, "
+    "each layer waits for K events, so every further slot costs the same in our model, "
     "while the paper's steps are 3.6, 2.6 and 1.0 ms"
 )
 
+EQUATION_8 = "Sec. III-E, eq. (8): layers wait below M / T, and not above"
+SERVED_SLOTS = "Table VI, Sec. V-D: served latency hardly changes with K = 2 to 5"
 CLAIMS = {
     **{
         f"table6-memory-{slots or 'raw'}": claim(
             f"{'all layers' if slots is None else f'K = {slots}'}: {mib:,.1f} MB on the GPU (MiB, by their steps)",
-            level(mib, within=0.005 * mib),
+            level(mib, "", of_digits(0.1)),
             fixed(lambda slots=slots: encoder().weight_bytes(slots) / 2**20),
+            "we count weights alone; the paper has 0.2 MB more, and 60 KB for each layer that stays on the GPU",
             check="arithmetic of the released configuration: 63 layers, an adapter and tables of positions",
         )
         for slots, mib in zip((None, *SLOTS), PAPER["MiB"], strict=True)
     },
     "table6-pass": claim(
         "a vision pass takes 797.2 ms with all weights on the GPU",
-        level(0.7972, "ms", within=0.025),
+        level(0.7972, "ms", DEVICE),
         value(_PASS, BY_ITSELF),
         fitted="it is the pass of Table I, to which arithmetic was fitted",
         remark="the paper's Table I has 806.8 ms for the same pass",
@@ -108,7 +116,7 @@ CLAIMS = {
     **{
         f"table6-pass-{slots}": claim(
             f"K = {slots}: a pass takes {1000 * added:.1f} ms longer",
-            level(added, "ms", within=0.5 * added, neutral=0),
+            level(added, "ms", Band(0, DEVICE.half(PAPER["pass"][0], 2), DEVICE.because), neutral=0),
             _LONGER[slots],
             _EVENTS,
             fitted="the time of an event was fitted to it" if slots == SLOTS[-1] else "",
@@ -117,22 +125,26 @@ CLAIMS = {
     },
     "table6-mean": claim(
         "end to end 11.96 s with all weights on the GPU (rate 0.7)",
-        level(11.96, "s", within=1.8),
+        level(11.96, "s", Band(0, waits("0.7").half(8.49), waits("0.7").because)),
         value(E2E, of(RAW, OURS)),
         fitted="the rate is not stated, and 0.7 was chosen by it",
     ),
     **{
         f"table6-served-{name}": claim(
             f"K = 2 to 5 change the {word} end-to-end latency by {100 * (paper - 1):.1f} % on average",
-            times(paper, within=0.008),
+            times(paper, band),
             _served(quantity),
-            "× {ours:.3f}: the longer pass, multiplied by its queue",
+            "the longer pass, multiplied by its queue",
+            fact=SERVED_SLOTS,
         )
-        for name, word, paper, quantity in (("mean", "mean", 1.016, E2E), ("max", "largest", 1.017, E2E_MAX))
+        for name, word, paper, quantity, band in (
+            ("mean", "mean", 1.016, E2E, of_mean(REQUESTS)),
+            ("max", "largest", 1.017, E2E_MAX, of_percentile(1 - 1 / REQUESTS, REQUESTS)),
+        )
     },
     "eq8-least": claim(
         "equation (8): no more than 16 GB/s are needed (8 GB in 500 ms at the quickest)",
-        level((0.0, 16.0), words="at most 16 GB/s"),
+        level((0.0, 16.0), "", BOUND, "at most 16 GB/s"),
         each(value(_PASS, BY_ITSELF), least_gb_s),
         check="M / T of the released weights and of the pass of Table I, which was fitted",
     ),
@@ -140,8 +152,9 @@ CLAIMS = {
         f"eq8-{gb_s:g}-{slots}": claim(
             f"K = {slots}: at {gb_s:g} GB/s, {'above' if enough else 'below'} the M / T of 10.6, layers "
             f"{'never wait' if enough else 'wait'} (pass over that at 25 GB/s)",
-            level(1.0, "×", within=0.002, words="no wait") if enough else times((1.05, 1.2), words="longer"),
+            level(1.0, "×", within=0.002, words="no wait") if enough else times((1.01, 1.2), words="longer"),
             ratio(_PASS, _OVER_LINKS[slots][gb_s], to=_ALONE[slots]),
+            fact=EQUATION_8,
             check="equation (8) is arithmetic of the schedule of loads and layers that the model runs",
         )
         for gb_s, enough in ((9.5, False), (11.75, True))
