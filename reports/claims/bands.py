@@ -17,14 +17,14 @@ of 2.3."""
 
 @dataclass(frozen=True)
 class Band:
-    """`relative`: half-width as a share of a number; `absolute`: in its own unit, of which the larger counts."""
+    """`relative`: half-width as a share of a number; `absolute`: in its own unit. The larger one counts."""
 
     relative: float
     absolute: float
     because: str
 
     def half(self, value: float, numbers: int = 1) -> float:
-        """Half-width around a value that is made of so many independent numbers."""
+        """Half-width around a value that is made of this number of independent ones."""
         return max(self.relative * abs(value), self.absolute) * sqrt(numbers)
 
     def over(self, number: float) -> "Band":
