@@ -1,7 +1,6 @@
 """OmniInfer (arXiv 2511.22481): expert placement, sink-and-recent attention in some layers, a proxy in front."""
 
-from engines.composition import Attention, Composition, Placement, Routing
-from engines.registry import BY_PROMPT
+from engines.composition import BY_PROMPT, Attention, Composition, Placement, Routing
 from engines.systems.omniinfer.library import DIVIDED
 from engines.systems.omniinfer.omniinfer_params import (
     AttentionParams,
