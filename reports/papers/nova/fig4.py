@@ -72,7 +72,7 @@ CLAIMS = {
         "up to 36",
         level(36, "", SHARE),
         fixed(lambda: float(max(_window()))),
-        "{ours:.0f}: the model has no caches, where two kernels also interfere (section III-B)",
+        "the model has no caches, where two kernels also interfere (section III-B)",
         fact=WINDOW,
     ),
 }

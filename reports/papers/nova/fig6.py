@@ -39,7 +39,7 @@ CLAIMS = {
         "and 30 during a prefill",
         level(30, "", SHARE),
         value(counter("thinker.decode_sms_prefill"), BY_ITSELF),
-        "{ours:.0f}: thread blocks run in whole waves. With 26 to 30 SMs for decode a prefill needs "
+        "thread blocks run in whole waves. With 26 to 30 SMs for decode a prefill needs "
         "more waves, 0.507 instead of 0.471 s; saving 1.6 ms in each concurrent decode iteration does "
         "not make up for it. (24, 30) is 0.3 % behind",
         fact=OPTIMUM,

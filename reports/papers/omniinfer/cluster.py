@@ -116,7 +116,7 @@ OMNIPROXY: dict[str, Any] = {"routing": "omniproxy", "decode_routing": "least_wo
 ALL: dict[str, Any] = {"placement": "omniplacement", "attention": "omniattn", **OMNIPROXY}
 
 SMALL_BATCHES = (
-    "{ours:.2f} s: a prefill batch has 16,384 tokens at most here, chosen without a source, and lasts 0.6 s; a request "
+    "a prefill batch has 16,384 tokens at most here, chosen without a source, and lasts 0.6 s; a request "
     "waits for little more than the running batch and its own. OmniInfer's open-source template has 30,000"
 )
 """Reason why first tokens come sooner in our runs."""

@@ -80,7 +80,7 @@ _WHY = {
     "qpm": "by Little's law and Table 2's lengths the row's own TTFT and TPOT give up to 4 % more than it prints, and "
     "our first tokens come sooner",
     "ttft": SMALL_BATCHES,
-    "tpot": "{ms:.1f} ms: only its growth with the requests of a die was fitted; its level is by bandwidth and "
+    "tpot": "only its growth with the requests of a die was fitted; its level is by bandwidth and "
     "latencies of CloudMatrix384 and by Table 2 without all parts",
 }
 FEW, MANY, NARROW, WIDE = "6p8_1d32-40", "6p8_1d32-48", "4p8_1d32-24", "8p8_1d64-24"
