@@ -69,7 +69,7 @@ _WHY = dict.fromkeys(COLUMNS, "follows from the time per token, which is as in T
     "ttft": SMALL_BATCHES,
     "ttft-p99": "as the mean, by short batches",
     "tpot": "Table 1 has 52 ms for the system that has 48 here, and all our rows follow Table 1",
-    "tpot-p99": "all dies step together, so that the P99 lies at the mean unless requests wait for a place on a full die",
+    "tpot-p99": "all dies step together, so P99 lies at the mean unless requests wait for a place on a full die",
     "e2e-p99": "set by the longest replies: follows from the time per token and from lengths; only their mean is known",
 }
 WHOLE_TPOT = "Abstract: 36 % less time per token, 48 ms for 75 without all parts"
