@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -104,23 +103,29 @@ def readme() -> str:
 
 
 def _paper(values: Path) -> list[str]:
-    """The paper's facts: predicted and chosen ones, fitted ones, those that cannot be told, and all others."""
+    """The facts of a paper: predicted and chosen ones (in brackets the chosen ones alone), fitted ones, those that
+    cannot be judged, and all others."""
     found = [fact for fact in facts(graded(values)) if fact.provenance != OF_OUR_OWN]
     free = [fact for fact in found if fact.provenance in (PREDICTED, CHOSEN)]
-    sentences = Counter(fact.outcome for fact in free if fact.sentence)
-    numbers = Counter(fact.outcome for fact in free if not fact.sentence)
-    fitted = Counter(
-        fact.outcome in GOOD for fact in found if fact.provenance == FITTED and fact.outcome in GOOD + BAD
-    )
+    fitted = [fact.outcome for fact in found if fact.provenance == FITTED]
+
+    def cell(*outcomes: str) -> str:
+        chosen = [fact.provenance == CHOSEN for fact in free if fact.outcome in outcomes]
+        return f"{len(chosen)} ({sum(chosen)})" if any(chosen) else str(len(chosen))
+
+    built, cells = mechanisms(values.stem), [cell(each) for each in (MATCHES, DIRECTION, MISSES)]
+    decided = sum(fact.outcome in (HOLDS, DOES_NOT) for fact in free)
+    numbers = sum(fact.outcome in (MATCHES, DIRECTION, MISSES) for fact in free)
+    good, bad = (sum(each in words for each in fitted) for words in (GOOD, BAD))
     untold = sum(fact.outcome == UNTOLD for fact in found)
-    cells = [numbers[MATCHES], numbers[DIRECTION], numbers[MISSES], fitted[True], fitted[False], untold]
-    decided = sentences[HOLDS] + sentences[DOES_NOT]
-    other = len(found) - sum(cells) - decided
     title = values.with_suffix(".md").read_text().partition("\n")[0].removeprefix("# ")
-    built = mechanisms(values.stem)
-    parts = f"{sum(not each.missing for each in built)} of {len(built)}"
-    first = [f"[{title}](docs/papers/{values.stem}.md)", parts, f"{sentences[HOLDS]} of {decided}"]
-    return [*first, *map(str, [*cells, other])]
+    return [
+        f"[{title}](docs/papers/{values.stem}.md)",
+        f"{sum(not each.missing for each in built)} of {len(built)}",
+        f"{cell(HOLDS)} of {decided}",
+        *cells,
+        *map(str, (good, bad, untold, len(found) - decided - numbers - good - bad - untold)),
+    ]
 
 
 def _rows(fact: Fact) -> list[list[str]]:
