@@ -44,17 +44,15 @@ def outcome(claim: Claim, values: Values) -> str:
         return HOLDS if all(map(claim.accepts, measured)) else DOES_NOT
     low, high = claim.band
     inside = low <= spread.median <= high
-    if claim.count and not inside and by_chance(spread, claim.count) >= BY_CHANCE:
-        return INCONCLUSIVE
     aside = all(map(claim.on_its_side, interval))
     wide = not tally and not all(map(claim.near, (spread.low, spread.high)))
     if inside and aside and not wide:
         return MATCHES
-    if claim.neutral is None:
-        return INCONCLUSIVE if inside else MISSES
-    if aside:
+    if aside and claim.neutral is not None:
         return DIRECTION
-    return INCONCLUSIVE if interval[0] <= high and low <= interval[1] else MISSES
+    undecided = inside if claim.neutral is None else interval[0] <= high and low <= interval[1]
+    by_luck = claim.count is not None and by_chance(spread, claim.count) >= BY_CHANCE
+    return INCONCLUSIVE if undecided or by_luck else MISSES
 
 
 def provenance(claim: Claim) -> str:
