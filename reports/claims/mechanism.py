@@ -22,7 +22,7 @@ class Mechanism:
     test: str = ""
     """The test that shows its effect, as `tests/FILE.py::NAME`."""
     missing: str = ""
-    """What is not built; a mechanism has this or all others."""
+    """The part that is not built; a mechanism has this or all other fields."""
 
     @property
     def switch(self) -> str:

@@ -49,7 +49,7 @@ QUICK = {"requests": "40"}
 
 _NAMES = [name for names in LOADS.values() for name in names.values()]
 _REQUESTS = SECONDS * sum(rate for names in LOADS.values() for rate in names)
-"""Of all loads."""
+"""All loads together."""
 _LATENCIES = "Sec. 6.2, Fig. 6a: P99 TTFT and TBT within 25 % and 19 % of Online-Only at every rate"
 _REDUCED = "Sec. 6.2: P99 TTFT ÷ 2.37 and P99 TBT ÷ 2.72 on average"
 _THROUGHPUT = "Sec. 6.2, Fig. 6a: offline throughput 3.0 × Sarathi-P's on average, up to 7.48 ×"

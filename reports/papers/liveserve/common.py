@@ -44,7 +44,7 @@ TTFP_SIGMA = 0.37
 
 TYPED_P90 = of_percentile(0.9, N, TTFP_SIGMA)
 SPOKEN_P90 = of_percentile(0.9, N)
-"""Of sessions of several turns: the paper prints no percentiles that give a sigma."""
+"""For sessions of several turns: the paper prints no percentiles that give a sigma."""
 RPS = of_mean(N)
 
 PROMPT = "the length of prompts was chosen with this number in view; see liveserve-testbed"

@@ -38,7 +38,7 @@ PAPER = {"N*": 209, "shed": 303, "steady p99": 0.012, "wall": 1.6}
 
 _TICK = Band(0, 16, "16 calls arrive in a tick of 2 s, so N* is resolved to 16")
 _SETTLED = of_percentile(0.99, 118, printed=0.001)
-"""Of the Steps from the last arrival, at 64 s, to 300 s; the paper does not say how long its run is."""
+"""The Steps from the last arrival, at 64 s, to 300 s; the paper does not say how long its run is."""
 
 _WINDOWED = of(_ALL, OURS)
 _GOES_ON, _STALLS = of(_MORE, OURS), of(_MORE, BASELINE)
