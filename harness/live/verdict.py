@@ -14,7 +14,7 @@ decided it.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,6 @@ from harness.records.record import INVALID, Record
 from harness.request_tables.live_window import counted
 from harness.request_tables.playback import CONTINUITY_GAP_S
 from harness.request_tables.request_table import FAILED
-from harness.slo.search import SHOWN, Step
 from harness.slo.targets import (
     FAIL,
     INCONCLUSIVE,
@@ -50,6 +49,9 @@ from harness.slo.targets import (
     scale,
     turn_values,
 )
+
+if TYPE_CHECKING:
+    from harness.slo.search import Step
 
 MOST_TIMES = 50
 """[chosen] Largest multiple of the turns for which a judgement says whether they would be enough."""
@@ -407,8 +409,10 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
 
 def load_step(
     value: float, records: Sequence[Record], repeats: Sequence[Repeat], targets: Sequence[Target]
-) -> Step:
+) -> "Step":
     """Return the same as a step of a search; `repeats`: of the records."""
+    from harness.slo.search import SHOWN, Step
+
     shown = load_verdict(records, targets).shown
     return Step(value, tuple(repeats), next(outcome for outcome, word in SHOWN.items() if word == shown))
 

@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from harness.metrics.definitions import Definition, share_of
 from harness.metrics.metric import Measured, Metric, metrics_of
-from workloads.audio.question_file import read_questions
 from workloads.errors import UserError
-from workloads.generators.questions import assigned_questions, params_of, segment_of
 from workloads.trace import Trace
 
 Decode = Callable[[Sequence[int]], str]
@@ -99,6 +97,9 @@ def states(text: str, keywords: Iterable[str]) -> bool:
 
 def judge(trace: Trace, frame_answers: Answers, decode: Decode) -> Quality:
     """Score the answers in a run of workload `questions`, whose folder must be as it was."""
+    from workloads.audio.question_file import read_questions
+    from workloads.generators.questions import assigned_questions, params_of, segment_of
+
     params = params_of(trace)
     assert params is not None, "only workload questions says what is right"
     expected = assigned_questions(params, trace.header.seed, read_questions(params.questions))
@@ -131,6 +132,8 @@ def shares(answers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 def summarise_quality(trace: Trace, outputs: pd.DataFrame, answers: pd.DataFrame) -> dict[str, Metric]:
     """Return the metrics of QUALITY_DEFINITIONS, in their order; `outputs` and `answers` as of `judge`."""
+    from workloads.generators.questions import params_of
+
     params = params_of(trace)
     assert params is not None, "only workload questions says what is right"
     planned = len(trace)

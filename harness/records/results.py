@@ -25,11 +25,12 @@ from pydantic import BaseModel, ConfigDict
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment, check_schema
 from harness.experiments.point import Point
 from harness.records.record import Damaged, Record, failed, load_record, write_json
-from harness.slo.search import SEARCH
 from workloads.atomic_file import TEMPORARY, cannot_write, own_folder, replacing
 from workloads.errors import REMOVED, Model, UserError, validate
 
 EXPERIMENT, COLLECTION, SUMMARY = "experiment.json", "collection.json", "summary.json"
+SEARCH = "search.json"
+"""File of a search, with the results of its points (`harness.slo.search`)."""
 P = TypeVar("P", bound=Point)
 DAMAGED = ".damaged"
 """Suffix of damaged files and folders once a run writes them anew."""

@@ -18,13 +18,10 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from harness.metrics.replies import FAILED_SHARE
+from harness.records.results import SEARCH
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Repeat, Target, Verdict, name_of, number
 from workloads.errors import UserError
 
-SEARCH = "search.json"
-"""File of the search, with the results of its points."""
-FIRST = 8
-"""Calls to begin with where no number is given. [chosen]"""
 CLOSE = 6
 """A search at an endpoint ends when the gap above N is at most N / 6: 48 holds, 56 does not. [chosen]"""
 AGAIN = 2

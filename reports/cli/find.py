@@ -262,8 +262,7 @@ def _searched(
 def _present(searches: Searches, space: _Space, folder: Path, form: Form) -> bool:
     """Write the search and the report, print the table; whether any search found a value."""
     from harness.records.record import write_json
-    from harness.records.results import write_summary
-    from harness.slo.search import SEARCH
+    from harness.records.results import SEARCH, write_summary
     from reports.cli.output import tell, wide
     from reports.pages.html import write_report
     from reports.replays.find import row

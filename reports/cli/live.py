@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from harness.slo.targets import Target, Verdict
     from workloads.trace import Trace
 
+FIRST = 8
+"""Calls to begin with where no number is given. [chosen]"""
 UP_TO = 256
 """Upper bound of a search by default. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
@@ -176,7 +178,6 @@ class _Load(NamedTuple):
 
 def _load(sessions: str | None, rate: str | None, find: str | None, to: int | None) -> _Load:
     """UserError for what does not fit together."""
-    from harness.slo.search import FIRST
     from harness.slo.targets import parse_targets
 
     targets = parse_targets(find) if find is not None else ()
@@ -255,8 +256,8 @@ def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Presen
     from harness.live.expand import expand
     from harness.live.verdict import load_step
     from harness.records.record import write_json
-    from harness.records.results import write_summary
-    from harness.slo.search import CLOSE, SEARCH, Bounds, Question, Searches, search
+    from harness.records.results import SEARCH, write_summary
+    from harness.slo.search import CLOSE, Bounds, Question, Searches, search
     from reports.cli.live_view import Calls
     from reports.cli.measuring import all_measured, measure_points
     from reports.live.live_verdict import EXIT
