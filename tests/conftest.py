@@ -121,12 +121,12 @@ def rehearse(
 def render_nothing(patch: pytest.MonkeyPatch) -> None:
     """Pictures are drawn and not rendered, which takes most of the time of a page; their files hold their names."""
 
-    def save(picture: Any, folder: Path) -> str:
+    def save(picture: Any, folder: Path, pdf: bool) -> str:
         svg = f'<svg viewBox="0 0 1 1"><desc>{picture.name}</desc></svg>'
         (folder / f"{picture.name}.svg").write_text(svg)
         return svg
 
-    patch.setattr("reports.figures.svg._save_svg", save)
+    patch.setattr("reports.figures.svg.save", save)
     patch.setattr("reports.figures.svg.cores", lambda: 1)
     patch.setattr("reports.figures.svg.phone", lambda picture: '<svg viewBox="0 0 1 1"></svg>')
 

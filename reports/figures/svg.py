@@ -33,8 +33,8 @@ _COLOURS = re.compile("(fill|stroke): #([0-9a-f]{6})")
 _OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 
 
-def embedded(picture: Picture, folder: Path) -> Markup:
-    """Write the picture as NAME.svg into `folder`, and return its `<svg>` elements for a page, for a desk and for a
+def embedded(picture: Picture, folder: Path, pdf: bool = True) -> Markup:
+    """Write the picture into `folder`, see `save`, and return its `<svg>` elements for a page, for a desk and for a
     phone: a point shows its values under the pointer, and the label says the values of each series."""
     lines = {
         f"line-{place}": line
@@ -42,7 +42,7 @@ def embedded(picture: Picture, folder: Path) -> Markup:
     }
     for gid, line in lines.items():
         line.set_gid(gid)
-    svg = _save_svg(picture, folder)
+    svg = save(picture, folder, pdf)
     series = []
     for gid, line in lines.items():
         name, points = _points(line)
@@ -55,10 +55,10 @@ def embedded(picture: Picture, folder: Path) -> Markup:
 
 
 def embedded_all(pictures: Sequence[Picture], folder: Path) -> list[Markup]:
-    """Return `embedded` of each, drawn by as many forked processes as there are cores."""
+    """Return `embedded` of each, without PDF, drawn by as many forked processes as there are cores."""
     jobs = min(cores(), len(pictures))
     if jobs < 2:
-        return [embedded(picture, folder) for picture in pictures]
+        return [embedded(picture, folder, pdf=False) for picture in pictures]
     with get_context("fork").Pool(jobs, _begin, (os.getpid(), pictures)) as pool:
         return pool.map(partial(_embedded, folder), range(len(pictures)), chunksize=1)
 
@@ -76,7 +76,7 @@ def _begin(parent_pid: int, pictures: Sequence[Picture]) -> None:
 
 
 def _embedded(folder: Path, index: int) -> Markup:
-    return embedded(_pictures[index], folder)
+    return embedded(_pictures[index], folder, pdf=False)
 
 
 PHONE_IN = 3.7
@@ -145,17 +145,14 @@ def _titled(svg: str, gid: str, name: str, points: list[tuple[str, str]]) -> str
     return head + tag + title + group + rest
 
 
-def save(picture: Picture, folder: Path) -> None:
-    """Write NAME.svg and NAME.pdf into `folder`."""
-    _save_svg(picture, folder)
-    with replacing(folder / f"{picture.name}.pdf") as file:
-        picture.figure.savefig(file, format="pdf", metadata=_NO_PDF_METADATA)
-
-
-def _save_svg(picture: Picture, folder: Path) -> str:
+def save(picture: Picture, folder: Path, pdf: bool = True) -> str:
+    """Write NAME.svg into `folder`, and NAME.pdf unless `pdf` is False, and return the SVG."""
     svg = _svg(picture.figure)
     with replacing(folder / f"{picture.name}.svg") as file:
         file.write(svg.encode())
+    if pdf:
+        with replacing(folder / f"{picture.name}.pdf") as file:
+            picture.figure.savefig(file, format="pdf", metadata=_NO_PDF_METADATA)
     return svg
 
 
