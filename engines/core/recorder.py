@@ -70,7 +70,7 @@ class StepLog:
             tokens,
             work.prompt,
             len(scheduler.running),
-            len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused + queued,
+            queued if scheduler.all_run else len(scheduler.waiting_requests()) - paused + queued,
             held + paused,
             used,
             allocatable,

@@ -199,7 +199,7 @@ class StageScheduler(KvScheduler):
 
     def order_waiting(self, plan: Plan) -> None:
         """Put the waiting queues into the plan's order. Requests that it does not name keep theirs, at the end."""
-        if not plan.order:
+        if not plan.order or self.all_run:
             return
         place = _place_in(plan)
         for queue in (self.kv_holding_waiting, self.waiting):
@@ -213,6 +213,8 @@ class StageScheduler(KvScheduler):
         """Return True if vLLM had anything besides running requests to look at in a round."""
         if self.preloads.offered or self.reset_preempted_req_ids or (self.finished_req_ids and self.offloads):
             return True
+        if self.all_run:
+            return False
         waiting = len(self.waiting) + len(self.kv_holding_waiting)
         if waiting and not self.offloads and not self.preempts_waiting:
             taken = len(self.running) + self.num_waiting_for_streaming_input
@@ -278,7 +280,7 @@ class StageScheduler(KvScheduler):
     @property
     def loading(self) -> frozenset[str]:
         """Return the requests that wait for their KV to come from the host."""
-        if not self.kv_holding_waiting:
+        if self.all_run:
             return frozenset()
         return frozenset(
             request.request_id
@@ -314,8 +316,13 @@ class StageScheduler(KvScheduler):
         prompts."""
         return sum(self._request_remaining_blocks(self.requests[id]) for id in request_ids)
 
+    @property
+    def all_run(self) -> bool:
+        """Return True if no request waits: a shorter way than to ask vLLM's queues."""
+        return len(self.requests) == len(self.running)
+
     def waiting_requests(self) -> list[Request]:
-        return [*self.kv_holding_waiting, *self.waiting]
+        return [] if self.all_run else [*self.kv_holding_waiting, *self.waiting]
 
     def remember(self, session: int, tokens: list[int], features: Sequence[Any] = ()) -> Sequence[Any]:
         """Set the session's history to `tokens`; returns the hashes of its full blocks."""
