@@ -26,13 +26,17 @@ class OrderCount:
     """
 
     def __init__(self, cached: Cached) -> None:
-        self.counters = Counter(planned_rounds=0, order_mattered=0)
+        self._planned = self._mattered = 0
         self._cached = cached
+
+    @property
+    def counters(self) -> Counter[str]:
+        return Counter(planned_rounds=self._planned, order_mattered=self._mattered)
 
     def see(self, view: StageView[RequestView], plan: Plan) -> None:
         if view.requests:
-            self.counters["planned_rounds"] += 1
-            self.counters["order_mattered"] += matters(view, plan, self._cached)
+            self._planned += 1
+            self._mattered += matters(view, plan, self._cached)
 
 
 def matters(view: StageView[RequestView], plan: Plan, cached: Cached) -> bool:

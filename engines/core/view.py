@@ -1,6 +1,6 @@
 """A policy's view of a stage replica, read from its vLLM scheduler, in our loop and in stock vLLM alike."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from engines.core.policy import RequestView, StageView
@@ -17,17 +17,18 @@ def stage_view(
     stage: str,
     now: float,
     scheduler: Any,
-    view_of: Callable[[str], RequestView],
+    requests: Mapping[str, Any],
+    view_of: Callable[[Any, float], RequestView],
     step_s: Callable[[StepWork], float | None],
     left_out: Set[str],
     slots_left_out: int,
 ) -> StageView:
     """Return the view of `scheduler` (a `StageScheduler`) at `now` (s).
 
-    `view_of`: the view of the request with this id; the scheduler's counts are added to it. `left_out`: ids that cannot
-    make progress in this round; `slots_left_out` of them hold a slot. Also left out: requests that wait for KV from the
-    host, whose remaining blocks are reserved, preloads, and sessions that wait for their next input. A request whose KV
-    has come holds the remaining blocks too.
+    `view_of`: the view at `now` of a request in `requests`, by id; the scheduler's counts are added to it. `left_out`:
+    ids that cannot make progress in this round; `slots_left_out` of them hold a slot. Also left out: requests that wait
+    for KV from the host, whose remaining blocks are reserved, preloads, and sessions that wait for their next input. A
+    request whose KV has come holds the remaining blocks too.
     """
     loading = scheduler.loading
     if loading or scheduler.preloads.ids:
@@ -45,7 +46,7 @@ def stage_view(
         request_id = request.request_id
         if request_id in left_out:
             continue
-        view = view_of(request_id)
+        view = view_of(requests[request_id], now)
         views.append(view)
         view.running = True
         decode = decodes.get(request_id)
@@ -62,7 +63,7 @@ def stage_view(
         request_id = request.request_id
         if request_id in left_out:
             continue
-        view = view_of(request_id)
+        view = view_of(requests[request_id], now)
         views.append(view)
         view.running, view.hashes = False, request.block_hashes
         view.tokens = request.num_tokens_with_spec + request.num_output_placeholders

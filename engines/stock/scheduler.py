@@ -141,15 +141,16 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             if self._is_blocked_waiting_status(request.status) or request.num_stale_output_tokens:
                 left_out.add(request.request_id)
 
-        def view_of(request_id: str) -> SpeechView:
-            ready_s, session = self._ready[request_id]
-            listener, request = self.signals.view(session, now), self.requests[request_id]
+        def view_of(request: Request, now: float) -> SpeechView:
+            ready_s, session = self._ready[request.request_id]
+            listener = self.signals.view(session, now)
             progress, slo = self._progress(request, listener), Slo(priority=request.priority)
             if self._token_per_frame:
                 listener = replace(listener, speech_s_per_token=self._frame_s)
-            return SpeechView(request_id, ready_s, slo=slo, progress=progress, session=listener)
+            return SpeechView(request.request_id, ready_s, slo=slo, progress=progress, session=listener)
 
-        return stage_view(self.stage, now, self, view_of, self.step_cost.predict, left_out, seated)
+        predict = self.step_cost.predict
+        return stage_view(self.stage, now, self, self.requests, view_of, predict, left_out, seated)
 
     def within_priorities(self, plan: Plan) -> Plan:
         """Return the plan; with vLLM's `priority` scheduling it orders and holds only among equals: no request is held

@@ -263,11 +263,7 @@ class Gateway:
         return [self.encode()] if self.audio_encoder is not None else []
 
     def view(self, request: ReplyRequest, now: float) -> SpeechView:
-        seen = request.seen
-        if seen is not None and self.monitor.is_current(seen.session, now):
-            seen.due_s = request.due_s
-            return seen
-        session = self.monitor.view(request.session, now)
+        seen, session = request.seen, self.monitor.view(request.session, now)
         if seen is None or seen.session is not session:
             seen = request.seen = SpeechView(
                 request.id,

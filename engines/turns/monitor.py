@@ -168,13 +168,6 @@ class Monitor:
                 view.played_s, view.ack_s, view.playing = played_s, at_s, playing
         return view
 
-    def is_current(self, view: SessionView, now: float) -> bool:
-        """Return True if `view` is the session's, with every report and ack that has arrived by `now` (s)."""
-        reports, acks = view.reports, view.acks_under_way
-        if (reports is not None and reports.first_s <= now) or (acks and acks[0].at_s <= now):
-            return False
-        return self.sessions.get(view.session) is view
-
     def reports(self, session: int, epoch: int, reports: Reports, now: float) -> None:
         """Let `reports` report the session's playback from now on."""
         view = self.view(session, now)

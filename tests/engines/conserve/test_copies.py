@@ -134,9 +134,8 @@ def test_a_prompt_that_came_back_whole_has_a_token_left_to_compute():
     bench.step()
     bench.arrive()
     bench.step()
-    view = stage_view(
-        "s", bench.now, bench.scheduler, lambda id: RequestView(id, 0.0), lambda work: None, set(), 0
-    )
+    scheduler, seen = bench.scheduler, lambda request, now: RequestView(request.request_id, 0.0)
+    view = stage_view("s", bench.now, scheduler, scheduler.requests, seen, lambda work: None, set(), 0)
     [seen] = view.requests
     assert not seen.running and seen.blocks == 40 and seen.new == 1
     bench.settle()
