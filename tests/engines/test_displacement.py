@@ -1,6 +1,5 @@
 """The urgency policy over vLLM's own scheduler: who runs when tokens or blocks bind, and what becomes of who waits."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 from hypothesis import given, settings
@@ -52,7 +51,8 @@ class Stage:
             "talker",
             NOW,
             self.scheduler,
-            lambda request_id: self.listeners[request_id].view(request_id),
+            self.scheduler.requests,
+            lambda request, now: self.listeners[request.request_id].view(request.request_id),
             lambda batch: 0.001,
             left_out=frozenset(),
             slots_left_out=0,
@@ -131,9 +131,10 @@ def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(
         if not view.requests:
             continue
         ranks = {r.id: urgency.assess("talker", r, NOW, stage.policy.params)[0] for r in view.requests}
-        counters, before = stage.policy.counters, Counter(stage.policy.counters)
+        before = stage.policy.counters
         held_blocks = stage.blocks()
         plan, ran = stage.round()
+        counters = stage.policy.counters
         relieved = counters["kv_relief"] > before["kv_relief"]
         if not relieved and counters["released_to_preemption"] == before["released_to_preemption"]:
             left = set(plan.order) - ran

@@ -153,6 +153,61 @@ def test_classes_come_in_order_and_each_is_sorted_its_own_way():
     assert result.order == ["drained", "low", "old", "young", "safe-near", "safe-far"]
 
 
+seconds = st.floats(0, 30)
+anybody = st.builds(
+    request,
+    st.uuids().map(str),
+    frames=st.integers(0, 400),
+    played_s=st.none() | seconds,
+    delivered_s=st.none() | seconds,
+    ready_s=seconds,
+    blocks=st.integers(7, 60),
+    text=st.integers(0, 400),
+)
+settings_of_order = st.fixed_dictionaries(
+    {
+        "pacing": st.sampled_from(["always", "never"]),
+        "buffer_basis": st.sampled_from(["generated", "delivered"]),
+        "thinker_buffer": st.sampled_from(["local", "cumulative"]),
+        "talker_alpha": st.sampled_from([None, 0.3]),
+        "thinker_beta": st.sampled_from([None, 20.0]),
+    }
+)
+
+
+@given(st.lists(st.tuples(anybody, st.integers(0, 31), seconds)), settings_of_order, st.data())
+def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, data):
+    """`urgency` and the session's view say it of one request; the policy does it of all at once."""
+    for r, states, ago_s in crowd:
+        r.progress.spoken, r.progress.voiced, r.speculative = (
+            states % 8 != 0,
+            states % 8 == 1,
+            states % 8 == 2,
+        )
+        r.session.playing, r.session.ack_s = states < 16, NOW - ago_s if states % 8 > 3 else r.session.ack_s
+    requests, stage = [r for r, _, _ in crowd], data.draw(st.sampled_from(["talker", "thinker"]))
+    policy = UrgencyPolicy(stage, Params(u2_mode="work_conserving", **params))
+    weights, round_ = policy.weights, view(*requests, stage=stage, token_budget=10**6, slot_budget=10**6)
+
+    def key(r: SpeechView) -> tuple:
+        assessed, buffer, _ = urgency.assess(stage, r, NOW, policy.params)
+        exposure = urgency.barge_in_exposure(buffer, weights.safe_s)
+        utility = urgency.utility(exposure, r.blocks / 1000, 0.5, weights)
+        within = buffer if assessed == U0 else r.ready_s
+        if assessed == U2 and utility is not None:
+            within = -utility
+        far = assessed == U2 and exposure > policy.lead_exposure and (utility is None or utility < 0)
+        between = stage == "thinker" or r.progress.frames == r.progress.frames_sent
+        held = far and between and params["pacing"] == "always"
+        return held, assessed, within, r.ready_s, r.id
+
+    known = all(r.session.telemetry_ok(NOW, 2.0) for r in requests)
+    expected = sorted(map(key, requests)) if known else []
+    assert list(policy.plan(round_).order) == [name for held, *_, name in expected if not held]
+    counted = [policy.counters[name] for name in ("u0", "u1", "u2", "ahead")]
+    assert counted == [sum(one[1] == assessed for one in expected) for assessed in range(4)]
+
+
 @given(st.floats(0, 1000), st.floats(0.1, 10))
 def test_eq_2_is_zero_up_to_p_safe_and_rises_with_slope_one_over_p_safe(buffer: float, safe_s: float):
     """T-d: eq. 2."""
