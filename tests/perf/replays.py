@@ -26,7 +26,7 @@ TITLES = {
     "128": "128 callers, 2 GPUs",
     "1024": "1024 callers, 8 GPUs",
     "calls": "128 calls of frames",
-    "co_serving": "chat, 96 documents",
+    "co_serving": "chat and 96 documents",
     "dies": "128 requests, 128 dies",
     "gui": "phone agents, 1 GPU",
     "text": "text, 100 requests/s",
