@@ -161,8 +161,8 @@ class _Space:
         ]
 
     def ahead(self, targets: tuple[Target, ...], measured: Collection[str]) -> Iterator[ReplayPoint]:
-        """Yield the points that the searches may need afterwards, one of each search in turn, without those that are
-        `measured`."""
+        """Yield the points that the searches may need afterwards, one of each search in turn, without the `measured`
+        ones."""
         for nearest in zip_longest(*(one.ahead for one in self.searches(targets).searched)):
             for key, found in zip(self.tried, nearest, strict=True):
                 if found is not None:
