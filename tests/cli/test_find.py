@@ -237,7 +237,7 @@ def test_costs_are_over_the_time_in_which_all_are_on_line() -> None:
 @pytest.mark.slow
 def test_a_real_search_in_small(tmp_path: Path) -> None:
     chosen = settings("engine=liveserve", "sessions=4", "turns=1", "gpu=h100")
-    command = [*REHEARSE, *FIND, *chosen, "--seeds", "1", "--json"]
+    command = [*REHEARSE, *FIND, *chosen, "--seeds", "1", "--jobs", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["found"]

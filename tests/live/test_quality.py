@@ -143,7 +143,7 @@ def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
     for row in report["text"]:
         assert row["answers"] == 300 and row["failed"] == 0
         assert 80 < row["planned"] < 125  # a Poisson process of 100/s for 3 s
-        assert row["rate"] == pytest.approx(row["planned"], rel=0.2)  # of 3 s, a stall is a tenth
+        assert row["rate"] == pytest.approx(row["planned"], rel=0.5)  # a machine may stall for one of 3 s
         assert row["dispersion"] is not None and row["gap_cv"] > 0.5
         assert 0.0199 < row["true_p50_s"] <= row["reported_p50_s"]
     one, two = report["text"]
