@@ -123,7 +123,8 @@ def render_nothing(patch: pytest.MonkeyPatch) -> None:
 
     def save(picture: Any, folder: Path, pdf: bool) -> str:
         svg = f'<svg viewBox="0 0 1 1"><desc>{picture.name}</desc></svg>'
-        (folder / f"{picture.name}.svg").write_text(svg)
+        for suffix in ("svg", "pdf") if pdf else ("svg",):
+            (folder / f"{picture.name}.{suffix}").write_text(svg)
         return svg
 
     patch.setattr("reports.figures.svg.save", save)

@@ -92,6 +92,7 @@ CLAIMS = {
         "Qwen3-Omni-30B is flat to N = 160 at the least (Fig. 4a)",
         level((160.0, 1000.0), words="flat at the largest N"),
         _capacity(_QWEN),
+        "beyond {ours:.0f} sessions chunks queue up at the engine",
         fact=BURST,
     ),
 }
