@@ -69,9 +69,9 @@ _pictures: list[Picture] = []
 
 def _begin(parent_pid: int, pictures: Sequence[Picture]) -> None:
     end_with_parent(parent_pid)
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole terminal group; the command decides
+    # Ctrl-C reaches the whole terminal group; the command decides, and ends these processes by SIGTERM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _pictures[:] = pictures
 
 

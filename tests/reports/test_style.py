@@ -1,5 +1,6 @@
 """What stands in pictures: systems by their names in papers, whole titles, and the words of others as they are."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,22 @@ def test_pictures_are_the_same_on_any_number_of_cores(
             svgs = embedded_all(pictures, tmp_path)
         made.append((svgs, [(path.name, path.read_bytes()) for path in sorted(tmp_path.iterdir())]))
     assert made[0] == made[1] and [name for name, _ in made[0][1]] == ["a.svg", "b.svg", "c.svg"]
+
+
+def test_processes_that_draw_end_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A command handles SIGTERM, by which they end, with a KeyboardInterrupt."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("reports.figures.svg.cores", lambda: 2)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        with style():
+            for _ in range(3):
+                embedded_all([Picture(name, name, sheet(1, name)[0], "") for name in "ab"], tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "KeyboardInterrupt" not in capfd.readouterr().err
