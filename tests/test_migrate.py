@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import typer
 
@@ -38,6 +39,8 @@ def of_02(record: Path) -> str:
     summary = {"metrics": as_stored(found.metrics), "counters": found.counters}
     write_json(record / "summary.json", {"schema_version": 1, "point": "", **summary})
     (record / RUN).unlink()
+    requests = pd.read_parquet(record / "requests.parquet").drop(columns=["ended_s", "phase"])
+    requests.to_parquet(record / "requests.parquet")
     point = {**found.manifest["point"], "schema_version": 1, "code_hash": "of 0.2"}
     id = id_of(point)
     revision = {"commit": COMMIT, "dirty": False, "diff_sha256": None}
@@ -75,10 +78,10 @@ def edited_manifest(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path],
 
 
 def better(record: Path) -> None:
-    """A metric that its tables do not give, with the sums of its files."""
-    summary = json.loads((record / "summary.json").read_text())
-    summary["metrics"]["audio_ttfp_p50"]["value"] /= 10
-    (record / "summary.json").write_text(json.dumps(summary))
+    """A latency that its log does not give, with the sums of its files."""
+    requests = pd.read_parquet(record / "requests.parquet")
+    requests["audio_ttfp_s"] /= 10
+    requests.to_parquet(record / "requests.parquet")
     sealed(record)
 
 
@@ -88,7 +91,7 @@ def better(record: Path) -> None:
         (lambda record: (record / "events.parquet").write_bytes(b"x"), "events.parquet is not as it was written"),
         (edited_manifest(lambda facts: facts["point"].update(seed=9)), "it is not the point of its id"),
         (edited_manifest(lambda facts: facts["revision"].update(dirty=True)), "outside a checkout"),
-        (better, "its tables give other metrics now"),
+        (better, "its log gives another request table now"),
     ],
 )  # fmt: skip
 def test_a_point_that_cannot_be_trusted_stays(

@@ -3,9 +3,10 @@
     python -m tools.migrate BEFORE AFTER
 
 BEFORE is a results folder of 0.2 and stays as it is; AFTER is a new one. A point is carried over if its files are as
-they were written, if the commit in its manifest gives it that id, and if its tables now give the metrics that it
-stated. It gets the id of the same point now. Others are named and left out; a run into AFTER measures them. Live runs
-cannot be repeated, so they stay in BEFORE. Needs a checkout with the history of the commits.
+they were written, if the commit in its manifest gives it that id, and if its log now gives the request table that it
+has. It gets the id of the same point now, and the columns that request tables have gained. Others are named and left
+out; a run into AFTER measures them. Live runs cannot be repeated, so they stay in BEFORE. Needs a checkout with the
+history of the commits.
 """
 
 import json
@@ -18,14 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
+import pyarrow as pa
 import typer
 
 from harness.experiments.experiment import SCHEMA_VERSION, Experiment
 from harness.experiments.grid import Traces
 from harness.experiments.point import id_of
 from harness.experiments.provenance import ROOT
-from harness.records.measured import RunFacts
-from harness.records.record import ERROR, LOG, MANIFEST, RUN, as_stored, load_record, sums, write_json
+from harness.records.measured import RunFacts, planned_turns
+from harness.records.record import ERROR, LOG, MANIFEST, RUN, sums, write_json, write_table
 from harness.records.results import COLLECTION, EXPERIMENT, Collection, Panel, claim, write_summary
 from harness.replays.expand import expand
 from harness.replays.point import ReplayPoint
@@ -38,6 +41,7 @@ from harness.experiments.expand import expand
 from harness.experiments.experiment import Experiment
 print(json.dumps([[each.id for each in expand(Experiment(**fields))] for fields in json.load(sys.stdin)]))
 """
+REQUESTS = "requests.parquet"
 Experiments = dict[tuple[str, str], dict[str, Any]]
 """Experiments by card and panel; by two empty names where a folder holds one."""
 
@@ -120,12 +124,19 @@ def carry(folder: Path, points_dir: Path, experiments: Experiments, now: list[li
     if "sends.parquet" in manifest["files"]:
         raise LeftOut("it called a server over sockets, which cannot be repeated")
     stated = json.loads((folder / "summary.json").read_text())
+    setup, trace = point.setup, point.trace()
+    timing = setup.kind.timing(setup.system, setup.client, setup.server.deployment, trace)
+    facts = RunFacts(manifest["cost"]["simulated_s"], timing, stated["counters"])
+    former = pd.read_parquet(folder / REQUESTS)
+    requests = setup.kind.requests(
+        planned_turns(trace, facts), pd.read_parquet(folder / "events.parquet"), timing
+    )
+    if not former.equals(requests[former.columns].astype(former.dtypes)):
+        raise LeftOut("its log gives another request table now")
     target = points_dir / point.id
     shutil.copytree(folder, target)
     (target / "summary.json").unlink()
-    setup = point.setup
-    timing = setup.kind.timing(setup.system, setup.server.deployment, point.trace())
-    facts = RunFacts(manifest["cost"]["simulated_s"], timing, stated["counters"])
+    write_table(pa.Table.from_pandas(requests, preserve_index=False), target / REQUESTS)
     write_json(target / RUN, {"schema_version": SCHEMA_VERSION, "point": point.id, **facts.stored()})
     files = {path.name: sums(path) for path in target.iterdir() if path.name not in (MANIFEST, LOG, ERROR)}
     carried = {
@@ -135,9 +146,6 @@ def carry(folder: Path, points_dir: Path, experiments: Experiments, now: list[li
         "files": files,
     }
     write_json(target / MANIFEST, {**manifest, **carried, "carried_over_from": folder.name})
-    if as_stored(load_record(target).metrics) != stated["metrics"]:
-        shutil.rmtree(target)
-        raise LeftOut("its tables give other metrics now")
 
 
 def main(

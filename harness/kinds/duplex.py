@@ -18,7 +18,7 @@ from harness.events.log import EventLog
 from harness.kinds.turns import TURNS
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking
-from harness.request_tables.live_window import Window, counted
+from harness.request_tables.steady_window import Load, counted
 from harness.request_tables.turn_taking_table import turn_taking_table
 from workloads.trace import Session, Trace
 
@@ -42,7 +42,7 @@ class Duplex:
     """The kind of open microphones. Implements `harness.kinds.kind.Answered`."""
 
     name = "duplex"
-    Timing, turn_rows, answered = Window, TURNS.turn_rows, TURNS.answered
+    Timing, turn_rows, answered = Load, TURNS.turn_rows, TURNS.answered
 
     async def play(
         self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
@@ -52,7 +52,7 @@ class Duplex:
 
         await serve_turns(trace, server, log, params, replicas, user)
 
-    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: Window) -> pd.DataFrame:
+    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: Load) -> pd.DataFrame:
         requests = TURNS.requests(turns, by_turn(events), timing)
         return requests.merge(turn_taking_table(events, turns), on=["session", "turn"])
 
@@ -63,7 +63,7 @@ class Duplex:
         steps: pd.DataFrame,
         requests: pd.DataFrame,
         end_s: float,
-        timing: Window,
+        timing: Load,
     ) -> Mapping[str, Metric]:
         metrics = TURNS.metrics(turns, by_turn(events), steps, requests, end_s, timing)
         return {**metrics, **summarise_turn_taking(counted(requests))}

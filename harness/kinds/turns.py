@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -14,9 +15,10 @@ from harness.events.log import EventLog
 from harness.metrics.classes import of_log
 from harness.metrics.jobs import of_jobs
 from harness.metrics.metric import Metric
-from harness.metrics.turns import summarise
-from harness.request_tables.live_window import PHASE, Window, counted, phases
+from harness.metrics.rates import rate_span
+from harness.metrics.turns import columns_of, summarise
 from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, request_table, typed
+from harness.request_tables.steady_window import PHASE, Load, phases, steady_window
 from workloads.trace import Trace
 
 
@@ -24,7 +26,7 @@ class Turns:
     """The kind of users who wait for replies. Implements `harness.kinds.kind.OnePass` and `Answered`."""
 
     name = "turns"
-    Timing = Window
+    Timing = Load
     one_pass: Literal[True] = True
 
     async def play(
@@ -33,11 +35,10 @@ class Turns:
         await serve_turns(trace, server, log, params, replicas)
 
     def requests(
-        self, turns: pd.DataFrame, events: pd.DataFrame | Iterable[pd.DataFrame], timing: Window
+        self, turns: pd.DataFrame, events: pd.DataFrame | Iterable[pd.DataFrame], timing: Load
     ) -> pd.DataFrame:
         requests = request_table(events, turns)
-        if not timing.whole:
-            requests[PHASE] = phases(requests, timing)
+        requests[PHASE] = phases(requests, steady_window(requests, turns, timing))
         return requests
 
     def metrics(
@@ -47,25 +48,35 @@ class Turns:
         steps: pd.DataFrame,
         requests: pd.DataFrame,
         end_s: float,
-        timing: Window,
+        timing: Load,
     ) -> Mapping[str, Metric]:
         requests = typed(requests)
-        steady = counted(requests)
+        window = steady_window(requests, turns, timing)
+        span = rate_span(columns_of(requests), window, end_s)
         metrics = summarise(
-            steady,
+            requests,
             steps,
-            end_s if timing.whole else timing.end_s,
-            planned_turns=len(turns) - (len(requests) - len(steady)),
+            end_s,
+            window=window,
+            planned_turns=len(turns),
             planned_sessions=turns["session"].to_numpy(),
             entry=timing.entry,
         )
-        return metrics | of_log(events, turns, steady) | of_jobs(requests, turns)
+        return metrics | of_log(events, turns, requests, span) | of_jobs(requests, turns)
 
     def turn_rows(self, requests: pd.DataFrame) -> pd.DataFrame:
         return requests
 
     def answered(self, requests: pd.DataFrame) -> np.ndarray:
         return np.isin(requests["status"], [COMPLETED, BARGED_IN, ABORTED])
+
+
+def load_of(client: ClientParams, replicas: int = 1) -> Load:
+    """Return the load of these users. `replicas`: those that `client.c` is the limit of each."""
+    return Load(
+        slots=None if client.c is None else client.c * replicas,
+        stop_after_s=math.inf if client.stop_after_s is None else client.stop_after_s,
+    )
 
 
 def spoken(trace: Trace) -> bool:

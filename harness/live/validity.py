@@ -15,8 +15,8 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.kinds.kind import LiveKind
 from harness.live.run.plan import Merged
 from harness.records.record import InvalidPoint, Measurement
-from harness.request_tables.live_window import DRAIN, PHASE, counted
 from harness.request_tables.request_table import UNFINISHED
+from harness.request_tables.steady_window import DRAIN, PHASE, Load
 
 MOST_LATE = 0.05
 """Share of the sends that may be later than `send_delay_limit_ms`. [chosen]"""
@@ -80,13 +80,14 @@ def check_server(kind: LiveKind, measurement: Measurement) -> None:
 
 
 def check_window(measurement: Measurement) -> None:
-    """Raise InvalidPoint when no turn was asked under the planned load."""
-    begin_s, end_s = (measurement.metrics[name]["value"] for name in ("steady_begin", "steady_end"))
-    if PHASE in measurement.requests and not len(counted(measurement.requests)):
-        there = "never" if begin_s is None else f"{begin_s:.1f} s"
+    """Raise InvalidPoint when no turn was asked under the planned load of a closed loop."""
+    load, turns = measurement.facts.timing, len(measurement.trace.columns()["session"])
+    if not isinstance(load, Load) or load.slots is None or turns <= load.slots:
+        return
+    if measurement.metrics["steady_begin"]["value"] is None:
         raise InvalidPoint(
-            f"no turn was asked in the steady window, from when all users were there ({there}) to when no new turn "
-            f"could begin ({end_s:.1f} s); give a longer --duration",
+            f"no turn was asked in the steady window, which begins when {load.slots} requests have ended and "
+            "ends when no new turn may begin; give a longer --duration",
             measurement,
         )
 

@@ -33,9 +33,9 @@ from harness.metrics.stats import (
 from harness.metrics.turns import DISTRIBUTIONS, from_turn_end
 from harness.metrics.vocabulary import definition
 from harness.records.record import INVALID, Record
-from harness.request_tables.live_window import counted
 from harness.request_tables.playback import CONTINUITY_GAP_S
 from harness.request_tables.request_table import FAILED
+from harness.request_tables.steady_window import counted
 from harness.slo.targets import (
     FAIL,
     INCONCLUSIVE,

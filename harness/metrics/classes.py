@@ -15,7 +15,9 @@ from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition, shar
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, statistic
 from harness.metrics.metric_name import in_class, parsed
-from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED, UNFINISHED
+from harness.metrics.rates import RATE, Span, is_rate, within
+from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED
+from harness.request_tables.steady_window import counted
 from workloads.columns.classes import class_of
 
 KEY = ["session", "turn"]
@@ -28,22 +30,25 @@ Turns = Mapping[str, np.ndarray]
 """Columns of a request table with classes as arrays, one value per turn; floats but for status and class."""
 
 
-def summarise_classes(turns: Turns, run_end_s: float) -> dict[str, Metric]:
+def summarise_classes(turns: Turns, every: Turns, span: tuple[float, float] | None) -> dict[str, Metric]:
     """Return the metrics of every class that its requests give, by name; the most urgent class first. Empty without
-    classes. `run_end_s`: end of the run after its drain."""
-    if "request_class" not in turns:
+    classes. `turns`: those of the steady window; `every`: those of the whole run; `span`: the time that rates are over,
+    s, None where it has no length."""
+    if "request_class" not in every:
         return {}
-    names = turns["request_class"]
-    urgency = {name: turns["priority"][names == name].min() for name in np.unique(names)}
+    names = every["request_class"]
+    urgency = {name: every["priority"][names == name].min() for name in np.unique(names)}
     measured: dict[str, Result] = {}
     for name in sorted(urgency, key=lambda name: (urgency[name], name)):
-        rows = names == name
-        class_turns = {column: values[rows] for column, values in turns.items()}
-        results = _latencies(class_turns) | _deadlines(class_turns) | _rates(class_turns, run_end_s)
-        n = int(rows.sum())
+        counting, whole = (
+            {column: values[columns["request_class"] == name] for column, values in columns.items()}
+            for columns in (turns, every)
+        )
+        results = _latencies(counting) | _deadlines(counting) | {"goodput_rps": _goodput(whole, span)}
+        n = whole["status"].size
         for status in (COMPLETED, ABORTED):
-            results[status] = (float((class_turns["status"] == status).sum()), n, 0)
-        results["preemptions"] = statistic(class_turns["preemptions"], "sum")
+            results[status] = (float((whole["status"] == status).sum()), n, 0)
+        results["preemptions"] = statistic(whole["preemptions"], "sum")
         results["priority"] = (float(urgency[name]), n, 0)
         measured |= {in_class(str(name), metric): value for metric, value in results.items()}
     return _named(measured)
@@ -60,11 +65,15 @@ def _named(measured: Mapping[str, Result]) -> dict[str, Metric]:
 
 
 def of_log(
-    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, requests: pd.DataFrame
+    events: pd.DataFrame | Iterable[pd.DataFrame],
+    trace: pd.DataFrame,
+    requests: pd.DataFrame,
+    span: Span | None,
 ) -> dict[str, Metric]:
     """Return the metrics of every class that the log gives, by name; empty for a trace without classes.
 
-    `events` and `trace` as for `harness.request_tables.request_table`, `requests` the counting part of its table.
+    `events` and `trace` as for `harness.request_tables.request_table`, `requests` its table, `span` the time that rates
+    are over, s.
     """
     if "request_class" not in requests or requests.empty:
         return {}
@@ -72,33 +81,33 @@ def of_log(
     events = pd.concat(
         piece.loc[piece["kind"].isin(READ).to_numpy(), [*KEY, "t", "kind", "value"]] for piece in pieces
     )
-    urgent = requests.loc[requests["priority"] == requests["priority"].min()]
-    first_s, last_s = steady(urgent["turn_start_s"].to_numpy(float))
     text = _texts(events, requests)
-    # The session that it names may be none that counts.
+    # The session that it names may be none that began.
     planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
     in_backlog = set(planned.loc[trace["backlog"].notna().to_numpy(), "request_class"])
     dry = _of(events, planned, _DRY)
-    turns = (
-        requests[[*KEY, "request_class", "status"]]
-        .merge(trace[[*KEY, "input_tokens"]], on=KEY, how="left")
-        .merge(text.loc[text["kind"] == "first_text", [*KEY, "t"]], on=KEY, how="left")
-        .rename(columns={"t": "read_s"})
-    )
+    first_s, last_s = span or (0.0, 0.0)
+    served = text.loc[text["t"].between(first_s, last_s, inclusive="right") & (text["status"] != FAILED)]
+    prompts = served.loc[served["kind"] == "first_text"].merge(trace[[*KEY, "input_tokens"]], on=KEY)
+    steady = counted(requests)[KEY].assign(steady=True)
     measured: dict[str, Result] = {}
-    for name in turns["request_class"].unique():
-        rows, texts = (table.loc[table["request_class"] == name] for table in (turns, text))
-        useful = texts.loc[texts["t"].between(first_s, last_s) & (texts["status"] != FAILED), "value"].sum()
-        read = rows["read_s"].between(first_s, last_s) & (rows["status"] != FAILED)
-        tokens = float(useful + rows.loc[read, "input_tokens"].sum())
+    for name in requests["request_class"].unique():
+        texts, replies, read = (
+            table.loc[table["request_class"] == name] for table in (text, served, prompts)
+        )
+        gaps = texts.loc[texts["gap_s"].notna()].merge(steady, on=KEY)
+        n = int((requests["request_class"] == name).sum())
+        output = float(replies["value"].sum())
+        seconds = last_s - first_s
         results: dict[str, Result] = {
-            "itl": texts["gap_s"].dropna().to_numpy(),
-            "tps": (tokens / (last_s - first_s) if last_s > first_s else None, len(rows), 0),
+            "itl": gaps["gap_s"].to_numpy(),
+            "tps": ((output + float(read["input_tokens"].sum())) / seconds if seconds else None, n, 0),
+            "output_tps": (output / seconds if seconds else None, n, 0),
             "backlog_dry_s": (None, 0, 0),
         }
-        if name in in_backlog:
+        if name in in_backlog and seconds:
             empty_s = dry.loc[dry["request_class"] == name, "t"].clip(first_s, last_s).to_numpy(float)
-            results["backlog_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), len(rows), 0)
+            results["backlog_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), n, 0)
         measured |= {in_class(name, metric): value for metric, value in results.items()}
     return _named(measured)
 
@@ -122,38 +131,11 @@ def _deadlines(turns: Turns) -> dict[str, Measured]:
     }
 
 
-def span(turns: Turns, run_end_s: float) -> tuple[float, float]:
-    """Return the first start of one of the turns and the last completion, s; the end of the run where one never
-    ended."""
-    last_s = run_end_s
-    if not np.isin(turns["status"], [UNFINISHED, ABORTED]).any():
-        # Failed requests have no completion, but waited at least to the end of their user's turn.
-        last_s = float(
-            np.nanmax(np.concatenate([turns["completion_s"], turns["turn_end_s"], turns["turn_start_s"]]))
-        )
-    return float(turns["turn_start_s"].min()), last_s
-
-
-def steady(starts_s: np.ndarray) -> tuple[float, float]:
-    """Return the window, s, in which tokens per second are those of a running service: from when a tenth of the
-    requests has come, `starts_s` their starts, to the last arrival.
-
-    Before it no request is half done; after it the machine has ever fewer requests to serve, for longer if it is
-    slower.
-    """
-    ordered = np.sort(starts_s)
-    return float(ordered[ordered.size // 10]), float(ordered[-1])
-
-
-def _rates(turns: Turns, run_end_s: float) -> dict[str, Measured]:
-    first_s, last_s = span(turns, run_end_s)
-    span_s = last_s - first_s
-    tokens, n, missing = statistic(turns["generated_entry"], "sum")
-    good = float(_met(turns).sum())
-    return {
-        "goodput_rps": (good / span_s if span_s > 0 else None, turns["status"].size, 0),
-        "output_tps": (tokens / span_s if tokens is not None and span_s > 0 else None, n, missing),
-    }
+def _goodput(turns: Turns, span: Span | None) -> Measured:
+    inside = within(turns["completion_s"], span) & _ended(turns)
+    good = float((inside & _met(turns)).sum())
+    rate = good / (span[1] - span[0]) if span and is_rate(turns, inside, span) else None
+    return rate, int(inside.sum()), 0
 
 
 def _ended(turns: Turns) -> np.ndarray:
@@ -220,10 +202,7 @@ _DUE = (
     "over the class's started requests with such a deadline, failed and unfinished ones as missed, without requests "
     "that were aborted with their backlog"
 )
-_SPAN = (
-    "per second from the class's first start of a request to its last completion or end of a user's turn; to the end "
-    "of the run when one never ended"
-)
+_SPAN = "per second of the steady window, the same for every class"
 
 CLASS_DEFINITIONS: dict[str, Definition] = {
     **statistics(
@@ -251,15 +230,14 @@ CLASS_DEFINITIONS: dict[str, Definition] = {
         "over the class's started requests with a deadline", "higher", heading="all met"),
     "goodput_rps": Definition(
         "1/s", "requests that ended and met every deadline they have; a batch class may have none",
-        f"{_SPAN}; n is the class's started requests", "higher", heading="goodput"),
+        f"{_SPAN}; n is the class's completions inside it; {RATE}", "higher", heading="goodput"),
     "output_tps": Definition(
-        "1/s", "text tokens generated for the class's requests",
-        f"{_SPAN}; n is the requests with a known value", "higher", heading="output", shown="tokens/s", digits=1),
+        "1/s", "text tokens of the class's replies as they come to the client, without those of failed requests",
+        f"{_SPAN}; n is the class's started requests", "higher", heading="output", shown="tokens/s", digits=1),
     "tps": Definition(
         "1/s", "tokens of prompts and replies processed, each once: a reply's as they come to the client, a prompt's "
         "with the first of them; nothing of failed requests, of what was computed again or of earlier turns",
-        "per second in the steady state: from when a tenth of the requests of the most urgent class has come to the "
-        "last arrival of one, the same for every class", "higher"),
+        _SPAN, "higher"),
     "backlog_dry_s": Definition(
         "s", "time for which the class's backlog was not full, as the trace held no more for it: above 0 the server "
         "had too little to do",

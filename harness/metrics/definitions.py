@@ -94,8 +94,8 @@ TBT = Definition(
 )
 MAKESPAN = Definition(
     "s",
-    "length of the run including its drain; at a live endpoint up to the end of the steady window",
-    "from the first start of a turn that counts",
+    "length of the run including its drain",
+    "from the first start of a turn",
     None,
     shown="s",
 )

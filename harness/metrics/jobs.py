@@ -15,6 +15,7 @@ import pandas as pd
 from harness.metrics.definitions import Definition, statistics
 from harness.metrics.metric import Metric, Result, metrics_of
 from harness.request_tables.request_table import COMPLETED
+from harness.request_tables.steady_window import counted
 from workloads.columns.jobs import Waits, job_of
 
 
@@ -35,13 +36,15 @@ def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> Mapping[str, Result]
 
 
 def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
-    """Return the values of each metric of `_JOB` for every whole job, and the number of jobs that began."""
+    """Return the values of each metric of `_JOB` for every whole job, and the number of jobs that began in the steady
+    window."""
     begin_s, end_s = (_by_row(requests, columns, name) for name in ("turn_start_s", "completion_s"))
+    steady = ~np.isnan(_by_row(counted(requests), columns, "turn_start_s"))
     waits, job = Waits.of(columns), job_of(columns)
     measured: list[tuple[float, ...]] = []
     begun = 0
     for first in np.flatnonzero(~np.isnan(columns["recorded_s"])).tolist():
-        if np.isnan(begin_s[first]):
+        if not steady[first]:
             continue
         begun += 1
         rows = np.flatnonzero(job == job[first])

@@ -12,19 +12,10 @@ import pandas as pd
 
 from harness.metrics.definitions import Definition, share_of, statistics
 from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, share
-from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, reply_metrics
+from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, failure_metrics, reply_metrics
 from harness.metrics.scraped_histogram import observed
-from harness.request_tables.live_window import (
-    DRAIN,
-    PHASE,
-    RAMP,
-    WHOLE,
-    Window,
-    counted,
-    on_line_mean,
-    sessions_rps,
-)
 from harness.request_tables.request_table import BARGED_IN, COMPLETED, turn_keys
+from harness.request_tables.steady_window import WHOLE, Window, counted, on_line_mean, sessions_rps
 
 GAPS_MS = (250, 500)
 """Longer pauses than the 100 ms of `continuity`, ms: one that many listeners miss, and one that all notice. [chosen]"""
@@ -89,11 +80,10 @@ def summarise_live(
         measured[FAILED_SHARE] = share(~answered)
     if requests is not None:
         steady = counted(requests)
-        measured |= reply_metrics(events, steady, trace)
+        measured |= reply_metrics(events, steady, trace) | failure_metrics(events, requests)
         measured["tokens_stated"] = _stated(events, steady)
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
-        if not window.whole:
-            measured |= _window(events, requests, window)
+        measured |= _window(events, requests, window)
     return metrics_of(measured, LIVE_DEFINITIONS, [dict])
 
 
@@ -110,15 +100,7 @@ def _stated(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
 
 
 def _window(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> dict[str, Measured]:
-    phases = requests[PHASE].to_numpy()
-    values = {
-        "steady_begin": window.begin_s if np.isfinite(window.begin_s) else None,
-        "steady_end": window.end_s,
-        "on_line_mean": on_line_mean(events, window),
-        "sessions_rps": sessions_rps(events, window),
-        "turns_in_ramp": float((phases == RAMP).sum()),
-        "turns_in_drain": float((phases == DRAIN).sum()),
-    }
+    values = {"on_line_mean": on_line_mean(events, window), "sessions_rps": sessions_rps(events, window)}
     return {name: (value, len(requests), 0) for name, value in values.items()}
 
 
@@ -197,8 +179,6 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
 
 
 _SENDS = "over all messages and requests that clients sent"
-_START = "from the start of the run"
-_TURNS = "over all turns that users started"
 _NULL = "measured against the null server just before, with as many sessions and processes"
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
@@ -224,23 +204,12 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "1", "sessions that the server did not let in", "at the client", None,
         heading="rejected", shown="sessions", digits=0),
     "disconnects": Definition("1", "sessions whose connection the server closed or lost", "over the run", "lower"),
-    "steady_begin": Definition(
-        "s", "begin of the steady window: when the last of the c users had come; in an open loop 0. Metrics of turns "
-        "are over turns in which the user's turn ends, so the request goes out, in this window", _START, None,
-        shown="s"),
-    "steady_end": Definition(
-        "s", "end of the steady window: when the last new turn may begin, or nobody is left to take the place of a "
-        "user who goes", _START, None, shown="s"),
     "on_line_mean": Definition(
         "1", "concurrent sessions, on average", "over the time of the steady window, at the client", None,
         heading="users", shown="mean", digits=1),
     "sessions_rps": Definition(
         "1/s", "sessions that arrived, per second; in an open loop to be compared with the requested rate",
         "over the time of the steady window, at the client", None, heading="arrived", shown="sessions/s", digits=2),
-    "turns_in_ramp": Definition(
-        "1", "turns left out of all metrics because they were asked before the steady window", _TURNS, None),
-    "turns_in_drain": Definition(
-        "1", "turns left out of all metrics because they were asked after the steady window", _TURNS, None),
     **{
         f"server_lag_{which}": Definition(
             "s", f"{text} of how late the server's own loop ran its timers, where a server of ours tells it; a point "

@@ -20,11 +20,13 @@ def reply_metrics(
     """Return the metrics of `REPLY_DEFINITIONS` that these turns have. `requests`: of the turns that metrics are over;
     `trace`: rows of the trace, with the lengths that were asked for; None: not known."""
     lengths = {} if trace is None else _lengths(requests, trace)
-    counts = _failed(events, requests) | lengths | _at_once(requests) | _early(events, requests)
+    counts = lengths | _at_once(requests) | _early(events, requests)
     return {**counts, **_parts(requests)}
 
 
-def _failed(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
+def failure_metrics(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
+    """Return how many turns failed, and how many of these were silent. `requests`: of the whole run, as a failure
+    outside the steady window counts as well."""
     silent = np.isin(turn_keys(requests), turn_keys(events.loc[events["kind"].to_numpy() == "silent_reply"]))
     spoken = requests["spoken"].to_numpy(bool) & (requests["status"] == COMPLETED).to_numpy(bool)
     silent = silent | (spoken & (requests["packets"].to_numpy(float, na_value=np.nan) == 0))
@@ -76,10 +78,10 @@ def _parts(requests: pd.DataFrame) -> dict[str, np.ndarray]:
 REPLY_DEFINITIONS: dict[str, Definition] = {
     FAILED_SHARE: share_of(
         "share of the turns begun that failed: an error, a refusal, a timeout, or a reply that nobody can hear",
-        "over the turns, or the frames, that metrics are over", "lower"),
+        "over all turns, or frames, of the run", "lower"),
     "silent_replies": Definition(
         "1", "spoken replies without sound, or with sound below -60 dBFS from begin to end; they count as failed turns",
-        "over the turns that metrics are over", "lower"),
+        "over all turns of the run", "lower"),
     **{
         f"reply_{name}_{each}": Definition(
             unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {case}", None, shown=unit)

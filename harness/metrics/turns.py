@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from harness.metrics.definitions import (
 )
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
+from harness.metrics.rates import RATE, Span, is_rate, rate_span, within
 from harness.request_tables.playback import is_continuous
 from harness.request_tables.request_table import (
     ABORTED,
@@ -37,11 +38,12 @@ from harness.request_tables.request_table import (
     UNFINISHED,
 )
 from harness.request_tables.stages import AR_STAGES, ENTRY, STAGES, WORDS, by_role
+from harness.request_tables.steady_window import DRAIN, RAMP, STEADY, WHOLE, Window, phases
 
 TTFP_TARGET_S = 2.0
 """Time to the first audio packet within which a turn counts for `ttfp_in_target`, in s; our choice."""
-STEADY_AFTER = 0.1
-"""Share of the completions before the window begins."""
+WHOLE_RUN = "_whole"
+"""End of the name of a quantity that is over the whole run, start-up and end included."""
 
 Turns = Mapping[str, np.ndarray]
 """Columns of a request table as arrays of shape (turns,); all but the status as floats, NaN where missing."""
@@ -52,6 +54,12 @@ class TurnRun:
     """A run of turns, as its metrics read it."""
 
     turns: Turns
+    """Turns of the steady window."""
+    every: Turns
+    """Turns of the whole run."""
+    phases: np.ndarray
+    """The phase of each of `every`."""
+    window: Window
     steps: pd.DataFrame
     """Engine steps, in which the stage that requests come to first is called `ENTRY`."""
     run_end_s: float
@@ -66,6 +74,7 @@ def summarise(
     steps: pd.DataFrame,
     run_end_s: float,
     *,
+    window: Window = WHOLE,
     planned_turns: int | None = None,
     planned_sessions: np.ndarray | None = None,
     entry: str = ENTRY,
@@ -74,16 +83,19 @@ def summarise(
     names and of each class if it has any.
 
     `requests` is a request table, `steps` the engine steps (may be empty: then KV occupancy is missing), `run_end_s`
-    the end of the run after its drain in s, `planned_turns` the number of turns in the trace, which gives the number
-    never started, `planned_sessions` the session of each. `entry`: name, in the steps, of the stage that requests come
-    to first.
+    the end of the run after its drain in s, `window` the part of the run that percentiles, shares and rates are over,
+    `planned_turns` the number of turns in the trace, which gives the number never started, `planned_sessions` the
+    session of each. `entry`: name, in the steps, of the stage that requests come to first.
     """
-    turns, steps = columns_of(requests), by_role(steps, entry)
-    run = TurnRun(turns, steps, run_end_s, planned_turns, planned_sessions)
+    phase = phases(requests, window)
+    every, turns = columns_of(requests), columns_of(requests.loc[phase == STEADY])
+    steps = by_role(steps, entry)
+    run = TurnRun(turns, every, phase, window, steps, run_end_s, planned_turns, planned_sessions)
     vocabulary = dict(DEFINITIONS)
     for stage in sorted({*np.asarray(steps["stage"], str).tolist()} - {*STAGES}):
         vocabulary |= stage_use_definitions(stage)
-    return metrics_of(run, vocabulary, _MEASURES) | summarise_classes(turns, run_end_s)
+    span = rate_span(every, window, run_end_s)
+    return metrics_of(run, vocabulary, _MEASURES) | summarise_classes(turns, every, span)
 
 
 def columns_of(requests: pd.DataFrame) -> Turns:
@@ -112,6 +124,8 @@ class Distribution:
     """Without barged-in turns."""
     failed_late: bool = True
     """A turn that failed counts as infinitely late, whatever came before it broke."""
+    whole_run: bool = False
+    """Over all turns of the run, not only those of the steady window."""
 
     def sample(self, turns: Turns) -> np.ndarray:
         """Return a value for each started turn that the statistics are over: infinite for one that failed, and NaN for
@@ -194,10 +208,25 @@ DISTRIBUTIONS: dict[str, Distribution] = {
             "from the scheduled end of the user's turn to its actual send", "lower"),
         failed_late=False),
 }  # fmt: skip
+DISTRIBUTIONS |= {
+    f"{name}{WHOLE_RUN}": replace(
+        DISTRIBUTIONS[name],
+        meaning=replace(
+            DISTRIBUTIONS[name].meaning,
+            definition=f"{DISTRIBUTIONS[name].meaning.definition}; over the whole run",
+            heading=f"{DISTRIBUTIONS[name].meaning.heading} whole",
+        ),
+        whole_run=True,
+    )
+    for name in ("audio_ttfp", "ttft", "e2e", "rtf")
+}
 
 
 def _distributions(run: TurnRun) -> dict[str, np.ndarray]:
-    return {name: distribution.sample(run.turns) for name, distribution in DISTRIBUTIONS.items()}
+    return {
+        name: distribution.sample(run.every if distribution.whole_run else run.turns)
+        for name, distribution in DISTRIBUTIONS.items()
+    }
 
 
 def _waste(run: TurnRun) -> dict[str, Measured]:
@@ -217,12 +246,24 @@ def _waste(run: TurnRun) -> dict[str, Measured]:
 
 
 def _rates(run: TurnRun) -> dict[str, Measured]:
-    rate, inside, outside, missing = completed_rps(run.turns)
-    effective, spoken = effective_rps(run.turns)
+    span = rate_span(run.every, run.window, run.run_end_s)
+    rate, inside, outside, missing = completed_rps(run.every, span)
+    effective, spoken = effective_rps(run.every, span)
+    whole = rate_span(run.every, WHOLE, run.run_end_s)
     return {
         "completed_rps": (rate, inside, missing),
         "completed_outside_window": (float(outside), inside + outside, missing),
         "effective_rps": (effective, spoken, 0),
+        f"completed_rps{WHOLE_RUN}": (*completed_rps(run.every, whole)[:2], missing),
+        f"effective_rps{WHOLE_RUN}": (*effective_rps(run.every, whole), 0),
+        "steady_begin": (None if run.window.whole else run.window.begin_s, run.phases.size, 0),
+        "steady_end": (
+            None if run.window.whole else min(run.window.end_s, run.run_end_s),
+            run.phases.size,
+            0,
+        ),
+        "turns_in_ramp": (float((run.phases == RAMP).sum()), run.phases.size, 0),
+        "turns_in_drain": (float((run.phases == DRAIN).sum()), run.phases.size, 0),
     }
 
 
@@ -231,19 +272,21 @@ def _shares(run: TurnRun) -> dict[str, Measured]:
     spoken = turns["spoken"] > 0
     in_target = (turns["audio_ttfp_s"] <= TTFP_TARGET_S) & (turns["status"] != FAILED)
     early = np.isnan(turns["audio_ttfp_s"]) & (turns["packets"] > 0)
-    makespan_s = float(run.run_end_s - turns["turn_start_s"].min()) if spoken.size else None
+    started_s = run.every["turn_start_s"]
+    makespan_s = float(run.run_end_s - started_s.min()) if started_s.size else None
     return {
         "continuity": share(turns["continuous"]),
+        f"continuity{WHOLE_RUN}": share(run.every["continuous"]),
         "continuity_fixed_timeline": share(turns["continuous_fixed"]),
         "ttfp_in_target": share(in_target[spoken & ~early]),
-        "makespan": (makespan_s, spoken.size, 0),
+        "makespan": (makespan_s, started_s.size, 0),
         "barge_in_rate": share(turns["status"][spoken] == BARGED_IN),
         "barge_in_missed_rate": share(turns["barge_in_missed"][spoken]),
     }
 
 
 def _counts(run: TurnRun) -> dict[str, Measured]:
-    status = run.turns["status"]
+    status = run.every["status"]
     n = status.size
     never_started = 0 if run.planned_turns is None else run.planned_turns - n
     return {
@@ -251,13 +294,13 @@ def _counts(run: TurnRun) -> dict[str, Measured]:
         **{
             name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
         },
-        "preemptions": statistic(run.turns["preemptions"], "sum"),
+        "preemptions": statistic(run.every["preemptions"], "sum"),
     }
 
 
 def _reloads(run: TurnRun) -> dict[str, Measured]:
-    turns, steps = run.turns, run.steps
-    waited_s = turns["reload_s"]
+    turns, steps = run.every, run.steps
+    waited_s = run.turns["reload_s"]
     at_entry = np.asarray(steps["stage"]) == ENTRY
     prefill = float(_floats(steps, "prefill_tokens")[at_entry].sum()) if at_entry.any() else None
     return {
@@ -291,27 +334,29 @@ def _kv_occupancy(run: TurnRun) -> dict[str, Measured]:
     return values
 
 
-def completed_rps(turns: Turns) -> tuple[float | None, int, int, int]:
-    """Return completions per second of the window, and the completions inside it, outside it, and without a time. The
-    rate is None where the last user's turn ended before the window begins."""
+def completed_rps(turns: Turns, span: Span | None) -> tuple[float | None, int, int, int]:
+    """Return completions per second of the span, and the completions inside it, outside it, and without a time. The
+    rate is None where `is_rate` says so."""
     completion_s = _completion_s(turns)
-    window, ended = _window(completion_s, turns), ~np.isnan(completion_s)
-    inside = int(_within(completion_s, window).sum())
+    inside, ended = within(completion_s, span), ~np.isnan(completion_s)
+    n = int(inside.sum())
     missing = int(np.isin(turns["status"], [COMPLETED, BARGED_IN]).sum() - ended.sum())
-    return inside / (window[1] - window[0]) if window else None, inside, int(ended.sum()) - inside, missing
+    rate = n / (span[1] - span[0]) if span and is_rate(turns, inside, span) else None
+    return rate, n, int(ended.sum()) - n, missing
 
 
-def effective_rps(turns: Turns, ttfp_s: float = inf) -> tuple[float | None, int]:
-    """Return the spoken turns per second of the window that completed, or were cut short, without a pause in playback
-    and began within `ttfp_s` seconds, and the number of spoken turns that ended inside it. The rate is None without a
-    window, and where nothing is spoken."""
-    completion_s = _completion_s(turns)
-    window, spoken = _window(completion_s, turns), turns["spoken"] > 0
-    inside = _within(completion_s, window) & spoken
+def effective_rps(turns: Turns, span: Span | None, ttfp_s: float = inf) -> tuple[float | None, int]:
+    """Return the spoken turns per second of the span that completed, or were cut short, without a pause in playback
+    and began within `ttfp_s` seconds, and the number of spoken turns that ended inside it. The rate is None where
+    `is_rate` says so, and where nothing is spoken."""
+    spoken = turns["spoken"] > 0
+    inside = within(_completion_s(turns), span) & spoken
+    if span is None or not is_rate(turns, inside, span):
+        return None, int(inside.sum())
     # Only completed and barged-in turns have a largest gap.
     unbroken = np.fromiter(map(is_continuous, turns["max_gap_s"]), bool)
     effective = float((inside & unbroken & (turns["audio_ttfp_s"] <= ttfp_s)).sum())
-    return effective / (window[1] - window[0]) if window and spoken.any() else None, int(inside.sum())
+    return effective / (span[1] - span[0]), int(inside.sum())
 
 
 def _completion_s(turns: Turns) -> np.ndarray:
@@ -319,27 +364,10 @@ def _completion_s(turns: Turns) -> np.ndarray:
     return np.where(ended, turns["completion_s"], np.nan)
 
 
-def _window(completion_s: np.ndarray, turns: Turns) -> tuple[float, float] | None:
-    """Return the window from the completion that completes the first tenth to the last end of a user's turn, after
-    which load falls."""
-    ends_s = np.sort(completion_s[~np.isnan(completion_s)])
-    if not ends_s.size:
-        return None
-    start_s, end_s = ends_s[ceil(STEADY_AFTER * ends_s.size) - 1], np.nanmax(turns["turn_end_s"])
-    return (float(start_s), float(end_s)) if end_s > start_s else None
-
-
-def _within(completion_s: np.ndarray, window: tuple[float, float] | None) -> np.ndarray:
-    if window is None:
-        return np.zeros(completion_s.size, bool)
-    # The window opens with a completion, which therefore is not counted in it.
-    return (completion_s > window[0]) & (completion_s <= window[1])
-
-
 def _stage_use(run: TurnRun) -> dict[str, Measured]:
     """Return the metrics of `stage_use_definitions` for the stages of a spoken reply, and for each other one that ran a
     step. Steps of a replica follow one another, so the sum of their lengths within the span is the time it was busy."""
-    steps, begin_s, end_s = run.steps, run.turns["turn_start_s"].min(initial=inf), run.run_end_s
+    steps, begin_s, end_s = run.steps, run.every["turn_start_s"].min(initial=inf), run.run_end_s
     stages = np.asarray(steps["stage"], str)
     t_s, dt_s = (steps[name].to_numpy(float) for name in ("t_s", "dt_s"))
     within_s = np.clip(np.minimum(t_s + dt_s, end_s) - np.maximum(t_s, begin_s), 0.0, None)
@@ -359,10 +387,14 @@ def _stage_use(run: TurnRun) -> dict[str, Measured]:
 
 
 def _of_sessions(run: TurnRun) -> dict[str, np.ndarray]:
-    """Return the metrics of sessions. Sessions of one turn are requests, so a trace without longer ones has no such
-    metric."""
-    turns = run.turns
+    """Return the metrics of sessions whose first turn is in the steady window. Sessions of one turn are requests, so a
+    trace without longer ones has no such metric."""
+    turns = run.every
     time_s, pace = _whole(turns, turns["session"] if run.planned_sessions is None else run.planned_sessions)
+    if time_s.size:
+        _, first = np.unique(turns["session"], return_index=True)
+        steady = run.phases[first] == STEADY
+        time_s, pace = time_s[steady], pace[steady]
     return {"session_time": time_s, "session_pace": pace}
 
 
@@ -383,16 +415,16 @@ def _whole(turns: Turns, planned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return time_s, np.where(time_s > 0, 60 * wanted / time_s, np.nan)
 
 
-_STEADY = "completions after the first 10 % of completions and up to the last end of a user's turn"
-_OF_STARTED = "over started turns"
+_OF_STARTED = "over all turns that users started"
+_FROM_START = "from the start of the run"
 _IN_USE = "from the end of the first step to the end of the run; in use means referenced, not merely cached"
-_OF_SPOKEN = "over started turns with a spoken reply"
+_OF_SPOKEN = "over turns of the steady window with a spoken reply"
 
 
 def _waste_definitions(suffix: str, tokens: str) -> dict[str, Definition]:
     origin = (
-        "over started turns with known generated and heard tokens; a reply that ends by itself was heard in "
-        "full; prefill, preload and recomputation do not count as generated"
+        "over turns of the steady window with known generated and heard tokens; a reply that ends by itself was heard "
+        "in full; prefill, preload and recomputation do not count as generated"
     )
     return {
         f"wasted_token_ratio{suffix}": share_of(
@@ -430,8 +462,8 @@ def stage_use_definitions(stage: str) -> dict[str, Definition]:
 
 def _session_definitions() -> dict[str, Definition]:
     origin = (
-        "over started sessions of a trace in which any has several turns; missing are sessions in which not every turn "
-        "ended by itself or by a barge-in"
+        "over sessions of a trace in which any has several turns, begun in the steady window; missing are sessions in "
+        "which not every turn ended by itself or by a barge-in"
     )
     time = "time from the begin of a session's first turn to the completion of its last: of an agent, its episode"
     pace = "turns of a session per minute of that time: of an agent, its actions; all agents' are in completed_rps"
@@ -455,15 +487,35 @@ _SINGLE: dict[str, Definition] = {
     **_waste_definitions("", "text tokens of the first stage and codec frames of the talker together"),
     **_waste_definitions(f"_{ENTRY}", "text tokens of the first stage"),
     **_waste_definitions("_talker", "codec frames of the talker"),
+    f"continuity{WHOLE_RUN}": share_of(
+        "continuity over the whole run", "over all started turns with a spoken reply, without barged-in ones", "higher",
+        heading="continuity whole"),
     "completed_rps": Definition(
-        "1/s", f"{_STEADY}, per second of that window; a barged-in turn completes at the barge-in",
-        "n is the completions inside the window", "higher", heading="completed"),
+        "1/s", "completions in the steady window, per second of it; a barged-in turn completes at the barge-in",
+        f"n is the completions inside the window; {RATE}", "higher", heading="completed"),
     "completed_outside_window": Definition(
         "1", "completions that completed_rps leaves out", "over completed and barged-in turns", None),
     "effective_rps": Definition(
         "1/s", "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause "
         "above 100 ms, whatever their TTFP; per second of the same window",
-        "n is the spoken turns that ended inside the window", "higher", heading="effective"),
+        f"n is the spoken turns that ended inside the window; {RATE}", "higher", heading="effective"),
+    f"completed_rps{WHOLE_RUN}": Definition(
+        "1/s", "completions of the whole run, per second of its makespan", f"n is the completions; {RATE}", "higher",
+        heading="completed whole"),
+    f"effective_rps{WHOLE_RUN}": Definition(
+        "1/s", "effective_rps over the whole run and its makespan", f"n is the spoken turns that ended; {RATE}",
+        "higher", heading="effective whole"),
+    "steady_begin": Definition(
+        "s", "begin of the steady window: as many requests have ended as there are slots, or, in an open loop, as "
+        "sessions came before any had ended; missing where the run has no steady part, and is measured whole",
+        _FROM_START, None, shown="s"),
+    "steady_end": Definition(
+        "s", "end of the steady window: after the last session has come, the first one leaves, or no new turn may "
+        "begin; missing where the run is measured whole", _FROM_START, None, shown="s"),
+    "turns_in_ramp": Definition(
+        "1", "turns that were asked before the steady window", _OF_STARTED, None),
+    "turns_in_drain": Definition(
+        "1", "turns that were asked after the steady window", _OF_STARTED, None),
     "ttfp_in_target": share_of(
         f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s, without early replies", _OF_SPOKEN,
         "higher"),
@@ -494,7 +546,8 @@ _SINGLE: dict[str, Definition] = {
     **{name: each for stage in STAGES for name, each in stage_use_definitions(stage).items()},
     **_session_definitions(),
     "reloaded_turns": share_of(
-        "share of turns that waited for KV from host memory", "over turns that the first stage started", "lower"),
+        "share of turns that waited for KV from host memory", "over turns of the steady window that the first stage "
+        "started", "lower"),
     "reloaded_blocks": Definition(
         "block", "KV blocks loaded from host memory while their turn waited", _OF_STARTED, "lower"),
     "preloaded_blocks": Definition(

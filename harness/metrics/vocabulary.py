@@ -11,7 +11,7 @@ from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.metric_name import parsed, quantile_of
 from harness.metrics.quality import QUALITY_DEFINITIONS
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
-from harness.metrics.turns import DEFINITIONS, stage_use_definitions
+from harness.metrics.turns import DEFINITIONS, WHOLE_RUN, stage_use_definitions
 from workloads.errors import UserError, nearest
 
 for _name, _own in (TURN_TAKING_DEFINITIONS | JOB_DEFINITIONS).items():
@@ -41,7 +41,8 @@ def metric_named(text: str, option: str, bare: bool = False) -> str:
     if bare and quantile_of(text):
         return text
     asked = parsed(text)
-    name = str(asked._replace(quantity="audio_ttfp")) if asked.quantity == "ttfp" else text
+    short = asked.quantity in ("ttfp", f"ttfp{WHOLE_RUN}")
+    name = str(asked._replace(quantity=f"audio_{asked.quantity}")) if short else text
     try:
         definition(name)
     except KeyError:

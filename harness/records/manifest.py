@@ -110,6 +110,6 @@ class Run(_Stated):
     """The facts of a run, see `harness.records.measured.RunFacts`."""
 
     end_s: float
-    timing: dict[str, float | str | bool]
+    timing: dict[str, float | str | bool | None]
     counters: dict[str, float]
     live: Live | None

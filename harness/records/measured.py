@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from harness.request_tables.live_window import WHOLE, Window
+from harness.request_tables.steady_window import WHOLE, Load, Window, steady_window
 
 if TYPE_CHECKING:
     from harness.metrics.metric import Metric
@@ -39,7 +39,7 @@ class RunFacts:
     `counters`: the engine's own."""
 
     end_s: float = 0.0
-    timing: Any = WHOLE
+    timing: Any = field(default_factory=Load)
     counters: Mapping[str, int] = field(default_factory=dict)
     live: LiveFacts | None = None
 
@@ -68,6 +68,12 @@ def planned_turns(trace: Trace, facts: RunFacts) -> pd.DataFrame:
     """Return the columns of the trace, as far as they hold for the served turns."""
     turns = pd.DataFrame(trace.columns(), copy=False)
     return turns if facts.live is None or facts.live.speaks else turns.assign(reply_audio_s=math.nan)
+
+
+def window_of(facts: RunFacts, requests: pd.DataFrame, turns: pd.DataFrame) -> Window:
+    """Return the steady window of a run; WHOLE for frames, which come whatever users do. `turns` as of
+    `planned_turns`."""
+    return steady_window(requests, turns, facts.timing) if isinstance(facts.timing, Load) else WHOLE
 
 
 def metrics_of(
@@ -100,7 +106,7 @@ def metrics_of(
             more["failures"],
             facts.live.floor,
             late_s=facts.live.late_s,
-            window=facts.timing if isinstance(facts.timing, Window) else WHOLE,
+            window=window_of(facts, requests, turns),
             scrape=more.get("scrape"),
             lost_sessions=facts.live.lost_sessions,
             answered=kind.answered(requests) if rows is None else None,

@@ -357,13 +357,17 @@ def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
     }
     for name, table in tables.items():
         if isinstance(table, pa.Table):
-            path = folder / f"{name}.parquet"
-            pq.write_table(table.replace_schema_metadata(None), path, compression=COMPRESSION)
+            write_table(table, folder / f"{name}.parquet")
     for name, content in measurement.files.items():
         (folder / name).write_bytes(content)
     write_json(
         folder / RUN, {"schema_version": SCHEMA_VERSION, "point": point.id, **measurement.facts.stored()}
     )
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table of a record."""
+    pq.write_table(table.replace_schema_metadata(None), path, compression=COMPRESSION)
 
 
 def write_failure(

@@ -29,6 +29,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "turn_start_s": ("float64", "time at which the user begins"),
     "turn_end_s": ("float64", "time of the scheduled end of the user's turn"),
     "completion_s": ("float64", "time at which the reply was received in full, or of the barge-in"),
+    "ended_s": (
+        "float64",
+        "completion_s; of a failed or aborted turn the time at which it failed or was aborted",
+    ),
     "send_delay_s": ("float64", "actual send of the end of the turn behind its schedule"),
     "audio_ttfp_s": (
         "float64",
@@ -87,8 +91,8 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
     "barge_in": (("t", "min"), ("value", "max")),
     "barge_in_missed": (),
     "turn_done": (),
-    "turn_failed": (),
-    "turn_aborted": (),
+    "turn_failed": (("t", "min"),),
+    "turn_aborted": (("t", "min"),),
     "arrive": (("t", "min"),),
     "start": (("t", "min"),),
     "token": (("value", "sum"),),
@@ -313,6 +317,8 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
     heard_s = _select(
         turns, turns.reduce("value", "max", "playback_done"), turns.reduce("value", "max", "barge_in")
     )
+    completion_s = _select(turns, reply_done_s, turns.cut_s)
+    failed_s = np.fmin(turns.reduce("t", "min", "turn_failed"), turns.reduce("t", "min", "turn_aborted"))
     return {
         "session": turns.keys >> 16,
         "turn": turns.keys & 0xFFFF,
@@ -320,7 +326,8 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
         "spoken": turns.spoken,
         "turn_start_s": turns.reduce("t", "min", "turn_start"),
         "turn_end_s": turns.end_s,
-        "completion_s": _select(turns, reply_done_s, turns.cut_s),
+        "completion_s": completion_s,
+        "ended_s": np.where(np.isin(turns.status, [FAILED, ABORTED]), failed_s, completion_s),
         "send_delay_s": turns.reduce("value", "first", "turn_end"),
         "e2e_s": np.where(turns.completed, reply_done_s - turns.end_s, np.nan),
         "heard_s": np.where(turns.spoken, heard_s, np.nan),

@@ -36,7 +36,7 @@ def measure_sockets(point: ReplayPoint) -> Measurement:
     if served.params.runtime == "vllm-omni":
         return measure_omni(point)
     trace = point.trace()
-    timing = setup.kind.timing(setup.system, served.deployment, trace)
+    timing = setup.kind.timing(setup.system, setup.client, served.deployment, trace)
     # Users who hang up are gone a moment later than the next ones come.
     most = 2 * (setup.client.c or len(trace.sessions)) + 8
     config = ServeConfig.model_validate(
@@ -95,9 +95,9 @@ class CpuUse:
 def measure_omni(point: ReplayPoint) -> Measurement:
     """Measure a point of device sockets with vLLM-Omni's own runtime: its processes start for `point` and end with it.
     Clients speak its duplex protocol, and state reply lengths where only the modelled stages read them."""
-    trace, served = point.trace(), point.setup.server
-    server = served.params
-    timing = point.setup.kind.timing(point.setup.system, served.deployment, trace)
+    setup, trace = point.setup, point.trace()
+    served, server = setup.server, setup.server.params
+    timing = setup.kind.timing(setup.system, setup.client, served.deployment, trace)
     asked = {"engine": point.engine, "engine_params": changed(point), "deployment": server.deployment}
     more = {"slower": server.slower, "active_stream_window": server.active_stream_window, "seed": point.seed}
     with bound("127.0.0.1", 0) as free:

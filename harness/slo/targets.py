@@ -25,7 +25,7 @@ from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.turn_taking import DELAYS, delays
 from harness.metrics.turns import DISTRIBUTIONS, columns_of
 from harness.metrics.vocabulary import definition, metric_named
-from harness.request_tables.live_window import counted
+from harness.request_tables.steady_window import counted
 from workloads.errors import UserError, printable
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
@@ -210,8 +210,10 @@ def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:
     None where the metric is neither."""
     if not is_sampled(metric):
         return None
-    family, requests = parsed(metric).family, counted(requests)
+    family = parsed(metric).family
     distribution = DISTRIBUTIONS.get(family)
+    if distribution is None or not distribution.whole_run:
+        requests = counted(requests)
     if (DELAYS[family][0] if distribution is None else distribution.column) not in requests:
         return None
     values = delays(requests, family) if distribution is None else distribution.sample(columns_of(requests))

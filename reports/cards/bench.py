@@ -16,7 +16,7 @@ EXPERIMENT = Experiment(
     seeds=[0, 1, 2],
     timeout_s=600,
 )
-QUICK = {"c": "4,16", "p": "0,0.7", "sessions": "24"}
+QUICK = {"c": "4,16", "p": "0,0.7", "sessions": "40"}
 REAL = {
     "deployment": "speech_tiny",
     "c": "4",

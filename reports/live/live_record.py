@@ -16,8 +16,8 @@ import pandas as pd
 from harness.live.endpoints.target import TargetParams
 from harness.records.record import INVALID, Record
 from harness.records.saved_calls import session_of
-from harness.request_tables.live_window import counted as in_window
 from harness.request_tables.request_table import FAILED, turn_keys
+from harness.request_tables.steady_window import counted as in_window
 from reports.figures.call_timeline import saved_calls
 from reports.runs.measured import Cell, Measured, Run, Variant
 from reports.runs.notes import reasons

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.request_tables.live_window import counted
 from harness.request_tables.request_table import FAILED
+from harness.request_tables.steady_window import counted
 from harness.request_tables.wait_parts import ANSWER, END_OF_TURN
 from harness.slo.targets import name_of
 from reports.figures.drawing import legend, note, plain_log, sheet, totals, whole_numbers

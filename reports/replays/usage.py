@@ -1,8 +1,7 @@
 """The cost of a load: GPU-seconds for a turn, a minute of conversation, a million tokens; goodput.
 
-Everything is over the steady window of a point: from the time when all its users are connected, to the time when no
-user is left to replace one who leaves. Ramp and drain would make a short run dear, as their share depends on the
-length of the run.
+Everything is over the steady window of a point (`harness.request_tables.steady_window`). Ramp and drain would make a
+short run dear, as their share depends on the length of the run.
 
 A minute of conversation is a minute that one session is connected, no matter who speaks. A deployment's GPUs are its
 own all the time, busy or not, so its GPU-seconds are GPUs x seconds. Tokens are the text tokens that reached clients.
@@ -20,14 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from harness.client.client_params import ClientParams
 from harness.metrics.metric_name import parsed
 from harness.metrics.stats import across_seeds
 from harness.metrics.turns import DISTRIBUTIONS
 from harness.records.record import Record
-from harness.request_tables.live_window import STEADY, Window, on_line_mean, phases, steady_window
 from harness.request_tables.playback import is_continuous
 from harness.request_tables.request_table import BARGED_IN, COMPLETED
+from harness.request_tables.steady_window import STEADY, Window, on_line_mean, phases
 from harness.slo.targets import Target
 
 if TYPE_CHECKING:
@@ -66,11 +64,11 @@ def usage(records: Sequence[Record], targets: Sequence[Target]) -> Usage:
 def _usage(record: Record, targets: Sequence[Target]) -> Usage:
     kinds = ["session_start", "session_end", "turn_start", "run_end", *TOKENS]
     events = record.table("events", columns=["t", "kind", "value"], filters=[("kind", "in", kinds)])
-    window = _window(events, ClientParams.model_validate(record.point.client_params))
+    window = _window(record, float(events["t"].to_numpy().max(initial=0.0)))
     on_line = on_line_mean(events, window)
     if on_line is None:
         return Usage()
-    span_s = window.end_s - window.begin_s
+    span_s = window.length_s
     inside = events["kind"].isin(TOKENS) & events["t"].between(window.begin_s, window.end_s)
     turns = _turns(record.table("requests"), window)
     served = {
@@ -97,21 +95,10 @@ def _gpus(deployment: Deployment) -> int:
     return len({gpu for group in deployment.gpu_groups for gpu in group})
 
 
-def _window(events: pd.DataFrame, client: ClientParams) -> Window:
-    """Return the steady window, as for a live run. A limit on sessions counts as the largest number of sessions
-    present, as the limit may hold for each replica."""
-    kinds = np.asarray(events["kind"], str)
-    moves = (kinds == "session_start").astype(int) - (kinds == "session_end")
-    most = int(moves.cumsum().max())
-    limit = most if client.c_counts == "session" else client.c
-    return steady_window(
-        events,
-        float(events["t"].iloc[-1]),
-        c=limit if client.c is not None and most else None,
-        c_counts=client.c_counts,
-        stop_after_s=client.stop_after_s,
-        sessions=int((kinds == "session_start").sum()),
-    )
+def _window(record: Record, end_s: float) -> Window:
+    """Return the steady window; of frames, and of a run that is measured whole, all of it up to `end_s`."""
+    begin_s, end = (record.metrics.get(name, {}).get("value") for name in ("steady_begin", "steady_end"))
+    return Window(0.0, end_s) if begin_s is None or end is None else Window(begin_s, end)
 
 
 def _turns(requests: pd.DataFrame, window: Window) -> pd.DataFrame | None:

@@ -11,14 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
+from harness.metrics.rates import Span, rate_span
 from harness.metrics.stats import Spread, across_seeds
 from harness.records.record import Record
 from harness.records.results import read_results
-from harness.request_tables.live_window import counted
+from harness.request_tables.steady_window import WHOLE, Window, counted
 from harness.slo.search import Searches, load_searches
 from reports.runs.answer import Finished
 from reports.tables import labels
@@ -117,8 +119,17 @@ class Measured:
 
     @cached_property
     def all_requests(self) -> pd.DataFrame:
-        """The same with the turns in ramp and drain of a live run."""
+        """The same with the turns before and after the steady window."""
         return self.record.table("requests")
+
+    @cached_property
+    def span(self) -> Span | None:
+        """Begin and end of the time that rates are over, s of the run; None where it has no length."""
+        begin_s, end_s = (self.value(name) for name in ("steady_begin", "steady_end"))
+        window = WHOLE if begin_s is None or end_s is None else Window(begin_s, end_s)
+        started_s = self.all_requests["turn_start_s"].to_numpy(float)
+        run_end_s = float(started_s.min(initial=np.inf)) + (self.value("makespan") or 0.0)
+        return rate_span({"turn_start_s": started_s}, window, run_end_s)
 
     @cached_property
     def turns(self) -> frozenset[tuple[int, int]]:

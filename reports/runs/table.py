@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -16,13 +15,13 @@ from harness.records.record import INVALID
 from reports.runs import measured
 from reports.runs.measured import Measured, Run, by_seed, events, over_seeds
 from reports.runs.side import side_of
+from reports.runs.steady import steady_notes
 from reports.tables.columns import (
     CAME,
     CLASSES,
     COMPLETED,
     CUMULATIVE,
     FEW,
-    LEFT_OUT,
     LIVE,
     MISSING,
     ON_LINE,
@@ -43,6 +42,10 @@ from workloads.errors import printable
 
 REPORT_ONLY = (
     "effective_rps",
+    "audio_ttfp_whole_p90",
+    "ttft_whole_p90",
+    "continuity_whole",
+    "completed_rps_whole",
     "frame_latency_p50",
     "pool_plateau",
     "saturation_predicted_s",
@@ -68,7 +71,7 @@ def results_table(run: Run, ranges: bool = True, asked: Sequence[str] = ()) -> G
     Without `ranges` it fits 80 columns. `asked`: metrics to show instead of the main ones.
     """
     failures = [_failure(run.experiment, point) for point in run.failed]
-    return Group(main_table(run, ranges, asked), *_left_out(run), *_class_table(run, ranges), *failures)
+    return Group(main_table(run, ranges, asked), *_notes(run), *_class_table(run, ranges), *failures)
 
 
 def main_table(run: Run, ranges: bool = True, asked: Sequence[str] = ()) -> Table:
@@ -132,19 +135,13 @@ def _caption(
     return "; ".join([*notes, *([legend(columns)] if few else [])])
 
 
-def _left_out(run: Run) -> list[Text]:
-    """Return the notes of live runs: the number of turns that no column counts, as medians over seeds, and further
-    notes on the numbers."""
-    excluded, loads = [], {}
+def _notes(run: Run) -> list[Text]:
+    """Return the notes on the turns and rates that the columns leave out, and those of live runs."""
+    loads = {}
     for cell, members in _cells(run).items():
         where = " ".join(f"{axis}={value}" for axis, value in zip(run.experiment.grid, cell[1:], strict=True))
         loads[f"{where}: " if where else ""] = [point.values for point in members]
-        counts = [[v for point in members if (v := point.value(name)) is not None] for name in LEFT_OUT]
-        if all(counts):
-            ramp, drain = map(median, counts)
-            excluded.append(f"{where}: {ramp:g} + {drain:g}")
-    note = f"excluded turns (ramp-up + drain): {', '.join(excluded)}"
-    return [Text(each, "dim") for each in [*([note] if excluded else []), *live_notes(loads)]]
+    return [Text(each, "dim") for each in [*steady_notes(run), *live_notes(loads)]]
 
 
 def results_data(run: Run, asked: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -226,7 +223,7 @@ def _class_table(run: Run, wide: bool) -> list[Table]:
             class_columns = of_class(name, columns)
             values = [_spread(members, column, ranges=False) for column in class_columns]
             few |= any(FEW in value for value in values)
-            n = events(members, in_class(name, "goodput_rps"))
+            n = events(members, in_class(name, "ttft_p50"))
             table.add_row(*settings, name, MISSING if n is None else f"{n:,}", *values)
             settings = [""] * len(settings)
     note = "in time: within the request's deadline, failed ones count as late; goodput: all deadlines met; n: requests"

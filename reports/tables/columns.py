@@ -176,7 +176,7 @@ PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50
 ON_LINE, CAME = _columns("on_line_mean sessions_rps", later="on_line_mean sessions_rps")
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
-"""Turns at a live endpoint that no metric covers, because the load was not the planned one when they were asked."""
+"""Turns that no percentile, share or rate covers, because the load was not the planned one when they were asked."""
 
 
 def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> list[str]:
@@ -307,11 +307,16 @@ def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
 def columns(spoken: bool) -> list[Column]:
     """The headline metrics of turns; a run without spoken replies is judged by its first text token."""
     if not spoken:
-        return [*_columns("ttft_p50 ttft_p90 wasted_token_ratio completed_rps", later="ttft_p50")]
+        names, whole = (
+            "ttft_p50 ttft_p90 wasted_token_ratio completed_rps",
+            "ttft_whole_p90 completed_rps_whole",
+        )
+        return [*_columns(f"{names} {whole}", later=f"ttft_p50 {whole}")]
     names = (
         "audio_ttfp_p50 audio_ttfp_p90 continuity continuity_fixed_timeline wasted_token_ratio completed_rps"
     )
-    return [*_columns(f"{names} effective_rps", later="audio_ttfp_p50")]
+    whole = "audio_ttfp_whole_p90 continuity_whole completed_rps_whole"
+    return [*_columns(f"{names} effective_rps {whole}", later=f"audio_ttfp_p50 {whole}")]
 
 
 def parse_columns(text: str) -> tuple[str, ...]:

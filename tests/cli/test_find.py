@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
@@ -215,6 +216,8 @@ class Recorded:
             "max_gap_s": [0.0, 0.0, 0.0, float("nan"), 0.0],
         }
     )
+
+    metrics: ClassVar[dict[str, Any]] = {"steady_begin": {"value": 0.0}, "steady_end": {"value": 100.0}}
 
     def __init__(self) -> None:
         experiment = Experiment(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from engines.devices.step_file import as_step_file
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
+from harness.client.client_params import ClientParams
 from harness.replays.expand import point_of
 from harness.replays.kinds import kind_of
 from harness.replays.worker import replay as replays
@@ -68,7 +69,9 @@ def measured(
 ) -> tuple[Any, dict[str, Any]]:
     """Requests, and metrics by name."""
     kind = kind_of(trace)
-    timing = kind.timing(ENGINES[engine].read({}), resolve(ServerParams.of(dict(server))), trace)
+    timing = kind.timing(
+        ENGINES[engine].read({}), ClientParams(), resolve(ServerParams.of(dict(server))), trace
+    )
     turns, events = pd.DataFrame(trace.columns()), done.events.to_pandas()
     requests = kind.requests(turns, events, timing)
     steps = done.steps.to_pandas()

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.metrics.classes import steady, ttft_attainment
+from harness.metrics.classes import ttft_attainment
 from harness.replays.worker.replay import Replay
 from tests.engines.replays import measured, replay
 from workloads.registry import make_trace
@@ -36,8 +36,7 @@ def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
     assert counts["online", "completed"] == 25 and counts["batch", "aborted"] == 4
     assert counts["batch", "completed"] > 4 and not metrics["preemptions"].value
     assert metrics["batch.backlog_dry_s"].value == 0.0
-    online = requests[requests["request_class"] == "online"]
-    first_s, last_s = steady(online["turn_start_s"].to_numpy())
+    first_s, last_s = (metrics[name].value for name in ("steady_begin", "steady_end"))
     steps = found.steps.to_pandas()
     inside = steps.loc[(steps["t_s"] >= first_s) & (steps["t_s"] + steps["dt_s"] <= last_s), "tokens"].sum()
     said = sum(metrics[f"{name}.tps"].value or 0 for name in ("online", "batch")) * (last_s - first_s)

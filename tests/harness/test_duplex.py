@@ -9,7 +9,7 @@ from harness.experiments.experiment import Experiment
 from harness.kinds.duplex import by_turn
 from harness.replays.kinds import kind_of, named, server_model
 from harness.replays.worker.replay import Replay
-from harness.request_tables.live_window import WHOLE
+from harness.request_tables.steady_window import Load
 from harness.request_tables.turn_taking_table import COLUMNS
 from harness.slo.targets import judged_value, parse_targets
 from tests.engines.replays import replay
@@ -23,8 +23,8 @@ def played(engine: str, seed: int = 0, **server: object) -> tuple[Replay, pd.Dat
     params = server_model("duplex").model_validate(server).model_dump(mode="json")
     result = replay(engine, {}, params, {}, trace, seed)
     kind, turns, events = kind_of(trace), pd.DataFrame(trace.columns()), result.events.to_pandas()
-    table = kind.requests(turns, events, WHOLE)
-    metrics = kind.metrics(turns, events, result.steps.to_pandas(), table, result.run_end_s, WHOLE)
+    table = kind.requests(turns, events, Load())
+    metrics = kind.metrics(turns, events, result.steps.to_pandas(), table, result.run_end_s, Load())
     return result, table, dict(metrics)
 
 

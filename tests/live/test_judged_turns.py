@@ -7,37 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
-from harness.events.log import EventLog
 from harness.live.run.duration import SPARE, planned
 from harness.live.run.duration import given as given_length
 from harness.live.run.forecast import Phases
 from harness.live.run.judged_turns import FORECAST_AFTER, JudgedTurns
 from harness.live.run.run_progress import RunProgress
 from harness.live.verdict import needed
-from harness.request_tables.live_window import DRAIN, RAMP, STEADY, phases, steady_window
+from harness.request_tables.steady_window import DRAIN, RAMP, STEADY, Load, phases, steady_window
 from harness.slo.targets import parse_targets
 from tests.live.scripted import typed
 
 
-def played(answers_s: list[float], users: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def played(answers_s: list[float], users: int) -> pd.DataFrame:
     """Turns of `users` who come at 0, 0.1, 0.2 .. s, speak for half a second and go on at once; one answer after the
-    other, from whoever is free first. Returns the log, and a row for each turn."""
-    log, free_s, rows = EventLog(), [0.1 * user for user in range(users)], []
-    for user, begin_s in enumerate(free_s):
-        log.event(begin_s, "session_start", user, 0)
+    other, from whoever is free first. Returns a row for each turn."""
+    free_s, rows = [0.1 * user for user in range(users)], []
     turns = [0] * users
     for answer_s in answers_s:
         user = int(np.argmin(free_s))
         begin_s = free_s[user]
         end_s = begin_s + 0.5 + answer_s
-        log.event(begin_s, "turn_start", user, turns[user])
-        log.event(begin_s + 0.5, "turn_end", user, turns[user])
-        log.event(end_s, "turn_done", user, turns[user])
         rows.append((user, turns[user], begin_s, begin_s + 0.5, end_s))
         turns[user] += 1
         free_s[user] = end_s
-    columns = ["session", "turn", "turn_start_s", "turn_end_s", "end_s"]
-    return log.events().to_pandas().sort_values("t", kind="stable"), pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=["session", "turn", "turn_start_s", "turn_end_s", "end_s"])
 
 
 def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> list[tuple[int, dict]]:
@@ -48,10 +41,9 @@ def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> lis
             shard_rows = rows.loc[rows["session"] % shards == shard]
             new = shard_rows["turn_start_s"].between(second - 1, second, inclusive="left")
             over = shard_rows["end_s"].between(second - 1, second, inclusive="left")
-            came = sum(1 for user in range(shard, users, shards) if 0.1 * user < second)
             ended_s = shard_rows.loc[over, ["turn_start_s", "end_s"]].to_numpy().tolist()
-            status = {"t": second, "came": came, "begun_s": shard_rows.loc[new, "turn_start_s"].tolist()}
-            reports.append((shard, {**status, "ended_s": ended_s}))
+            begun_s = shard_rows.loc[new, "turn_start_s"].tolist()
+            reports.append((shard, {"t": second, "begun_s": begun_s, "ended_s": ended_s}))
     return reports
 
 
@@ -64,18 +56,20 @@ def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> lis
 def test_every_judged_turn_has_ended_when_the_run_is_over(
     answers_s: list[float], users: int, shards: int, n: int
 ) -> None:
-    events, rows = played(answers_s, users)
+    rows = played(answers_s, users)
     judged = JudgedTurns(n, min(shards, users), users)
     for shard, status in statuses(rows, min(shards, users), users, rows["end_s"].max()):
         judged.update(shard, status)
         if judged.ended:
             break
     over_s = max(status for status in judged._known_s.values())
-    seen = events.loc[(events["t"] < over_s).to_numpy()]
-    window = steady_window(
-        seen, float(over_s), c=users, c_counts="session", stop_after_s=None, sessions=10**6, turns=n
+    begun = rows.loc[rows["turn_start_s"] < over_s].assign(
+        ended_s=rows["end_s"].where(rows["end_s"] < over_s)
     )
-    begun = rows.loc[rows["turn_start_s"] < over_s]
+    planned = pd.DataFrame(
+        {"session": np.arange(10**4) % (users + 1), "turn": np.arange(10**4) // (users + 1)}
+    )
+    window = steady_window(begun, planned, Load(slots=users, judged=n))
     phase = phases(begun, window)
     if judged.ended:
         assert window.by_begin and (phase == STEADY).sum() == n
@@ -85,16 +79,27 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
         ).all()
         assert (begun.loc[phase == RAMP, "turn_end_s"] < window.begin_s).all()
     elif not window.by_begin:
-        assert len(begun) < n + 2 * users  # too few, or those of the ramp
+        assert len(begun) < n + 4 * users or window.whole  # too few, or those of the ramp
 
 
 def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
     judged = JudgedTurns(2, 1, None)
     assert not judged.ended and judged.end_s is None
-    judged.update(0, {"t": 1.0, "came": 3, "begun_s": [0.1, 0.2, 0.3], "ended_s": [(0.1, 0.9), (0.3, 0.8)]})
-    assert not judged.ended  # the second one hangs
-    judged.update(0, {"t": 2.0, "came": 3, "begun_s": [1.5], "ended_s": [(0.2, 1.9)]})
+    first = {"begun_s": [0.1], "ended_s": [(0.1, 0.2)]}
+    judged.update(0, {"t": 0.3, **first})
+    begun = {"begun_s": [0.4, 0.5, 0.6], "ended_s": [(0.4, 0.9), (0.6, 0.8)]}
+    judged.update(0, {"t": 1.0, **begun})
+    assert judged.full_s == 0.2 and not judged.ended  # the second one hangs
+    judged.update(0, {"t": 2.0, "begun_s": [1.5], "ended_s": [(0.5, 1.9)]})
     assert judged.ended
+
+
+def test_in_an_open_loop_those_who_came_before_the_first_end_are_waited_for() -> None:
+    judged = JudgedTurns(1, 1, None)
+    judged.update(0, {"t": 1.0, "begun_s": [0.1, 0.2], "ended_s": [(0.2, 0.9)]})
+    assert judged.full_s is None
+    judged.update(0, {"t": 2.0, "begun_s": [1.2], "ended_s": [(0.1, 1.1)]})
+    assert judged.full_s == 1.1
 
 
 def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
@@ -110,7 +115,8 @@ def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
     }
     for second in range(1, 2 * FORECAST_AFTER):
         pairs = [(second - 1.0, second - 0.5)]
-        progress.update(0, {**status, "t": float(second), "begun_s": [second - 1.0], "ended_s": pairs})
+        more = {"begun_s": [second - 1.0], "ended_s": pairs}
+        progress.update(0, {**status, "t": float(second), **more})
     assert progress.forecast is not None and progress.expected is progress.forecast
     assert progress.expected.run_s == pytest.approx(36, abs=5)
 

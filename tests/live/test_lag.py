@@ -10,7 +10,7 @@ from engines.endpoint.metrics import LAG_S
 from engines.endpoint.server_stats import Histogram
 from harness.metrics.histogram import quantile
 from harness.metrics.live import LAG, LoopLag, loop_lag
-from harness.request_tables.live_window import WHOLE, Window
+from harness.request_tables.steady_window import WHOLE, Window
 
 
 def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:

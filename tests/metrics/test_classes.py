@@ -5,19 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.classes import CLASS_DEFINITIONS, of_log, steady, tbt_attainment, ttft_attainment
+from harness.metrics.classes import CLASS_DEFINITIONS, of_log, tbt_attainment, ttft_attainment
 from harness.metrics.metric import Metric
 from harness.metrics.metric_name import in_class, parsed
-from harness.metrics.turns import DEFINITIONS, summarise
+from harness.metrics.rates import rate_span
+from harness.metrics.turns import DEFINITIONS, columns_of, summarise
 from harness.metrics.vocabulary import definition
 from harness.request_tables.request_table import CLASS_COLUMNS, COLUMNS, request_table
+from harness.request_tables.steady_window import WHOLE, Window
 from tests.metrics.event_log import EventLog, parts, steps
 
 
-def summary(log: EventLog, run_end_s: float = 20.0, **options) -> dict[str, Metric]:
+def summary(log: EventLog, window: Window = WHOLE, run_end_s: float = 20.0) -> dict[str, Metric]:
     requests = request_table(log.events, log.trace)
-    metrics = summarise(requests, steps(), run_end_s, **options)
-    return metrics | of_log(log.events, log.trace, requests)
+    metrics = summarise(requests, steps(), run_end_s, window=window)
+    span = rate_span(columns_of(requests), window, run_end_s)
+    return metrics | of_log(log.events, log.trace, requests, span)
 
 
 def mixed() -> EventLog:
@@ -47,7 +50,7 @@ def mixed() -> EventLog:
 
 
 def test_the_numbers_of_a_log_made_by_hand():
-    found = {name: parts(metric) for name, metric in summary(mixed()).items()}
+    found = {name: parts(metric) for name, metric in summary(mixed(), Window(0.0, 2.0)).items()}
     # Of 0.4, 0.5, 0.6 and two that failed, one of them after its first token.
     for p, expected in ((50, 0.6), (90, np.inf), (99, np.inf)):
         value, *counts = found[f"online.ttft_p{p}"]
@@ -59,16 +62,16 @@ def test_the_numbers_of_a_log_made_by_hand():
     assert found["online.tbt_in_deadline"] == (2 / 5, 5, 2)
     assert found["online.tbt_p99_in_deadline"] == (2 / 5, 5, 2)
     assert found["online.deadlines_met"] == (1 / 5, 5, 2)
-    # From 0 s to 2 s: the last user's turn ends after the last completion.
-    assert found["online.goodput_rps"] == (1 / 2, 5, 0)
-    assert found["online.output_tps"] == (10 / 2, 4, 1)
+    assert found["online.goodput_rps"] == (None, 3, 0)  # three completions give no rate
+    assert found["online.output_tps"] == (8 / 2, 5, 0)  # without those of the one that failed
+    assert found["online.tps"] == ((8 + 3 * 100) / 2, 5, 0)
     assert found["online.completed"] == (3.0, 5, 0)
     assert found["online.priority"] == (-1.0, 5, 0)
     assert found["batch.ttft_in_deadline"] == (1.0, 1, 0)
     assert found["batch.tbt_in_deadline"] == (None, 0, 0)
     assert found["batch.deadlines_met"] == (1.0, 1, 0)
-    assert found["batch.goodput_rps"] == (2 / 8, 2, 0)
-    assert found["batch.output_tps"] == (16 / 8, 2, 0)
+    assert found["batch.output_tps"] == (4 / 2, 2, 0)  # the others came after the window
+    assert found["batch.tps"] == ((4 + 100) / 2, 2, 0)
     assert found["batch.tbt_p50"] == (5 / 7, 1, 1)  # all of one message: no time between tokens
     assert found["batch.priority"] == (5.0, 2, 0)
     assert found["batch.preemptions"] == (0.0, 2, 0)
@@ -77,9 +80,6 @@ def test_the_numbers_of_a_log_made_by_hand():
     for p in (50, 99):
         assert found[f"online.itl_p{p}"] == (pytest.approx(np.percentile(gaps_s, p)), 6, 0)
     assert found["batch.itl_p99"] == (5.0, 1, 0)
-    # For both from 0 s to 1 s, when the last online request comes.
-    assert found["online.tps"] == (0.0, 5, 0)
-    assert found["batch.tps"] == (0.0, 2, 0)
     assert found["online.aborted"] == (0.0, 5, 0)
     assert found["online.backlog_dry_s"] == found["batch.backlog_dry_s"] == (None, 0, 0)
 
@@ -104,25 +104,25 @@ def with_backlog() -> EventLog:
     return log
 
 
-def test_each_token_of_a_class_counts_once_while_users_come():
-    found = {name: parts(metric) for name, metric in summary(with_backlog(), run_end_s=11.1).items()}
+USERS_COME = Window(5.0, 10.0)
+
+
+def test_each_token_of_a_class_counts_once_in_the_window():
+    found = {name: parts(metric) for name, metric in summary(with_backlog(), USERS_COME, 11.1).items()}
     assert found["online.tps"] == ((100 + 2) / 5, 2, 0)
     assert found["batch.tps"] == ((1 + (100 + 5) + (100 + 3)) / 5, 5, 0)
     assert (found["batch.completed"], found["batch.aborted"]) == ((2.0, 5, 0), (3.0, 5, 0))
     assert found["batch.backlog_dry_s"] == (0.0, 5, 0) and found["online.backlog_dry_s"] == (None, 0, 0)
 
 
-@given(
-    starts_s=st.lists(st.floats(0, 1e4), min_size=1, max_size=60),
-    seconds=st.floats(0.1, 1e3),
-)
-def test_the_steady_state_lies_between_arrivals_whatever_their_times(starts_s: list[float], seconds: float):
-    """A tenth of the requests, rounded down, comes before it, and nobody after it."""
-    first_s, last_s = steady(np.array(starts_s))
-    assert first_s in starts_s and last_s == max(starts_s)
-    assert sum(each < first_s for each in starts_s) <= len(starts_s) // 10
-    later_s = steady(np.array(starts_s) + seconds)
-    assert later_s == (pytest.approx(first_s + seconds), pytest.approx(last_s + seconds))
+def test_goodput_is_of_the_completions_inside_the_window():
+    log = EventLog()
+    for session in range(50):
+        log.start(session, spoken=False, at=float(session)).label(session, name="a", ttft=0.5)
+        first_s = session + (1.4 if session % 2 else 1.6)  # every second one is late
+        log.text((first_s, 1), session=session).done(session + 2.0, session)
+    metrics = summary(log, Window(5.0, 45.0), run_end_s=60.0)
+    assert parts(metrics["a.goodput_rps"]) == (20 / 40, 40, 0)
 
 
 def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
@@ -133,15 +133,17 @@ def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
 
 
 def test_a_backlog_that_ran_dry_tells_since_when():
-    assert parts(summary(with_backlog().add(7.5, "backlog_dry", 5))["batch.backlog_dry_s"]) == (2.5, 5, 0)
-    assert summary(with_backlog().add(2.0, "backlog_dry", 5))["batch.backlog_dry_s"].value == 5.0
+    dry = summary(with_backlog().add(7.5, "backlog_dry", 5), USERS_COME)
+    assert parts(dry["batch.backlog_dry_s"]) == (2.5, 5, 0)
+    dry = summary(with_backlog().add(2.0, "backlog_dry", 5), USERS_COME)
+    assert dry["batch.backlog_dry_s"].value == 5.0
     unnamed = with_backlog().add(7.5, "backlog_dry", 5)
     for session in range(1, 6):
         unnamed.label(session, priority=1, backlog=2)
-    assert summary(unnamed)["default.backlog_dry_s"].value == 2.5
+    assert summary(unnamed, USERS_COME)["default.backlog_dry_s"].value == 2.5
     log = with_backlog().add(7.5, "backlog_dry", 5)
     counted = request_table(log.events, log.trace).query("session != 5")
-    assert of_log(log.events, log.trace, counted)["batch.backlog_dry_s"].value == 2.5
+    assert of_log(log.events, log.trace, counted, (5.0, 10.0))["batch.backlog_dry_s"].value == 2.5
 
 
 def test_attainment_is_of_limits_that_are_given_afterwards():
@@ -180,11 +182,11 @@ def test_the_overall_metrics_do_not_depend_on_classes():
     assert list(request_table(mixed().events, mixed().trace)) == [*COLUMNS, *CLASS_COLUMNS]
 
 
-def test_a_request_that_never_ended_lasts_to_the_end_of_the_run():
+def test_a_run_without_a_window_has_rates_over_its_whole_length():
     log = EventLog().start(0, spoken=False).label(0, name="a", tbt=1.0).text((2.0, 1), session=0).produce(0)
     metrics = summary(log, run_end_s=10.0)
-    assert parts(metrics["a.output_tps"]) == (1.0, 1, 0)
-    assert parts(metrics["a.goodput_rps"]) == (0.0, 1, 0)
+    assert parts(metrics["a.output_tps"]) == (0.1, 1, 0)
+    assert parts(metrics["a.goodput_rps"]) == (None, 0, 0)
     assert parts(metrics["a.tbt_in_deadline"]) == (0.0, 1, 1)
 
 

@@ -7,21 +7,14 @@ from hypothesis import strategies as st
 
 from harness.metrics.metric import Metric
 from harness.metrics.metric_name import parsed
-from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, effective_rps, summarise
+from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of, effective_rps, summarise
 from harness.request_tables.request_table import request_table
+from harness.request_tables.steady_window import Window
 from tests.metrics.event_log import EventLog, parts, steps
 
 
 def summary(log: EventLog, *, kv=(), run_end_s: float = 20.0, **options) -> dict[str, Metric]:
     return summarise(request_table(log.events, log.trace), steps(*kv), run_end_s, **options)
-
-
-def columns(log: EventLog) -> dict[str, np.ndarray]:
-    table = request_table(log.events, log.trace)
-    return {
-        name: table[name].to_numpy() if name == "status" else table[name].to_numpy(float, na_value=np.nan)
-        for name in ("status", "spoken", "turn_end_s", "completion_s", "audio_ttfp_s", "max_gap_s")
-    }
 
 
 UNITS = {"s", "1", "1/s", "1/min", "token", "block", "block*s"}
@@ -45,6 +38,7 @@ def test_pacing_makes_rtf_neither_better_nor_worse():
 def test_an_empty_run_measures_nothing():
     metrics = summary(EventLog())
     counts = {"started", "completed", "barged_in", "failed", "unfinished", "completed_outside_window"}
+    counts |= {"turns_in_ramp", "turns_in_drain"}
     assert {name for name, metric in metrics.items() if metric.value is not None} == counts
     assert all(metrics[name].value == 0 for name in counts)
     assert all(metric.n == 0 and metric.missing == 0 for metric in metrics.values())
@@ -103,46 +97,89 @@ def test_waste_counts_the_turns_whose_hearing_is_known():
     assert parts(metrics["heard_tokens"]) == (98.0, 5, 1)
 
 
-def test_completed_rps_counts_inside_the_steady_window():
+def asked_each_second(turns: int, lasting_s: float = 2.5) -> EventLog:
     log = EventLog()
-    for session in range(20):
-        log.start(session, spoken=False, at=float(session)).done(session + 3.5, session)
-    # The first 10 % are 2 completions, the second at 4.5 s; the last turn ends at 20 s: 15 complete between.
-    metrics = summary(log, run_end_s=30.0)
-    assert parts(metrics["completed_rps"]) == (15 / 15.5, 15, 0)
-    assert parts(metrics["completed_outside_window"]) == (5.0, 20, 0)
+    for session in range(turns):
+        log.start(session, spoken=False, at=float(session)).done(session + 1 + lasting_s, session)
+    return log
 
 
-def test_completed_rps_is_missing_when_all_arrived_before_the_first_completion():
-    log = EventLog().spoken_turn(0).spoken_turn(1)
-    assert parts(summary(log)["completed_rps"]) == (None, 0, 0)
-    assert summary(log)["completed_outside_window"].value == 2.0
+def test_completed_rps_counts_inside_the_steady_window():
+    # Turn k is asked at k + 1 s and complete at k + 3.5 s; the window opens with a completion, which is not counted.
+    metrics = summary(asked_each_second(60), run_end_s=70.0, window=Window(10.5, 50.5))
+    assert parts(metrics["completed_rps"]) == (40 / 40.0, 40, 0)
+    assert parts(metrics["completed_outside_window"]) == (20.0, 60, 0)
+    assert parts(metrics["completed_rps_whole"]) == (60 / 70.0, 60, 0)
+    assert (metrics["turns_in_ramp"].value, metrics["turns_in_drain"].value) == (10, 10)
+    assert (metrics["steady_begin"].value, metrics["steady_end"].value) == (10.5, 50.5)
+    assert metrics["started"].value == metrics["completed"].value == 60
+
+
+def test_few_completions_and_a_short_window_give_no_rate():
+    assert parts(summary(asked_each_second(60), window=Window(10.0, 39.0), run_end_s=70.0)["completed_rps"]) == (
+        None, 29, 0,
+    )  # fmt: skip
+    assert parts(summary(asked_each_second(60), window=Window(10.0, 40.0), run_end_s=70.0)["completed_rps"]) == (
+        30 / 30.0, 30, 0,
+    )  # fmt: skip
+    slow = asked_each_second(60, lasting_s=11.0)
+    assert parts(summary(slow, window=Window(20.0, 52.0), run_end_s=80.0)["completed_rps"]) == (None, 32, 0)
+    assert summary(slow, window=Window(20.0, 53.0), run_end_s=80.0)["completed_rps"].value == 33 / 33.0
+
+
+def test_a_window_ends_with_the_run():
+    metrics = summary(asked_each_second(60), run_end_s=50.0, window=Window(10.5, np.inf))
+    assert metrics["completed_rps"].value == pytest.approx(40 / 39.5, rel=0.03)
+    assert metrics["steady_end"].value == 50.0
+
+
+def test_percentiles_and_shares_are_over_the_window_and_the_whole_run_stands_next_to_them():
+    log = EventLog()
+    for session in range(10):
+        log.spoken_turn(
+            session, at=float(session), ttfp=2.0 if session < 3 else 0.5, gap=0.3 if session < 3 else 0.0
+        )
+    metrics = summary(log, run_end_s=30.0, window=Window(3.5, 30.0))
+    assert parts(metrics["audio_ttfp_p90"]) == (pytest.approx(0.5), 7, 0)
+    assert parts(metrics["audio_ttfp_whole_p90"]) == (pytest.approx(2.0), 10, 0)
+    assert parts(metrics["continuity"]) == (1.0, 7, 0)
+    assert parts(metrics["continuity_whole"]) == (0.7, 10, 0)
+
+
+def test_failures_outside_the_window_still_count():
+    log = asked_each_second(40).start(90, spoken=False, at=0.0).add(3.0, "turn_failed", 90)
+    metrics = summary(log, window=Window(10.0, 40.0))
+    assert parts(metrics["failed"]) == (1.0, 41, 0) and np.isfinite(metrics["ttft_p50"].value or 0.0)
 
 
 def test_barged_in_turns_complete_at_the_barge_in():
-    log = (
-        EventLog().start(0).audio((1.5, 5.0)).barge_in(2.0, 0.5).start(1, at=0.1).audio((1.6, 5.0), session=1)
-    )
-    log.barge_in(3.0, 1.4, 1).start(2, at=9.0)
-    assert parts(summary(log)["completed_rps"]) == (1 / 8.0, 1, 0)
+    log = EventLog()
+    for session in range(40):
+        at = float(session)
+        log.start(session, at=at).audio((at + 1.5, 5.0), session=session).barge_in(at + 2.0, 0.5, session)
+    metrics = summary(log, run_end_s=60.0, window=Window(5.5, 35.5))
+    assert parts(metrics["completed_rps"]) == (1.0, 30, 0)
 
 
 def test_effective_rps_needs_speech_unbroken_and_inside_the_steady_window():
-    log = EventLog().start(9, spoken=False).done(1.2, 9)  # opens the window
-    log.spoken_turn(0).spoken_turn(1, ttfp=2.5).spoken_turn(2, gap=0.2)
-    log.start(3).audio((1.5, 5.0), session=3).barge_in(2.0, 0.5, 3)
-    log.start(4).audio((1.5, 0.1), (3.0, 5.0), session=4).barge_in(3.5, 0.6, 4)
-    log.start(5).audio((1.5, 0.5), session=5).add(9.0, "turn_failed", 5)
-    log.start(6, spoken=False).done(2.0, 6)
-    log.spoken_turn(7, at=10.2)  # its user's turn ends at 11.2 s, and with it the window
-    metrics = summary(log, run_end_s=10.0)
-    assert parts(metrics["effective_rps"]) == (pytest.approx(3 / 10.0), 5, 0)
-    assert parts(metrics["completed_rps"]) == (pytest.approx(6 / 10.0), 6, 0)
-    assert parts(metrics["ttfp_in_target"]) == (5 / 7, 7, 0)  # the failed one is not in time
-    turns = columns(log)
-    assert effective_rps(turns, 2.5)[0] == pytest.approx(3 / 10.0)
-    assert effective_rps(turns, 2.0)[0] == pytest.approx(2 / 10.0)
-    assert effective_rps(turns, 0.1)[0] == 0
+    log = EventLog()
+    for session in range(40):
+        at = float(session)
+        if session % 4 == 0:
+            log.spoken_turn(session, at=at, gap=0.2)
+        elif session % 4 == 1:
+            log.spoken_turn(session, at=at, ttfp=1.5)
+        elif session % 4 == 2:
+            log.start(session, at=at).audio((at + 1.5, 5.0), session=session).barge_in(at + 2.0, 0.5, session)
+        else:
+            log.start(session, spoken=False, at=at).done(at + 2.0, session)
+    table = request_table(log.events, log.trace)
+    turns, span = columns_of(table), (0.0, 100.0)
+    assert effective_rps(turns, span) == (pytest.approx(20 / 100), 30)
+    assert effective_rps(turns, span, 1.0)[0] == pytest.approx(10 / 100)
+    assert effective_rps(turns, span, 0.1)[0] == 0
+    assert effective_rps(turns, None) == (None, 0)
+    assert effective_rps(turns, (30.0, 100.0))[0] is None  # too few
 
 
 def test_a_reply_that_began_early_has_no_latency_that_could_be_in_time():
@@ -152,13 +189,14 @@ def test_a_reply_that_began_early_has_no_latency_that_could_be_in_time():
 
 def test_no_single_long_reply_sets_the_effective_rps():
     log = EventLog()
-    for session in range(20):
+    for session in range(60):
         log.spoken_turn(session, at=float(session))
-    short = summary(log, run_end_s=25.0)
-    log.start(20, at=18.5).audio((20.0, 300.0), session=20).done(25.0, 20)
-    long = summary(log, run_end_s=330.0)
+    window = Window(5.0, 55.0)
+    short = summary(log, run_end_s=65.0, window=window)
+    log.start(60, at=18.5).audio((60.0, 300.0), session=60).done(65.0, 60)
+    long = summary(log, run_end_s=400.0, window=window)
     assert long["effective_rps"].value == pytest.approx(short["effective_rps"].value, rel=0.1)
-    assert long["makespan"].value > 10 * short["makespan"].value
+    assert long["makespan"].value > 5 * short["makespan"].value
 
 
 def test_effective_rps_of_text_is_missing():

@@ -60,7 +60,7 @@ def measure(point: Point) -> Measurement:
     trace = point.trace()
     system = point.setup.system
     assert isinstance(system, CallParams)
-    beat = FRAMES.timing(system, point.setup.server.deployment, trace)
+    beat = FRAMES.timing(system, point.setup.client, point.setup.server.deployment, trace)
     end_s = point.params["duration_s"] + 2 * beat.budget_s
     events, steps = _log(trace, point, beat, end_s), _steps(point, end_s)
     frames = frame_table(events, pd.DataFrame(trace.columns()), beat)

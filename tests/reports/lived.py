@@ -87,9 +87,9 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
     log.event(end_s, "run_end", -1, -1)
     frame = log.events().to_pandas()
     client = ClientParams.model_validate({"c": point.params["c"]})
-    window = TURNS.target_timing(trace, client, frame, end_s)
+    load = TURNS.target_timing(trace, client)
     turns = pd.DataFrame(trace.columns())
-    requests = with_parts(TURNS.requests(turns, frame, window), frame)
+    requests = with_parts(TURNS.requests(turns, frame, load), frame)
     sends = _sends(requests, point)
     lost = pa.Table.from_pylist([dict(zip(FAILURES.names, each, strict=True)) for each in failures], FAILURES)
     floor = {
@@ -99,7 +99,7 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
         "bias_p99_s": 0.0004,
     }
     floor = floor if more else {}
-    facts = RunFacts(end_s, window, live=LiveFacts(LIMIT_MS / 1000, floor))
+    facts = RunFacts(end_s, load, live=LiveFacts(LIMIT_MS / 1000, floor))
     tables = {"sends": sends, "failures": lost, **({"scrape": _scrape(end_s)} if more else {})}
     read = {name: table.to_pandas() for name, table in tables.items()}
     metrics = metrics_of(TURNS, facts, turns, frame, no_steps(), requests, read, trace)

@@ -13,11 +13,9 @@ import pandas as pd
 
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.metrics.turns import summarise
+from harness.kinds.turns import TURNS, load_of
 from harness.records.measured import RunFacts
 from harness.records.record import Measurement
-from harness.request_tables.live_window import WHOLE
-from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import steps as no_steps
 from tests.reports.written import Fails, measurement, never, write_run
 from workloads.registry import make_trace
@@ -67,11 +65,14 @@ def _answer(point: Point) -> Measurement:
     rows = sorted(_events(trace, point), key=lambda row: row[0])
     end_s = rows[-1][0]
     log = pd.DataFrame([*rows, (end_s, "run_end", -1, -1, "", NONE)], columns=_COLUMNS).astype(_COLUMNS)
-    requests = request_table(log, pd.DataFrame(trace.columns()))
-    steps = no_steps()
-    metrics = summarise(requests, steps, end_s, entry="thinker")
-    facts = RunFacts(end_s, replace(WHOLE, entry="thinker"))
-    return replace(measurement(trace, log, steps, requests, metrics, end_s), facts=facts)
+    turns, steps, load = (
+        pd.DataFrame(trace.columns()),
+        no_steps(),
+        replace(load_of(point.setup.client), entry="thinker"),
+    )
+    requests = TURNS.requests(turns, log, load)
+    metrics = TURNS.metrics(turns, log, steps, requests, end_s, load)
+    return replace(measurement(trace, log, steps, requests, metrics, end_s), facts=RunFacts(end_s, load))
 
 
 _COLUMNS = {

@@ -173,7 +173,7 @@ def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):
 
 
 def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):
-    run = load_run(serve(tmp_path / "run", bench()))
+    run = load_run(serve(tmp_path / "run", bench(set={"sessions": 150, "turns": 2})))
     useful = useful_loads(run)
     assert useful is not None
     assert useful["axes"] == ["p"]

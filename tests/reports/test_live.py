@@ -14,7 +14,7 @@ from harness.experiments.point import id_of
 from harness.live.live_slo import Asked
 from harness.metrics.turns import DISTRIBUTIONS, columns_of
 from harness.records.results import SEARCH, write_summary
-from harness.request_tables.live_window import counted
+from harness.request_tables.steady_window import counted
 from harness.slo import search as searches
 from harness.slo.search import CLOSE, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets

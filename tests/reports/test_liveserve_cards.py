@@ -37,7 +37,7 @@ def small(name: str) -> Figure:
 
     def changed(settings: dict[str, Any]) -> dict[str, Any]:
         slow = {name: 1.0 for name in ("rate", "peak_rate") if name in settings}
-        return {**settings, **slow, "requests": min(settings["requests"], 32)}
+        return {**settings, **slow, "requests": min(settings["requests"], 96)}
 
     experiments = {
         panel: each.model_copy(update={"seeds": [0], "set": changed(each.set)})

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.kinds.frames import Frames, check_loop, period_s
@@ -53,14 +51,7 @@ class LiveFrames(Frames):
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "latency"
 
-    def target_timing(
-        self,
-        trace: Trace,
-        client: ClientParams,
-        events: pd.DataFrame,
-        end_s: float,
-        turns: int | None = None,
-    ) -> Beat:
+    def target_timing(self, trace: Trace, client: ClientParams, turns: int | None = None) -> Beat:
         """Return the paper's shares of the frame period."""
         budget_s = period_s(trace)
         return Beat(budget_s, WAIT_CAP * budget_s, TARGET_SHARE * budget_s)

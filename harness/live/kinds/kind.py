@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from harness.kinds.kind import Answered
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from harness.client.client_params import ClientParams
     from harness.events.log import EventLog
     from harness.live.endpoints.dialects.dialect import Dialect
@@ -64,14 +62,7 @@ class LiveKind(Answered, Protocol):
         """Name of the latency that is shown while a run goes on."""
         ...
 
-    def target_timing(
-        self,
-        trace: Trace,
-        client: ClientParams,
-        events: pd.DataFrame,
-        end_s: float,
-        turns: int | None = None,
-    ) -> Any:
+    def target_timing(self, trace: Trace, client: ClientParams, turns: int | None = None) -> Any:
         """Return the `Timing` of an endpoint for which only the call log is known. `turns`: number of turns that are
         judged; None: all."""
         ...

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pandas as pd
 
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
-from harness.kinds.turns import Turns, spoken
+from harness.kinds.turns import Turns, load_of, spoken
 from harness.live.endpoints.logs import FailureLog, SendLog
 from harness.live.endpoints.target import TargetParams, check_secrets
-from harness.request_tables.live_window import Window, steady_window
-from workloads.columns.jobs import starts
+from harness.request_tables.steady_window import Load
 from workloads.errors import UserError
 from workloads.trace import Trace
 from workloads.transforms.shard import check_shards
@@ -85,27 +82,8 @@ class LiveTurns(Turns):
     def first_answer(self, target: TargetParams, trace: Trace) -> str:
         return "TTFP" if not target.is_text and spoken(trace) else "TTFT"
 
-    def target_timing(
-        self,
-        trace: Trace,
-        client: ClientParams,
-        events: pd.DataFrame,
-        end_s: float,
-        turns: int | None = None,
-    ) -> Window:
-        columns = trace.columns()
-        users = columns["session"][starts(columns)]  # of a job its main agent
-        if len(users) < len(trace.sessions):
-            events = events.loc[np.isin(events["session"], users)]
-        return steady_window(
-            events,
-            end_s,
-            c=client.c,
-            c_counts=client.c_counts,
-            stop_after_s=client.stop_after_s,
-            sessions=len(users),
-            turns=turns,
-        )
+    def target_timing(self, trace: Trace, client: ClientParams, turns: int | None = None) -> Load:
+        return replace(load_of(client), judged=turns)
 
     def load(
         self,

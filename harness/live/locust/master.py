@@ -107,8 +107,8 @@ class Master:
             for shard in self._shards:
                 repeat(results_of(folder, shard.index) / LOG, f"worker {shard.worker}", say)
         merged = output.merged
-        events, turns = merged.events.to_pandas(), target.stop_after_turns
-        timing = kind.target_timing(trace, client, events, merged.run_end_s, turns)
+        turns = target.stop_after_turns
+        timing = kind.target_timing(trace, client, turns)
         measurement = measurement_of(kind, trace, target, output, self._floor(), timing)
         measurement.cost["hosts"] = [shard.clock for shard in self._shards]
         measurement.cost["wall_s"] = time.perf_counter() - begun

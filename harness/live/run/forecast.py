@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.client.client_params import ClientParams
 from harness.client.turns import by_backlog
-from harness.request_tables.live_window import Window
+from harness.request_tables.steady_window import Window
 from workloads.registry import serves
 from workloads.trace import Session, Trace
 
@@ -51,12 +51,22 @@ class Phases:
 
 def expected_phases(trace: Trace, client: ClientParams) -> Phases:
     """Return the expected phases, before the run."""
-    arrivals_s = np.sort([_arrival_s(session) for session in _users(trace)])
-    ends_s = _ends_s(trace, client)
-    run_end_s = max(ends_s, default=0.0)
+    calls = [turns for turns in _played(trace, client, 0.0) if turns]
+    run_end_s = max((turn.end_s for turns in calls for turn in turns), default=0.0)
     end_s = run_end_s if client.stop_after_s is None else min(client.stop_after_s, run_end_s)
-    ramp_s = 0.0 if client.c is None else min(end_s, float(arrivals_s[min(client.c, arrivals_s.size) - 1]))
+    ramp_s = 0.0 if serves(trace) == "frames" else min(end_s, _ramp_s(calls, client))
     return Phases(FLOOR_S, START_S, ramp_s, end_s - ramp_s, run_end_s - end_s)
+
+
+def _ramp_s(calls: Sequence[Sequence["_Turn"]], client: ClientParams) -> float:
+    """Return the begin of the steady window of these calls (`harness.request_tables.steady_window`); 0 where all turns
+    are among the first."""
+    ends_s = sorted(turn.end_s for turns in calls for turn in turns)
+    places = client.c
+    if places is None:
+        places = sum(turns[0].begin_s < ends_s[0] for turns in calls) if calls else 0
+    places = min(places, len(calls))
+    return 0.0 if len(ends_s) <= places else ends_s[places - 1]
 
 
 @dataclass(frozen=True)
@@ -74,15 +84,9 @@ def expected_counts(trace: Trace, client: ClientParams, wait_s: float) -> Counts
     columns = trace.columns()
     if serves(trace) == "frames":
         return Counts(len(columns["session"]), len(columns["session"]), 0)
-    users = sorted(_users(trace), key=_arrival_s)
-    free_s, turns = [0.0] * (client.c or len(users)), []
-    ramp_s = 0.0 if client.c is None else _arrival_s(users[min(client.c, len(users)) - 1])
-    for session in users:
-        begin_s = max(_arrival_s(session), heappop(free_s))
-        for turn in _turns(session, begin_s, client, wait_s):
-            begin_s = turn.end_s
-            turns.append(turn)
-        heappush(free_s, begin_s)
+    calls = [turns for turns in _played(trace, client, wait_s) if turns]
+    ramp_s = _ramp_s(calls, client)
+    turns = [turn for turns in calls for turn in turns]
     end_s = inf if client.stop_after_s is None else client.stop_after_s
     counted = [turn for turn in turns if ramp_s <= turn.asked_s <= end_s]
     interrupted = sum(turn.interrupted for turn in counted)
@@ -105,7 +109,8 @@ def coming(trace: Trace, client: ClientParams) -> int:
 def on_line(trace: Trace) -> int:
     """Return the approximate maximum of concurrent sessions of an open loop; at least 1."""
     begins = np.sort([_arrival_s(session) for session in _users(trace)])
-    ends = np.sort(_ends_s(trace, ClientParams.model_validate({})))
+    played = _played(trace, ClientParams.model_validate({}), 0.0)
+    ends = np.sort([turns[-1].end_s for turns in played if turns])
     in_background = sum(size for _, size in by_backlog(trace))
     return max(1, int(np.max(np.arange(1, begins.size + 1) - np.searchsorted(ends, begins)))) + in_background
 
@@ -117,21 +122,22 @@ def _users(trace: Trace) -> Sequence[Session]:
     ] or trace.sessions
 
 
-def _ends_s(trace: Trace, client: ClientParams) -> list[float]:
-    """Return when each session that comes is over. In a closed loop the next one then takes its place."""
-    users = _users(trace)
+def _played(trace: Trace, client: ClientParams, wait_s: float) -> list[list["_Turn"]]:
+    """Return the turns of each session in the order of arrival, for a server that begins each answer `wait_s` after its
+    turn. In a closed loop the next session takes the place of one that is over."""
+    users = sorted(_users(trace), key=_arrival_s)
     free_s = [0.0] * (client.c or len(users))
-    ends_s = []
-    for session in sorted(users, key=_arrival_s):
+    calls = []
+    for session in users:
         begin_s = max(_arrival_s(session), heappop(free_s))
-        end_s = max((turn.end_s for turn in _turns(session, begin_s, client, 0.0)), default=begin_s)
-        heappush(free_s, end_s)
-        if client.begins(begin_s):
-            ends_s.append(end_s)
-    return ends_s
+        turns = list(_turns(session, begin_s, client, wait_s))
+        heappush(free_s, turns[-1].end_s if turns else begin_s)
+        calls.append(turns)
+    return calls
 
 
 class _Turn(NamedTuple):
+    begin_s: float
     asked_s: float
     end_s: float
     interrupted: bool
@@ -153,7 +159,7 @@ def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float
         asked_s = begin_s + (turn.audio_s or 0.0)
         end_s = asked_s + wait_s + min(reply_s, cut_s)
         interrupted = cut_s < reply_s
-        yield _Turn(asked_s, end_s, interrupted)
+        yield _Turn(begin_s, asked_s, end_s, interrupted)
 
 
 def _arrival_s(session: Session) -> float:

@@ -4,7 +4,7 @@ Their number is fixed before the first call, and which turns they are depends on
 answers. The load goes on until the last of them has ended, so each was served under the planned load.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,34 +14,49 @@ FORECAST_AFTER = 10
 
 @dataclass
 class JudgedTurns:
-    """The first `n` turns begun under full load, as the statuses of the `shards` load generators tell. `users`: number
-    of sessions at full load; None: an open loop, whose load is full from the start."""
+    """The first `n` turns begun in the steady window (`harness.request_tables.steady_window`), as the statuses of the
+    `shards` load generators tell. `slots`: of a closed loop, whose window begins when as many turns have ended; None:
+    an open loop, where it begins when as many have ended as came before any had ended."""
 
     n: int
     shards: int
-    users: int | None
+    slots: int | None
     full_s: float | None = None
-    """Time at which the load was full, s of the run; None: not yet."""
+    """A time in the steady window, as early as the statuses tell, s of the run; None: before it."""
     _begun: list[float] = field(default_factory=list)
     """Begins of turns, ascending."""
     _open: list[float] = field(default_factory=list)
     """Begins of the turns that have not ended, ascending."""
     _lasted_s: list[float] = field(default_factory=list)
-    _came: dict[int, int] = field(default_factory=dict)
+    _ended: list[float] = field(default_factory=list)
+    """Ends of turns, ascending."""
     _known_s: dict[int, float] = field(default_factory=dict)
 
     def update(self, shard: int, status: dict[str, Any]) -> None:
         """Take a shard's status (`harness.live.run.run_progress`)."""
-        self._known_s[shard], self._came[shard] = status["t"], status["came"]
+        self._known_s[shard] = status["t"]
         for begin_s in status["begun_s"]:
             insort(self._begun, begin_s)
             insort(self._open, begin_s)
         for begin_s, end_s in status["ended_s"]:
             self._open.remove(begin_s)
             self._lasted_s.append(end_s - begin_s)
-        if self.full_s is None and (self.users is None or sum(self._came.values()) >= self.users):
-            # The exact time is a status earlier, so this is never too soon.
-            self.full_s = 0.0 if self.users is None else max(self._known_s.values())
+            insort(self._ended, end_s)
+        if self.full_s is None and (places := self._places) is not None:
+            # Ends here are those of the playback, and some may not be known yet, so this is never too soon.
+            self.full_s = self._ended[places - 1]
+
+    @property
+    def _places(self) -> int | None:
+        """The number of ends that are waited for; None where they have not come, or it is not known."""
+        if not self._ended:
+            return None
+        places = self.slots
+        if places is None:
+            if len(self._known_s) < self.shards or min(self._known_s.values()) < self._ended[0]:
+                return None
+            places = bisect_left(self._begun, self._ended[0])
+        return places if len(self._ended) >= places else None
 
     @property
     def ended(self) -> bool:
@@ -56,7 +71,7 @@ class JudgedTurns:
         """Forecast of that time, s of the run, from the pace of the turns so far; None before `FORECAST_AFTER`."""
         if self.full_s is None or not self._lasted_s:
             return None
-        begun = self._begun[bisect_right(self._begun, self.full_s) :]
+        begun = self._begun[bisect_left(self._begun, self.full_s) :]
         if len(begun) < FORECAST_AFTER or begun[-1] <= self.full_s:
             return None
         pace_s = (begun[-1] - self.full_s) / len(begun)
@@ -67,5 +82,5 @@ class JudgedTurns:
         """The begin of the last of the `n` turns; None before it."""
         if self.full_s is None:
             return None
-        place = bisect_right(self._begun, self.full_s) + self.n - 1
+        place = bisect_left(self._begun, self.full_s) + self.n - 1
         return self._begun[place] if place < len(self._begun) else None

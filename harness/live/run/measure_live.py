@@ -21,10 +21,9 @@ from harness.live.run.plan import Merged, results_of, write_plan
 from harness.live.run.preflight import preflight
 from harness.live.run.run_progress import RunProgress
 from harness.live.validity import check_machines, check_server, check_window
-from harness.records.measured import LiveFacts, RunFacts, metrics_of, planned_turns
+from harness.records.measured import LiveFacts, RunFacts, metrics_of, planned_turns, window_of
 from harness.records.record import LOG, Measurement
 from harness.records.saved_calls import CALL, session_of
-from harness.request_tables.live_window import WHOLE, Window
 from harness.request_tables.wait_parts import with_parts
 from workloads.trace import Trace
 
@@ -104,12 +103,13 @@ def measure_target(
             for index in range(plan.shards):
                 repeat(results_of(folder, index) / LOG, f"load generator {index}", say)
     merged = output.merged
-    events, turns = merged.events.to_pandas(), target.stop_after_turns
-    timing = timing or kind.target_timing(trace, client, events, merged.run_end_s, turns)
+    turns = target.stop_after_turns
+    timing = timing or kind.target_timing(trace, client, turns)
     measurement = measurement_of(kind, trace, target, output, floor, timing)
     measurement.files.update(calls)
+    window = window_of(measurement.facts, measurement.requests, planned_turns(trace, measurement.facts))
     wall_s = time.perf_counter() - begun
-    progress.taken = phases_of(_window(timing), floor_s, merged.run_end_s, wall_s)
+    progress.taken = phases_of(window, floor_s, merged.run_end_s, wall_s)
     tell(progress)
     measurement.cost.update(wall_s=wall_s, phases=asdict(progress.taken))
     check_machines(measurement, merged, target)
@@ -171,11 +171,6 @@ def measurement_of(
         cost={"simulated_s": merged.run_end_s, "floor": floor},
         more=more,
     )
-
-
-def _window(timing: Any) -> Window:
-    """Return the steady window of turns. Frames have none: they come whatever users do."""
-    return timing if isinstance(timing, Window) else WHOLE
 
 
 def speaks(target: TargetParams, merged: Merged) -> bool:

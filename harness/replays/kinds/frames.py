@@ -32,7 +32,7 @@ class ReplayFrames(Frames):
     def replicas(self, deployment: Deployment, trace: Trace) -> int:
         return len(deployment.stages[deployment.entry].gpus)
 
-    def timing(self, params: CallParams, deployment: Deployment, trace: Trace) -> Beat:
+    def timing(self, params: CallParams, client: ClientParams, deployment: Deployment, trace: Trace) -> Beat:
         """Return the periodic task."""
         budget_s = period_s(trace)
         return Beat(

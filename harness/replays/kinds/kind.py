@@ -27,7 +27,7 @@ class ReplayKind(Kind, Protocol[P_contra]):
         """Return the number of replicas that can work for `trace` at once."""
         ...
 
-    def timing(self, params: P_contra, deployment: Deployment, trace: Trace) -> Any:
+    def timing(self, params: P_contra, client: ClientParams, deployment: Deployment, trace: Trace) -> Any:
         """Return the `Timing` of a point whose system has `params`."""
         ...
 

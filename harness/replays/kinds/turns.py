@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from engines.deployments import Deployment, deployment_names, load_deployment
 from harness.client.client_params import ClientParams
-from harness.kinds.turns import Turns, spoken
-from harness.request_tables.live_window import WHOLE, Window
+from harness.kinds.turns import Turns, load_of, spoken
+from harness.request_tables.steady_window import Load
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -48,9 +48,11 @@ class ReplayTurns(Turns):
         speaks = deployment.speaks and spoken(trace)
         return len(deployment.stages["talker" if speaks else deployment.entry].gpus)
 
-    def timing(self, params: BaseModel, deployment: Deployment, trace: Trace) -> Window:
-        """Return the part of the run that metrics are over: all of it."""
-        return WHOLE if deployment.speech_only else replace(WHOLE, entry=deployment.entry)
+    def timing(self, params: BaseModel, client: ClientParams, deployment: Deployment, trace: Trace) -> Load:
+        """Return the load that decides the steady window."""
+        replicas = self.replicas(deployment, trace) if client.c_scope == "replica" else 1
+        load = load_of(client, replicas)
+        return load if deployment.speech_only else replace(load, entry=deployment.entry)
 
 
 def _deployments(fits: Callable[[Deployment], bool]) -> str:

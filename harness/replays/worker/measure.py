@@ -29,7 +29,8 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
     run = replay(point, trace, folder=folder)
     setup = point.setup
     kind, server = setup.kind, setup.server
-    facts = RunFacts(run.run_end_s, kind.timing(setup.system, server.deployment, trace), run.counters)
+    timing = kind.timing(setup.system, setup.client, server.deployment, trace)
+    facts = RunFacts(run.run_end_s, timing, run.counters)
     turns = planned_turns(trace, facts)
 
     whole = None if isinstance(kind, OnePass) else run.events.to_pandas()

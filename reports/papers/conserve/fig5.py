@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from harness.metrics.classes import steady
 from reports.claims.bands import of_share
 from reports.claims.quantities import Measure, ratio, value
 from reports.claims.stated import claim, level, times
 from reports.papers.conserve.loads import BOTH, SLO, at, both
-from reports.papers.conserve.measures import TPS, online_requests
+from reports.papers.conserve.measures import TPS
 from reports.papers.conserve.precision import REQUESTS
 from reports.papers.conserve.systems import OURS
 from reports.runs.measured import Measured
@@ -25,8 +24,10 @@ QUICK = {"requests": "40"}
 
 
 def wasted(point: Measured) -> float | None:
-    """Share of the tokens computed, in the steady state, that had been computed before."""
-    begin, end = steady(online_requests(point)["turn_start_s"].to_numpy())
+    """Share of the tokens computed, in the steady window, that had been computed before."""
+    if point.span is None:
+        return None
+    begin, end = point.span
     steps = point.record.table("steps")
     computed = float(steps.loc[(steps["t_s"] >= begin) & (steps["t_s"] < end), "tokens"].sum())
     useful = [point.value(name) for name in ("online.tps", TPS)]

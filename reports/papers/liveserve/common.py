@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.metrics.turns import effective_rps
-from harness.request_tables.request_table import COMPLETED
+from harness.metrics.turns import columns_of, effective_rps
+from harness.request_tables.request_table import COMPLETED, typed
 from reports.claims.bands import of_mean, of_percentile
 from reports.claims.quantities import Quantity, Setting, value
 from reports.claims.stated import contradiction
@@ -175,9 +175,7 @@ def effective_within(ttfp_s: float) -> Callable[[Measured], float | None]:
     """`effective_rps` of the turns that began within `ttfp_s` seconds, 1/s."""
 
     def quantity(point: Measured) -> float | None:
-        numbers = ("spoken", "turn_end_s", "completion_s", "audio_ttfp_s", "max_gap_s")
-        turns = {name: point.requests[name].to_numpy(float, na_value=np.nan) for name in numbers}
-        return effective_rps(turns | {"status": point.requests["status"].to_numpy()}, ttfp_s)[0]
+        return effective_rps(columns_of(typed(point.all_requests)), point.span, ttfp_s)[0]
 
     return quantity
 
