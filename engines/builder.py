@@ -318,6 +318,8 @@ class Parts:
             spread = Spread(asked)
         elif cv and self.deployment.spread:
             spread = self.deployment.spread
+        if self.params.step_stall_chance:
+            spread = replace(spread, stall_chance=self.params.step_stall_chance, stall=self.params.step_stall)
         return Noise(spread, self.stream(f"device/{device}"), draws)
 
     def _step_times(self, stage: Stage) -> tuple[StepTime | KernelSteps | None, float]:

@@ -168,6 +168,20 @@ class ServerParams(BaseModel):
         description="coefficient of variation of a step's time; default: 0.007 by kernels, as real ones have it; 0.03 "
         "by a roofline; 0 with a profile of measured steps",
     )
+    step_stall_chance: float = Field(
+        0.0,
+        ge=0,
+        le=0.1,
+        exclude_if=lambda share: not share,
+        description="share of a modelled device's steps in which its host stalls too; mean times stay as they are",
+    )
+    step_stall: float = Field(
+        20.0,
+        ge=1,
+        le=100,
+        exclude_if=lambda factor: factor == 20.0,
+        description="factor on the time of a step in which the host stalls: [chosen]",
+    )
     decode_fast_path: bool = Field(
         True,
         description="decodes that only write one more token into a block of theirs bypass vLLM's scheduler (modelled "
@@ -429,6 +443,16 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
         raise UserError(
             f"vllm={params.vllm} is for replays in virtual time (device {' or '.join(REPLAYING)}), and device {device} "
             "needs all of the vLLM that is installed; leave vllm out."
+        )
+    if params.step_stall_chance and device in REAL_DEVICES:
+        raise UserError(
+            f"step_stall_chance={params.step_stall_chance:g} is for modelled GPUs; leave step_stall_chance out on "
+            f"device {device}."
+        )
+    if params.step_stall != type(params).model_fields["step_stall"].default and not params.step_stall_chance:
+        raise UserError(
+            f"step_stall={params.step_stall:g} is for steps in which the host stalls, and none does; set "
+            "step_stall_chance too."
         )
     if params.slower != 1.0 and device in REAL_DEVICES:
         raise UserError(

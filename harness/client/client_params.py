@@ -27,6 +27,12 @@ class ClientParams(BaseModel):
         "begins until the reply is complete, cut or failed, so that listening and thinking do not count; reply: the "
         "same, but from when the turn is sent, so that speaking does not count either",
     )
+    slot_until: Literal["stream", "playback"] = Field(
+        "stream",
+        description="when a request or a reply gives its slot to the next. stream: when it is complete; "
+        "playback: when it has been heard; either way when it is cut or has failed",
+        exclude_if=lambda until: until == "stream",
+    )
     playback: Literal["realtime", "none"] = Field(
         "realtime",
         description="realtime: replies are listened to; none: a turn ends with its last packet, as in "
@@ -64,4 +70,14 @@ class ClientParams(BaseModel):
                 raise ValueError(
                     f"{name}={getattr(self, name)} says what c limits, and c is not set; set c too"
                 )
+        if self.slot_until == "playback" and (self.c is None or self.c_counts == "session"):
+            raise ValueError(
+                "slot_until=playback is for slots of single requests, and a session keeps its own until it ends; set "
+                "c and c_counts=request or c_counts=reply too"
+            )
+        if self.slot_until == "playback" and self.playback == "none":
+            raise ValueError(
+                "slot_until=playback waits until replies have been heard, and with playback=none nobody hears them; "
+                "set playback=realtime"
+            )
         return self

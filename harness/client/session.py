@@ -103,7 +103,8 @@ class Client(User):
     """The user of one session. `run` goes through all turns; the server calls the other public methods.
 
     `slots`: each turn acquires one before its user begins, or before it is sent where `params.c_counts` is reply, and
-    releases it when the reply is complete, cut or failed. None: a turn needs none.
+    releases it when the reply is complete, or heard where `params.slot_until` is playback, cut or failed. None: a turn
+    needs none.
 
     `in_background`: no user waits for the replies, so no turn fails for taking long, and `abort` ends the session.
     """
@@ -433,7 +434,8 @@ class Listening:
     def on_reply_done(self, at_s: float) -> None:
         self._event("reply_done", at_s=at_s)
         self.complete = True
-        self._client._release_slot()
+        if self._client.params.slot_until == "stream":
+            self._client._release_slot()
         if not self._playback.packets or self._client.params.playback == "none":
             self._end("played")
         else:

@@ -1,7 +1,7 @@
 """A group of figure cards as a reader sees it: the runs of every panel, from the results directory they share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from harness.records.results import Panel, read_collection, read_panel
 from reports.cards.card import Figure, group, groups
 from reports.claims.grading import Graded, grade
 from reports.claims.sensitivity import Cell, matrix
-from reports.runs.measured import Measured, Run
+from reports.runs.measured import Measured, Run, run_of
 from workloads.errors import UserError
 
 NO_PREVIEW = (
@@ -114,5 +114,8 @@ def _run(folder: Path, panel: Panel) -> Run:
     # A record has the axes of whichever panel was the first to ask for the point.
     axes = {"axes": tuple(panel.experiment.grid)}
     records = read_panel(folder, panel)
-    points = [Measured(each.point.model_copy(update=axes), each, each.error) for each in records]
-    return Run(folder, panel.experiment, points)
+    return run_of(
+        folder,
+        panel.experiment,
+        [replace(each, point=each.point.model_copy(update=axes)) for each in records],
+    )

@@ -6,7 +6,7 @@ modes of one engine with a baseline that has no such parameter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class Measured:
     record: Record
     error: str | None
     """Reason for the failure; None for a finished point."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of axes that a point stores only where they are not these."""
 
     @property
     def seed(self) -> int:
@@ -61,7 +63,7 @@ class Measured:
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        return self.point.params
+        return {**self.defaults, **self.point.params}
 
     @property
     def variant(self) -> Variant:
@@ -277,7 +279,27 @@ def load_run(folder: Path, asked: Experiment | None = None) -> Run:
     """Read a results directory; UserError if it is not one, or a record in it is damaged or newer. `asked`: the
     experiment that is stored there, with its settings in the order in which they were given."""
     stored, records = read_results(folder)
-    return Run(folder, asked or stored, [Measured(each.point, each, each.error) for each in records])
+    return run_of(folder, asked or stored, records)
+
+
+def run_of(folder: Path, experiment: Experiment, records: Sequence[Record]) -> Run:
+    """Return the run of these records of an experiment."""
+    defaults = _defaults(experiment, [each.point for each in records])
+    return Run(folder, experiment, [Measured(each.point, each, each.error, defaults) for each in records])
+
+
+def _defaults(experiment: Experiment, points: Sequence[Point]) -> dict[str, Any]:
+    """Return the defaults of the axes that some points leave out, as a point stores only other values of them: the only
+    value of such an axis that no point has. Axes of an engine's own parameters stay out, as other engines have no value
+    of them."""
+    defaults = {}
+    for axis, values in experiment.grid.items():
+        stored = [point.params[axis] for point in points if axis in point.params]
+        left = [value for value in values if value not in stored]
+        own = any(axis in point.engine_params for point in points)
+        if len(stored) < len(points) and len(left) == 1 and not own:
+            defaults[axis] = left[0]
+    return defaults
 
 
 def shown(points: Sequence[Measured]) -> Sequence[Measured]:

@@ -171,6 +171,7 @@ settings_of_order = st.fixed_dictionaries(
         "thinker_buffer": st.sampled_from(["local", "cumulative"]),
         "talker_alpha": st.sampled_from([None, 0.3]),
         "thinker_beta": st.sampled_from([None, 20.0]),
+        "lead_growth": st.sampled_from([0.0, 0.3]),
     }
 )
 
@@ -196,7 +197,9 @@ def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, da
         within = buffer if assessed == U0 else r.ready_s
         if assessed == U2 and utility is not None:
             within = -utility
-        far = assessed == U2 and exposure > policy.lead_exposure and (utility is None or utility < 0)
+        heard_s = r.session.played(NOW) if r.progress.spoken and not r.progress.voiced else 0.0
+        cap = policy.lead_exposure + params["lead_growth"] / weights.safe_s * heard_s
+        far = assessed == U2 and exposure > cap and (utility is None or utility < 0)
         between = stage == "thinker" or r.progress.frames == r.progress.frames_sent
         held = far and between and params["pacing"] == "always"
         return held, assessed, within, r.ready_s, r.id
@@ -405,6 +408,17 @@ def test_who_is_far_ahead_does_not_keep_others_from_beginning():
 def test_beyond_the_lead_cap_a_request_pauses_between_chunks_only():
     assert plan(request("a", frames=200, played_s=2.0), params=PACED).order == []
     assert plan(request("a", frames=200, played_s=2.0, sent=190), params=PACED).order == ["a"]
+
+
+def test_the_cap_may_grow_with_what_has_been_heard():
+    """Of 0.5 s for each second heard: 10 s at first, 20 s after 20 s."""
+    growing = PACED | {"lead_cap_s": 10.0, "lead_growth": 0.5}
+    for heard_s, allowed_s in ((0.0, 10.0), (20.0, 20.0)):
+        for lead_s, runs in ((allowed_s - 0.08, ["a"]), (allowed_s + 0.08, [])):
+            far = request("a", frames=round((heard_s + lead_s) / 0.08), played_s=heard_s)
+            assert plan(far, params=growing).order == runs
+    far = request("a", frames=375, played_s=4.0)  # 26 s ahead, 12 s allowed: in t s 26 - t and 12 + t / 2
+    assert plan(far, params=growing).wake_s == pytest.approx(NOW + 14.0 / 1.5)
 
 
 @pytest.mark.parametrize(

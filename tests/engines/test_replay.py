@@ -198,12 +198,11 @@ def test_replicas_share_the_work_and_a_session_sticks_to_its_thinker():
     assert len(set(steps.query("stage == 'talker'")["replica"])) > 1
 
 
-def lead_s(engine: str, server: dict | None = None) -> float:
+def lead_s(engine: str, server: dict | None = None, **params: float) -> float:
     """How long before its listener the talker is done with one long reply, which nobody interrupts."""
     trace = Trace.from_turns([turn(output_tokens=235, reply_audio_s=65.84)])
-    events = events_of(
-        run(trace, engine, server=server, **({"pacing": "always"} if engine == "liveserve" else {}))
-    )
+    paced = {"pacing": "always", **params} if engine == "liveserve" else {}
+    events = events_of(run(trace, engine, server=server, **paced))
     finished = events.query("kind == 'finish' and stage == 'talker'")["t"].max()
     return events.query("kind == 'audio'")["t"].min() + 65.84 - finished
 
@@ -212,3 +211,5 @@ def test_liveserve_holds_generation_near_playback():
     """Fig. 15 right: one long reply. The baseline finishes early; LiveServe keeps a lead of about 10.6 s."""
     assert lead_s("vllm_omni") > 50.0
     assert lead_s("liveserve") == pytest.approx(10.6, abs=2.0)
+    assert lead_s("liveserve", lead_cap_s=2.0, lead_growth=0.16) == pytest.approx(10.6, abs=2.0)
+    assert lead_s("liveserve", lead_cap_s=2.0) == pytest.approx(2.0, abs=2.0)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import given
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from engines.deployments import load_deployment
 from engines.devices.noise import NO_NOISE, Noise
 from engines.devices.spread import Spread
+from tests.builders import turn
 from tests.conftest import Rehearse
+from tests.engines.replays import replay
 from workloads.errors import UserError
+from workloads.trace import Trace
 
 SPREADS = st.builds(Spread, st.floats(0.001, 0.5), st.just(0.0) | st.floats(0.001, 0.1), st.floats(1, 20))
 STEPS = 10_000
@@ -62,6 +66,34 @@ def test_a_deployment_states_its_spread(tmp_path: Path):
     assert load_deployment("omni_tiny").spread is None
     with pytest.raises(UserError, match="cv to 0"):
         load_deployment(stated(tmp_path, cv=0.9))
+
+
+def test_settings_state_a_spread_as_a_deployment_does(tmp_path: Path):
+    trace = Trace.from_turns([turn()])
+    path = stated(tmp_path, cv=0.02, stall_chance=0.1, stall=3.0)
+    asked = {"step_noise_cv": 0.02, "step_stall_chance": 0.1, "step_stall": 3.0}
+    calm, one, other = (
+        replay("vllm_omni_wo", {}, {"deployment": name, **more}, {}, trace, 0).steps.to_pandas()
+        for name, more in (("omni_tiny", {"step_noise_cv": 0.02}), (path, {}), ("omni_tiny", asked))
+    )
+    assert one.equals(other)
+    longest = [steps[steps["tokens"] == 1].groupby("stage")["dt_s"].max() for steps in (calm, other)]
+    assert (longest[1] > 2 * longest[0]).any()
+
+
+def test_settings_give_any_deployment_a_spread_as_its_file_does(tmp_path: Path):
+    trace = Trace.from_turns([turn()])
+
+    def steps(deployment: str, **server: float) -> pd.DataFrame:
+        run = replay("vllm_omni_wo", {}, {"deployment": deployment, **server}, {}, trace, 0)
+        return run.steps.to_pandas().astype({"stage": str})
+
+    calm = steps("omni_tiny", step_noise_cv=0.02)
+    asked = steps("omni_tiny", step_noise_cv=0.02, step_stall_chance=0.1, step_stall=3.0)
+    assert asked.equals(steps(stated(tmp_path, cv=0.02, stall_chance=0.1, stall=3.0)))
+    calm_s, asked_s = (table.query("stage == 'talker' and tokens == 1")["dt_s"] for table in (calm, asked))
+    assert asked_s.max() > 2 * calm_s.max()
+    assert asked_s.mean() == pytest.approx(calm_s.mean(), rel=0.2)
 
 
 @pytest.mark.slow

@@ -225,7 +225,33 @@ def test_a_reply_s_place_is_free_while_its_user_speaks():
     assert times(second, "reply_done") == [5.0]
 
 
-def test_a_cut_or_failed_request_gives_its_place_back():
+@pytest.mark.parametrize(
+    ("counts", "until", "sent_s"),
+    [
+        ("reply", "stream", [3.0, 4.0, 5.0]),
+        ("reply", "playback", [3.0, 7.0, 11.0]),
+        ("request", "stream", [3.0, 6.0, 9.0]),
+        ("request", "playback", [3.0, 9.0, 15.0]),
+    ],
+)
+def test_a_place_may_be_kept_until_the_reply_has_been_heard(
+    counts: Literal["request", "reply"], until: Literal["stream", "playback"], sent_s: list[float]
+):
+    """A reply comes within 1 s of its turn's end and is heard for 3 s; a user speaks for 2 s."""
+    turns = [replace(TURN, session=i) for i in range(3)]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts=counts, slot_until=until)
+    assert times(events, "turn_end") == sent_s
+    assert times(events, "playback_done") == [t + 4.0 for t in sent_s]
+
+
+def test_a_reply_without_sound_keeps_its_place_until_it_is_complete():
+    turns = [replace(TURN, session=i) for i in range(2)]
+    events, _ = serve(turns, ScriptedServer, c=1, c_counts="reply", slot_until="playback")
+    assert times(events, "turn_end")[1:] == times(events, "reply_done")[:1]
+
+
+@pytest.mark.parametrize("until", ["stream", "playback"])
+def test_a_cut_or_failed_request_gives_its_place_back(until: Literal["stream", "playback"]):
     for ending in ({"barge_in_after_s": 1.0}, {}):
         turns = [replace(TURN, **ending), NEXT, replace(TURN, session=1)]
         events, _ = serve(
@@ -233,6 +259,7 @@ def test_a_cut_or_failed_request_gives_its_place_back():
             lambda: ScriptedServer((0.5, 3.0), done=False),
             c=1,
             c_counts="request",
+            slot_until=until,
             turn_timeout_s=10.0,
         )
         over = 5.0 if ending else 16.0
@@ -245,20 +272,27 @@ def test_a_cut_or_failed_request_gives_its_place_back():
     st.lists(st.tuples(st.floats(0, 20), st.integers(1, 3), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 3),
     st.sampled_from(["request", "reply"]),
+    st.sampled_from(["stream", "playback"]),
 )
 def test_never_more_requests_at_once_than_c(
-    sessions: list[tuple[float, int, bool]], c: int, counts: Literal["request", "reply"]
+    sessions: list[tuple[float, int, bool]],
+    c: int,
+    counts: Literal["request", "reply"],
+    until: Literal["stream", "playback"],
 ):
     turns = []
     for i, (arrival_s, count, cuts) in enumerate(sessions):
         first = replace(TURN, session=i, arrival_s=arrival_s, barge_in_after_s=0.8 if cuts else None)
         turns += [first, *(replace(first, turn=k, arrival_s=None, think_s=0.5) for k in range(1, count))]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts=counts)
+    events, _ = serve(
+        turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts=counts, slot_until=until
+    )
+    over = "reply_done" if until == "stream" else "playback_done"
     open_turns, most = set(), 0
     for kind, session, turn in events[["kind", "session", "turn"]].itertuples(index=False):
         if kind == ("turn_start" if counts == "request" else "turn_end"):
             open_turns.add((session, turn))
-        elif kind in ("reply_done", "barge_in"):
+        elif kind in (over, "barge_in"):
             open_turns.discard((session, turn))
         most = max(most, len(open_turns))
     assert most <= c

@@ -37,6 +37,14 @@ def test_an_engines_own_parameter_makes_variants_and_not_cells(modes: Run) -> No
     assert len({look.colour for look in looks(modes.variants).values()}) == 3
 
 
+def test_an_axis_whose_default_is_not_stored_has_it_in_the_cells(tmp_path: Path) -> None:
+    grid = {"c": [8], "stream_interval": [1, 2]}
+    run = load_run(serve(tmp_path / "run", bench(grid=grid, seeds=[0])))
+    assert any("stream_interval" not in point.point.params for point in run.points)
+    assert run.cells == [(("c", 8), ("stream_interval", 1)), (("c", 8), ("stream_interval", 2))]
+    assert [point.params["stream_interval"] for point in run.points] == 2 * [1, 2]
+
+
 def test_an_engine_keeps_its_colour_whatever_else_was_run() -> None:
     alone, other = Variant("liveserve"), Variant("unheard_of")
     both = looks([Variant("vllm_omni"), other, alone])

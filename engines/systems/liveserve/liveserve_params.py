@@ -118,6 +118,14 @@ class OrderParams(Telemetry):
         le=86_400,
         description="lead over playback beyond which U2 waits: 65.9 s - 55.3 s, derived from Fig. 15 right",
     )
+    lead_growth: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        exclude_if=lambda growth: not growth,
+        description="seconds that lead_cap_s grows by with each second that its listener has heard of the reply; a cap "
+        "of 2 s that grows by 0.16 reaches the 10.6 s of Fig. 15 right, too, at the end of that reply",
+    )
     on_misfit: Literal["break", "skip"] = Field(
         "break", description="at the first request that does not fit (line 14)"
     )

@@ -13,8 +13,9 @@ talker lacks is time. Three rules give its time to the urgent:
   pressure outweighs that (eq. 1). Without this rule generation does not slow down to playback (Fig. 15 right). Where
   nobody interrupts, nothing is discarded, so nothing waits (`pacing`).
 
-Two rules are options, which the paper does not have: `u2_mode=yielding` lets some of U2 into an urgent step, and
-`keep_up` delays a reply that the talker cannot keep up with.
+Three rules are options, which the paper does not have: `u2_mode=yielding` lets some of U2 into an urgent step,
+`keep_up` delays a reply that the talker cannot keep up with, and `lead_growth` lets the cap of a reply grow while it
+is heard.
 """
 
 import math
@@ -92,6 +93,7 @@ class UrgencyPolicy:
         self.params = PlainParams(**{name: getattr(params, name) for name in OrderParams.model_fields})
         self.weights = urgency.weights(stage, params)
         self.lead_exposure = urgency.barge_in_exposure(params.lead_cap_s, self.weights.safe_s)
+        self.growth = params.lead_growth / self.weights.safe_s
         self._counts = Counts()
 
     @property
@@ -159,7 +161,7 @@ class UrgencyPolicy:
         safe_s, alpha, beta = self.weights.safe_s, self.weights.alpha, self.weights.beta
         timeout_s, delivered_safe_s = params.telemetry_timeout_s, params.delivered_safe_s
         by_delivery, cumulative = params.buffer_basis == "delivered", params.thinker_buffer == "cumulative"
-        talker, lead_exposure, paced = self.stage == "talker", self.lead_exposure, None
+        talker, lead_exposure, growth, paced = self.stage == "talker", self.lead_exposure, self.growth, None
         occupied = 1.0 - view.free_blocks / blocks
         u0, u1, u2, ahead = classes = ([], [], [], [])
         for request in view.requests:
@@ -175,9 +177,9 @@ class UrgencyPolicy:
             if first_s is None if heard else not progress.text_tokens:
                 u1.append((ready_s, ready_s, request.id, request, 0.0, False))
                 continue
-            buffer = 0.0
+            buffer = played_s = 0.0
             if heard:
-                sent_s, played_s = session.audio_sent_s, 0.0
+                sent_s = session.audio_sent_s
                 if ack_s is not None:
                     played_s = session.played_s + (now - ack_s) if session.playing else session.played_s
                     if played_s > sent_s:
@@ -195,7 +197,7 @@ class UrgencyPolicy:
             if alpha is not None and beta is not None:
                 utility = beta * (request.blocks / blocks) * occupied - alpha * exposure
                 within = -utility
-            if exposure > lead_exposure:
+            if exposure > lead_exposure + growth * played_s:
                 if paced is None:
                     paced = self._paced(session.workload)
                 too_far = paced and self._held_back(progress, utility)
@@ -323,9 +325,11 @@ class UrgencyPolicy:
 
     def _due_s(self, request: SpeechView, buffer: float, now: float) -> float:
         """Return the time when a deferred request is admitted again if nothing else happens: playback has used up its
-        lead."""
-        if self.stage == "talker" and request.session.playing:
-            return now + max(request.progress.frame_s, buffer - self.params.lead_cap_s)
+        lead, or raised the cap to it."""
+        params, session = self.params, request.session
+        if self.stage == "talker" and session.playing:
+            beyond_s = buffer - (params.lead_cap_s + params.lead_growth * session.played(now))
+            return now + max(request.progress.frame_s, beyond_s / (1 + params.lead_growth))
         return now + POLL_S
 
 

@@ -1,0 +1,123 @@
+"""Testbeds against the paper's numbers of its baseline: which meet most, what none meets, and LiveServe on the set."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reports.figures.picture import LeftOut, Picture
+from reports.figures.style import style
+from reports.papers.liveserve import testbed, testbed_set
+from reports.papers.liveserve.testbed import as_markdown, as_rows, results, unmet
+
+PAPER: dict[tuple[str, int], dict[str, float]] = {
+    ("p = 0", 8): {
+        "audio_ttfp_p50": 0.86,
+        "audio_ttfp_p90": 1.3,
+        "audio_ttfp_p95": 1.45,
+        "effective_rps": 0.82,
+    },
+    ("p = 0", 12): {"continuity": 0.813},
+    ("p = 0", 16): {"continuity": 0.73, "rtf_p90": 0.6},
+    ("p = 0.5", 8): {"audio_ttfp_p90": 1.54},
+    ("p = 1", 8): {"wasted_token_ratio": 0.44},
+    ("bursts", 8): {"audio_ttfp_p90": 1.6, "effective_rps": 0.96},
+}
+"""Load and c -> the metrics of a baseline that has all of the paper's numbers."""
+GIVEN = testbed.Testbed("qwen3_omni_2gpu_june", 16, 2500, 60)
+SLOW = testbed.Testbed("qwen3_omni_2gpu_june", 25, 2500, 60, "playback", 0.005)
+
+
+class Object(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def point(params: dict[str, Any], metrics: dict[str, float], engine: str = "vllm_omni", seed: int = 0) -> Any:
+    return Object(
+        point=SimpleNamespace(engine=engine, id=f"{engine} {params} {seed} {sorted(metrics)}"),
+        params=params,
+        seed=seed,
+        error=None,
+        value=metrics.get,
+    )
+
+
+def grid(**changed: dict[tuple[str, int], dict[str, float]]) -> Any:
+    """Panels of two testbeds: each has the paper's numbers but for its changes."""
+    beds = {"given": GIVEN, "slow": SLOW}
+    panels: dict[str, Any] = {}
+    for name, bed in beds.items():
+        stored = {axis: value for axis, value in bed.settings.items() if value not in ("stream", 0.0)}
+        for (load, c), metrics in PAPER.items():
+            measured = {**metrics, **changed.get(name, {}).get((load, c), {})}
+            panel = panels.setdefault(f"one pair, {load}", Object(points=[]))
+            panel.points.append(point({**stored, "c": c}, measured))
+    return panels
+
+
+def test_the_testbed_that_meets_most_numbers_comes_first() -> None:
+    first, *others = results(grid(given={("p = 0", 12): {"continuity": 0.5}}))
+    assert first.testbed == SLOW and not first.missed and len(first.met) == 12
+    assert first.values["one reply"] is None  # not measured, and not missed
+    (second,) = (one for one in others if one.testbed == GIVEN)
+    assert second.missed == ["continuity, 12"] and len(second.met) == 11
+    low, high = testbed.numbers(GIVEN)["continuity, 12"].band
+    assert second.distances["continuity, 12"] == pytest.approx((low - 0.5) / ((high - low) / 2))
+
+
+def test_rates_of_four_pairs_are_four_times_those_of_one() -> None:
+    by_pairs = {one.testbed.pairs: one for one in results(grid()) if one.testbed.slot_until == "stream"}
+    assert by_pairs[4].values["rate, Poisson"] == pytest.approx(4 * 0.82)
+    assert by_pairs[4].missed == ["rate, Poisson"]
+    assert by_pairs[4].values["rate, bursts"] is None
+    assert not by_pairs[1].missed
+
+
+def test_numbers_that_no_testbed_meets_are_named_alone_or_in_pairs_with_the_nearest() -> None:
+    assert unmet(results(grid())) == {}
+    split = grid(given={("p = 0", 12): {"continuity": 0.6}}, slow={("p = 0", 16): {"continuity": 0.9}})
+    ((names, nearest),) = unmet(results(split)).items()
+    assert names == ("continuity, 12", "continuity, 16")
+    assert nearest.testbed.slot_until == "playback"  # 90 % are nearer to 70 to 77 than 60 to 81
+    late = {("p = 0", 8): {"audio_ttfp_p95": 9.0}}
+    assert list(unmet(results(grid(given=late, slow=late)))) == [("P95",)]
+
+
+def test_the_tables_and_the_picture_show_values_and_bands() -> None:
+    panels = grid(given={("p = 0", 12): {"continuity": 0.5}})
+    rows, text = as_rows(panels), as_markdown(panels, most=4)
+    assert rows["testbeds"][0]["settings"] == SLOW.settings and rows["unmet"] == []
+    assert "| 12 of 12 | **0.86 s** |" in text and "| 50.0 % |" in text
+    with style():
+        drawn, nothing = testbed.draw(panels), testbed.draw({})
+    assert isinstance(drawn, Picture) and "Each pair of the numbers is met together" in drawn.caption
+    assert isinstance(nothing, LeftOut) and as_markdown({}) == ""
+
+
+def test_every_testbed_of_the_set_is_one_of_the_grid() -> None:
+    for member in testbed_set.MEMBERS:
+        assert any(
+            all(value in axes[axis] for axis, value in member.settings.items())
+            for axes in testbed.PARTS.values()
+        ), member.label
+
+
+def test_a_gain_on_which_testbeds_disagree_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testbed_set, "MEMBERS", [GIVEN, SLOW])
+    panels: dict[str, Any] = {}
+    for member, p50_s, p95_s in ((GIVEN, 0.53, 0.9), (SLOW, 0.8, 0.95)):
+        points = [
+            point({"c": 8}, {"audio_ttfp_p50": p50, "audio_ttfp_p90": 2.0, "audio_ttfp_p95": p95}, engine)
+            for engine, p50, p95 in (("vllm_omni", 0.86, 1.45), ("liveserve", p50_s, p95_s))
+        ]
+        panels[f"{member.label}; p = 0"] = Object(points=points)
+    rows = {row["id"].removeprefix("testbed-set-"): row for row in testbed_set.as_rows(panels)}
+    told = {name: row["in_band"] for name, row in rows.items()}
+    assert told == {"p50": "cannot be told", "p90": "no", "p95": "yes", "p90-p0-c8": "yes"}
+    assert rows["p50"]["interval"] == (pytest.approx(0.53 / 0.86), pytest.approx(0.8 / 0.86))
+    assert "0.62 to 0.93 × | cannot be told" in testbed_set.as_markdown(panels)
+    with style():
+        assert isinstance(testbed_set.draw(panels), Picture)
+        assert isinstance(testbed_set.draw({}), LeftOut)
