@@ -26,6 +26,7 @@ from reports.runs.measured import Run, load_run
 from reports.runs.part import Opening
 from reports.runs.provenance import provenance
 from reports.runs.side import side_of
+from reports.runs.steady import steady_notes
 from reports.tables.columns import CLASSES, FEW, Column, asked_columns, families, legend, shown, vocabulary
 from workloads.atomic_file import cannot_write, own_folder
 from workloads.errors import UserError
@@ -100,6 +101,7 @@ def _write(run: Run, asked: Sequence[str]) -> Path:
         parts=[(section, data) for section in parts_of(run).sections if (data := section.data(run))],
         run=run,
         notes=side.notes(run),
+        steady=steady_notes(run),
         device=run.points[0].point.device,
         seeds=run.seeds,
         variants=sections.variants(run),
