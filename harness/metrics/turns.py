@@ -218,7 +218,7 @@ DISTRIBUTIONS |= {
         ),
         whole_run=True,
     )
-    for name in ("audio_ttfp", "ttft", "e2e", "rtf")
+    for name in ("audio_ttfp", "ttft", "tbt", "e2e", "rtf")
 }
 
 

@@ -66,8 +66,13 @@ def counter(name: str) -> Quantity:
 
 
 def of_turns(column: str, reduce: Callable[[np.ndarray], Any] = np.nanmean) -> Quantity:
-    """A column of the request table, reduced to one number; default: its mean."""
+    """A column of the request table over the turns of the steady window, reduced to one number; default: its mean."""
     return lambda point: float(reduce(point.requests[column].to_numpy(float)))
+
+
+def of_run(column: str, reduce: Callable[[np.ndarray], Any] = np.nanmean) -> Quantity:
+    """The same over all turns of the run, as in benchmarks that leave no start-up out."""
+    return lambda point: float(reduce(point.all_requests[column].to_numpy(float)))
 
 
 def over_points(quantity: Quantity, points: Iterable[Measured]) -> Values:

@@ -81,8 +81,8 @@ def _before(stage: str, first: str) -> Callable[[Measured], float | None]:
 
 
 _QUANTITIES: dict[str, tuple[str, Quantity]] = {
-    "audio_ttfp_p50": ("median TTFP", "audio_ttfp_p50"),
-    "rtf_p50": ("median RTF", "rtf_p50"),
+    "audio_ttfp_p50": ("median TTFP", "audio_ttfp_whole_p50"),
+    "rtf_p50": ("median RTF", "rtf_whole_p50"),
     **{f"{stage}-tokens": (f"tokens of the {stage} per turn", _tokens(stage)) for stage in _STAGES},
 }
 _WHY = (

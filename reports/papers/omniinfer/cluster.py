@@ -148,7 +148,7 @@ def at(panel: str) -> Setting:
 
 def steady(point: Measured) -> ClosedLoop | None:
     """The steady part of a point, between ramp-up and drain."""
-    return closed_loop(point.requests, STAGGERED_RAMP)
+    return closed_loop(point.all_requests, STAGGERED_RAMP)
 
 
 def measured(name: str) -> Quantity:

@@ -81,14 +81,14 @@ QUICK = {"requests": "3000"}
 
 def ttft_s(point: Measured) -> float | None:
     """Return the mean TTFT of requests after the start."""
-    table = point.requests
+    table = point.all_requests
     return float(np.nanmean(table.loc[table["turn_start_s"] > BEGUN_S, "ttft_s"].to_numpy(float)))
 
 
 def capacity(point: Measured) -> float | None:
     """Prompts that an instance computes in a second where more come than it can do."""
-    first_s = np.sort((point.requests["turn_start_s"] + point.requests["ttft_s"]).to_numpy(float))
-    until_s = float(np.max(point.requests["turn_start_s"].to_numpy(float)))
+    first_s = np.sort((point.all_requests["turn_start_s"] + point.all_requests["ttft_s"]).to_numpy(float))
+    until_s = float(np.max(point.all_requests["turn_start_s"].to_numpy(float)))
     counted = ((first_s > BEGUN_S) & (first_s <= until_s)).sum()
     return float(counted / (until_s - BEGUN_S) / INSTANCES)
 
