@@ -1,7 +1,8 @@
 """Fig. 5a: the load on a server that evicts idle KV by LRU: evicted blocks, and the latency tail.
 
-The paper names no axis but load. Here it is the number of callers, who stay and talk for the same four minutes in front
-of the same pool; there are no slots to wait for.
+The paper names no axis but load. Here it is the number of callers, who stay and talk until the end of four minutes in
+front of the same pool; there are no slots to wait for. One comes each second, so that their contexts are not read all
+at once.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ _LOAD = {name: setting for name, setting in INTERACTIVE.items() if name not in (
 
 EXPERIMENTS = {
     PANEL: experiment(
-        "fig5a", ["vllm_omni"], "interactive", {**_LOAD, "p": 0}, timeout_s=900, sessions=CALLERS
+        "fig5a", ["vllm_omni"], "interactive", {**_LOAD, "rate": 1.0, "p": 0}, timeout_s=900, sessions=CALLERS
     )
 }
 QUICK = {"sessions": "30,60", "stop_after_s": "120"}
