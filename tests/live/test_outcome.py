@@ -25,7 +25,7 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.content_encoding import PIECE, Decoder
 from harness.live.null_server.null_voice import packet_of
 from harness.live.run.preflight import ask_one_token, ask_one_word
-from harness.metrics.replies import reply_metrics
+from harness.metrics.replies import failure_metrics
 from tests.live.in_process import Call, Request, Side, Utterances, calling, chat, speech
 from tests.live.scripted import (
     HEAD,
@@ -462,7 +462,7 @@ def test_a_spoken_reply_of_text_alone_fails_in_the_metrics():
     out = play(spoken(turns=2), write, dialect="openai")
     requests = table(out)
     assert requests["status"].tolist() == ["completed", "completed"] and requests["packets"].tolist()[0] == 0
-    metrics = reply_metrics(out.events, requests, None)
+    metrics = failure_metrics(out.events, requests)
     assert metrics["silent_replies"] == (1.0, 2, 0) and metrics["failed_share"][0] == 0.5
 
 

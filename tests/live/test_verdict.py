@@ -17,6 +17,7 @@ from harness.live.run.plan import FAILURES, SENDS, Loss, Merged
 from harness.live.validity import FailedPoint, check_machines, check_own_server, check_server, check_window
 from harness.records.measured import RunFacts
 from harness.records.record import InvalidPoint, Measurement
+from harness.request_tables.steady_window import Load
 from tests.live.scripted import typed
 from workloads.registry import make_trace
 
@@ -154,11 +155,12 @@ def test_so_are_a_late_and_a_lost_load_generator():
         check_machines(run(["completed"]), merged(_1=Loss(2.0, "died")), TARGET)
 
 
-def test_a_run_without_a_turn_at_the_planned_load_says_why():
-    check_window(run(["completed"]))
-    with pytest.raises(InvalidPoint, match=r"there \(0\.5 s\) to when no new turn could begin \(3\.0 s\); "):
-        check_window(run(["completed"], phase="drain"))
-    with pytest.raises(InvalidPoint, match=r"all users were there \(never\)"):
-        check_window(with_metric(run(["completed"], phase="ramp"), steady_begin=None))  # type: ignore[arg-type]
-    measurement = run(["completed"])
-    check_window(replace(measurement, requests=measurement.requests.drop(columns="phase")))
+def test_a_closed_loop_without_a_turn_at_the_planned_load_says_why():
+    whole = with_metric(run(["completed"]), steady_begin=None)  # type: ignore[arg-type]
+    check_window(replace(run(["completed"]), facts=RunFacts(timing=Load(slots=1))))
+    with pytest.raises(
+        InvalidPoint, match=r"begins when 1 requests have ended and ends when no new turn may begin; "
+    ):
+        check_window(replace(whole, facts=RunFacts(timing=Load(slots=1))))
+    for load in (Load(), Load(slots=2)):  # an open loop, and one whose turns are all among the first
+        check_window(replace(whole, facts=RunFacts(timing=load)))

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -193,6 +194,46 @@ def test_interactive_in_an_open_loop_has_every_time() -> None:
     gaps = spoken["arrival_s"][later] - np.roll(spoken["arrival_s"], 1)[later]
     taken = np.roll(spoken["audio_s"] + spoken["reply_audio_s"], 1)[later]
     assert np.all(gaps >= taken - 1e-3)
+
+
+def test_an_opening_turn_takes_the_context_out_of_the_first_spoken_one() -> None:
+    users = {
+        "sessions": 50,
+        "turns": 3,
+        "modality": "audio",
+        "reply": "speech",
+        "opening_tokens": 9000,
+        "p": 0.5,
+    }
+    together = make_trace("interactive", users, 0).columns()
+    apart = make_trace("interactive", users | {"opening_turn": True}, 0).columns()
+    first = apart["turn"] == 0
+    assert np.array_equal(apart["arrival_s"][first], together["arrival_s"][together["turn"] == 0])
+    for name, value in (
+        ("input_tokens", 9000),
+        ("visual_tokens", 9000),
+        ("output_tokens", 1),
+        ("modality", "text"),
+    ):
+        assert set(apart[name][first]) == {value}
+    assert np.isnan(apart["reply_audio_s"][first]).all() and np.isnan(apart["arrival_s"][~first]).all()
+    for name in ("session", "audio_s", "output_tokens", "reply_audio_s", "barge_in_after_s", "network_s"):
+        assert np.array_equal(apart[name][~first], together[name], equal_nan=True)
+    assert np.array_equal(apart["input_tokens"][~first], together["input_tokens"] - together["visual_tokens"])
+    assert not np.isnan(apart["think_s"][~first]).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fix"),
+    [
+        ({}, "set opening_tokens too"),
+        ({"opening_tokens": 100, "loop": "open"}, "set loop=closed"),
+        ({"opening_tokens": 100, "max_history_tokens": 500}, "leave max_history_tokens out"),
+    ],
+)
+def test_an_opening_turn_needs_a_context_and_users_who_wait(settings: dict[str, Any], fix: str) -> None:
+    with pytest.raises(UserError, match=fix):
+        make_trace("interactive", {"opening_turn": True, **settings}, 0)
 
 
 def test_a_conversation_that_grows_too_long_is_cut_and_sent_anew() -> None:

@@ -74,6 +74,12 @@ class InteractiveParams(ExchangeParams):
         le=1_000_000,
         description="context that every user brings with the first turn: seen (spoken turns) or read (typed ones)",
     )
+    opening_turn: bool = Field(
+        False,
+        exclude_if=lambda opening_turn: not opening_turn,
+        description="that context is a turn of its own before the others, answered with one token of text: sessions "
+        "then begin with a context that was served once",
+    )
     max_history_tokens: int | None = Field(
         None, ge=1, le=10_000_000, description="the client drops the older half of a longer conversation"
     )
@@ -83,6 +89,19 @@ class InteractiveParams(ExchangeParams):
         if self.max_history_tokens is not None and self.modality == "audio":
             raise ValueError(
                 "max_history_tokens cuts what a client types anew; set modality=text or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_opening(self) -> InteractiveParams:
+        if not self.opening_turn:
+            return self
+        if not self.opening_tokens:
+            raise ValueError("opening_turn=true has no tokens; set opening_tokens too")
+        if self.loop == "open" or self.max_history_tokens is not None:
+            raise ValueError(
+                "opening_turn=true needs users who wait for the answer and a whole conversation; set loop=closed and "
+                "leave max_history_tokens out"
             )
         return self
 
@@ -124,20 +143,23 @@ def interactive(params: InteractiveParams, seed: int) -> Trace:
     session, turn = number_turns(counts)
     content = params.drawn(streams, len(session))
     columns: dict[str, Any] = exchange_columns(params, streams, session, content) | {"turn": turn}
-    if params.opening_tokens:
+    if params.opening_tokens and not params.opening_turn:
         opening = np.where(turn == 0, params.opening_tokens, 0)
         columns["input_tokens"] = columns["input_tokens"] + opening
         if params.modality == "audio":
             columns["visual_tokens"] = opening
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
     before = np.where(turn > 0, np.roll(content.reply_tokens, 1), 0)
-    pauses = np.where(turn > 0, params.pauses(streams("think"), before), np.nan)
-    if params.loop == "closed":
-        columns["think_s"] = pauses
+    pauses = params.pauses(streams("think"), before)
+    if params.opening_turn:
+        columns |= {"think_s": pauses, "arrival_s": np.full(len(turn), np.nan)}
+        columns = _opened(columns, params.opening_tokens, params.modality == "audio", starts)
+    elif params.loop == "closed":
+        columns["think_s"] = np.where(turn > 0, pauses, np.nan)
         columns["arrival_s"] = np.where(turn == 0, starts[session], np.nan)
     else:
         taken = columns.get("audio_s", 0.0) + columns.get("reply_audio_s", np.zeros(len(session)))
-        pause_after = np.append(np.nan_to_num(pauses)[1:], 0.0)
+        pause_after = np.append(np.where(turn > 0, pauses, 0.0)[1:], 0.0)
         columns["arrival_s"] = starts[session] + sum_before(taken + pause_after, turn)
     notes = list(content.notes)
     if params.max_history_tokens is not None:
@@ -148,3 +170,26 @@ def interactive(params: InteractiveParams, seed: int) -> Trace:
         )
         columns |= {"input_tokens": inputs, "history_tokens": history}
     return Trace.made("interactive", params, streams, columns, notes)
+
+
+def _opened(columns: dict[str, Any], tokens: int, seen: bool, starts: np.ndarray) -> dict[str, Any]:
+    """Return the columns with one more turn at the begin of each session: `tokens` tokens, seen or read."""
+    turn = columns["turn"]
+    first = np.flatnonzero(turn == 0)
+    opening = {
+        "turn": -1,
+        "arrival_s": starts,
+        "modality": "text",
+        "input_tokens": tokens,
+        "output_tokens": 1,
+    }
+    if seen:
+        columns, opening = columns | {"visual_tokens": 0}, opening | {"visual_tokens": tokens}
+    of_session = ("session", "network_s")
+
+    def lengthened(name: str, values: Any) -> np.ndarray:
+        each = np.broadcast_to(values, turn.shape)
+        return np.insert(each, first, each[first] if name in of_session else opening.get(name, np.nan))
+
+    longer = {name: lengthened(name, values) for name, values in columns.items()}
+    return longer | {"turn": longer["turn"] + 1}

@@ -5,11 +5,21 @@ from reports.claims.claim import Claim
 from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import distribution, figure
-from reports.papers.liveserve.common import AWAITED, PAIR, PROMPT, SHAREGPT, TTFP_SIGMA, WAVE, N, experiment
+from reports.papers.liveserve.common import (
+    AT_8,
+    AWAITED,
+    PAIR,
+    PROMPT,
+    SPREAD_OUT,
+    TAIL,
+    TTFP_SIGMA,
+    N,
+    experiment,
+)
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 
-EXPERIMENTS = {"c = 8": experiment("fig11-left", PAIR, "sharegpt", {**SHAREGPT, "c": 8, "p": 0})}
+EXPERIMENTS = {"c = 8": experiment("fig11-left", PAIR, "sharegpt", {**AT_8, "p": 0})}
 QUICK = {"requests": "64"}
 
 PAPER = {  # engine -> percentile -> s
@@ -31,7 +41,7 @@ def _falls(percentile: int, name: str) -> dict[str, Claim]:
             f"{name} TTFP falls from {before:.2f} s to {after:.2f} s",
             times(after / before, within=band),
             ratio(metric, _OURS, to=_BASELINE),
-            WAVE,
+            TAIL,
             fact=_FACT,
             chosen=AWAITED,
         ),
@@ -39,7 +49,7 @@ def _falls(percentile: int, name: str) -> dict[str, Claim]:
             f"{name} TTFP of the baseline",
             level(before, "s", within=band),
             value(metric, _BASELINE),
-            WAVE,
+            SPREAD_OUT,
             fact=_FACT,
             fitted=PROMPT if percentile == 50 else "",
         ),
@@ -47,7 +57,7 @@ def _falls(percentile: int, name: str) -> dict[str, Claim]:
             f"{name} TTFP of LiveServe",
             level(after, "s", within=band),
             value(metric, _OURS),
-            WAVE,
+            SPREAD_OUT,
             fact=_FACT,
             chosen=AWAITED,
         ),

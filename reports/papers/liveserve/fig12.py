@@ -1,39 +1,48 @@
-"""Fig. 12: LiveServe against the offloading baseline under Poisson and bursty arrivals, 32 requests, c = 8."""
+"""Fig. 12: LiveServe against the offloading baseline under Poisson and bursty arrivals, c = 8: 32 requests as in the
+paper, and enough for a rate."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from harness.experiments.experiment import Experiment
+import numpy as np
+
 from reports.claims.bands import of_mean, of_percentile
 from reports.claims.claim import Claim
 from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import bars, figure
 from reports.papers.liveserve.common import (
+    AT_8,
     AWAITED,
     BURSTS,
     PAIR,
-    SHAREGPT,
-    SHORTER,
+    SPREAD_OUT,
+    TAIL,
     TTFP_SIGMA,
     experiment,
     over_limits,
 )
+from reports.runs.measured import Measured
 
-TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, 32 requests, c = 8"
+TITLE = "Fig. 12: TTFP and throughput under Poisson and BurstGPT arrivals, c = 8"
 
-REQUESTS = 32
+REQUESTS, ENOUGH = 32, 128
+"""The paper's number of requests, and ours: sixteen for each slot, which give a rate."""
+_LOADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Poisson": ("sharegpt", {**AT_8, "rate": 4.0}),
+    "BurstGPT": ("burstgpt_fit", {**BURSTS, "c": 8, "peak_rate": 4.0, "peak_window_s": 5.0}),
+}
 
 
-def _arriving(workload: str, settings: Mapping[str, Any]) -> Experiment:
-    return experiment(
-        "fig12", PAIR, workload, {**settings, "requests": REQUESTS, "c": 8, "p": 0}, timeout_s=300
-    )
+def _panel(arrivals: str, requests: int) -> str:
+    return arrivals if requests == REQUESTS else f"{arrivals}, {requests} requests"
 
 
 EXPERIMENTS = {
-    "Poisson": _arriving("sharegpt", {**SHAREGPT, "rate": 4.0}),
-    "BurstGPT": _arriving("burstgpt_fit", {**BURSTS, "peak_rate": 4.0, "peak_window_s": 5.0}),
+    _panel(arrivals, requests): experiment(
+        "fig12", PAIR, workload, {**load, "requests": requests, "p": 0}, timeout_s=300
+    )
+    for requests in (REQUESTS, ENOUGH)
+    for arrivals, (workload, load) in _LOADS.items()
 }
 
 PAPER = {  # metric -> arrivals -> engine -> s or 1/s
@@ -47,13 +56,26 @@ PAPER = {  # metric -> arrivals -> engine -> s or 1/s
     },
 }
 
+
+def effective_in_run(point: Measured) -> float | None:
+    """Replies without a pause above 100 ms, per second from the first arrival to the last completion: 32 requests in 8
+    slots have no steady window that is long enough for a rate."""
+    turns = point.all_requests
+    lasts_s = np.max(turns["completion_s"]) - np.min(turns["turn_start_s"])
+    return float(turns["continuous"].sum() / lasts_s) if lasts_s > 0 else None
+
+
 _REMARK = (
-    "the paper does not define effective RPS; ours has no TTFP limit, because its only stated SLO is "
-    "continuity"
+    "the paper does not define effective RPS; ours has no TTFP limit, because its only stated SLO is continuity, and "
+    "is over the whole run"
 )
-_FREE = (
-    "8 slots for each of four pairs of thinker and talker are as many as the requests, so c never binds and few "
-    "requests overlap"
+_UNBROKEN = (
+    "no reply breaks under either system, so effective requests are completed ones, and these keep a slot for as long "
+    "under both"
+)
+_LENGTH = (
+    "our replies, of 65.9 s in the median, keep a slot for 16 s; the paper's 0.82 requests/s from 8 slots mean 9.8 s, "
+    "and it does not state their length"
 )
 _SHORT = {"baseline": "vllm_omni", "liveserve": "liveserve"}
 _P90 = of_percentile(0.9, REQUESTS, TTFP_SIGMA, 0.01)
@@ -64,20 +86,21 @@ def _claims(arrivals: str) -> dict[str, Claim]:
     fact = f"Section 7.2, Fig. 12: P90 TTFP and effective RPS under {arrivals} arrivals"
     short, baseline, ours = arrivals.lower(), of(arrivals, "vllm_omni"), of(arrivals, "liveserve")
     wait, rate = PAPER["audio_ttfp_p90"][arrivals], PAPER["effective_rps"][arrivals]
+    more = {engine: of(_panel(arrivals, ENOUGH), engine) for engine in PAIR}
     return {
         f"fig12-{short}-p90": claim(
             f"{arrivals}: P90 TTFP falls from {wait['vllm_omni']:.2f} to {wait['liveserve']:.2f} s",
             times(wait["liveserve"] / wait["vllm_omni"], within=_P90),
             ratio("audio_ttfp_p90", ours, to=baseline),
-            _FREE,
+            TAIL,
             fact=fact,
             chosen=AWAITED,
         ),
         f"fig12-{short}-rps": claim(
             f"{arrivals}: effective RPS rises from {rate['vllm_omni']:.2f} to {rate['liveserve']:.2f}",
             times(rate["liveserve"] / rate["vllm_omni"], within=_RATE),
-            ratio("effective_rps", ours, to=baseline),
-            f"{_FREE}; {SHORTER}",
+            ratio(effective_in_run, ours, to=baseline),
+            _UNBROKEN,
             fact=fact,
             remark=_REMARK,
         ),
@@ -85,9 +108,10 @@ def _claims(arrivals: str) -> dict[str, Claim]:
             f"fig12-{short}-{name}": claim(
                 f"{arrivals}: effective RPS of {engine}",
                 level(rate[engine], "1/s", within=_RATE),
-                value("effective_rps", of(arrivals, engine)),
-                f"{_FREE}; the steady window is shorter than a reply",
+                value(effective_in_run, of(arrivals, engine)),
+                _LENGTH,
                 fact=fact,
+                remark=_REMARK,
             )
             for name, engine in _SHORT.items()
         },
@@ -96,27 +120,45 @@ def _claims(arrivals: str) -> dict[str, Claim]:
                 f"{arrivals}: P90 TTFP of {engine}",
                 level(wait[engine], "s", within=_P90),
                 value("audio_ttfp_p90", of(arrivals, engine)),
-                _FREE,
+                SPREAD_OUT,
                 fact=fact,
                 chosen=AWAITED if engine == "liveserve" else "",
             )
             for name, engine in _SHORT.items()
         },
+        f"fig12-{short}-enough-p90": claim(
+            f"(ours) {arrivals}, {ENOUGH} requests: P90 TTFP of LiveServe over the baseline's",
+            times(wait["liveserve"] / wait["vllm_omni"], within=_P90),
+            ratio("audio_ttfp_p90", more["liveserve"], to=more["vllm_omni"]),
+            TAIL,
+        ),
+        f"fig12-{short}-enough-rps": claim(
+            f"(ours) {arrivals}, {ENOUGH} requests: effective RPS of LiveServe over the baseline's",
+            times(rate["liveserve"] / rate["vllm_omni"], within=_RATE),
+            ratio("effective_rps", more["liveserve"], to=more["vllm_omni"]),
+            _UNBROKEN,
+        ),
     }
 
 
-CLAIMS = merged(map(_claims, EXPERIMENTS))
+CLAIMS = merged(map(_claims, _LOADS))
 
-_MARKS = {e: {a: PAPER["audio_ttfp_p90"][a][e] for a in EXPERIMENTS} for e in PAIR}
+_GROUPS = {_panel(a, n): a for n in (REQUESTS, ENOUGH) for a in _LOADS}
+_MARKS = {e: {panel: PAPER["audio_ttfp_p90"][a][e] for panel, a in _GROUPS.items()} for e in PAIR}
 draw = figure(
     TITLE,
-    bars("audio_ttfp_p90", {e: {a: of(a, e) for a in EXPERIMENTS} for e in PAIR}, marks=_MARKS),
+    bars("audio_ttfp_p90", {e: {p: of(p, e) for p in _GROUPS} for e in PAIR}, marks=_MARKS, tilted=True),
     *(
-        over_limits({e: of(a, e) for e in PAIR}, PAPER["effective_rps"][a], title=f"effective RPS, {a}")
-        for a in EXPERIMENTS
+        over_limits(
+            {e: of(_panel(a, ENOUGH), e) for e in PAIR},
+            PAPER["effective_rps"][a],
+            title=f"effective RPS, {a}, {ENOUGH} requests",
+        )
+        for a in _LOADS
     ),
-    paper="paper (RPS: limit not stated)",
-    caption="32 single turns; bursts have 4 requests/s in their busiest 5 s. Effective RPS counts replies "
-    "without a pause above 100 ms that began within the limit, per second of the steady window. The "
-    "paper names no limit, so the claims use the right end.",
+    paper="paper (32 requests; RPS: limit not stated)",
+    caption="Single turns, 32 as in the paper and 128; bursts have 4 requests/s in their busiest 5 s. Effective RPS "
+    "counts replies without a pause above 100 ms that began within the limit, per second of the steady window, which "
+    "32 requests do not have: their claims take the whole run. The paper names no limit, so the claims use the right "
+    "end.",
 )

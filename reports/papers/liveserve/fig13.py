@@ -4,13 +4,13 @@ from reports.claims.quantities import Measure, Quantity, of, ratio, smallest
 from reports.claims.stated import claim, times
 from reports.figures.forms import figure, grid, lines
 from reports.papers.liveserve.common import (
+    AT_8,
     AWAITED,
     HALVED,
+    HELD,
     PAIR,
     RPS,
-    SHAREGPT,
-    SHORTER,
-    WAVE,
+    TAIL,
     experiment,
     over_limits,
 )
@@ -20,7 +20,7 @@ TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speec
 PS = [0.0, 0.25, 0.5, 0.75, 1.0]
 _PANEL = "c = 8"
 
-EXPERIMENTS = {_PANEL: experiment("fig13", PAIR, "sharegpt", {**SHAREGPT, "c": 8}, p=PS)}
+EXPERIMENTS = {_PANEL: experiment("fig13", PAIR, "sharegpt", AT_8, p=PS)}
 QUICK = {"requests": "64", "p": "0,0.5"}
 
 PAPER = {0.5: 2.6, 0.75: 2.0}  # p -> LiveServe's effective RPS over the baseline's
@@ -42,7 +42,7 @@ CLAIMS = {
             f"p = {p:g}: effective RPS × {PAPER[p]:g}",
             times(PAPER[p], within=RPS),
             _gain("effective_rps", p),
-            SHORTER + "; no reply of the baseline breaks",
+            HELD + "; no reply of the baseline breaks",
             fact=_RATE,
             remark=_REMARK,
         )
@@ -52,7 +52,7 @@ CLAIMS = {
         "effective RPS is higher at every p (smallest ratio)",
         times((1.05, 2.6), words="higher"),
         smallest(*(_gain("effective_rps", p) for p in PS)),
-        SHORTER,
+        HELD,
         fact=_RATE,
     ),
     **{
@@ -60,7 +60,7 @@ CLAIMS = {
             f"p = {p:g}: P90 TTFP cut by more than half",
             times((0.3, 0.5), words="less than half"),
             _gain("audio_ttfp_p90", p),
-            WAVE,
+            TAIL,
             fact="Sections 1 and 7.2, Fig. 13: P90 TTFP cut by more than half at p = 0.5 and 0.75",
             untold=HALVED if p == 0.5 else None,
             chosen=AWAITED,

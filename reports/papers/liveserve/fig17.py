@@ -10,7 +10,7 @@ from reports.claims.stated import claim, moves, times
 from reports.figures.forms import Plot, bars, custom, figure
 from reports.figures.frames import after_steps, finished
 from reports.figures.style import engine_looks
-from reports.papers.liveserve.common import INTERACTIVE, at_thinker, experiment
+from reports.papers.liveserve.common import WARM_SESSIONS, at_thinker, experiment
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 17: KV-aware deferral and the thinker's resident KV (interactive)"
@@ -27,7 +27,16 @@ POOLS = {"pressure ratio 4.0": 4096, "pressure ratio 8.0": 2048}
 """16 callers with about 1,020 blocks each; in either pool their running requests hold all blocks at times."""
 _LOW, _HIGH = POOLS
 
-_SERVER = {**INTERACTIVE, "sessions": 16, "rate": 0.5, "c": 16, "p": 0, "pacing": "always"}
+_SERVER = {
+    **WARM_SESSIONS,
+    "sessions": 16,
+    "turns": 3,
+    "rate": 0.5,
+    "c": 16,
+    "p": 0,
+    "pacing": "always",
+}
+"""A replay of a fixed set of turns to its end, whole: the paper names no c, so there is a slot for each caller."""
 
 
 def _at(pool: str, variant: str) -> Setting:

@@ -11,7 +11,7 @@ from reports.claims.stated import claim, times
 from reports.figures.forms import bars, custom, figure
 from reports.figures.frames import finished
 from reports.figures.style import engine_looks
-from reports.papers.liveserve.common import INTERACTIVE, at_thinker, experiment
+from reports.papers.liveserve.common import WARM_SESSIONS, at_thinker, experiment
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 8: KV that one long dialogue holds, without policy and with urgency alone"
@@ -22,9 +22,10 @@ BLOCK = 16
 NO_POLICY, URGENCY = "no policy", "urgency only"
 _POLICY = {"pacing": "always", "kv_aware": False, "kv_relief": False, "preload": False, "eviction": "off"}
 _SERVER = {
-    **INTERACTIVE,
+    **WARM_SESSIONS,
     "kv_pool_blocks": 4096,
     "sessions": 6,
+    "rate": 2.0,
     "turns": 4,
     "reply_tokens": 150,
     "c": 6,
@@ -41,8 +42,8 @@ EXPERIMENTS = {
 
 
 def held(point: Measured) -> pd.DataFrame:
-    """The KV that requests of the target, the session with the most turns, held on the GPU, by turn: start, finish, s,
-    lasts_s; the blocks of the turn's history, prompt and reply in full; output_tokens, those of the reply.
+    """The KV that requests of the target, the session with the most turns, held on the GPU, by returning turn: start,
+    finish, s, lasts_s; the blocks of the turn's history, prompt and reply in full; output_tokens, those of the reply.
 
     KV between turns is idle and not counted.
     """

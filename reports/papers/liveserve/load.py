@@ -52,12 +52,16 @@ def _panel(variant: str, p: float) -> str:
 
 EXPERIMENTS = {
     _panel(variant, p): experiment(
-        "load", [engine], "sharegpt", {**OPEN_LOOP, "p": p, **switches}, rate=_rates(variant, p)
+        "load",
+        [engine],
+        "sharegpt",
+        {**OPEN_LOOP, "stop_after_s": 60.0, "p": p, **switches},
+        rate=_rates(variant, p),
     )
     for p in RATES
     for variant, (engine, switches) in VARIANTS.items()
 }
-QUICK = {"rate": "2,10", "requests": "64"}
+QUICK = {"rate": "2,10", "stop_after_s": "30"}
 
 METRICS: dict[str, dict[str, Any]] = {
     "continuity": {},

@@ -23,7 +23,8 @@ _MODEL = {
     **_scaled("talker.host_s", "talker.host_s_per_request", "fetch_s", "orchestrator_s"),
     "first packet of 12 frames": {"first_chunk_frames": 12},
     "prompts of 500 tokens": {"prompt_tokens": 500},
-    "c for the whole server": {"c_scope": "deployment"},
+    "replies of 60 tokens": {"reply_tokens": 60},
+    "c for each pair": {"c_scope": "replica", "requests": 256},
     "routing by least load": {"routing": "least_load", "talker_routing": "least_load"},
 }
 _POLICY = {
@@ -45,7 +46,7 @@ _MEMORY = {
     "pool of 36,864 blocks": {"kv_pool_blocks": 36_864},
 }
 
-_FEWER = {"requests": 128}
+_FEWER = {"requests": 64}
 """Signs need fewer requests than values do."""
 
 _SCHEDULING = {
@@ -60,9 +61,9 @@ _KV = {
         {
             panel: experiment
             for panel, experiment in fig14.EXPERIMENTS.items()
-            if panel.endswith(fig14.CONTEXT) and panel.startswith((fig14.BASE, fig14.FULL))
+            if panel in (fig14.BASE, fig14.FULL)
         },
-        {id: fig14.CLAIMS[id] for id in ("fig14-returning-p0",)},
+        {id: fig14.CLAIMS[id] for id in ("fig14-p90-p0",)},
     )
 }
 
@@ -75,4 +76,4 @@ EXPERIMENTS = _scheduling | _memory
 SENSITIVITY = Sensitivity(
     {**_scheduling_signs.panels, **_memory_signs.panels}, {**_scheduling_signs.claims, **_memory_signs.claims}
 )
-QUICK = {"requests": "48", "sessions": "16", "kv_pool_blocks": "8192"}
+QUICK = {"requests": "64", "stop_after_s": "120"}
