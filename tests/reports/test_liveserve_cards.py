@@ -110,7 +110,7 @@ def test_the_timeline_starts_whole_and_ends_with_the_continuous_share_of_all_rep
         times, share = fig18.timeline(point)
         assert (np.diff(times) > 0).all() and share[0] == 1
         ends.append(share[-1])
-        assert share[-1] == pytest.approx(point.requests["continuous"].dropna().mean())
+        assert share[-1] == pytest.approx(point.value("continuity_whole"))
     assert min(ends) < 0.7 and max(ends) == 1
 
 
