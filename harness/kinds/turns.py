@@ -72,7 +72,7 @@ class Turns:
 
 
 def load_of(client: ClientParams, replicas: int = 1) -> Load:
-    """Return the load of these users. `replicas`: those that `client.c` is the limit of each."""
+    """Return the load of these users. `replicas`: number of replicas, each with `client.c` slots."""
     return Load(
         slots=None if client.c is None else client.c * replicas,
         stop_after_s=math.inf if client.stop_after_s is None else client.stop_after_s,
