@@ -12,16 +12,27 @@ import pandas as pd
 from engines.deployments import Deployment
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
+from harness.kinds.turns import load_of
 from harness.metrics.definitions import Definition
 from harness.metrics.metric import Metric
 from harness.metrics.turns import summarise
 from harness.request_tables.request_table import CLASS_COLUMNS, request_table
+from harness.request_tables.steady_window import PHASE, Load, counted, phases, steady_window
 from my_system.gateway import GENERATOR, RERANKER, Gateway
 from my_system.params import RagParams
 from workloads.errors import UserError
 from workloads.trace import Trace, Turn
 
-COURSE = ("session", "turn", "status", "turn_start_s", "turn_end_s", "completion_s", "send_delay_s")
+COURSE = (
+    "session",
+    "turn",
+    "status",
+    "turn_start_s",
+    "turn_end_s",
+    "completion_s",
+    "ended_s",
+    "send_delay_s",
+)
 TIMES = ("ttft_s", "tbt_mean_s", "tbt_max_s", "e2e_s")
 """What the table of turns has that a question has too; `scored_s`, turn_end_s to the last score, comes beside it."""
 PERCENTILES = {"scored_p50": 50, "scored_p90": 90}
@@ -77,7 +88,7 @@ class User:
 class Rag:
     """See `harness.replays.kinds.kind.ReplayKind`, and `OwnMetrics` of `harness.kinds.kind`."""
 
-    name, Timing = "rag", None
+    name, Timing = "rag", Load
     definitions = MappingProxyType(
         {
             name: Definition(
@@ -133,15 +144,17 @@ class Rag:
                 assert turn.arrival_s is not None
                 users.create_task(user(turn, turn.arrival_s))
 
-    def timing(self, params: RagParams, deployment: Deployment, trace: Trace) -> None:
-        """The log tells all."""
+    def timing(self, params: RagParams, client: ClientParams, deployment: Deployment, trace: Trace) -> Load:
+        """The load decides the steady window, over which metrics are."""
+        return load_of(client)
 
-    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: None) -> pd.DataFrame:
+    def requests(self, turns: pd.DataFrame, events: pd.DataFrame, timing: Load) -> pd.DataFrame:
         """A row for each question. Our events have the house's names, so its table does most of it."""
         table: Any = request_table(events, turns)
         scored = events.loc[events["kind"] == "scored", ["session", "t"]].set_index("session")["t"]
         table["scored_s"] = table["session"].map(scored) - table["turn_end_s"]
-        columns = (*COURSE, "scored_s", *TIMES, *(name for name in CLASS_COLUMNS if name in table))
+        table[PHASE] = phases(table, steady_window(table, turns, timing))
+        columns = (*COURSE, PHASE, "scored_s", *TIMES, *(name for name in CLASS_COLUMNS if name in table))
         return table[list(columns)]
 
     def metrics(
@@ -151,14 +164,17 @@ class Rag:
         steps: pd.DataFrame,
         requests: pd.DataFrame,
         end_s: float,
-        timing: None,
+        timing: Load,
     ) -> Mapping[str, Metric]:
         """What was spoken, heard and thought is not asked of a question."""
-        found = summarise(request_table(events, turns), steps, end_s, planned_turns=len(turns))
-        known = requests["scored_s"].dropna().to_numpy(float)
+        window = steady_window(requests, turns, timing)
+        table = request_table(events, turns)
+        found = summarise(table, steps, end_s, window=window, planned_turns=len(turns))
+        asked = counted(requests)
+        known = asked["scored_s"].dropna().to_numpy(float)
         for name, p in PERCENTILES.items():
             value = float(np.percentile(known, p)) if known.size else None
-            found[name] = Metric(value, "s", known.size, len(requests) - known.size)
+            found[name] = Metric(value, "s", known.size, len(asked) - known.size)
         return {n: m for n, m in found.items() if m.n or n in (*PERCENTILES, *self.headline)}
 
 
