@@ -317,7 +317,6 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
     heard_s = _select(
         turns, turns.reduce("value", "max", "playback_done"), turns.reduce("value", "max", "barge_in")
     )
-    completion_s = _select(turns, reply_done_s, turns.cut_s)
     failed_s = np.fmin(turns.reduce("t", "min", "turn_failed"), turns.reduce("t", "min", "turn_aborted"))
     return {
         "session": turns.keys >> 16,
@@ -326,8 +325,8 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
         "spoken": turns.spoken,
         "turn_start_s": turns.reduce("t", "min", "turn_start"),
         "turn_end_s": turns.end_s,
-        "completion_s": completion_s,
-        "ended_s": np.where(np.isin(turns.status, [FAILED, ABORTED]), failed_s, completion_s),
+        "completion_s": _select(turns, reply_done_s, turns.cut_s),
+        "ended_s": np.fmin(np.fmin(reply_done_s, turns.cut_s), failed_s),
         "send_delay_s": turns.reduce("value", "first", "turn_end"),
         "e2e_s": np.where(turns.completed, reply_done_s - turns.end_s, np.nan),
         "heard_s": np.where(turns.spoken, heard_s, np.nan),

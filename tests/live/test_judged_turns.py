@@ -43,7 +43,9 @@ def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> lis
             over = shard_rows["end_s"].between(second - 1, second, inclusive="left")
             ended_s = shard_rows.loc[over, ["turn_start_s", "end_s"]].to_numpy().tolist()
             begun_s = shard_rows.loc[new, "turn_start_s"].tolist()
-            reports.append((shard, {"t": second, "begun_s": begun_s, "ended_s": ended_s}))
+            complete_s = [end_s for _, end_s in ended_s]
+            status = {"t": second, "begun_s": begun_s, "ended_s": ended_s, "complete_s": complete_s}
+            reports.append((shard, status))
     return reports
 
 
@@ -85,20 +87,20 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
 def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
     judged = JudgedTurns(2, 1, None)
     assert not judged.ended and judged.end_s is None
-    first = {"begun_s": [0.1], "ended_s": [(0.1, 0.2)]}
+    first = {"begun_s": [0.1], "ended_s": [(0.1, 0.3)], "complete_s": [0.2]}
     judged.update(0, {"t": 0.3, **first})
-    begun = {"begun_s": [0.4, 0.5, 0.6], "ended_s": [(0.4, 0.9), (0.6, 0.8)]}
+    begun = {"begun_s": [0.4, 0.5, 0.6], "ended_s": [(0.4, 0.9), (0.6, 0.8)], "complete_s": [0.8, 0.9]}
     judged.update(0, {"t": 1.0, **begun})
     assert judged.full_s == 0.2 and not judged.ended  # the second one hangs
-    judged.update(0, {"t": 2.0, "begun_s": [1.5], "ended_s": [(0.5, 1.9)]})
+    judged.update(0, {"t": 2.0, "begun_s": [1.5], "ended_s": [(0.5, 1.9)], "complete_s": [1.9]})
     assert judged.ended
 
 
 def test_in_an_open_loop_those_who_came_before_the_first_end_are_waited_for() -> None:
     judged = JudgedTurns(1, 1, None)
-    judged.update(0, {"t": 1.0, "begun_s": [0.1, 0.2], "ended_s": [(0.2, 0.9)]})
+    judged.update(0, {"t": 1.0, "begun_s": [0.1, 0.2], "ended_s": [(0.2, 0.9)], "complete_s": [0.9]})
     assert judged.full_s is None
-    judged.update(0, {"t": 2.0, "begun_s": [1.2], "ended_s": [(0.1, 1.1)]})
+    judged.update(0, {"t": 2.0, "begun_s": [1.2], "ended_s": [(0.1, 1.1)], "complete_s": [1.1]})
     assert judged.full_s == 1.1
 
 
@@ -115,7 +117,7 @@ def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
     }
     for second in range(1, 2 * FORECAST_AFTER):
         pairs = [(second - 1.0, second - 0.5)]
-        more = {"begun_s": [second - 1.0], "ended_s": pairs}
+        more = {"begun_s": [second - 1.0], "ended_s": pairs, "complete_s": [second - 0.5]}
         progress.update(0, {**status, "t": float(second), **more})
     assert progress.forecast is not None and progress.expected is progress.forecast
     assert progress.expected.run_s == pytest.approx(36, abs=5)

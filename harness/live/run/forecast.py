@@ -61,7 +61,7 @@ def expected_phases(trace: Trace, client: ClientParams) -> Phases:
 def _ramp_s(calls: Sequence[Sequence["_Turn"]], client: ClientParams) -> float:
     """Return the begin of the steady window of these calls (`harness.request_tables.steady_window`); 0 where all turns
     are among the first."""
-    ends_s = sorted(turn.end_s for turns in calls for turn in turns)
+    ends_s = sorted(turn.complete_s for turns in calls for turn in turns)
     places = client.c
     if places is None:
         places = sum(turns[0].begin_s < ends_s[0] for turns in calls) if calls else 0
@@ -139,6 +139,7 @@ def _played(trace: Trace, client: ClientParams, wait_s: float) -> list[list["_Tu
 class _Turn(NamedTuple):
     begin_s: float
     asked_s: float
+    complete_s: float
     end_s: float
     interrupted: bool
 
@@ -159,7 +160,10 @@ def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float
         asked_s = begin_s + (turn.audio_s or 0.0)
         end_s = asked_s + wait_s + min(reply_s, cut_s)
         interrupted = cut_s < reply_s
-        yield _Turn(begin_s, asked_s, end_s, interrupted)
+        complete_s = (
+            asked_s + wait_s if turn.reply_audio_s else end_s
+        )  # speech comes faster than it is played
+        yield _Turn(begin_s, asked_s, complete_s, end_s, interrupted)
 
 
 def _arrival_s(session: Session) -> float:

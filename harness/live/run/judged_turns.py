@@ -29,7 +29,7 @@ class JudgedTurns:
     """Begins of the turns that have not ended, ascending."""
     _lasted_s: list[float] = field(default_factory=list)
     _ended: list[float] = field(default_factory=list)
-    """Ends of turns, ascending."""
+    """Times at which replies were complete, cut or failed, ascending."""
     _known_s: dict[int, float] = field(default_factory=dict)
 
     def update(self, shard: int, status: dict[str, Any]) -> None:
@@ -41,9 +41,10 @@ class JudgedTurns:
         for begin_s, end_s in status["ended_s"]:
             self._open.remove(begin_s)
             self._lasted_s.append(end_s - begin_s)
-            insort(self._ended, end_s)
+        for complete_s in status["complete_s"]:
+            insort(self._ended, complete_s)
         if self.full_s is None and (places := self._places) is not None:
-            # Ends here are those of the playback, and some may not be known yet, so this is never too soon.
+            # Some ends may not be known yet, so this is never too soon.
             self.full_s = self._ended[places - 1]
 
     @property

@@ -4,7 +4,8 @@ A shard's status: t (s of the run), sessions (concurrent), came (sessions so far
 frames answered), failed, shed, ttfp_s (those of turns that first spoke since the last status; of text their TTFT, of
 frames their latency), reply_s (those of turns complete since then, from the end of the user's speech), continuity
 ([continuous, judged]), send_delay_p99_ms (of the sends since then; null: none), sent, begun_s (begins of the turns that
-began since then) and ended_s ([begin, end] of the turns that ended since then).
+began since then), ended_s ([begin, end] of the turns that ended since then) and complete_s (times at which replies
+since then were received in full, cut or failed).
 """
 
 from collections import deque
@@ -52,6 +53,8 @@ class ShardProgress:
         self._begins: dict[tuple[int, int], float] = {}
         self._begun_s: list[float] = []
         self._ended_s: list[tuple[float, float]] = []
+        self._complete: set[tuple[int, int]] = set()
+        self._complete_s: list[float] = []
         self._ends: dict[tuple[int, int], float] = {}
         self._players: dict[tuple[int, int], Playback] = {}
         self._cut: set[tuple[int, int]] = set()
@@ -73,6 +76,7 @@ class ShardProgress:
         reply_s, self._reply_s = self._reply_s, []
         begun_s, self._begun_s = self._begun_s, []
         ended_s, self._ended_s = self._ended_s, []
+        complete_s, self._complete_s = self._complete_s, []
         return {
             "t": round(t_s, 3),
             "sessions": self._counts["came"] - self._counts["left"],
@@ -89,6 +93,7 @@ class ShardProgress:
             "sent": self._sent,
             "begun_s": begun_s,
             "ended_s": ended_s,
+            "complete_s": complete_s,
         }
 
     def _event(self, t: float, kind: str, turn: tuple[int, int], value: float) -> None:
@@ -97,6 +102,9 @@ class ShardProgress:
         if kind == "turn_start":
             self._begins[turn] = t
             self._begun_s.append(t)
+        if kind in ("reply_done", "barge_in", "turn_failed", "turn_aborted") and turn not in self._complete:
+            self._complete.add(turn)
+            self._complete_s.append(t)
         if kind in ("turn_done", "turn_failed", "turn_aborted") and turn in self._begins:
             self._ended_s.append((self._begins.pop(turn), t))
         if kind == "session_end":
