@@ -36,10 +36,12 @@ def _measured(run: tuple[Mapping[str, np.ndarray], int]) -> Mapping[str, Result]
 
 
 def _of_each(requests: pd.DataFrame, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
-    """Return the values of each metric of `_JOB` for every whole job, and the number of jobs that began in the steady
-    window."""
+    """Return the values of each metric of `_JOB` for every whole job, and the number of jobs that began: in the steady
+    window, or of all where none did."""
     begin_s, end_s = (_by_row(requests, columns, name) for name in ("turn_start_s", "completion_s"))
-    steady = ~np.isnan(_by_row(counted(requests), columns, "turn_start_s"))
+    begun_s = _by_row(counted(requests), columns, "turn_start_s")
+    of_jobs = ~np.isnan(columns["recorded_s"])
+    steady = ~np.isnan(begin_s if np.isnan(begun_s[of_jobs]).all() else begun_s)
     waits, job = Waits.of(columns), job_of(columns)
     measured: list[tuple[float, ...]] = []
     begun = 0

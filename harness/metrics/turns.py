@@ -387,14 +387,15 @@ def _stage_use(run: TurnRun) -> dict[str, Measured]:
 
 
 def _of_sessions(run: TurnRun) -> dict[str, np.ndarray]:
-    """Return the metrics of sessions whose first turn is in the steady window. Sessions of one turn are requests, so a
-    trace without longer ones has no such metric."""
+    """Return the metrics of sessions whose first turn is in the steady window, of all where none is. Sessions of one
+    turn are requests, so a trace without longer ones has no such metric."""
     turns = run.every
     time_s, pace = _whole(turns, turns["session"] if run.planned_sessions is None else run.planned_sessions)
     if time_s.size:
         _, first = np.unique(turns["session"], return_index=True)
         steady = run.phases[first] == STEADY
-        time_s, pace = time_s[steady], pace[steady]
+        if steady.any():
+            time_s, pace = time_s[steady], pace[steady]
     return {"session_time": time_s, "session_pace": pace}
 
 
@@ -462,8 +463,8 @@ def stage_use_definitions(stage: str) -> dict[str, Definition]:
 
 def _session_definitions() -> dict[str, Definition]:
     origin = (
-        "over sessions of a trace in which any has several turns, begun in the steady window; missing are sessions in "
-        "which not every turn ended by itself or by a barge-in"
+        "over sessions of a trace in which any has several turns, begun in the steady window, all where none is; "
+        "missing are sessions in which not every turn ended by itself or by a barge-in"
     )
     time = "time from the begin of a session's first turn to the completion of its last: of an agent, its episode"
     pace = "turns of a session per minute of that time: of an agent, its actions; all agents' are in completed_rps"

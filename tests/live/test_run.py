@@ -56,7 +56,7 @@ def null_server(tmp_path: Path) -> Iterator[NullServer]:
         yield server
 
 
-def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 3, **settings: str) -> list[Point]:
+def points(url: str, sessions: tuple[int, ...] = (4,), duration_s: float = 6, **settings: str) -> list[Point]:
     target = {"url": url, "dialect": "rehearsal"}
     return expand(live_experiment(target, {**SHORT, **settings}, dict.fromkeys(sessions, (duration_s, None))))
 
@@ -84,17 +84,15 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     requests, events, sends = (record.table(name) for name in ("requests", "events", "sends"))
 
     assert set(requests["status"]) == {"completed"} and requests["spoken"].all()
-    assert (requests["turn_start_s"] <= 3).all()  # no turn begins after the duration
+    assert (requests["turn_start_s"] <= 6).all()  # no turn begins after the duration
     asked = requests["phase"].value_counts()
     left_out = [asked.get("ramp", 0), asked.get("drain", 0)]
-    assert (
-        record.metrics["started"]["value"] == asked["steady"] == len(requests) - sum(left_out)
-        and len(requests) >= 4
-    )
+    assert record.metrics["started"]["value"] == len(requests) == asked["steady"] + sum(left_out)
+    assert record.metrics["audio_ttfp_p50"]["n"] == asked["steady"] >= 2
     assert [record.metrics[f"turns_in_{name}"]["value"] for name in ("ramp", "drain")] == left_out
     begin_s, end_s = (record.metrics[f"steady_{name}"]["value"] for name in ("begin", "end"))
     steady_s = requests.loc[requests["phase"] == "steady", "turn_end_s"]
-    assert steady_s.between(begin_s, end_s).all() and 0 < begin_s < end_s <= 3
+    assert steady_s.between(begin_s, end_s).all() and 0 < begin_s < end_s <= 6
     assert 3 < record.metrics["on_line_mean"]["value"] <= 4
     assert (requests["audio_ttfp_s"] >= 0.2).all()  # the null server answers after exactly 0.2 s
     trace = {(turn.session, turn.turn): turn for session in record.trace().sessions for turn in session.turns}
@@ -213,7 +211,7 @@ def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_w
     tmp_path: Path,
 ) -> None:
     with NullServer("voice", tmp_path) as server:
-        todo = points(server.url, sessions=(1, 2), duration_s=1)
+        todo = points(server.url, sessions=(1, 2), duration_s=6)
         executor = LiveExecutor(tmp_path, timeout_s=60)
         outcomes = executor.run(todo)
         assert next(outcomes).status == "ok"
@@ -235,7 +233,7 @@ def test_recordings_are_found_from_any_directory(
     Path("rec").mkdir()
     soundfile.write("rec/a.wav", SyntheticClip(0).pcm(16_000), 16_000)
     target = {"url": null_server.url, "dialect": "rehearsal"}
-    called = live_experiment(target, {**LOOSE, "max_reply_tokens": "4"}, {1: (5, None)}, audio=Path("rec"))
+    called = live_experiment(target, {**LOOSE, "max_reply_tokens": "4"}, {1: (15, None)}, audio=Path("rec"))
     (outcome,) = measure(tmp_path / "points", expand(called))
     assert (outcome.status, outcome.reason) == ("ok", "")
 
@@ -245,7 +243,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
 ) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
     command = [*REHEARSE, "live", null_server.url]
-    command += [*options, "--sessions", "1,2", "--duration", "2", "--out", str(tmp_path / "out")]
+    command += [*options, "--sessions", "1,2", "--duration", "6", "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -35,7 +35,9 @@ def broken(point: Point) -> bool:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which the points of one seed failed, with its report."""
-    folder = serve(tmp_path_factory.mktemp("report") / "run", bench(), broken)
+    folder = serve(
+        tmp_path_factory.mktemp("report") / "run", bench(set={"sessions": 150, "turns": 2}), broken
+    )
     assert write_report(folder) == folder / "report.html"
     return folder
 
@@ -90,6 +92,9 @@ def test_the_table_says_what_summary_json_says(folder: Path, page: Page) -> None
         ("wasted_token_ratio", 100, 1),
         ("completed_rps", 1, 3),
         ("effective_rps", 1, 3),
+        ("audio_ttfp_whole_p90", 1000, 0),
+        ("continuity_whole", 100, 1),
+        ("completed_rps_whole", 1, 3),
     ]
     assert len(found) == 8
     for (engine, c, p), cells in found.items():
