@@ -175,6 +175,10 @@ PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50
 """The wait for a server that reports the ends of turns."""
 ON_LINE, CAME = _columns("on_line_mean sessions_rps", later="on_line_mean sessions_rps")
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
+_OVER_RUN = "audio_ttfp_whole_p90 ttft_whole_p90 continuity_whole completed_rps_whole"
+OVER_RUN = _columns(_OVER_RUN, later=_OVER_RUN)
+"""Metrics over the whole run, next to those of the steady window; a live run's table has no room for them."""
+_OF_TEXT = ("ttft_whole_p90", "completed_rps_whole")
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """Turns that no percentile, share or rate covers, because the load was not the planned one when they were asked."""
 
@@ -269,7 +273,7 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
         return turns
     # A foreign server does not always say what it generated; what it sent is known.
     waste = [] if "wasted_token_ratio" in names else [WASTED_AUDIO]
-    hidden = {"effective_rps", *({"wasted_token_ratio"} - names)}
+    hidden = {"effective_rps", *({"wasted_token_ratio"} - names), *(each.metric for each in OVER_RUN)}
     visible = [
         replace(column, unit="turns/s") if column.metric == COMPLETED else column  # other than what came
         for column in turns
@@ -315,8 +319,8 @@ def columns(spoken: bool) -> list[Column]:
     names = (
         "audio_ttfp_p50 audio_ttfp_p90 continuity continuity_fixed_timeline wasted_token_ratio completed_rps"
     )
-    whole = "audio_ttfp_whole_p90 continuity_whole completed_rps_whole"
-    return [*_columns(f"{names} effective_rps {whole}", later=f"audio_ttfp_p50 {whole}")]
+    spoken_ones = _columns(f"{names} effective_rps", later="audio_ttfp_p50")
+    return [*spoken_ones, *(each for each in OVER_RUN if not each.metric.startswith("ttft"))]
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
