@@ -507,8 +507,8 @@ _SINGLE: dict[str, Definition] = {
         "1/s", "effective_rps over the whole run and its makespan", f"n is the spoken turns that ended; {RATE}",
         "higher", heading="effective whole"),
     "steady_begin": Definition(
-        "s", "begin of the steady window: as many requests have ended as there are slots, or, in an open loop, as "
-        "sessions came before any had ended; missing where the run has no steady part, and is measured whole",
+        "s", "begin of the steady window: as many requests have ended as there are slots, or, in an open loop, the "
+        "first user comes; missing where the run has no steady part, and is measured whole",
         _FROM_START, None, shown="s"),
     "steady_end": Definition(
         "s", "end of the steady window: after the last session has come, the first one leaves, or no new turn may "

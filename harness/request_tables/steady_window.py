@@ -1,11 +1,12 @@
 """The steady window: the part of a run under the load that the run is named after. Replays and live runs share it.
 
-At the begin, the first requests arrive almost together at an idle server, and their prompts are computed one after the
-other, under every policy. At the end, users leave and nobody takes their place. So percentiles, shares and rates are
-over the window alone. It begins when as many requests have ended as the run begins with: one for each slot of a closed
-loop, and in an open loop one for each session that came before any request had ended. (The end of the last one of these
-very requests would be that of the longest reply of c, and never that of a request that hangs.) It ends when, after the
-last session has come, the first one leaves.
+In a closed loop the first requests arrive almost together at an idle server, and their prompts are computed one after
+the other, under every policy. At the end, users leave and nobody takes their place. So percentiles, shares and rates
+are over the window alone. It begins when as many requests have ended as there are slots. (The end of the last one of
+the first requests would be that of the longest reply of c, and never that of a request that hangs.) In an open loop
+users come as scheduled, so it begins with the first one: a burst, or documents that wait from the start, are part of
+the load, and a slow server must not shorten its window. It ends when, after the last session has come, the first one
+leaves.
 
 A turn belongs to the phase in which its user's turn ends: its request goes out then, and its latencies count from
 there. It is followed to its own end, be that in the drain. Where a run judges a number of turns that was fixed before,
@@ -70,8 +71,8 @@ WHOLE = Window(-np.inf, np.inf)
 
 
 def steady_window(requests: pd.DataFrame, turns: pd.DataFrame | Mapping[str, Any], load: Load) -> Window:
-    """Return the steady window of a run; WHOLE where it has none: all its turns are among the first, or no turn of a
-    user was asked between begin and end.
+    """Return the steady window of a run; WHOLE where a closed loop has none: all its turns are among the first, or no
+    turn of a user was asked between begin and end.
 
     `requests`: request table of the run so far. `turns`: columns of the trace. Sessions of a backlog, and agents that
     another agent calls, are no users of their own.
@@ -81,11 +82,13 @@ def steady_window(requests: pd.DataFrame, turns: pd.DataFrame | Mapping[str, Any
     if mine.empty:
         return WHOLE
     came_s, left_s = _sessions(mine)
-    ends_s = np.sort(mine["ended_s"].dropna().to_numpy(float))
-    places = _places(came_s, ends_s, load, users.size)
-    if planned <= places or ends_s.size < places:
-        return WHOLE
-    begin_s = float(ends_s[places - 1])
+    begin_s = float(came_s[0])
+    if load.slots is not None:
+        ends_s = np.sort(mine["ended_s"].dropna().to_numpy(float))
+        places = min(load.slots, users.size)
+        if planned <= places or ends_s.size < places:
+            return WHOLE
+        begin_s = float(ends_s[places - 1])
     end_s = load.stop_after_s
     if came_s.size == users.size:
         # A session that makes room for the last one leaves before, or at that moment.
@@ -114,12 +117,6 @@ def _sessions(requests: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     np.minimum.at(came_s, row, requests["turn_start_s"].to_numpy(float))
     np.maximum.at(left_s, row, requests["ended_s"].fillna(np.inf).to_numpy(float))
     return np.sort(came_s), np.sort(left_s)
-
-
-def _places(came_s: np.ndarray, ends_s: np.ndarray, load: Load, sessions: int) -> int:
-    if load.slots is not None:
-        return min(load.slots, sessions)
-    return int((came_s < ends_s[0]).sum()) if ends_s.size else sessions
 
 
 def _judged(requests: pd.DataFrame, window: Window, judged: int | None) -> Window:

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 from harness.metrics.metric_name import in_class
 from harness.metrics.vocabulary import definition
-from reports.tables.columns import Column, class_names, column_for, fewest, least_events, shown, spoken
+from reports.tables.columns import (
+    OVER_RUN,
+    Column,
+    class_names,
+    column_for,
+    fewest,
+    least_events,
+    shown,
+    spoken,
+)
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
@@ -135,7 +144,8 @@ def _question(
     columns = [
         column
         for column in shown([point.values for point in points])
-        if (column.unit.startswith("%") or least_events(column.metric) > 1)
+        if column not in OVER_RUN
+        and (column.unit.startswith("%") or least_events(column.metric) > 1)
         and _apart(column.metric, variants, True) > ALIKE
     ]
     if not columns:

@@ -21,7 +21,7 @@ def steady_notes(run: Run) -> list[str]:
         if point.value("completed_rps") is None and (point.value("completed") or point.value("barged_in"))
     ]
     notes = []
-    if steady:
+    if any(point.value(name) for point in steady for name in LEFT_OUT):
         before, after = (_range(point.value(name) or 0.0 for point in steady) for name in LEFT_OUT)
         turns = _range(point.value("started") or 0.0 for point in steady)
         notes.append(f"Left out of {turns} turns: {before} before the steady window, {after} after it.")

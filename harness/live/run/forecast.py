@@ -59,14 +59,11 @@ def expected_phases(trace: Trace, client: ClientParams) -> Phases:
 
 
 def _ramp_s(calls: Sequence[Sequence["_Turn"]], client: ClientParams) -> float:
-    """Return the begin of the steady window of these calls (`harness.request_tables.steady_window`); 0 where all turns
-    are among the first."""
+    """Return the begin of the steady window of these calls (`harness.request_tables.steady_window`); 0 in an open loop,
+    and where all turns are among the first."""
     ends_s = sorted(turn.complete_s for turns in calls for turn in turns)
-    places = client.c
-    if places is None:
-        places = sum(turns[0].begin_s < ends_s[0] for turns in calls) if calls else 0
-    places = min(places, len(calls))
-    return 0.0 if len(ends_s) <= places else ends_s[places - 1]
+    places = min(client.c or 0, len(calls))
+    return 0.0 if not places or len(ends_s) <= places else ends_s[places - 1]
 
 
 @dataclass(frozen=True)

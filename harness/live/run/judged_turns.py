@@ -16,7 +16,7 @@ FORECAST_AFTER = 10
 class JudgedTurns:
     """The first `n` turns begun in the steady window (`harness.request_tables.steady_window`), as the statuses of the
     `shards` load generators tell. `slots`: of a closed loop, whose window begins when as many turns have ended; None:
-    an open loop, where it begins when as many have ended as came before any had ended."""
+    an open loop, where it begins with the run."""
 
     n: int
     shards: int
@@ -43,21 +43,11 @@ class JudgedTurns:
             self._lasted_s.append(end_s - begin_s)
         for complete_s in status["complete_s"]:
             insort(self._ended, complete_s)
-        if self.full_s is None and (places := self._places) is not None:
+        if self.slots is None:
+            self.full_s = 0.0
+        elif self.full_s is None and len(self._ended) >= self.slots:
             # Some ends may not be known yet, so this is never too soon.
-            self.full_s = self._ended[places - 1]
-
-    @property
-    def _places(self) -> int | None:
-        """The number of ends that are waited for; None where they have not come, or it is not known."""
-        if not self._ended:
-            return None
-        places = self.slots
-        if places is None:
-            if len(self._known_s) < self.shards or min(self._known_s.values()) < self._ended[0]:
-                return None
-            places = bisect_left(self._begun, self._ended[0])
-        return places if len(self._ended) >= places else None
+            self.full_s = self._ended[self.slots - 1]
 
     @property
     def ended(self) -> bool:
