@@ -159,7 +159,7 @@ def graded(measured: Path) -> list[Graded]:
     for card in group(measured.stem):
         for claim in card.claims:
             row = known[claim.id]
-            evidence = {setting: _by_seed(values) for setting, values in row.get("evidence", {}).items()}
+            evidence = {setting: _by_seed(values) for setting, values in (row.get("evidence") or {}).items()}
             values = _by_seed(row.get("by_seed", {})) or row.get("by_run", {})
             claims.append(Graded(claim, card.name, values, evidence, row.get("needs") or ""))
     return claims
