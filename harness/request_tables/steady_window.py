@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
+from harness.request_tables.request_table import ABORTED, FAILED
 from harness.request_tables.stages import ENTRY
 from workloads.columns.jobs import starts
 
@@ -81,7 +82,7 @@ def steady_window(requests: pd.DataFrame, turns: pd.DataFrame | Mapping[str, Any
     mine = requests.loc[np.isin(requests["session"], users)]
     if mine.empty:
         return WHOLE
-    came_s, left_s = _sessions(mine)
+    came_s, left_s = _sessions(mine, turns)
     begin_s = float(came_s[0])
     if load.slots is not None:
         ends_s = np.sort(mine["ended_s"].dropna().to_numpy(float))
@@ -110,13 +111,21 @@ def _users(turns: pd.DataFrame | Mapping[str, Any]) -> tuple[np.ndarray, int]:
     return users, int(np.isin(session, users).sum())
 
 
-def _sessions(requests: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return when sessions came, and when they left, each in ascending order, s; infinite for one that has not left."""
+def _sessions(requests: pd.DataFrame, turns: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return when sessions came, and when they left, each in ascending order, s; infinite for one that has not left: it
+    still waits for a reply, or for a slot for a later turn."""
     ids, row = np.unique(requests["session"], return_inverse=True)
     came_s, left_s = np.full(ids.size, np.inf), np.full(ids.size, -np.inf)
     np.minimum.at(came_s, row, requests["turn_start_s"].to_numpy(float))
     np.maximum.at(left_s, row, requests["ended_s"].fillna(np.inf).to_numpy(float))
-    return np.sort(came_s), np.sort(left_s)
+    last, planned = np.zeros(ids.size, int), np.zeros(ids.size, int)
+    np.maximum.at(last, row, requests["turn"].to_numpy(int))
+    mine = np.isin(turns["session"], ids)
+    of_trace = np.searchsorted(ids, np.asarray(turns["session"])[mine])
+    np.maximum.at(planned, of_trace, np.asarray(turns["turn"])[mine].astype(int))
+    gave_up = np.zeros(ids.size, bool)
+    gave_up[row[np.isin(requests["status"], [FAILED, ABORTED])]] = True
+    return np.sort(came_s), np.sort(np.where((last == planned) | gave_up, left_s, np.inf))
 
 
 def _judged(requests: pd.DataFrame, window: Window, judged: int | None) -> Window:

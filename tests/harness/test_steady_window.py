@@ -34,7 +34,7 @@ RAMP_S = 1.0
 def table(rows: list[tuple[int, int, float, float, float]]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A request table and the trace of these turns: session, turn, begin, end of the user's turn, end, s."""
     columns = ["session", "turn", "turn_start_s", "turn_end_s", "ended_s"]
-    requests = pd.DataFrame(rows, columns=columns)
+    requests = pd.DataFrame(rows, columns=columns).assign(status="completed")
     return requests, requests[["session", "turn"]]
 
 
@@ -138,6 +138,17 @@ def test_the_judged_turns_are_the_first_to_begin_in_it():
     requests, turns = table([(k, 0, float(k), k + 0.2, k + 0.5) for k in range(20)])
     window = steady_window(requests, turns, Load(slots=1, judged=5))
     assert (phases(requests, window) == STEADY).sum() == 5 and window.by_begin and window.end_s == 5.0
+
+
+def test_who_waits_for_a_slot_has_not_left():
+    # Two users of three turns share one slot; the second waits 50 s for it after its first turn.
+    requests, turns = table(
+        [(0, 0, 0.0, 0.0, 2.0), (1, 0, 0.0, 2.0, 4.0), (0, 1, 4.0, 4.0, 54.0), (0, 2, 54.0, 54.0, 60.0)]
+    )
+    planned = pd.concat([turns, pd.DataFrame({"session": [1, 1], "turn": [1, 2]})])
+    assert steady_window(requests, planned, Load(slots=1)) == Window(2.0, 60.0)
+    failed = requests.assign(status=["completed", "failed", "completed", "completed"])
+    assert steady_window(failed, planned, Load(slots=1)) == Window(2.0, 4.0)
 
 
 def test_the_load_on_line_is_over_the_window():

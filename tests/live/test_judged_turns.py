@@ -66,7 +66,7 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
             break
     over_s = max(status for status in judged._known_s.values())
     begun = rows.loc[rows["turn_start_s"] < over_s].assign(
-        ended_s=rows["end_s"].where(rows["end_s"] < over_s)
+        status="completed", ended_s=rows["end_s"].where(rows["end_s"] < over_s)
     )
     planned = pd.DataFrame(
         {"session": np.arange(10**4) % (users + 1), "turn": np.arange(10**4) // (users + 1)}
