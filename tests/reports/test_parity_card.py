@@ -31,7 +31,7 @@ def measured(folder: Path, fails: Fails = never, measure: Measure = served.measu
     small = replace(
         card,
         experiments={
-            panel: each.model_copy(update={"set": {**each.set, "sessions": 24, "turns": 2}})
+            panel: each.model_copy(update={"set": {**each.set, "sessions": 8}})
             for panel, each in card.experiments.items()
         },
     )
