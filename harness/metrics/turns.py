@@ -511,8 +511,9 @@ _SINGLE: dict[str, Definition] = {
         "first user comes; missing where the run has no steady part, and is measured whole",
         _FROM_START, None, shown="s"),
     "steady_end": Definition(
-        "s", "end of the steady window: after the last session has come, the first one leaves, or no new turn may "
-        "begin; missing where the run is measured whole", _FROM_START, None, shown="s"),
+        "s", "end of the steady window: after the last session has come, the first one leaves, in an open loop the "
+        "last request goes out, or no new turn may begin; missing where the run is measured whole", _FROM_START, None,
+        shown="s"),
     "turns_in_ramp": Definition(
         "1", "turns that were asked before the steady window", _OF_STARTED, None),
     "turns_in_drain": Definition(

@@ -3,10 +3,10 @@
 In a closed loop the first requests arrive almost together at an idle server, and their prompts are computed one after
 the other, under every policy. At the end, users leave and nobody takes their place. So percentiles, shares and rates
 are over the window alone. It begins when as many requests have ended as there are slots. (The end of the last one of
-the first requests would be that of the longest reply of c, and never that of a request that hangs.) In an open loop
-users come as scheduled, so it begins with the first one: a burst, or documents that wait from the start, are part of
-the load, and a slow server must not shorten its window. It ends when, after the last session has come, the first one
-leaves.
+the first requests would be that of the longest reply of c, and never that of a request that hangs.) It ends when, after
+the last session has come, the first one leaves. In an open loop users come as scheduled, so the window is from the
+first user to the last request: a burst, or documents that wait from the start, are part of the load, and no server may
+shorten its window.
 
 A turn belongs to the phase in which its user's turn ends: its request goes out then, and its latencies count from
 there. It is followed to its own end, be that in the drain. Where a run judges a number of turns that was fixed before,
@@ -83,17 +83,18 @@ def steady_window(requests: pd.DataFrame, turns: pd.DataFrame | Mapping[str, Any
     if mine.empty:
         return WHOLE
     came_s, left_s = _sessions(mine, turns)
-    begin_s = float(came_s[0])
-    if load.slots is not None:
+    if load.slots is None:
+        begin_s, end_s = float(came_s[0]), float(mine["turn_end_s"].fillna(mine["turn_start_s"]).max())
+    else:
         ends_s = np.sort(mine["ended_s"].dropna().to_numpy(float))
         places = min(load.slots, users.size)
         if planned <= places or ends_s.size < places:
             return WHOLE
-        begin_s = float(ends_s[places - 1])
-    end_s = load.stop_after_s
-    if came_s.size == users.size:
-        # A session that makes room for the last one leaves before, or at that moment.
-        end_s = min(end_s, float(left_s[left_s > came_s[-1]].min(initial=np.inf)))
+        begin_s, end_s = float(ends_s[places - 1]), np.inf
+        if came_s.size == users.size:
+            # A session that makes room for the last one leaves before, or at that moment.
+            end_s = float(left_s[left_s > came_s[-1]].min(initial=np.inf))
+    end_s = min(end_s, load.stop_after_s)
     window = _judged(mine, Window(begin_s, end_s), load.judged)
     return window if (phases(mine, window) == STEADY).any() else WHOLE
 

@@ -31,7 +31,7 @@ def measured(folder: Path, fails: Fails = never, measure: Measure = served.measu
     small = replace(
         card,
         experiments={
-            panel: each.model_copy(update={"set": {**each.set, "sessions": 8}})
+            panel: each.model_copy(update={"set": {**each.set, "sessions": 16, "turns": 3}})
             for panel, each in card.experiments.items()
         },
     )
