@@ -1,5 +1,6 @@
 """Each rule of the request table on a small hand-written event log."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -247,3 +248,13 @@ def test_a_turn_that_waits_for_nothing_waited_no_time_and_one_that_never_started
     assert only(EventLog().start().produce().done(2.0))["reload_s"] == 0.0
     lost = EventLog().start().add(1.0, "arrive", stage="entry").add(1.0, "load_start", stage="entry")
     assert only(lost)[["reload_s", "reload_blocks", "preloaded_blocks"]].isna().all()
+
+
+def test_a_reply_ends_when_it_is_received_cut_or_failed_whichever_comes_first():
+    complete = EventLog().start().audio((1.5, 5.0)).add(2.0, "reply_done")
+    heard_in_part = complete.barge_in(4.0, 2.5, thinker=1, talker=1)
+    assert only(heard_in_part)[["completion_s", "ended_s"]].tolist() == [4.0, 2.0]
+    assert only(EventLog().start().audio((1.5, 5.0)).barge_in(3.0, 1.5))["ended_s"] == 3.0
+    failed = only(EventLog().start().add(7.0, "turn_failed"))
+    assert failed["ended_s"] == 7.0 and np.isnan(failed["completion_s"])
+    assert np.isnan(only(EventLog().start())["ended_s"])
