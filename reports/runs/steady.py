@@ -27,16 +27,17 @@ def steady_notes(run: Run) -> list[str]:
         notes.append(f"Left out of {turns} turns: {before} before the steady window, {after} after it.")
     if whole:
         notes.append(f"Too short for a steady window, so measured whole: {_names(whole, points)}.")
-    if slow and len(slow) < len(points):
+    if slow:
         notes.append(
-            f"No rate, as the window has fewer than 30 completions or is shorter than three requests: "
+            "No rate, as the window has fewer than 30 completions or is shorter than three requests: "
             f"{_names(slow, points)}."
         )
     return notes
 
 
 def _range(values: Iterable[float]) -> str:
-    low, *_, high = sorted([*(each := list(values)), max(each)])
+    known = list(values)
+    low, high = min(known), max(known)
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 

@@ -25,6 +25,7 @@ from reports.tables.columns import (
     LIVE,
     MISSING,
     ON_LINE,
+    OVER_RUN,
     PARTS,
     Column,
     asked_columns,
@@ -42,10 +43,7 @@ from workloads.errors import printable
 
 REPORT_ONLY = (
     "effective_rps",
-    "audio_ttfp_whole_p90",
-    "ttft_whole_p90",
-    "continuity_whole",
-    "completed_rps_whole",
+    *(column.metric for column in OVER_RUN),
     "frame_latency_p50",
     "pool_plateau",
     "saturation_predicted_s",

@@ -179,6 +179,7 @@ _OVER_RUN = "audio_ttfp_whole_p90 ttft_whole_p90 continuity_whole completed_rps_
 OVER_RUN = _columns(_OVER_RUN, later=_OVER_RUN)
 """Metrics over the whole run, next to those of the steady window; a live run's table has no room for them."""
 _OF_TEXT = ("ttft_whole_p90", "completed_rps_whole")
+"""The ones that runs without speech have."""
 LEFT_OUT = ("turns_in_ramp", "turns_in_drain")
 """Turns that no percentile, share or rate covers, because the load was not the planned one when they were asked."""
 
@@ -311,16 +312,13 @@ def vocabulary(columns: Sequence[Column]) -> Mapping[str, Definition]:
 def columns(spoken: bool) -> list[Column]:
     """The headline metrics of turns; a run without spoken replies is judged by its first text token."""
     if not spoken:
-        names, whole = (
-            "ttft_p50 ttft_p90 wasted_token_ratio completed_rps",
-            "ttft_whole_p90 completed_rps_whole",
-        )
-        return [*_columns(f"{names} {whole}", later=f"ttft_p50 {whole}")]
+        shown_first = _columns("ttft_p50 ttft_p90 wasted_token_ratio completed_rps", later="ttft_p50")
+        return [*shown_first, *(each for each in OVER_RUN if each.metric in _OF_TEXT)]
     names = (
         "audio_ttfp_p50 audio_ttfp_p90 continuity continuity_fixed_timeline wasted_token_ratio completed_rps"
     )
-    spoken_ones = _columns(f"{names} effective_rps", later="audio_ttfp_p50")
-    return [*spoken_ones, *(each for each in OVER_RUN if not each.metric.startswith("ttft"))]
+    shown_first = _columns(f"{names} effective_rps", later="audio_ttfp_p50")
+    return [*shown_first, *(each for each in OVER_RUN if not each.metric.startswith("ttft"))]
 
 
 def parse_columns(text: str) -> tuple[str, ...]:

@@ -98,8 +98,8 @@ def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: P
     failed = f"{median(left_out(run, 4)[0]):.0f}"
     assert lines[0][-4:] == ["0.80", "3", failed, "2"]  # send delay P99 in ms, turned away, failed, runs
     before, after = ({n for c in (4, 8) for n in left_out(run, c)[i]} for i in (1, 2))
-    told = f"{min(before)} to {max(before)} before the steady window, {min(after)} to {max(after)} after it."
-    assert told in " ".join(said.split())
+    note = f"{min(before)} to {max(before)} before the steady window, {min(after)} to {max(after)} after it."
+    assert note in " ".join(said.split())
     assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and set(lines[2][2:-4]) != {"–"}
     assert "send delay" in said and "rejected" in said and "wasted audio" in said
     assert ERROR.split(",")[0] not in said and said.count("INVALID, and its numbers do not count") == 2

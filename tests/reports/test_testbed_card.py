@@ -114,8 +114,8 @@ def test_a_gain_on_which_testbeds_disagree_cannot_be_told(monkeypatch: pytest.Mo
         ]
         panels[f"{member.label}; p = 0"] = Object(points=points)
     rows = {row["id"].removeprefix("testbed-set-"): row for row in testbed_set.as_rows(panels)}
-    told = {name: row["in_band"] for name, row in rows.items()}
-    assert told == {"p50": "cannot be told", "p90": "no", "p95": "yes", "p90-p0-c8": "yes"}
+    outcomes = {name: row["in_band"] for name, row in rows.items()}
+    assert outcomes == {"p50": "cannot be told", "p90": "no", "p95": "yes", "p90-p0-c8": "yes"}
     assert rows["p50"]["interval"] == (pytest.approx(0.53 / 0.86), pytest.approx(0.8 / 0.86))
     assert "0.62 to 0.93 × | cannot be told" in testbed_set.as_markdown(panels)
     with style():

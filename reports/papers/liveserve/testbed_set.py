@@ -158,7 +158,7 @@ def medians(panels: Panels) -> dict[str, dict[str, float]]:
     return found
 
 
-def told(one: Claim, by_member: Mapping[str, float]) -> str:
+def in_band(one: Claim, by_member: Mapping[str, float]) -> str:
     """Return whether the paper's number lies in its band on every testbed, on none, or cannot be told."""
     inside = {one.accepts(ours) for ours in by_member.values()}
     return "cannot be told" if len(inside) > 1 else "yes" if inside == {True} else "no"
@@ -175,7 +175,7 @@ def as_rows(panels: Panels) -> list[dict[str, Any]]:
             "band": claims[name].band,
             "interval": (min(by_member.values()), max(by_member.values())),
             "by_testbed": by_member,
-            "in_band": told(claims[name], by_member),
+            "in_band": in_band(claims[name], by_member),
         }
         for name, by_member in medians(panels).items()
     ]
@@ -228,7 +228,7 @@ def _gains_table(panels: Panels) -> str:
                 claims[name].text,
                 claims[name].published,
                 claims[name].write_range(min(ours.values()), max(ours.values())),
-                told(claims[name], ours),
+                in_band(claims[name], ours),
             ]
             for name, ours in found.items()
         ],
