@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from reports.claims.bands import of_mean, of_percentile
-from reports.claims.claim import Claim
+from reports.claims.claim import Claim, Untold
 from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import bars, figure
+from reports.papers.liveserve.chosen_testbeds import on_testbeds, over_testbeds
 from reports.papers.liveserve.common import (
     AT_8,
     AWAITED,
@@ -43,7 +44,7 @@ EXPERIMENTS = {
     )
     for requests in (REQUESTS, ENOUGH)
     for arrivals, (workload, load) in _LOADS.items()
-}
+} | on_testbeds("p = 0", [8])
 
 PAPER = {  # metric -> arrivals -> engine -> s or 1/s
     "audio_ttfp_p90": {
@@ -82,6 +83,23 @@ _P90 = of_percentile(0.9, REQUESTS, TTFP_SIGMA, 0.01)
 _RATE = of_mean(REQUESTS, printed=0.01)
 
 
+def _over(arrivals: str, metric: str) -> Untold | None:
+    """LiveServe's number over the baseline's on the testbeds, whose loads keep every slot busy, as Poisson arrivals do
+    here; bursts were not measured with LiveServe there."""
+    if arrivals != "Poisson":
+        return None
+    return over_testbeds("p = 0", 8, lambda ours, baseline: ratio(metric, ours, to=baseline))
+
+
+def _of(arrivals: str, metric: str, engine: str) -> Untold | None:
+    """The number of one engine there."""
+    if arrivals != "Poisson":
+        return None
+    return over_testbeds(
+        "p = 0", 8, lambda ours, baseline: value(metric, ours if engine == "liveserve" else baseline)
+    )
+
+
 def _claims(arrivals: str) -> dict[str, Claim]:
     fact = f"Section 7.2, Fig. 12: P90 TTFP and effective RPS under {arrivals} arrivals"
     short, baseline, ours = arrivals.lower(), of(arrivals, "vllm_omni"), of(arrivals, "liveserve")
@@ -94,6 +112,7 @@ def _claims(arrivals: str) -> dict[str, Claim]:
             ratio("audio_ttfp_p90", ours, to=baseline),
             TAIL,
             fact=fact,
+            untold=_over(arrivals, "audio_ttfp_p90"),
             chosen=AWAITED,
         ),
         f"fig12-{short}-rps": claim(
@@ -102,6 +121,7 @@ def _claims(arrivals: str) -> dict[str, Claim]:
             ratio(effective_in_run, ours, to=baseline),
             _UNBROKEN,
             fact=fact,
+            untold=_over(arrivals, "effective_rps"),
             remark=_REMARK,
         ),
         **{
@@ -111,6 +131,7 @@ def _claims(arrivals: str) -> dict[str, Claim]:
                 value(effective_in_run, of(arrivals, engine)),
                 _LENGTH,
                 fact=fact,
+                untold=_of(arrivals, "effective_rps", engine),
                 remark=_REMARK,
             )
             for name, engine in _SHORT.items()
@@ -122,6 +143,7 @@ def _claims(arrivals: str) -> dict[str, Claim]:
                 value("audio_ttfp_p90", of(arrivals, engine)),
                 SPREAD_OUT,
                 fact=fact,
+                untold=_of(arrivals, "audio_ttfp_p90", engine),
                 chosen=AWAITED if engine == "liveserve" else "",
             )
             for name, engine in _SHORT.items()
