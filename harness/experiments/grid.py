@@ -81,6 +81,10 @@ class Maker(Protocol[P_co]):
         """Parameters of the workload."""
         ...
 
+    def users_seed(self, seed: int) -> int:
+        """Return the seed that the trace of a point is drawn from; `seed`: the point's."""
+        ...
+
     def point(self, trace: Trace, seed: int) -> P_co:
         """Return the point of a trace. UserError where it could not run."""
         ...
@@ -95,9 +99,10 @@ def points(experiment: Experiment, makers: Iterable[Maker[P]], traces: Traces | 
     for maker in makers:
         stored = json.dumps(maker.workload.model_dump(mode="json"), sort_keys=True)
         for seed in experiment.seeds:
-            key = (experiment.workload, stored, seed)
+            drawn = maker.users_seed(seed)
+            key = (experiment.workload, stored, drawn)
             if key not in traces:
-                traces[key] = WORKLOADS[experiment.workload].generate(maker.workload, seed)
+                traces[key] = WORKLOADS[experiment.workload].generate(maker.workload, drawn)
                 kept += len(traces[key])
             trace = traces[key]
             while kept > KEPT_TURNS and len(traces) > 1:

@@ -46,10 +46,11 @@ class Point(BaseModel):
         default=(), description="parameters that the experiment varies; for display, not in the id"
     )
 
-    def generate(self, workload: BaseModel) -> Trace:
-        """Make its trace anew from the parameters of its workload. ValueError when it is not the trace of the point's
-        hash: then a generator is not deterministic, or its input has changed."""
-        trace = WORKLOADS[self.workload].generate(workload, self.seed)
+    def generate(self, workload: BaseModel, users_seed: int | None = None) -> Trace:
+        """Make its trace anew from the parameters of its workload, drawn from `users_seed` (None: its own seed).
+        ValueError when it is not the trace of the point's hash: then a generator is not deterministic, or its input has
+        changed."""
+        trace = WORKLOADS[self.workload].generate(workload, self.seed if users_seed is None else users_seed)
         if trace.header.hash != self.trace_hash:
             raise ValueError(
                 f"the trace changed since the run began: {trace.header.hash}, not {self.trace_hash}"

@@ -18,6 +18,7 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.point import LivePoint, LiveSetup
 from workloads.errors import validate
 from workloads.registry import WORKLOADS
+from workloads.seeds import child_seed
 
 if TYPE_CHECKING:
     from workloads.trace import Trace
@@ -58,6 +59,17 @@ class _Maker:
     client: ClientParams
     target: TargetParams
     code_hash: str
+    load: str
+    """The values of the cell's axes, in words."""
+
+    def users_seed(self, seed: int) -> int:
+        """Return a seed for each load and repeat where the target has a seed of all users; else the point's own."""
+        target = self.target
+        if target.users_seed is None:
+            return seed
+        return child_seed(
+            target.users_seed, f"repeat {seed}{'' if target.same_users else f' of {self.load}'}"
+        )
 
     def point(self, trace: Trace, seed: int) -> LivePoint:
         kind = kinds.kind_of(trace)
@@ -74,7 +86,7 @@ class _Maker:
             trace_hash=trace.header.hash,
             code_hash=self.code_hash,
             axes=tuple(self.experiment.grid),
-            setup=LiveSetup(kind, self.workload, self.client, self.target),
+            setup=LiveSetup(kind, self.workload, self.client, self.target, self.users_seed(seed)),
         )
 
 
@@ -85,4 +97,5 @@ def _makers(experiment: Experiment, cells: Sequence[Cell]) -> Iterator[_Maker]:
         params = validate(workload.Params, cell.groups["workload"], "workload parameters")
         client = validate(ClientParams, cell.groups["client"], "client parameters")
         target = validate(TargetParams, cell.groups["server"], "server parameters")
-        yield _Maker(experiment, params, client, target, code)
+        load = " ".join(f"{name}={cell.settings[name]}" for name in experiment.grid)
+        yield _Maker(experiment, params, client, target, code, load)

@@ -136,6 +136,8 @@ def asked(experiment: Experiment) -> str:
     def word(name: str, values: Sequence[Any]) -> str:
         text = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
         by_option = name in OPTIONS and (rates or name != "rate")
+        if by_option and values == [True]:
+            return OPTIONS[name].name
         return f"{OPTIONS[name].name} {text}" if by_option else f"--set {name}={text}"
 
     words = [word(name, values) for name, values in experiment.grid.items()]

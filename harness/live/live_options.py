@@ -23,6 +23,12 @@ OPTIONS = {
     "stop_after_s": LiveOption(
         "How long to send new turns; default: until the targets can be decided, at most 480.", "SECONDS", "--duration"),
     "seeds": LiveOption("Runs of each, each with users of its own; default: 1; 3 with --find.", "N", "--repeats"),
+    "users_seed": LiveOption(
+        "Seed of the users, such as that of an earlier run; default: drawn anew, and kept with the results.",
+        "N", "--seed"),
+    "same_users": LiveOption(
+        "The same users at each load: loads are compared in pairs, and a server may have their prompts in its cache.",
+        None, "--same-users"),
     "shards": LiveOption("Processes that call.", "P", "--shards"),
     "scrape": LiveOption("Prometheus metrics of the server, kept over time.", "URL", "--scrape"),
     "token_env": LiveOption(

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class LiveSetup:
     """A point's settings as the objects that its run uses. `kind`: how its users call the endpoint and what is
-    measured. `workload`, `client`: parameters of the workload and the client. `target`: the endpoint."""
+    measured. `workload`, `client`: parameters of the workload and the client. `target`: the endpoint. `users_seed`: the
+    seed that its users are drawn from; None: the point's own."""
 
     kind: LiveKind
     workload: BaseModel
     client: ClientParams
     target: TargetParams
+    users_seed: int | None = None
 
 
 class LivePoint(Point):
@@ -34,4 +36,4 @@ class LivePoint(Point):
 
     def trace(self) -> Trace:
         """Make its trace anew. ValueError as `Point.generate`."""
-        return self.generate(self.setup.workload)
+        return self.generate(self.setup.workload, self.setup.users_seed)

@@ -102,6 +102,10 @@ class _Maker:
     setup: ReplaySetup
     code_hash: str
 
+    def users_seed(self, seed: int) -> int:
+        """Return the point's own seed: all engines of a cell serve the same users."""
+        return seed
+
     def point(self, trace: Trace, seed: int) -> ReplayPoint:
         device = self.experiment.device
         setup = replace(self.setup, kind=kinds.kind_of(trace))  # a file's users may be of any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, fo
 from reports.cli.settings import SETTINGS, flag, number, option
 from reports.cli.stage import Stage
 from reports.tables.labels import counted, listed
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ UP_TO = 256
 """Upper bound of a search by default. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
+DRAWN = 10**9
+"""Seeds of users that are drawn are below it, so that they are short enough to type. [chosen]"""
 Ask = Callable[[Mapping[float, "End"]], "Experiment"]
 """Returns the experiment with these loads, each with its end."""
 Present = Callable[["Experiment", Path], "Verdict | None"]
@@ -64,6 +68,8 @@ def live(
         None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
     ),
     to: int | None = number(None, "Where --find stops; default: 256."),
+    users_seed: int | None = number(None, *OPTIONS["users_seed"], least=0, most=MOST_SEED),
+    same_users: bool = flag(OPTIONS["same_users"].name, OPTIONS["same_users"].help),
     shards: int | None = number(None, *OPTIONS["shards"]),
     scrape: str | None = option(None, *OPTIONS["scrape"]),
     token_env: str | None = option(None, *OPTIONS["token_env"]),
@@ -115,15 +121,18 @@ def live(
     from reports.cli.measuring import check_new, show_points
 
     options = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
-    target = {name: value for name, value in options.items() if value is not None}
+    target = {name: value for name, value in options.items() if value is not None and value is not False}
     chosen = read_settings(settings)
     if workload is not None and chosen.setdefault("workload", workload) != workload:
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
     runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
+    stored = earlier(url, out) if resume else None
+    seed = secrets.randbelow(DRAWN) if stored is None else stored[1].set.get("users_seed")
+    if seed is not None:  # runs of earlier versions have none
+        target.setdefault("users_seed", seed)
     ask = partial(live_experiment, target, chosen, rates=load.rates, repeats=runs, audio=audio, label=label)
     least = dict.fromkeys(load.amounts, (duration or 60.0, None))
     asked, counts = _asked(ask(least), slo, load)  # refused here if it is too much for any run
-    stored = earlier(url, out) if resume else None
     stored_ends = ends(stored[1]) if stored is not None and duration is None else {}
     stage("planning the calls" + ("" if audio is None else f", with the sound of {printable(str(audio))}"))
     plan = _Plan(ask, load, asked.targets, counts, runs, duration, stored_ends)

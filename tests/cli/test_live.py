@@ -40,7 +40,20 @@ LOOSE = ("--set", "send_delay_limit_ms=10000")
 
 
 def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse: Rehearse) -> None:
-    ask = ("live", URL, *SMALL, "--sessions", "2,4", "--repeats", "2", "--duration", "10", "--dry-run")
+    ask = (
+        "live",
+        URL,
+        *SMALL,
+        "--sessions",
+        "2,4",
+        "--repeats",
+        "2",
+        "--duration",
+        "10",
+        "--seed",
+        "7",
+        "--dry-run",
+    )
     status, out, _ = rehearse(*ask)
     assert status == 0 and out.splitlines()[-1] == "4 points" and not Path("results").exists()
     assert [line.split("  ")[1] for line in out.splitlines()[:-1]] == [
@@ -52,11 +65,13 @@ def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse:
     # A search plans for the same users, however far it may go
     for to in ("8", "64"):
         find = ("live", URL, *SMALL, "--find", "ttfp_p90<=1s", "--sessions", "4", "--to", to)
-        searched = rehearse(*find, "--duration", "10", "--repeats", "2", "--dry-run")[1]
+        searched = rehearse(*find, "--duration", "10", "--repeats", "2", "--seed", "7", "--dry-run")[1]
         assert searched.splitlines()[:-1] == out.splitlines()[2:4]
     assert {point.client_params["stop_after_s"] for point in points} == {10}
     assert {point.workload_params["network_ms"] for point in points} == {0}
     assert rehearse("run", "planned", "--dry-run")[1] == out
+    others = rehearse(*ask[:-3], "--dry-run")[1]  # drawn anew
+    assert others.count("endpoint c=") == 4 and not {*others.split()} & {point.id for point in points}
 
 
 def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: Rehearse) -> None:
@@ -332,6 +347,9 @@ def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, 
     assert "is finished, with 2 of 2 points measured" in rehearse(*ask, "--sessions", "4,5", "--resume")[2]
     status, _, err = rehearse(*ask, "--sessions", "4", "--resume")
     assert status == 2 and "was measured with --sessions 4,5 --duration 30" in err
+    seed = load_experiment(LATEST / "experiment.json").set["users_seed"]
+    status, _, err = rehearse(*ask, "--sessions", "4,5", "--seed", "1", "--resume")
+    assert status == 2 and f"--seed {seed}" in err
 
     shutil.rmtree(sorted((LATEST / "points").iterdir())[0])
     answering.clear()
@@ -339,10 +357,11 @@ def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, 
     answering.clear()
     assert rehearse(*ask, "--sessions", "4,5", "--resume", "--repeats", "2")[0] == 0  # adds runs
     assert answering == [4, 5]
+    assert load_experiment(LATEST / "experiment.json").set["users_seed"] == seed
     frames = ("live", URL, "--workload", "metronome", "--duration", "8", "--out", "frames", "--dry-run")
     assert rehearse(*frames, "--set", "rate=8")[0] == 0
     _, _, err = rehearse(*frames, "--set", "rate=2", "--resume")
-    assert "with --sessions 8 --duration 8 --workload metronome --set rate=8;" in err
+    assert "with --sessions 8 --duration 8 --workload metronome --set rate=8 --seed " in err
     (LATEST.parent / "away").symlink_to(LATEST.resolve())
     LATEST.unlink()
     LATEST.symlink_to("../elsewhere")
@@ -352,21 +371,21 @@ def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--sessions", "8"), "8 calls: about 21 turns per minute, 111 judged: at most 6 min 10 s"),
+        (("--sessions", "8"), "8 calls: about 20 turns per minute, 111 judged: at most 5 min 45 s"),
         (
             ("--sessions", "8", "--repeats", "4"),
-            "8 calls: about 19 turns per minute, 28 judged: 4 runs of at most 2 min",
+            "8 calls: about 21 turns per minute, 28 judged: 4 runs of at most 1 min 30 s",
         ),
         (
             ("--sessions", "1"),
             "1 call: about 2 turns per minute, 111 judged: at most 8 min, which is the limit and leaves "
             "P90 TTFP ≤ 800 ms, continuity ≥ 95 %, cumulative continuity ≥ 95 % and talked over ≤ 5 % undecided; "
-            "--duration 2540 is long enough",
+            "--duration 2600 is long enough",
         ),
         (
             ("--sessions", "8", "--duration", "60"),
-            "--duration 60 is too short for 8 calls: about 16 turns, 73 needed to decide P90 TTFP ≤ 800 ms, "
-            "continuity ≥ 95 %, cumulative continuity ≥ 95 % and talked over ≤ 5 %; --duration 245 is long enough.",
+            "--duration 60 is too short for 8 calls: about 20 turns, 73 needed to decide P90 TTFP ≤ 800 ms, "
+            "continuity ≥ 95 %, cumulative continuity ≥ 95 % and talked over ≤ 5 %; --duration 225 is long enough.",
         ),
         (
             ("--sessions", "64", "--slo", "continuity>=100%"),
@@ -377,7 +396,7 @@ def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, 
 def test_how_long_it_takes_is_said_before_anybody_calls(
     rehearse: Rehearse, arguments: tuple[str, ...], said: str
 ) -> None:
-    status, _, err = rehearse("live", URL, *arguments, "--dry-run")
+    status, _, err = rehearse("live", URL, *arguments, "--seed", "1", "--dry-run")
     assert status == 0 and said in err.splitlines()
 
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, printable
 from workloads.host_names import check_host
 
@@ -144,6 +145,16 @@ class TargetParams(BaseModel):
         le=1_000_000,
         description="judge the first N turns begun at full load, and end the run when each of them has ended; default: "
         "those of the whole run",
+    )
+    users_seed: int | None = _own(
+        None,
+        ge=0,
+        le=MOST_SEED,
+        description="seed that the users of each load and repeat are drawn from; default: the number of the repeat, so "
+        "that the loads of all runs have the same users",
+    )
+    same_users: bool | None = _own(
+        None, description="with users_seed: the same users at each load; default: other ones"
     )
     shards: int = Field(1, ge=1, le=256, description="processes that the sessions are dealt out to")
     token_env: str | None = Field(
