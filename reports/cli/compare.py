@@ -164,6 +164,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
             "settings": cell.settings,
             "seeds": cell.seeds,
             "same_trace": cell.same_trace,
+            "redrawn": cell.redrawn,
             "failed": {"a": cell.failed_a, "b": cell.failed_b},
             "metrics": {compared.column.metric: numbers(compared) for compared in cell.metrics},
         }
@@ -171,6 +172,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     ]
     return {
         "headline": headline(comparison),
+        "users": comparison.users,
         "a": side("a"),
         "b": side("b"),
         "cells": cells,
@@ -226,14 +228,14 @@ def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> 
         spreads = (column, compared.a), (column, compared.b), (RATIO, compared.ratio)
         lacking = [("A", compared.a.missing), ("B", compared.b.missing)]
         note = ", ".join(f"{name} lacks {counted(n, 'seed')}" for name, n in lacking if n)
-        worse = fail_above is not None and cell.same_trace and is_worse(compared, fail_above)
+        worse = fail_above is not None and cell.comparable and is_worse(compared, fail_above)
         table.add_row(
             *opening,
             column.title,
             *(_spread(shown, spread) for shown, spread in spreads),
             Text("worse", "bold red")
             if worse
-            else Text(note if cell.same_trace else "other trace", "yellow"),
+            else Text(note if cell.comparable else "other trace", "yellow"),
         )
         opening = [""] * len(opening)
 
@@ -244,7 +246,7 @@ def _spread(column: Column, spread: Spread) -> str:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    notes = []
+    notes = [comparison.users] if comparison.users else []
     other = len(comparison.cells) - len(comparison.judged)
     if other:
         notes.append(

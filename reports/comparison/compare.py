@@ -2,7 +2,7 @@
 
 Cells meet when engine, workload, deployment and every axis of either grid are the same; within a cell the seeds
 that both have are compared, seed by seed. A cell in which the two did not serve the same trace is shown and never
-judged.
+judged, unless both drew users of their own from one workload, as live runs do.
 """
 
 import json
@@ -24,6 +24,10 @@ from reports.tables.labels import short
 from workloads.devices import REAL_DEVICES
 from workloads.errors import UserError
 
+USERS_SEED = "users_seed"
+"""Parameter of a live run: the seed of its users."""
+_OF_THE_LOAD = ("sessions", "requests", "rate")
+"""Parameters of a workload that follow from the load and the length of a live run."""
 _MORE = ("tbt_p50", "e2e_p50")
 """Metrics besides the headline ones: the ones that a device affects most directly, and listeners feel least."""
 
@@ -119,8 +123,14 @@ class Cell:
     failed_a: int
     failed_b: int
     metrics: list[Compared]
+    redrawn: bool = False
+    """True if both sides drew users of their own from one workload, as live runs do without --seed."""
     identical: bool = False
     """True if every request of every common seed had the same times and result on both sides."""
+
+    @property
+    def comparable(self) -> bool:
+        return self.same_trace or self.redrawn
 
     @property
     def label(self) -> str:
@@ -140,11 +150,27 @@ class Comparison:
 
     @cached_property
     def judged(self) -> list[Cell]:
-        return [cell for cell in self.cells if cell.same_trace]
+        return [cell for cell in self.cells if cell.comparable]
 
     @property
     def identical(self) -> bool:
         return bool(self.cells) and all(cell.identical for cell in self.cells)
+
+    @property
+    def users(self) -> str:
+        """Return a sentence on the users of two live runs; "" of other runs."""
+        if "live" not in (self.a.device, self.b.device) or not self.judged:
+            return ""
+        seeds = [_values(side, USERS_SEED) for side in (self.a, self.b)]
+        if all(cell.same_trace for cell in self.judged):
+            return (
+                "A and B had the same users: a server that was not restarted in between may have held their prompts in "
+                "its cache the second time."
+            )
+        again = f" --seed {seeds[0]} gives B the users of A." if seeds[0].isdecimal() else ""
+        return (
+            f"A and B had other users, drawn from the same workload (seeds {seeds[0]} and {seeds[1]}).{again}"
+        )
 
     def require_judged(self) -> None:
         """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
@@ -260,12 +286,31 @@ def _cell(axes: Sequence[str], a: list[Measured], b: list[Measured], metrics: Se
         engine=first.point.engine,
         settings={axis: first.params[axis] for axis in axes if axis in first.params},
         seeds=[point.seed for point in a],
-        same_trace=all(x.point.trace_hash == y.point.trace_hash for x, y in zip(a, b, strict=True)),
+        same_trace=all(_same_users(x, y) for x, y in zip(a, b, strict=True)),
+        redrawn=all(_redrawn(x, y) for x, y in zip(a, b, strict=True)),
         failed_a=sum(point.error is not None for point in a),
         failed_b=sum(point.error is not None for point in b),
         metrics=[_compared(column, a, b) for column in _columns([*a, *b], metrics)],
         identical=all(same_requests(x, y) for x, y in zip(a, b, strict=True)),
     )
+
+
+def _same_users(a: Measured, b: Measured) -> bool:
+    """Return whether both served the same turns with the same words."""
+    return a.point.trace_hash == b.point.trace_hash and _drawn_from(a) == _drawn_from(b)
+
+
+def _redrawn(a: Measured, b: Measured) -> bool:
+    """Return whether the users of both were drawn from the same workload, each from a seed of its own."""
+    laws = [
+        {name: value for name, value in each.point.workload_params.items() if name not in _OF_THE_LOAD}
+        for each in (a, b)
+    ]
+    return _drawn_from(a) != _drawn_from(b) and laws[0] == laws[1]
+
+
+def _drawn_from(point: Measured) -> Any:
+    return point.params.get(USERS_SEED), point.params.get("same_users")
 
 
 def _columns(points: Sequence[Measured], metrics: Sequence[str]) -> list[Column]:
@@ -293,7 +338,7 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the differing parameters other than the axes, the release of vLLM, and the source of step times. A
     parameter on one side only belongs to another version and is ignored."""
-    shared = a.points[0].params.keys() & b.points[0].params.keys()
+    shared = a.points[0].params.keys() & b.points[0].params.keys() - {USERS_SEED}
     pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(shared - set(axes))}
     if "live" not in (a.device, b.device):
         pairs["vLLM"] = (_releases(a), _releases(b))

@@ -177,6 +177,10 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
         ([cell(NOISE, failed_b=1)], "B is worse: 1 point failed, 0 in A; within the spread: completed."),
         ([cell(NOISE, LATE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(P90, identical=True)], "B is identical to A in every request."),
+        (
+            [cell(P90, same_trace=False, redrawn=True)],
+            "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs.",
+        ),
         ([cell(P90, same_trace=False)], "Not judged: A and B did not serve the same users in any cell."),
     ],
 )
