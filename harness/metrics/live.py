@@ -13,7 +13,7 @@ import pandas as pd
 from harness.metrics.definitions import Definition, share_of, statistics
 from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, share
 from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, failure_metrics, reply_metrics
-from harness.metrics.scraped_histogram import observed
+from harness.metrics.scraped_histogram import grown, observed
 from harness.request_tables.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.request_tables.steady_window import WHOLE, Window, counted, on_line_mean, sessions_rps
 
@@ -74,6 +74,8 @@ def summarise_live(
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
         "lost_sessions": (float(lost_sessions), came, 0),
     }
+    if scrape is not None:
+        measured["prefix_cache_hits"] = _cache_hits(scrape, window)
     if lag is not None:
         measured |= {"server_lag_p99": (lag.p99_s, lag.n, 0), "server_lag_max": (lag.max_s, lag.n, 0)}
     if answered is not None:
@@ -82,6 +84,7 @@ def summarise_live(
         steady = counted(requests)
         measured |= reply_metrics(events, steady, trace) | failure_metrics(events, requests)
         measured["tokens_stated"] = _stated(events, steady)
+        measured |= _prompts(events, steady)
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
         measured |= _window(events, requests, window)
     return metrics_of(measured, LIVE_DEFINITIONS, [dict])
@@ -97,6 +100,31 @@ def _stated(events: pd.DataFrame, requests: pd.DataFrame) -> Measured:
     read = requests.loc[completed & requests["ttft_s"].notna()]
     usage = events.loc[events["kind"].to_numpy() == "usage"]
     return share(np.isin(turn_keys(read), turn_keys(usage)))
+
+
+def _prompts(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
+    """Return the prompts' tokens and the cached share of them, by the usage that the server states. vLLM leaves cached
+    tokens out where there are none, so they count as 0 if any reply states them."""
+    kinds, turns, values = events["kind"].to_numpy(), turn_keys(events), events["value"].to_numpy(float)
+    counted_turns = np.isin(turns, turn_keys(requests))
+    tokens, cached = (values[(kinds == kind) & counted_turns] for kind in ("prompt", "prompt_cached"))
+    if not tokens.size:
+        return {}
+    n, missing = tokens.size, len(requests) - tokens.size
+    share_cached = float(cached.sum() / tokens.sum()) if (kinds == "prompt_cached").any() else None
+    return {
+        "prompt_tokens": (float(tokens.sum()), n, missing),
+        "prompt_tokens_mean": (float(tokens.mean()), n, missing),
+        "cached_prompt_share": (share_cached, n, missing),
+    }
+
+
+def _cache_hits(scrape: pd.DataFrame, window: Window) -> Measured:
+    for queries, hits in PREFIX_CACHE:
+        asked, found = (grown(scrape, name, window.begin_s, window.end_s) for name in (queries, hits))
+        if asked and found is not None:
+            return found / asked, round(asked), 0
+    return None, 0, 0
 
 
 def _window(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> dict[str, Measured]:
@@ -145,6 +173,12 @@ def _audio(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     }
 
 
+PREFIX_CACHE = (
+    ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"),
+    ("sglang:prompt_tokens_total", "sglang:cached_tokens_total"),
+)
+"""Counters of the tokens that a server looked up in its prefix cache, and of the tokens found there: vLLM's
+(`v1/metrics/loggers.py`) and SGLang's (`srt/metrics/collector.py`)."""
 LAG = "rehearsal_loop_lag_seconds"
 _MOST = "rehearsal_loop_lag_most_seconds"
 
@@ -179,6 +213,7 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
 
 
 _SENDS = "over all messages and requests that clients sent"
+_PROMPTS = "over the turns whose prompt the server counts"
 _NULL = "measured against the null server just before, with as many sessions and processes"
 
 LIVE_DEFINITIONS: dict[str, Definition] = {
@@ -196,6 +231,16 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "share of written replies whose number of tokens the server states; in times between tokens a message of "
         "any other counts as one token",
         "over completed turns whose reply is not spoken", None),
+    "prompt_tokens": Definition(
+        "token", "tokens of all prompts, histories included, by the server's count", _PROMPTS, None),
+    "prompt_tokens_mean": Definition("token", "mean tokens of a prompt, by the server's count", _PROMPTS, None),
+    "cached_prompt_share": share_of(
+        "share of the prompts' tokens that the server found in its cache, by the usage that it states", _PROMPTS, None,
+        heading="cached"),
+    "prefix_cache_hits": share_of(
+        "share of the tokens looked up in the server's prefix cache that were there, by the server's own counters",
+        "over the tokens looked up by all clients, from the last poll before the steady window to the first after it",
+        None, heading="cache hits"),
     **statistics(("p50", "p99"), {"connect": Definition(
         "s", "of the time to a session that is ready: TCP, TLS, handshake and greetings; missing counts sessions that "
         "came and were never ready",

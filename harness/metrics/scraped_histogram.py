@@ -1,4 +1,4 @@
-"""Prometheus histograms in what was scraped during a run: what a server observed between two of its answers."""
+"""Prometheus histograms and counters of a run: what a server observed between two of its answers."""
 
 import json
 from dataclasses import dataclass
@@ -44,6 +44,24 @@ class Observed:
         return edges[at], edges[at + 1]
 
 
+def grown(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: float = inf) -> float | None:
+    """Return how much counter `name` grew over all labels together, between answers as of `observed`. None unless the
+    server reported it twice without a restart in between."""
+    values = scrape.loc[np.asarray(scrape["name"], str) == name].groupby("t_s")["value"].sum().sort_index()
+    between = _between(values.index.to_numpy(float), begin_s, end_s)
+    if between is None:
+        return None
+    during = float(values.iloc[between[1]] - values.iloc[between[0]])
+    return during if during >= 0 else None
+
+
+def _between(polls_s: np.ndarray, begin_s: float, end_s: float) -> tuple[int, int] | None:
+    """Return the last of the ascending times before `begin_s` and the first after `end_s`; None unless they are two."""
+    first = max(0, int(np.searchsorted(polls_s, begin_s, side="right")) - 1)
+    last = min(polls_s.size - 1, int(np.searchsorted(polls_s, end_s)))
+    return (first, last) if last > first else None
+
+
 def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: float = inf) -> Observed | None:
     """Return the observations from the last answer before `begin_s` to the first after `end_s`, over all labels of
     histogram `name` together. None unless the server reported it twice without a restart in between. `scrape`: columns
@@ -54,10 +72,10 @@ def observed(scrape: pd.DataFrame, name: str, begin_s: float = -inf, end_s: floa
     counts = buckets.assign(le=bounds).pivot_table(index="t_s", columns="le", values="value", aggfunc="sum")
     counts = counts.sort_index(axis=1)
     polls_s = counts.index.to_numpy(float)
-    first = max(0, int(np.searchsorted(polls_s, begin_s, side="right")) - 1)
-    last = min(polls_s.size - 1, int(np.searchsorted(polls_s, end_s)))
-    if last <= first:
+    between = _between(polls_s, begin_s, end_s)
+    if between is None:
         return None
+    first, last = between
     during = np.diff((counts.iloc[last] - counts.iloc[first]).to_numpy(float), prepend=0.0)
     if (during < 0).any():
         return None

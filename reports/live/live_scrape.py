@@ -61,6 +61,8 @@ _WORDS = {"num": "", "kv": "KV", "cpu": "CPU", "gpu": "GPU", "rehearsal": ""}
 _APART_S = 0.5
 """Polls that are closer, as the last one may be, would make a rate of a moment."""
 _PANELS, _COLUMNS, _LINES = 9, 3, 5
+_CURVE = 3
+"""Fewest polls of a curve."""
 
 
 def draw(run: Run) -> Picture | LeftOut:
@@ -71,6 +73,11 @@ def draw(run: Run) -> Picture | LeftOut:
     load = scraped[0]
     point = one(list(filter(_scraped, load.points)))
     table = point.record.table("scrape")
+    polls = table.loc[table["name"] == "up", "value"].to_numpy(float)
+    if polls.size < _CURVE:
+        return LeftOut(
+            NAME, title, "the endpoint was read at the begin and the end only (--scrape URL reads it often)"
+        )
     names = chosen(table)
     if not names:
         return LeftOut(NAME, title, "the endpoint never answered, or its values never changed")
@@ -82,7 +89,6 @@ def draw(run: Run) -> Picture | LeftOut:
         if index + _COLUMNS >= len(names):
             axes[index].set_xlabel("elapsed time, s")
             axes[index].tick_params(labelbottom=True)
-    polls = table.loc[table["name"] == "up", "value"].to_numpy(float)
     caption = (
         "Each panel is one series of the server's Prometheus endpoint; counters (…_total) are drawn as their rate per "
         f"second. {int(polls.sum()):,} of {polls.size:,} polls were answered; silences are shaded. The server's "

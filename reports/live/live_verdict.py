@@ -30,6 +30,7 @@ from harness.records.record import INVALID
 from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
 from reports.live.live_record import main_reason, middle
+from reports.live.live_users import users_notes
 from reports.runs.measured import Cell, Run
 from reports.runs.part import Section
 from reports.tables.columns import MISSING
@@ -144,6 +145,8 @@ class LiveVerdict:
     search: Search | None
     speech: str | None = None
     """The callers' speech (`workloads.generators.content.speech_source`); None where nobody speaks."""
+    users: tuple[str, ...] = ()
+    """Sentences on the users, and on the prompts that a cache of the server held."""
     measured: str = ""
     """Time of the measurement and build of the server: `2026-11-26 21:40 UTC, server build abc`."""
 
@@ -216,6 +219,7 @@ class LiveVerdict:
                 "One run of each load: the interval covers chance between its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} shows that."
             )
+        notes += self.users
         if self.speech is not None:
             other = "" if self.speech == "recordings" else ", and no recordings; --audio DIR plays yours"
             notes.append(
@@ -265,7 +269,8 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     url = str(run.experiment.set.get("url", "the endpoint"))
     speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
     default_for = None if given.given else what
-    return LiveVerdict(url, given, default_for, tuple(loads), search, speech, _measured(run))
+    users = tuple(users_notes(run))
+    return LiveVerdict(url, given, default_for, tuple(loads), search, speech, users, _measured(run))
 
 
 def targets(run: Run) -> tuple[Target, ...]:

@@ -173,6 +173,8 @@ LIVE = _columns("send_delay_p99 shed failed", later="send_delay_p99 shed failed"
 COMPLETED = "completed_rps"
 PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50")
 """The wait for a server that reports the ends of turns."""
+CACHED = _columns("cached_prompt_share prefix_cache_hits", later="cached_prompt_share prefix_cache_hits")
+"""Share of the prompts that the server's cache held: by its replies, or else by its counters."""
 ON_LINE, CAME = _columns("on_line_mean sessions_rps", later="on_line_mean sessions_rps")
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
 _OVER_RUN = "audio_ttfp_whole_p90 ttft_whole_p90 continuity_whole completed_rps_whole"
@@ -281,6 +283,7 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
         if column.metric not in hidden
     ]
     load = [column for column in (ON_LINE, CAME) if column.metric in names]
+    visible += [column for column in CACHED if column.metric in names][:1]
     visible[2:2] = [column for column in PARTS if column.metric in names]
     return [*load, *visible, *(column for column in waste if column.metric in names), *live]
 

@@ -32,13 +32,14 @@ rehearsal_ttfp_seconds_count 3
 odd{text="a \\"quoted\\" \\\\ line, } and ="} NaN
 """
 
+PERIOD_S = 0.02
+
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
 """(handler, number of the poll, from 0)."""
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrape, "PERIOD_S", 0.02)
     monkeypatch.setattr(scrape, "TIMEOUT_S", 0.3)
 
 
@@ -58,7 +59,7 @@ def endpoint(answer: Answer) -> Iterator[tuple[str, list[int]]]:
 def polled(answer: Answer, count: int) -> pd.DataFrame:
     """The table after at least `count` polls that reached the server."""
     with endpoint(answer) as (url, polls):
-        scraper = Scraper(url, time.monotonic())
+        scraper = Scraper(url, time.monotonic(), period_s=PERIOD_S)
         with scraper:
             wait_until(lambda: len(polls) >= count)
     return scraper.table().to_pandas()

@@ -137,6 +137,24 @@ def test_reasoning_counts_as_text_and_is_not_said_again():
     assert requests(out)[1]["messages"][1]["content"] == "a"
 
 
+@pytest.mark.parametrize("silent", [{}, {"prompt_tokens_details": None}])
+def test_the_cached_share_of_prompts_is_what_the_replies_state(silent: dict[str, Any]):
+    """vLLM leaves the details out where nothing was cached."""
+
+    def cached_later(body: dict[str, Any]) -> list[bytes]:
+        tokens = 40 * len(body["messages"])
+        more = {"prompt_tokens_details": {"cached_tokens": 64}} if len(body["messages"]) > 1 else silent
+        usage = {"prompt_tokens": tokens, "completion_tokens": 1, **more}
+        return [sse(delta(content="a"), {"choices": [], "usage": usage})]
+
+    out = play(typed(turns=2), cached_later)
+    assert out.values("prompt", "entry") == [40, 120]
+    assert out.values("prompt_cached", "entry") == [64]
+    metrics = metrics_of(out)
+    assert (metrics["prompt_tokens"], metrics["cached_prompt_share"]) == (160, 0.4)
+    assert metrics_of(play(typed(turns=2)))["cached_prompt_share"] is None
+
+
 def metrics_of(out: Outcome) -> dict[str, float | None]:
     metrics = summarise_live(out.events, table(out), out.sends, out.failures, {}, late_s=1.0)
     return {name: metric.value for name, metric in metrics.items()}

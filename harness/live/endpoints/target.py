@@ -166,6 +166,9 @@ class TargetParams(BaseModel):
     scrape: str | None = Field(
         None, description="Prometheus address to poll during the run, http(s)://.../metrics"
     )
+    scrape_period_s: float | None = _own(
+        None, ge=0.1, le=86_400, description="time between two polls of scrape, s; default: 1"
+    )
     ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
     text_url: str | None = _own(
         None,

@@ -193,7 +193,13 @@ class Tail:
     def _note(self) -> None:
         reply, turn = self._reply, self._turn
         self.noted = True
-        for kind, tokens in (("finish", reply.produced), ("usage", reply.delivered)):
+        stated = {
+            "finish": reply.produced,
+            "usage": reply.delivered,
+            "prompt": reply.prompt,
+            "prompt_cached": reply.cached,
+        }
+        for kind, tokens in stated.items():
             if tokens is not None:
                 self._endpoint.log.event(self.ended_s, kind, turn.session, turn.turn, ENTRY, tokens)
 

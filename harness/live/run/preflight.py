@@ -32,13 +32,16 @@ from harness.live.endpoints.transport.content_encoding import unread
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.limits import STARTING
 from harness.live.run.scrape import scraper_of
-from harness.metrics.live import LAG
+from harness.metrics.live import LAG, PREFIX_CACHE
 from workloads.errors import UserError
 
 LOADING_S = 600.0
 """After which a server of ours has loaded its models, or never will. [chosen]"""
 AGAIN_S = 1.0
 """Between two looks at it. [chosen]"""
+
+BEGIN_AND_END_S = 86_400.0
+"""Between two polls of counters, s: longer than a run, as reading its metrics costs a server time. [chosen]"""
 
 Speaks = Callable[[TargetParams], Dialect]
 
@@ -49,7 +52,8 @@ def preflight(
     serves: str = "turns",
     waits: Callable[[float], None] = lambda waited_s: None,
 ) -> TargetParams:
-    """Return `target` with its dialect for auto, and for a server of ours with its metrics, which its verdict needs.
+    """Return `target` with its dialect for auto, and with its metrics: those of a server of ours, which its verdict
+    needs, and counters of a prefix cache, which are read at the begin and the end.
 
     `speaks`: the dialect that users will speak to a realtime target; `serves`: turns or frames, which they need. A
     loading server of ours is waited for; `waits` gets the time, s. UserError when no server listens, the token is
@@ -70,7 +74,11 @@ def preflight(
             time.sleep(AGAIN_S)
     if target.scrape is None and target.dialect in ("rehearsal", "text"):
         scraped = target.model_copy(update={"scrape": _metrics_url(target.url)})
-        return scraped if _tells_its_lag(scraped) else target
+        tells = _metrics(scraped)
+        if f"{LAG}_bucket" in tells:
+            return scraped
+        if any(queries in tells for queries, _ in PREFIX_CACHE):
+            return scraped.model_copy(update={"scrape_period_s": BEGIN_AND_END_S})
     return target
 
 
@@ -271,9 +279,10 @@ def _metrics_url(url: str) -> str:
     return urlunsplit((scheme, parts.netloc, "/metrics", "", ""))
 
 
-def _tells_its_lag(target: TargetParams) -> bool:
+def _metrics(target: TargetParams) -> set[str]:
+    """Return the names of the target's metrics; none where it has no such endpoint."""
     scraper = scraper_of(target, time.monotonic())
     assert scraper is not None
     with scraper:
         pass
-    return f"{LAG}_bucket" in scraper.table()["name"].unique().to_pylist()
+    return set(scraper.table()["name"].unique().to_pylist())

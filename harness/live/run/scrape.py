@@ -24,8 +24,6 @@ from harness.live.endpoints.transport.get import get
 from harness.live.endpoints.transport.limits import size
 from workloads.errors import UserError
 
-PERIOD_S = 1.0
-"""Between two polls. [config]"""
 TIMEOUT_S = 2.0
 """After which an endpoint counts as silent; polls that fall into the wait are skipped. [chosen]"""
 MOST_ANSWER = 4 * 2**20
@@ -51,16 +49,16 @@ class _Poll:
 class Scraper:
     """Polls `url` in a `with` block, at once and once more at its end; `table()` has the answers.
 
-    `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is sent to the endpoint. UserError for anything
-    but an HTTP address.
+    `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is sent to the endpoint; `period_s`: between two
+    polls. UserError for anything but an HTTP address.
     """
 
-    def __init__(self, url: str, origin: float, token: str | None = None) -> None:
+    def __init__(self, url: str, origin: float, token: str | None = None, period_s: float = 1.0) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise UserError(
                 f"scrape {url!r} is not an HTTP address; write for example http://host:8000/metrics."
             )
-        self._url, self._origin = url, origin
+        self._url, self._origin, self._period_s = url, origin, period_s
         self._headers = {"Accept": "text/plain;version=0.0.4"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -105,7 +103,7 @@ class Scraper:
                 return
             # On whole periods from time 0, so that a slow answer costs its polls and shifts no later one.
             passed = time.monotonic() - self._origin
-            last = self._ended.wait(PERIOD_S * (math.floor(passed / PERIOD_S) + 1) - passed)
+            last = self._ended.wait(self._period_s * (math.floor(passed / self._period_s) + 1) - passed)
 
     def _poll(self, begin: float) -> _Poll:
         body, reason = b"", ""
@@ -133,7 +131,9 @@ class Scraper:
 
 def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
     """Return a scraper of the metrics that the target names; None where it names none."""
-    return Scraper(target.scrape, origin, target.scrape_token()) if target.scrape else None
+    if target.scrape is None:
+        return None
+    return Scraper(target.scrape, origin, target.scrape_token(), target.scrape_period_s or 1.0)
 
 
 def _reason(error: OSError) -> str:

@@ -157,6 +157,10 @@ class ChatReply:
         self._pieces: list[str] = []
         self.produced: int | None = None
         """Tokens that the server has stated so far."""
+        self.prompt: int | None = None
+        """Tokens of the prompt; None: the server does not state them."""
+        self.cached: int | None = None
+        """Tokens of the prompt that the server states it found in its cache; None: it states none, or no number."""
         self._hidden = self._counted = 0
         self._reasoned = False
         self._events = EventStream()
@@ -301,6 +305,10 @@ class ChatReply:
         """Keep the stated tokens. Return whether it states any."""
         if not isinstance(usage, dict):
             return False
+        if prompt := _count(usage.get("prompt_tokens") or usage.get("input_tokens")):
+            details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+            stated = details.get("cached_tokens") if isinstance(details, dict) else None
+            self.prompt, self.cached = prompt, None if stated is None else _count(stated)
         tokens = _count(usage.get("completion_tokens") or usage.get("output_tokens"))
         if tokens:
             details = usage.get("completion_tokens_details")

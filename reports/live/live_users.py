@@ -1,0 +1,41 @@
+"""Sentences on the users of a live run: the seed that they were drawn from, and the prompts that a cache held."""
+
+from __future__ import annotations
+
+from reports.live.live_record import loads, middle
+from reports.runs.measured import Run
+from reports.tables.columns import CACHED
+from reports.tables.labels import listed
+
+
+def users_notes(run: Run) -> list[str]:
+    """Return the sentences; none for a run of an earlier version, which holds no seed, at a server without a cache."""
+    seed, same = (run.experiment.set.get(name) for name in ("users_seed", "same_users"))
+    notes = []
+    if seed is not None and not same:
+        notes.append(
+            f"Each load and repeat had other users, drawn from seed {seed}; --seed {seed} repeats them."
+        )
+    elif seed is not None:
+        notes.append(
+            f"All loads had the same users, drawn from seed {seed} (--same-users): a server with a prefix cache may "
+            "find the prompts of earlier loads in it, and answers later loads faster."
+        )
+    return [*notes, *_cached(run)]
+
+
+def _cached(run: Run) -> list[str]:
+    """`Prompt tokens in the server's prefix cache: 12 % (c=2), 84 % (c=4), as its replies state.`"""
+    sources = ("as its replies state", "by its own counters, which all clients move")
+    for column, source in zip(CACHED, sources, strict=True):
+        shares = [
+            (
+                load.label(run) or load.variant.label,
+                middle(point.kept.get(column.metric) for point in load.points),
+            )
+            for load in loads(run)
+        ]
+        parts = [f"{100 * share:.0f} % ({label})" for label, share in shares if share is not None]
+        if parts:
+            return [f"Prompt tokens in the server's prefix cache: {listed(parts)}, {source}."]
+    return []
