@@ -29,6 +29,8 @@ _OURS: tuple[tuple[str, ...], ...] = (
      "single requests with BurstGPT's bursts and lengths, without its file"),
     ("sharegpt", "generators.open_loop:ShareGptParams", "generators.open_loop:sharegpt",
      "short or long exchanges of ShareGPT, from a file of it or of other chats, or fitted"),
+    ("conversations", "generators.conversations:ConversationParams", "generators.conversations:conversations",
+     "conversations of a file turn by turn, whose own text live runs send (path=FILE)"),
     ("servegen", "generators.servegen:ServeGenParams", "generators.servegen:servegen",
      "many clients with their own rates and bursts, from ServeGen's files or fitted"),
     ("burstgpt", "replays.replay:ReplayParams", "replays.csv_logs:burstgpt",

@@ -11,10 +11,13 @@ from harness.live.expand import ENDPOINTS
 from harness.live.kinds import named
 from harness.live.live_options import OPTIONS
 from workloads.errors import UserError, unknown, validate
+from workloads.generators.conversations import NAME as CONVERSATIONS
 from workloads.registry import WORKLOADS
 
 SPOKEN, TYPED = "speech", "sharegpt"
 """Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
+WITH_TEXT = (".json", ".jsonl")
+"""Files of conversations with their text; others have lengths alone."""
 MOST_REPLY_TOKENS = 128
 """Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
 NOT_SET = ("url", "c", "save_audio", "stop_after_s")
@@ -36,23 +39,32 @@ def live_experiment(
     rates: bool = False,
     repeats: int = 1,
     audio: Path | None = None,
+    texts: Path | None = None,
     label: str = "",
 ) -> Experiment:
     """Return the experiment of a live run.
 
     `loads`: each load with its end; with `rates` new calls per second in an open loop, else concurrent calls in a
     closed one. `settings`: of `--set`, over everything else. `label`: the server's build. UserError for settings that
-    cannot be combined. The users of a load depend on it and on its duration alone.
+    cannot be combined. `audio`: recordings that users speak; `texts`: conversations whose text they send. The users of
+    a load depend on it, on its duration and on the target's users_seed alone.
     """
     for name in ("url", "text_url", "scrape"):
         check_secrets(str(target.get(name) or settings.get(name, "")))
     params = validate(TargetParams, target, "live")
     params.token()  # said now where token_env names nothing
-    workload = settings.get("workload", TYPED if params.is_text else SPOKEN)
+    if texts is not None:
+        settings = {**settings, "path": str(texts)}
+    workload = settings.get("workload", _default_workload(params, settings))
     if workload not in WORKLOADS:
         raise unknown("workload", workload, WORKLOADS)
     fields = WORKLOADS[workload].Params.model_fields
     fixed = _added(params.is_text)
+    if texts is not None and workload != CONVERSATIONS:
+        fix = (
+            f"set workload={CONVERSATIONS}" if params.is_text else "give the http:// url of chat completions"
+        )
+        raise UserError(f"--data has text for workload {CONVERSATIONS}, and workload is {workload}; {fix}.")
     if audio is not None:
         if not _is_recorded(workload):
             raise UserError(
@@ -134,6 +146,7 @@ def asked(experiment: Experiment) -> str:
     rates = experiment.grid.keys().isdisjoint(("c", "sessions"))  # else a rate is that of calls in frames
 
     def word(name: str, values: Sequence[Any]) -> str:
+        name = "data" if name == "path" and experiment.workload == CONVERSATIONS else name
         text = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
         by_option = name in OPTIONS and (rates or name != "rate")
         if by_option and values == [True]:
@@ -148,7 +161,7 @@ def asked(experiment: Experiment) -> str:
             words.append(f"{OPTIONS['stop_after_s'].name} {experiment.set[name]:g}")
     if len(experiment.seeds) > 1:
         words.append(word("seeds", [len(experiment.seeds)]))
-    if experiment.workload != (TYPED if text else SPOKEN):
+    if experiment.workload not in ((TYPED, CONVERSATIONS) if text else (SPOKEN,)):
         words.append(word("workload", [experiment.workload]))
     words += [
         word(name, [value])
@@ -156,6 +169,12 @@ def asked(experiment: Experiment) -> str:
         if name not in ("url", *load) and defaults.get(name) != value
     ]
     return " ".join(words)
+
+
+def _default_workload(target: TargetParams, settings: Mapping[str, str]) -> str:
+    if not target.is_text:
+        return SPOKEN
+    return CONVERSATIONS if Path(settings.get("path", "")).suffix in WITH_TEXT else TYPED
 
 
 def _added(text: bool) -> dict[str, Any]:

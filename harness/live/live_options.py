@@ -17,7 +17,12 @@ OPTIONS = {
         "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), text or synthesis.",
         None, "--dialect"),
     "path": LiveOption("What users say; default: sentences of a synthesized voice.", "DIR", "--audio"),
-    "workload": LiveOption("What users do; default: speech, or sharegpt where URL is http.", "NAME", "--workload"),
+    "data": LiveOption(
+        "Text: conversations that users have, turn by turn (.json, .jsonl); default: words of ShareGPT's lengths.",
+        "FILE", "--data"),
+    "workload": LiveOption(
+        "What users do; default: speech; where URL is http, sharegpt, or conversations with --data.",
+        "NAME", "--workload"),
     "c": LiveOption("Concurrent calls, all the time; default: 8.", "N[,N...]", "--sessions"),
     "rate": LiveOption("New calls per second instead, in an open loop.", "R[,R...]", "--rate"),
     "stop_after_s": LiveOption(

@@ -52,6 +52,7 @@ def live(
     url: Annotated[str, typer.Argument(help=OPTIONS["url"].help, metavar=OPTIONS["url"].name)],
     dialect: str = option("auto", *OPTIONS["dialect"]),
     audio: Path | None = option(None, *OPTIONS["path"]),
+    data: Path | None = option(None, *OPTIONS["data"]),
     workload: str | None = option(None, *OPTIONS["workload"]),
     sessions: str | None = option(None, *OPTIONS["c"]),
     rate: str | None = option(None, *OPTIONS["rate"]),
@@ -102,6 +103,8 @@ def live(
 
     `rehearse live http://127.0.0.1:8000/v1 --rate 10 --duration 30`
 
+    `rehearse live http://127.0.0.1:8000/v1 --data chats.json --sessions 2,4,8`
+
     `rehearse live URL --workload duplex --sessions 1,16,64`
     """
     stage = context.with_resource(Stage())
@@ -123,6 +126,8 @@ def live(
     options = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
     target = {name: value for name, value in options.items() if value is not None and value is not False}
     chosen = read_settings(settings)
+    if data is not None and "path" in chosen:
+        raise UserError(f"--data {data} and --set path={chosen['path']}: leave one out.")
     if workload is not None and chosen.setdefault("workload", workload) != workload:
         raise UserError(f"--workload {workload} and --set workload={chosen['workload']}: leave one out.")
     runs = repeats or (SEARCH_REPEATS if load.targets else REPEATS)
@@ -130,7 +135,9 @@ def live(
     seed = secrets.randbelow(DRAWN) if stored is None else stored[1].set.get("users_seed")
     if seed is not None:  # runs of earlier versions have none
         target.setdefault("users_seed", seed)
-    ask = partial(live_experiment, target, chosen, rates=load.rates, repeats=runs, audio=audio, label=label)
+    ask = partial(
+        live_experiment, target, chosen, rates=load.rates, repeats=runs, audio=audio, texts=data, label=label
+    )
     least = dict.fromkeys(load.amounts, (duration or 60.0, None))
     asked, counts = _asked(ask(least), slo, load)  # refused here if it is too much for any run
     stored_ends = ends(stored[1]) if stored is not None and duration is None else {}

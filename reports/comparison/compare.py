@@ -26,7 +26,7 @@ from workloads.errors import UserError
 
 USERS_SEED = "users_seed"
 """Parameter of a live run: the seed of its users."""
-_OF_THE_LOAD = ("sessions", "requests", "rate")
+_OF_THE_LOAD = ("sessions", "requests", "conversations", "rate")
 """Parameters of a workload that follow from the load and the length of a live run."""
 _MORE = ("tbt_p50", "e2e_p50")
 """Metrics besides the headline ones: the ones that a device affects most directly, and listeners feel least."""

@@ -29,8 +29,8 @@ from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID
 from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
+from reports.live.live_prompts import prompt_notes
 from reports.live.live_record import main_reason, middle
-from reports.live.live_users import users_notes
 from reports.runs.measured import Cell, Run
 from reports.runs.part import Section
 from reports.tables.columns import MISSING
@@ -269,7 +269,7 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     url = str(run.experiment.set.get("url", "the endpoint"))
     speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
     default_for = None if given.given else what
-    users = tuple(users_notes(run))
+    users = tuple(prompt_notes(run))
     return LiveVerdict(url, given, default_for, tuple(loads), search, speech, users, _measured(run))
 
 

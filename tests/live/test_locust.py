@@ -33,6 +33,7 @@ from tests.builders import free_ports
 from tests.waiting import wait_until
 from workloads.audio.synth import SyntheticClip
 from workloads.generators.content import pcm_for
+from workloads.generators.conversations import texts_of
 from workloads.registry import make_trace
 
 pytestmark = pytest.mark.slow
@@ -257,6 +258,21 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
         for session in moved.sessions
         for turn in session.turns
     }
+
+
+def test_texts_travel_with_the_schedule(tmp_path: Path):
+    file = tmp_path / "chats.json"
+    file.write_text(
+        json.dumps([{"messages": [{"role": "user", "content": text}]} for text in ("one", "two")])
+    )
+    trace = make_trace("conversations", {"path": str(file), "conversations": 4}, 0)
+    target = TargetParams.model_validate({"url": "http://localhost:1", "shards": 2})
+    write_plan(tmp_path / "plan", trace, target, ClientParams.model_validate({}))
+    message, said = pack_shard(tmp_path / "plan", 1, recordings_of(trace)), texts_of(trace)
+    file.unlink()
+    unpack_shard(tmp_path / "there", message)
+    moved = texts_of(shard_trace(tmp_path / "there", 1))
+    assert moved and moved.items() <= said.items()
 
 
 @pytest.mark.parametrize(

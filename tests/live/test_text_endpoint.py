@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table
 from tests.population import serve_population
 from tests.waiting import in_a_loop, until
 from workloads.errors import UserError
+from workloads.registry import make_trace
 from workloads.trace import Trace
 
 Parts = Callable[[dict[str, Any]], list[bytes]]
@@ -104,6 +106,29 @@ def test_prompts_have_the_asked_length_and_no_common_beginning():
     assert len({tuple(prompt[:4]) for prompt in prompts}) == 40
     again = [body["messages"][0]["content"].split() for body in requests(play(trace))]
     assert sorted(prompts) == sorted(again)
+
+
+@pytest.mark.parametrize(("history", "replies"), [(None, ["a b c d"]), ("recorded", ["as recorded"])])
+def test_the_texts_of_conversations_are_sent_turn_by_turn(
+    tmp_path: Path, history: str | None, replies: list[str]
+):
+    said = [
+        ("system", "be brief"),
+        ("human", "first"),
+        ("gpt", "as recorded"),
+        ("human", "second"),
+        ("gpt", "end"),
+    ]
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps([{"conversations": [{"from": role, "value": text} for role, text in said]}]))
+    trace = make_trace(
+        "conversations", {"path": str(path), "conversations": 1, "rate": 1e3, "network_ms": 0}, 0
+    )
+    first, second = (
+        [(m["role"], m["content"]) for m in b["messages"]] for b in requests(play(trace, history=history))
+    )
+    assert first == [("system", "be brief"), ("user", "first")]
+    assert second == [*first, *(("assistant", reply) for reply in replies), ("user", "second")]
 
 
 def test_context_that_the_source_states_comes_first():

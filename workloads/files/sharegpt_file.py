@@ -1,4 +1,4 @@
-"""Lengths of the exchanges in a file of conversations: ShareGPT's layouts and layouts derived from it.
+"""The exchanges in a file of conversations, their lengths or their text: ShareGPT's layouts and others like them.
 
     V3          JSON list of {"id", "conversations": [{"from": "human" | "gpt", "value"}]}
     chat        JSON list or lines of {"conversations" | "conversation" | "messages": [{"role", "content"}]}
@@ -8,13 +8,15 @@
 
 V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question that is
 in another piece. An exchange is a human's message followed by the model's. Every message that is in none is counted
-in the notes by the reason.
+in the notes by the reason. With their text, conversations also have their system prompts, content parts, and a last
+question without an answer.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from workloads.files.row_file import RowFile
 CHARS_PER_TOKEN = 4.0
 CJK_PER_TOKEN = 1.5  # choice: tokenizers of today give a Chinese character some two thirds of a token
 ROLES = {"human": "human", "user": "human", "gpt": "model", "chatgpt": "model", "assistant": "model"}
+SYSTEM = ("system", "developer")
 TALKS = ("conversations", "conversation", "messages")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
@@ -68,17 +71,25 @@ def _texts(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
     file = JsonFile(path, None, skip_bad)
     column = file.require([*TALKS, "prompt"])
     if column == "prompt":
-        return file, _custom(file)
-    talks = [_talk(talk) for talk in file.values(column, list, "a list of messages")]
+        return file, [
+            [("human", tokens_of(text)), ("assistant", float(reply))] for text, reply in _custom(file)
+        ]
+    talks = _talks(file, column, str)
+    return file, [[(role, tokens_of(text)) for role, text in talk] for talk in talks]
+
+
+def _talks(file: JsonFile, column: str, kind: type | tuple[type, ...]) -> list[list[tuple[str, Any]]]:
+    """Return the messages of each good conversation as (role, content), whose content is of this kind."""
+    talks = [_talk(talk, kind) for talk in file.values(column, list, "a list of messages")]
     wanted = "'from' and 'value', 'role' and 'content', or 'human' and 'assistant'"
     file.refuse(
         np.array([talk is None for talk in talks]), column, f"has messages without the texts {wanted}"
     )
-    return file, [talk for talk in talks if talk is not None]
+    return [talk for talk in talks if talk is not None]
 
 
-def _talk(messages: list[Any] | None) -> list[Message] | None:
-    """The messages of a conversation, or None when one of them has no speaker or no text."""
+def _talk(messages: list[Any] | None, kind: type | tuple[type, ...]) -> list[tuple[str, Any]] | None:
+    """The messages of a conversation, or None when one of them has no speaker or no content of this kind."""
     if messages is None or not all(isinstance(message, dict) for message in messages):
         return None
     turns: list[tuple[Any, Any]] = []
@@ -87,9 +98,7 @@ def _talk(messages: list[Any] | None) -> list[Message] | None:
             turns += [(role, message.get(role)) for role in ("human", "assistant")]
         else:
             turns.append((_either(message, "from", "role"), _either(message, "value", "content")))
-    if not all(isinstance(role, str) and isinstance(text, str) for role, text in turns):
-        return None
-    return [(role, tokens_of(text)) for role, text in turns]
+    return turns if all(isinstance(role, str) and isinstance(text, kind) for role, text in turns) else None
 
 
 def _either(message: dict[str, Any], name: str, other: str) -> Any:
@@ -97,14 +106,12 @@ def _either(message: dict[str, Any], name: str, other: str) -> Any:
     return message.get(other) if value is None else value
 
 
-def _custom(file: JsonFile) -> list[list[Message]]:
+def _custom(file: JsonFile) -> list[tuple[str, int]]:
+    """Return each good prompt with the tokens of its reply."""
     prompts = file.values("prompt", str, "a text")
     replies = file.counts(file.require(["output_tokens"]))
-    return [
-        [("human", tokens_of(prompt)), ("assistant", float(reply))]
-        for prompt, reply, good in zip(prompts, replies, file.good, strict=True)
-        if good
-    ]
+    rows = zip(prompts, replies.tolist(), file.good, strict=True)
+    return [(prompt, reply) for prompt, reply, good in rows if good]
 
 
 def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
@@ -145,7 +152,9 @@ def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, flo
     has_question = False
     for role, tokens in talk:
         speaker = ROLES.get(role.lower())
-        if speaker is None:
+        if role.lower() in SYSTEM:
+            left_out["system prompt, which workload conversations sends"] += 1
+        elif speaker is None:
             left_out["said by neither human nor model"] += 1
         elif speaker == "human":
             left_out["question without an answer"] += question is not None
@@ -161,3 +170,75 @@ def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, flo
     left_out["question without an answer"] += question is not None
     left_out += Counter()  # drops the kinds that did not occur
     return pairs
+
+
+@dataclass(frozen=True)
+class ChatExchange:
+    """What is said up to one reply, and the recorded reply: `said` has roles and contents, text or content parts, as a
+    chat completion takes them. `reply`: None where none is recorded; `reply_tokens`: about how many it has, None where
+    that is not known."""
+
+    said: tuple[tuple[str, Any], ...]
+    reply: Any
+    reply_tokens: int | None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return max(1, ceil(sum(tokens_of(plain_text(content)) for _, content in self.said)))
+
+
+def plain_text(content: Any) -> str:
+    """Return the text of a message's content, which may be parts."""
+    if isinstance(content, str):
+        return content
+    return " ".join(
+        part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+    )
+
+
+def read_chats(path: Path, notes: list[str], skip_bad: bool = False) -> list[list[ChatExchange]]:
+    """Return the conversations of a file with their text, in its order; UserError names file, entry and field of bad
+    input."""
+    file = JsonFile(path, None, skip_bad)
+    column = file.require([*TALKS, "prompt"])
+    left_out: Counter[str] = Counter()
+    if column == "prompt":
+        chats = [[ChatExchange((("user", text),), None, tokens)] for text, tokens in _custom(file)]
+    else:
+        chats = [_chat(talk, left_out) for talk in _talks(file, column, (str, list))]
+    notes += file.notes()
+    if not file.good.any():
+        raise file.nothing_left()
+    chats = [chat for chat in chats if chat]
+    if not chats:
+        raise UserError(f"{path}: no conversation has a question; give a file of dialogues.")
+    notes += [f"{count} messages left out: {kind}" for kind, count in sorted(left_out.items())]
+    return chats
+
+
+def _chat(talk: list[tuple[str, Any]], left_out: Counter[str]) -> list[ChatExchange]:
+    """Return the exchanges of a conversation; counts its other messages in `left_out`."""
+    exchanges: list[ChatExchange] = []
+    said: list[tuple[str, Any]] = []
+    for role, content in talk:
+        speaker = "system" if role.lower() in SYSTEM else ROLES.get(role.lower())
+        asked = any(each == "user" for each, _ in said)
+        if speaker is None:
+            left_out["said by neither human nor model"] += 1
+        elif not plain_text(content):
+            left_out["without text"] += 1
+        elif speaker == "system":
+            said.append(("system", content))
+        elif speaker == "human":
+            left_out["question without an answer"] += asked
+            said = [each for each in said if each[0] != "user"] + [("user", content)]
+        elif not asked:
+            left_out["second answer in a row" if exchanges else "answer at the start"] += 1
+        else:
+            tokens = max(1, ceil(tokens_of(plain_text(content))))
+            exchanges.append(ChatExchange(tuple(said), content, tokens))
+            said = []
+    if any(role == "user" for role, _ in said):
+        exchanges.append(ChatExchange(tuple(said), None, None))
+    left_out += Counter()  # drops the kinds that did not occur
+    return exchanges

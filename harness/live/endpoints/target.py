@@ -169,6 +169,11 @@ class TargetParams(BaseModel):
     scrape_period_s: float | None = _own(
         None, ge=0.1, le=86_400, description="time between two polls of scrape, s; default: 1"
     )
+    history: Literal["replies", "recorded"] | None = _own(
+        None,
+        description="text of workload conversations: whose replies the history of a conversation has, the server's own "
+        "(replies) or those of the file; default: replies",
+    )
     ignore_eos: bool = Field(False, description="text: ask for exactly output_tokens (vLLM's ignore_eos)")
     text_url: str | None = _own(
         None,

@@ -1,6 +1,7 @@
 """Chat completions over HTTP, streamed, as the clients of `harness.client.session` see them.
 
-A turn is a request that carries the whole conversation. Its user's words are drawn before the run, and the body of a
+A turn is a request that carries the whole conversation. The user says the text of the trace's data (workload
+`conversations`), else words that are drawn before the run; the history has the server's own replies. The body of a
 later turn is made as soon as the reply before it has ended, so that no request is encoded when it is due.
 
 A reply ends with its finish reason or its end marker. What comes later, such as usage, is read, but no user waits for
@@ -10,7 +11,7 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -25,6 +26,8 @@ from harness.live.endpoints.transport.http import Exchange, HttpPool
 from harness.live.endpoints.transport.limits import MOST_HEAD
 from harness.request_tables.stages import ENTRY
 from workloads.columns.jobs import OWN, links
+from workloads.files.sharegpt_file import ChatExchange, plain_text
+from workloads.generators.conversations import texts_of
 from workloads.trace import Session, Turn
 
 TAIL_S = 5.0
@@ -37,6 +40,11 @@ class TextEndpoint(HttpEndpoint["Chat"]):
 
     tails: dict[Tail, None] = field(init=False, default_factory=dict)
     """Complete replies whose body has not ended, in order."""
+    texts: Mapping[int, ChatExchange] = field(init=False)
+    """The data's own text, by the content of turns; empty where the trace has none."""
+
+    def __post_init__(self) -> None:
+        self.texts = texts_of(self.trace)
 
     async def aclose(self) -> None:
         until_s = self._loop.time() + TAIL_S
@@ -107,7 +115,8 @@ class Chat(Requests):
         exchange.receiver = Tail(self._chats, self._turn, self._reply, exchange, at_s)
         super()._end(exchange, at_s)
         self._next += 1
-        self.history = [*self._asked, _Message.of("assistant", self._reply.content)]
+        recorded = self._recorded(self._turns[self._next - 1])
+        self.history = [*self._asked, _Message.of("assistant", recorded or self._reply.content)]
         if self._next < len(self._turns):
             self._prepare()
 
@@ -116,7 +125,7 @@ class Chat(Requests):
         context = self.history
         if turn.job.prefix is not None:
             context = self._stated(turn, turn.job.prefix, turn.history_tokens or 0)
-        self._asked = [*context, _Message.of("user", self._words(turn, turn.input_tokens, "prompt"))]
+        self._asked = [*context, *self._said(turn)]
         encoded = [each.encoded for each in self._asked]
         self._body = request_body(
             encoded, turn.output_tokens, self._endpoint.target, turn.request.slo.priority
@@ -130,11 +139,24 @@ class Chat(Requests):
         if not turn.turn:
             source = self._chats.history_in(turn.session + links(turn.job.waits)[0][0])
         for each in source:
-            parts = each.content.split()
+            parts = plain_text(each.content).split()
             if parts and tokens:
                 kept += [each if len(parts) <= tokens else _Message.of(each.role, " ".join(parts[:tokens]))]
                 tokens = max(0, tokens - len(parts))
         return [*kept, _Message.of("user", self._words(turn, tokens, "history"))] if tokens else kept
+
+    def _said(self, turn: Turn) -> list[_Message]:
+        """Return what the user says in `turn`: the data's own text, else as many words as it has tokens."""
+        exchange = self._chats.texts.get(-1 if turn.content is None else turn.content)
+        if exchange is None:
+            return [_Message.of("user", self._words(turn, turn.input_tokens, "prompt"))]
+        return [_Message.of(role, content) for role, content in exchange.said]
+
+    def _recorded(self, turn: Turn) -> Any:
+        """Return the recorded reply, where it is to be the history; else None."""
+        if self._endpoint.target.history != "recorded" or turn.content not in self._chats.texts:
+            return None
+        return self._chats.texts[turn.content].reply
 
     def _words(self, turn: Turn, count: int, purpose: str) -> str:
         return words(self._endpoint.trace.header.seed, turn.session, turn.turn, count, purpose)
@@ -206,11 +228,12 @@ class Tail:
 
 class _Message(NamedTuple):
     role: str
-    content: str
+    content: Any
+    """Text, or content parts."""
     encoded: bytes
 
     @classmethod
-    def of(cls, role: str, content: str) -> _Message:
+    def of(cls, role: str, content: Any) -> _Message:
         return cls(role, content, message(role, content))
 
 
@@ -222,7 +245,7 @@ def pool_of(target: TargetParams) -> HttpPool:
     return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.bearer()})
 
 
-def message(role: str, content: str) -> bytes:
+def message(role: str, content: Any) -> bytes:
     """Return the message as JSON."""
     return _encode({"role": role, "content": content})
 

@@ -28,6 +28,7 @@ from harness.events.log import EventLog
 from harness.live.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.generators.content import recordings
+from workloads.generators.conversations import NAME as CONVERSATIONS
 from workloads.registry import serves
 from workloads.trace import Trace
 from workloads.transforms.shard import shard
@@ -100,8 +101,12 @@ def split_concurrency(c: int | None, shards: int) -> list[int | None]:
 
 
 def recordings_of(trace: Trace) -> dict[str, bytes]:
-    """Return the recordings of `trace`, by name; none where speech is synthesised or no user speaks."""
-    return {name: path.read_bytes() for name, path in recordings(trace).items()}
+    """Return the recordings of `trace`, or the file with its texts, by name; none where speech is synthesised."""
+    files = recordings(trace)
+    if trace.header.generator == CONVERSATIONS:
+        path = Path(trace.header.params["path"])
+        files = {path.name: path}
+    return {name: path.read_bytes() for name, path in files.items()}
 
 
 def pack_shard(folder: Path, index: int, recorded: dict[str, bytes]) -> dict[str, Any]:
@@ -129,10 +134,13 @@ def unpack_shard(folder: Path, data: dict[str, Any]) -> None:
         recording.write_bytes(sound)
     trace = Trace.load(path)
     header = trace.header
+    place = folder / RECORDINGS
+    if header.generator == CONVERSATIONS:
+        place /= next(iter(data["recordings"]))
     Trace.from_columns(
         trace.columns(),
         generator=header.generator,
-        params={**header.params, "path": str(folder / RECORDINGS)},
+        params={**header.params, "path": str(place)},
         seed=header.seed,
         streams=header.streams,
         notes=header.notes,

@@ -1,17 +1,19 @@
-"""Sentences on the users of a live run: the seed that they were drawn from, and the prompts that a cache held."""
+"""Sentences on the prompts of a live run: their text, the seed of their users, and the share that a cache held."""
 
 from __future__ import annotations
 
+from harness.live.endpoints.target import TargetParams
 from reports.live.live_record import loads, middle
 from reports.runs.measured import Run
 from reports.tables.columns import CACHED
 from reports.tables.labels import listed
+from workloads.generators.conversations import NAME as CONVERSATIONS
 
 
-def users_notes(run: Run) -> list[str]:
+def prompt_notes(run: Run) -> list[str]:
     """Return the sentences; none for a run of an earlier version, which holds no seed, at a server without a cache."""
     seed, same = (run.experiment.set.get(name) for name in ("users_seed", "same_users"))
-    notes = []
+    notes = _text(run)
     if seed is not None and not same:
         notes.append(
             f"Each load and repeat had other users, drawn from seed {seed}; --seed {seed} repeats them."
@@ -22,6 +24,25 @@ def users_notes(run: Run) -> list[str]:
             "find the prompts of earlier loads in it, and answers later loads faster."
         )
     return [*notes, *_cached(run)]
+
+
+def _text(run: Run) -> list[str]:
+    """Return a sentence on the text that typed turns had; none where nobody types."""
+    typed = [
+        point
+        for point in run.points
+        if point.has("trace") and TargetParams(**point.point.server_params).is_text
+    ]
+    if not typed:
+        return []
+    header = typed[0].record.trace().header
+    if header.generator != CONVERSATIONS:
+        return [
+            "Sent: words drawn to the lengths of the trace, which has no text of its own (--data FILE sends yours)."
+        ]
+    recorded = run.experiment.set.get("history") == "recorded"
+    history = "the recorded replies" if recorded else "the server's own replies"
+    return [f"Sent: the conversations of {header.params['path']}, turn by turn, with {history} as history."]
 
 
 def _cached(run: Run) -> list[str]:
