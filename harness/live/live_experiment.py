@@ -9,7 +9,7 @@ from harness.experiments.settings import override
 from harness.live.endpoints.target import TargetParams, check_secrets
 from harness.live.expand import ENDPOINTS
 from harness.live.kinds import named
-from harness.live.live_options import OPTIONS
+from harness.live.live_options import OPTIONS, written
 from workloads.errors import UserError, unknown, validate
 from workloads.generators.conversations import NAME as CONVERSATIONS
 from workloads.registry import WORKLOADS
@@ -52,7 +52,7 @@ def live_experiment(
     for name in ("url", "text_url", "scrape"):
         check_secrets(str(target.get(name) or settings.get(name, "")))
     params = validate(TargetParams, target, "live")
-    params.token()  # said now where token_env names nothing
+    params.request_headers()  # said now where token_env or a header names nothing
     if texts is not None:
         settings = {**settings, "path": str(texts)}
     workload = settings.get("workload", _default_workload(params, settings))
@@ -148,6 +148,8 @@ def asked(experiment: Experiment) -> str:
     def word(name: str, values: Sequence[Any]) -> str:
         name = "data" if name == "path" and experiment.workload == CONVERSATIONS else name
         text = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+        if isinstance(values[0], Mapping):
+            return written(name, values[0])
         by_option = name in OPTIONS and (rates or name != "rate")
         if by_option and values == [True]:
             return OPTIONS[name].name

@@ -1,6 +1,8 @@
-"""The options of `rehearse live` that set a parameter. It imports nothing else, as the help of any command loads it."""
+"""The options of `rehearse live` that set a parameter. It imports nothing of ours, as any help loads it."""
 
-from typing import NamedTuple
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 class LiveOption(NamedTuple):
@@ -38,6 +40,13 @@ OPTIONS = {
     "scrape": LiveOption("Prometheus metrics of the server, kept over time.", "URL", "--scrape"),
     "token_env": LiveOption(
         "Environment variable with the token or key; it is stored nowhere.", "NAME", "--token-env"),
+    "extra_body": LiveOption(
+        "More fields of each request; null leaves one of ours out.", "JSON|FILE", "--extra-body"),
+    "headers": LiveOption(
+        "Header of each request, as 'NAME: VALUE'; ${VARIABLE} is filled in and a secret never kept.",
+        "HEADER", "--header"),
+    "body_names": LiveOption("Another name of a field.", "FIELD=NAME", "--body-name"),
+    "session": LiveOption("Realtime: more fields of session.update.", "FILE", "--session"),
     "save_audio": LiveOption(
         "Keep both sides of the first N calls of each run as stereo files; of workload duplex.", "N", "--save-audio"),
     "label": LiveOption(
@@ -45,3 +54,13 @@ OPTIONS = {
 }  # fmt: skip
 """The option that sets each parameter, of the target in the order in which they are stored."""
 OPTIONS["sessions"] = OPTIONS["c"]  # of frames, which have no closed loop
+
+
+def written(name: str, value: Mapping[str, Any]) -> str:
+    """Return a parameter that shapes requests as the command line has it."""
+    option = OPTIONS[name].name
+    if name == "headers":
+        return " ".join(f"{option} '{header}: {text}'" for header, text in value.items())
+    if name == "body_names":
+        return " ".join(f"{option} {old}={new}" for old, new in value.items())
+    return f"{option} '{json.dumps(value, ensure_ascii=False)}'"

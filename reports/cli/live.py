@@ -74,6 +74,15 @@ def live(
     shards: int | None = number(None, *OPTIONS["shards"]),
     scrape: str | None = option(None, *OPTIONS["scrape"]),
     token_env: str | None = option(None, *OPTIONS["token_env"]),
+    extra_body: str | None = option(None, *OPTIONS["extra_body"]),
+    headers: list[str] = option([], *OPTIONS["headers"]),
+    body_names: list[str] = option([], *OPTIONS["body_names"]),
+    session: Path | None = option(None, *OPTIONS["session"]),
+    preset: str | None = option(
+        None,
+        "openai_reasoning (max_completion_tokens) or azure (header api-key from AZURE_OPENAI_API_KEY).",
+        "NAME",
+    ),
     save_audio: int | None = number(None, *OPTIONS["save_audio"]),
     out: Path | None = option(
         None, "Results directory; default: results/live/HOST-PORT/TIME, and a link latest.", "DIR"
@@ -121,10 +130,12 @@ def live(
     from harness.live.live_experiment import ends, live_experiment
     from harness.records.results import claim
     from reports.cli.live_folder import check_same, earlier, new_folder
+    from reports.cli.live_request import shape
     from reports.cli.measuring import check_new, show_points
 
     options = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
-    target = {name: value for name, value in options.items() if value is not None and value is not False}
+    target = {name: value for name, value in options.items() if value not in (None, False, [])}
+    target |= shape(preset, extra_body, headers, body_names, session)
     chosen = read_settings(settings)
     if data is not None and "path" in chosen:
         raise UserError(f"--data {data} and --set path={chosen['path']}: leave one out.")

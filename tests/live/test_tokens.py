@@ -83,7 +83,7 @@ OTHERS = (
 
 @pytest.mark.parametrize("url", OWN)
 def test_openai_itself_gets_its_key_unasked(url: str) -> None:
-    assert TargetParams(url=url).bearer() == {"Authorization": f"Bearer {KEY}"}
+    assert TargetParams(url=url).request_headers() == {"Authorization": f"Bearer {KEY}"}
 
 
 @given(
@@ -99,12 +99,12 @@ def test_nobody_else_gets_it_unless_its_variable_is_named(url: str) -> None:
     for target in (TargetParams.model_construct(url=url), TargetParams.model_construct(url=url, scrape=url)):
         assert (target.token() == KEY) is is_openai and target.token_name() in ("OPENAI_API_KEY", None)
         named = target.model_copy(update={"token_env": "OPENAI_API_KEY"})
-        assert named.bearer() == {"Authorization": f"Bearer {KEY}"}
+        assert named.request_headers() == {"Authorization": f"Bearer {KEY}"}
 
 
 @pytest.mark.parametrize("url", OTHERS)
 def test_a_host_that_only_looks_like_openais_gets_none(url: str) -> None:
-    assert TargetParams(url=url).bearer() == {}
+    assert TargetParams(url=url).request_headers() == {}
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         dialect = self.dialect
-        self.url, self.headers, self.hello = dialect.url(), dialect.headers(), tuple(dialect.hello())
+        self.url, self.headers, self.hello = dialect.url(), dialect.headers(), tuple(dialect.opening())
         self.connect_timeout_s = dialect.target.connect_timeout_s
 
 

@@ -85,7 +85,8 @@ def text_target(target: TargetParams) -> TargetParams:
     """Return the target of typed sessions: chat completions."""
     assert target.text_url is not None
     changes = {"url": target.text_url, "text_url": None, "dialect": "text"}
-    return target.model_copy(update={**changes, "token_env": target.token_env_at(target.text_url)})
+    own = {"session": None, "headers": None}  # of url's host
+    return target.model_copy(update={**changes, **own, "token_env": target.token_env_at(target.text_url)})
 
 
 def parted(trace: Trace) -> tuple[Trace | None, Trace | None]:

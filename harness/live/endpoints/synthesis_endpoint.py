@@ -21,6 +21,7 @@ from harness.live.endpoints.dialects.synthesis import Sound, Synthesis
 from harness.live.endpoints.http_endpoint import HttpEndpoint, Requests
 from harness.live.endpoints.loudness import SILENT, Loudness
 from harness.live.endpoints.prompts import spoken_words
+from harness.live.endpoints.request_shape import shaped
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.http import Exchange, HttpPool
 from harness.live.endpoints.turn_endpoint import TurnConnection, TurnEndpoint
@@ -33,7 +34,7 @@ class SynthesisEndpoint(HttpEndpoint["Speaker"]):
     """An endpoint that speaks the text of the replies."""
 
     def _pool_of(self, target: TargetParams) -> HttpPool:
-        return HttpPool(target.url, target.bearer())
+        return HttpPool(target.url, target.request_headers())
 
     def _make(self, session: Session) -> Speaker:
         return Speaker(self, session)
@@ -119,7 +120,7 @@ def request_body(text: str, target: TargetParams) -> bytes:
     for name in ("model", "voice", "sample_rate"):
         if (value := getattr(target, name)) is not None:
             options[name] = value
-    return _encode(options)
+    return _encode(shaped(options, target.body_names, target.extra_body))
 
 
 class SynthesisStreamEndpoint(TurnEndpoint):

@@ -10,8 +10,16 @@ import re
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
+from harness.live.endpoints.request_shape import (
+    check_body,
+    check_headers,
+    filled_in,
+    is_secret,
+    names_secret,
+    sendable,
+)
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, printable
 from workloads.host_names import check_host
@@ -36,28 +44,17 @@ OPENAI_TOKEN_ENV = "OPENAI_API_KEY"
 [config: OpenAI's clients]"""
 
 
-_SECRET = re.compile(
-    "key|token|secret|passw|pwd|signature|credential|bearer|jwt|"
-    "^(.*[-_.])?(sig|sas|auth|authorization|pass|ticket|code)$"
-)
-"""Names of query parameters that hold one. [chosen]"""
-_SECRET_VALUE = re.compile(
-    "(sk|pk|rk)[-_]|eyJ|AIza|hf_|gh[a-z]_|github_pat_|glpat-|xox[a-z]-|AKIA|ASIA|Bearer "
-)
-"""Common first letters of keys and tokens. [chosen]"""
-
-
 def check_secrets(url: str) -> None:
     """Raise UserError when a url holds a secret, which a record would keep. The sentence does not repeat it."""
     address, _, query = url.partition("?")
     address, _, fragment = address.partition("#")
     secret = "user or password" if "@" in address.rpartition("//")[2].partition("/")[0] else ""
-    if any(_SECRET_VALUE.match(part) for part in re.split("[/;]", unquote(address))):
+    if any(is_secret(part) for part in re.split("[/;]", unquote(address))):
         secret = "in its path"
     for name, value in parse_qsl(f"{query}&{fragment}".replace("#", "&"), keep_blank_values=True):
-        if _SECRET_VALUE.match(name):
+        if is_secret(name):
             secret = "in its query"
-        elif _SECRET.search(name.lower()) or _SECRET_VALUE.match(value):
+        elif names_secret(name) or is_secret(value):
             secret = printable(name, 40)
     if secret:
         raise UserError(
@@ -169,6 +166,20 @@ class TargetParams(BaseModel):
     scrape_period_s: float | None = _own(
         None, ge=0.1, le=86_400, description="time between two polls of scrape, s; default: 1"
     )
+    extra_body: dict[str, JsonValue] | None = _own(
+        None, description="text and synthesis: more fields of each request; null leaves one of ours out"
+    )
+    body_names: dict[str, str] | None = _own(
+        None,
+        description="text and synthesis: other names of fields, such as {max_tokens: max_completion_tokens}",
+    )
+    headers: dict[str, str] | None = _own(
+        None,
+        description="more headers for url's host; ${NAME} stands for an environment variable, which is not kept",
+    )
+    session: dict[str, JsonValue] | None = _own(
+        None, description="realtime: more fields of session.update, such as instructions, tools or audio"
+    )
     history: Literal["replies", "recorded"] | None = _own(
         None,
         description="text of workload conversations: whose replies the history of a conversation has, the server's own "
@@ -200,6 +211,18 @@ class TargetParams(BaseModel):
             raise ValueError(_NO_ADDRESS)
         check_host(parts.hostname or "")
         return value
+
+    @model_validator(mode="after")
+    def _shape(self) -> TargetParams:
+        check_headers(self.headers or {})
+        for name in ("extra_body", "session"):
+            check_body(getattr(self, name) or {}, name)
+        if self.session is not None and self.is_http:
+            raise ValueError("session is for a ws(s):// url; give extra_body for requests over http")
+        for name in ("extra_body", "body_names"):
+            if getattr(self, name) is not None and not self.is_http and self.text_url is None:
+                raise ValueError(f"{name} is for an http(s):// url; give session for a realtime endpoint")
+        return self
 
     @model_validator(mode="after")
     def _scheme(self) -> TargetParams:
@@ -254,14 +277,16 @@ class TargetParams(BaseModel):
                 raise UserError(
                     f"token_env={self.token_env}: this environment variable is {lacks}; set it, or leave token_env out."
                 )
-            return _sendable(self.token_env, value)
+            return sendable(self.token_env, value)
         name = self.token_name()
-        return None if name is None else _sendable(name, os.environ[name])
+        return None if name is None else sendable(name, os.environ[name])
 
-    def bearer(self) -> dict[str, str]:
-        """Return the header that sends `token`; none without one."""
-        token = self.token()
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
+    def request_headers(self) -> dict[str, str]:
+        """Return the headers that go to the url's host: the one that sends `token`, and the user's own."""
+        own, token = filled_in(self.headers or {}), self.token()
+        if token is None or "authorization" in map(str.lower, own):
+            return own
+        return {"Authorization": f"Bearer {token}", **own}
 
     def token_name(self) -> str | None:
         """Return the environment variable whose token is sent; None: none is."""
@@ -299,13 +324,3 @@ def is_openai(url: str) -> bool:
 def _server(url: str) -> tuple[str | None, int, bool]:
     parts, encrypted = urlsplit(url), is_encrypted(url)
     return parts.hostname, parts.port or (443 if encrypted else 80), encrypted
-
-
-def _sendable(name: str, value: str) -> str:
-    """Return `value`. UserError, which does not repeat it, for a value that a header cannot hold."""
-    if not value.isascii() or not value.isprintable() or value != value.strip():
-        raise UserError(
-            f"the environment variable {name} has a character that a header cannot hold, such as a line break; export "
-            "it again without."
-        )
-    return value

@@ -21,6 +21,7 @@ import msgspec
 from harness.live.endpoints.dialects.chat import ChatReply
 from harness.live.endpoints.http_endpoint import HttpEndpoint, Requests
 from harness.live.endpoints.prompts import words
+from harness.live.endpoints.request_shape import shaped
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.http import Exchange, HttpPool
 from harness.live.endpoints.transport.limits import MOST_HEAD
@@ -242,7 +243,7 @@ _encode = msgspec.json.Encoder().encode
 
 def pool_of(target: TargetParams) -> HttpPool:
     """Return connections to its chat completions."""
-    return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.bearer()})
+    return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.request_headers()})
 
 
 def message(role: str, content: Any) -> bytes:
@@ -267,6 +268,7 @@ def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams, p
         options["ignore_eos"] = True
     if priority:
         options["priority"] = priority
+    options = shaped(options, target.body_names, target.extra_body)
     return b'{"messages":[%s],%s' % (b",".join(messages), _encode(options)[1:])
 
 

@@ -26,7 +26,7 @@ RAMP_S = 2.0
 """Time in which the first calls of a closed loop come, s; all at one instant would talk in step. [chosen]"""
 FASTEST = 10.0
 """Lowest rate of these calls, 1/s: otherwise a few calls would come late by chance. [chosen]"""
-SHORTEST_S = {"sessions": 5.0, "requests": 0.5, "conversations": 0.5}
+SHORTEST_S = {"sessions": 5.0, "requests": 0.5, "conversations": 0.1}
 """[chosen] Shortest mean time of a closed loop's calls and requests, s, so that there are enough for the duration.
 Conversations may have one question."""
 SPARE = 1.2

@@ -5,6 +5,7 @@ measures.
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -173,7 +174,7 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     status = f"HTTP status {code}{said_words(answer.body)}"
     path = "correct its path, often /v1, or its port"
     if code in (401, 403):
-        return refused_token(target, code)
+        return _other_header(status) or refused_token(target, code)
     if code in _NO_SUCH_PLACE and target.url.rstrip("/").endswith("realtime"):
         speaks = urlunsplit(parts._replace(scheme=SPEECH[parts.scheme]))
         return f"takes no chat completions ({status}), as a realtime endpoint does not; give {speaks} for speech."
@@ -185,8 +186,7 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
     if 300 <= code < 400:
         return f"sends elsewhere ({status}); give the address that it sends to."
     if 400 <= code < 500 and code not in LATER:
-        fix = "correct what it names, such as model, or the url"
-        return f"takes no chat completions as they are asked ({status}); {fix}."
+        return f"takes no chat completions as they are asked ({status}); {_other_field(status, target)}."
     if why := _compressed(answer):
         return why
     if 200 <= code < 300 and b"data:" not in answer.body and stated_error(any_json(answer.body)) is None:
@@ -198,6 +198,24 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
         speech = "or give the ws:// url of an endpoint for speech"
         return f"has no chat completions there (no HTTP answer: {reason}); {path}, {speech}."
     return None
+
+
+def _other_header(status: str) -> str | None:
+    """Return why a request is rejected that lacks a header other than that of a token; None where that is not said."""
+    if not re.search(r"\bheader\b|api-key", status, re.IGNORECASE):
+        return None
+    return f"wants another header ({status}); give it with --header 'NAME: VALUE', a secret as ${{VARIABLE}}."
+
+
+def _other_field(status: str, target: TargetParams) -> str:
+    """Return the option that changes a field which the server's words name; of none of ours the ways to add one."""
+    fields = json.loads(request_body([], 1, target)).keys() - {"messages", "model", "stream"}
+    named = next((name for name in sorted(fields) if re.search(rf"\b{re.escape(name)}\b", status)), None)
+    if named is None:
+        ours = "correct what it names, such as model, or the url"
+        return f"{ours}; --extra-body '{{\"FIELD\": VALUE}}' adds a field"
+    other = "max_completion_tokens" if "max_completion_tokens" in status else "OTHER"
+    return f"--body-name {named}={other} renames it, --extra-body '{{\"{named}\": null}}' leaves it out"
 
 
 def _compressed(answer: Answer) -> str | None:
@@ -221,7 +239,7 @@ def said_words(body: bytes) -> str:
 async def ask_one_word(target: TargetParams) -> None:
     """Raise UserError when `target` makes no speech at any load. A busy, slow or broken target is accepted."""
     body = synthesis_endpoint.request_body("word", target)
-    answer, reason = await ask(HttpPool(target.url, target.bearer()), body, target)
+    answer, reason = await ask(HttpPool(target.url, target.request_headers()), body, target)
     why = None if reason is None else await asyncio.to_thread(_why_no_speech, target, answer, reason)
     if why is not None:
         raise UserError(f"url {target.url} {why}")

@@ -111,7 +111,7 @@ async def resolve(target: TargetParams) -> TargetParams:
         dialect = dialect_of(target)
         url, headers = dialect.url(), dialect.headers()
     else:
-        url, headers = target.url, target.bearer()
+        url, headers = target.url, target.request_headers()
     receiver = _Messages()
     try:
         socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
@@ -180,7 +180,7 @@ async def _begun(dialect: Dialect, receiver: _Messages) -> WebSocket:
         timeout_s=dialect.target.connect_timeout_s,
         binary=dialect.binary,
     )
-    for message in dialect.hello():
+    for message in dialect.opening():
         socket.send(message)
     return socket
 
@@ -321,7 +321,7 @@ def models_path(target: TargetParams) -> str:
 
 def _listed(target: TargetParams) -> Answer | None:
     """Return the answer at `models_path`; None without one. A token goes only to a certified host."""
-    token = target.bearer()
+    token = target.request_headers()
     return asked(target.url, urlsplit(target.url).scheme in PLAIN, models_path(target), token)
 
 

@@ -6,16 +6,19 @@ reading of events stands in one place. A dialect defines the differences.
 
 import json
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from harness.live.endpoints.dialects.events import Done, Event
 from harness.live.endpoints.dialects.parsing import Reader
+from harness.live.endpoints.request_shape import merged
 from harness.live.endpoints.target import TargetParams
 from workloads.trace import Turn
 
+SESSION = b'"session":{'
+"""In a message with the settings of a session."""
 UNDO = "interrupt"
 """Begins the event_id of all that is sent to interrupt: the reply may have ended meanwhile, so no error about it
 counts. [chosen]"""
@@ -81,7 +84,7 @@ class Dialect:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the handshake, with the token from the environment, if there is one."""
-        return self.target.bearer()
+        return self.target.request_headers()
 
     @property
     def server_vad(self) -> bool:
@@ -111,7 +114,14 @@ class Dialect:
         """Return why this dialect cannot do what the target or the trace needs; `typed`: the trace has typed turns."""
         if not self.gates and (self.target.min_duration_s or self.target.min_words):
             return "a client cannot set how much speech cuts a reply; leave min_duration_s and min_words out"
+        if self.target.session is not None and not any(SESSION in each for each in self.hello()):
+            return "a client has no session to update; leave session out"
         return None
+
+    def opening(self) -> list[bytes]:
+        """Return `hello` with the target's own fields of a session."""
+        own = self.target.session
+        return self.hello() if own is None else [_with_session(message, own) for message in self.hello()]
 
     def hello(self) -> list[bytes]:
         """Return the messages sent as soon as the connection is open."""
@@ -177,6 +187,14 @@ class Dialect:
     def reader(self) -> Callable[[bytes], Event]:
         """Return the reader of one connection's messages; it never raises."""
         return Reader(self.ready_on)
+
+
+def _with_session(message: bytes, own: Mapping[str, Any]) -> bytes:
+    """Return a message whose session, where it has one, has the user's `own` fields too."""
+    if SESSION not in message:
+        return message
+    event = json.loads(message)
+    return encode(event.pop("type"), **{**event, "session": merged(event["session"], own)})
 
 
 def encode(kind: str, **fields: Any) -> bytes:

@@ -1,0 +1,150 @@
+"""What a user adds to requests: fields, headers, sessions; and that no secret of theirs is kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.synthesis_endpoint import request_body as speech_body
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.text_endpoint import request_body
+from harness.live.live_experiment import asked, live_experiment
+from reports.cli.live_request import shape
+from tests.live.test_preflight import asked as look
+from tests.live.test_preflight import status
+from workloads.errors import UserError, validate
+
+HTTP, WS = "http://h/v1", "ws://h/v1/realtime"
+KEY = "sk-not-to-be-kept"
+
+
+def target(url: str = HTTP, **params: Any) -> TargetParams:
+    return validate(TargetParams, {"url": url, **params}, "live")
+
+
+def shaped(**options: Any) -> dict[str, Any]:
+    none = {"preset": None, "extra_body": None, "headers": (), "body_names": (), "session": None}
+    return shape(**{**none, **options})
+
+
+def body(**params: Any) -> dict[str, Any]:
+    return json.loads(request_body([b"{}"], 8, target(**params)))
+
+
+def test_fields_are_added_renamed_and_left_out(tmp_path: Path) -> None:
+    added = body(**shaped(extra_body='{"temperature": 0.5, "stream_options": null}'))
+    assert added == {"messages": [{}], "max_tokens": 8, "stream": True, "temperature": 0.5}
+    renamed = body(**shaped(body_names=("max_tokens=max_completion_tokens",)))
+    assert renamed["max_completion_tokens"] == 8 and "max_tokens" not in renamed
+    assert body(**shaped(preset="openai_reasoning")) == renamed
+    file = tmp_path / "body.json"
+    file.write_text('{"seed": 7}')
+    assert body(**shaped(extra_body=str(file)))["seed"] == 7
+    speech = target("http://h/v1/audio/speech", extra_body={"instructions": "calm"})
+    assert json.loads(speech_body("hello", speech))["instructions"] == "calm"
+
+
+def test_a_header_is_sent_and_what_it_takes_from_the_environment_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MINE", KEY)
+    one = target(headers={"x-route": "blue", "api-key": "${MINE}"}, token_env="MINE")
+    assert one.request_headers() == {"Authorization": f"Bearer {KEY}", "x-route": "blue", "api-key": KEY}
+    assert KEY not in one.model_dump_json()
+    own = target(headers={"authorization": "Basic ${MINE}"}, token_env="MINE")
+    assert own.request_headers() == {"authorization": f"Basic {KEY}"}
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+    assert target(**shaped(preset="azure")).request_headers() == {"api-key": KEY}
+
+
+@pytest.mark.parametrize(
+    "header", ["api-key: plain", "Authorization: Basic abc", f"x-other: {KEY}", "Cookie: a=b"]
+)
+def test_a_secret_on_the_command_line_goes_to_the_environment(
+    header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", {})
+    params, value = shaped(headers=(header,)), header.split(": ")[1]
+    assert list(target(**params).request_headers().values()) == [value]
+    experiment = live_experiment({"url": HTTP, **params}, {}, {2.0: (5.0, None)})
+    assert "--header '" in asked(experiment)
+    assert value not in asked(experiment) + experiment.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"headers": {"api-key": KEY}}, "header 'api-key' holds a secret"),
+        ({"headers": {"x a": KEY}}, "no header can have"),
+        ({"headers": {"x": "a\r\nb"}}, "no header can have"),
+        ({"headers": {"Content-Length": "1"}}, "set by the transport"),
+        ({"extra_body": {"a": [{"b": KEY}]}}, "extra_body holds what looks like a key"),
+        ({"session": {}}, "session is for a ws"),
+        ({"url": WS, "extra_body": {}}, "extra_body is for an http"),
+    ],
+)
+def test_what_cannot_be_sent_or_kept_is_refused_without_its_value(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as error:
+        target(**params)
+    assert KEY not in str(error.value)
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(UserError, match="'api-key' takes the environment variable NOBODY_SETS"):
+        target(headers={"api-key": "${NOBODY_SETS}"}).request_headers()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"headers": ("x-route",)}, "--header is not 'NAME: VALUE'"),
+        ({"body_names": ("max_tokens",)}, "is not FIELD=NAME"),
+        ({"extra_body": "{1}"}, "--extra-body is not JSON"),
+        ({"preset": "other"}, "openai_reasoning"),
+    ],
+)
+def test_text_that_is_none_of_its_options_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        shaped(**options)
+
+
+INSTRUCTIONS = {"instructions": "be brief", "audio": {"output": {"voice": "ash"}}}
+
+
+@pytest.mark.parametrize("file", [INSTRUCTIONS, {"type": "session.update", "session": INSTRUCTIONS}])
+def test_a_session_has_the_users_fields_at_every_depth(tmp_path: Path, file: dict[str, Any]) -> None:
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps(file))
+    plain, own = (
+        json.loads(dialect_of(target(WS, dialect="openai", **more)).opening()[0])["session"]
+        for more in ({}, shaped(session=path))
+    )
+    assert own.pop("instructions") == "be brief"
+    assert own["audio"]["output"].pop("voice") == "ash"
+    assert own == plain
+
+
+def test_a_dialect_without_a_session_says_so() -> None:
+    bot = dialect_of(
+        target(WS, dialect="rtvi", session={"instructions": "be brief"}, turn_detection="server")
+    )
+    assert "leave session out" in (bot.cannot(typed=False) or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "words"),
+    [
+        (400, "'max_tokens' is wrong; use 'max_completion_tokens'", "max_tokens=max_completion_tokens"),
+        (400, "unknown field stream_options", "--extra-body '{\"stream_options\": null}'"),
+        (400, "reasoning_effort is required", "--extra-body '{\"FIELD\": VALUE}'"),
+        (401, "header x-route is missing", "--header 'NAME: VALUE'"),
+    ],
+)
+def test_what_the_server_refuses_is_quoted_with_the_option_that_changes_it(
+    code: int, message: str, words: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        look(status(code, json.dumps({"error": {"message": message}})))
+    assert message in str(error.value) and words in str(error.value)
