@@ -44,7 +44,8 @@ in). Of a session: fed (at the dispatch of the Step; value = tokens fed with thi
 max_len (it reached max_model_len). Of the engine (session -1, turn -1): alloc_fail (blocks were refused; value = 0 to a
 request that waits for admission, 1 to a running one; at most one of each value a step).
 
-Of a live run the client logs what the server's messages tell: finish, abort and heard from the usage of a response,
+Of a live run the client logs first_answer (the first text of a reply that is not reasoning, after reasoning) and what
+the server's messages tell: finish, abort and heard from the usage of a response,
 usage (value = its text tokens that came here), prompt (value = tokens of the prompt) and prompt_cached (value = its
 tokens that the server found in its cache); of frames, fed when the last of a frame's audio was about to go, later by
 what the server says it waited, and frame_out when its answer was read. Where a server does not tell what was heard of a

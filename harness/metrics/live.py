@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.metrics.definitions import Definition, share_of, statistics
+from harness.metrics.definitions import TURN_END, Definition, share_of, statistics
 from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, share
+from harness.metrics.rates import RATE, is_rate, rate_span, within
 from harness.metrics.replies import FAILED_SHARE, REPLY_DEFINITIONS, failure_metrics, reply_metrics
 from harness.metrics.scraped_histogram import grown, observed
+from harness.metrics.turns import columns_of
 from harness.request_tables.request_table import BARGED_IN, COMPLETED, turn_keys
 from harness.request_tables.steady_window import WHOLE, Window, counted, on_line_mean, sessions_rps
 
@@ -85,6 +87,8 @@ def summarise_live(
         measured |= reply_metrics(events, steady, trace) | failure_metrics(events, requests)
         measured["tokens_stated"] = _stated(events, steady)
         measured |= _prompts(events, steady)
+        measured["first_answer"] = _first_answers(events, steady)
+        measured["text_tps"] = _text_tps(events, requests, window)
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
         measured |= _window(events, requests, window)
     return metrics_of(measured, LIVE_DEFINITIONS, [dict])
@@ -117,6 +121,29 @@ def _prompts(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured
         "prompt_tokens_mean": (float(tokens.mean()), n, missing),
         "cached_prompt_share": (share_cached, n, missing),
     }
+
+
+def _first_answers(events: pd.DataFrame, requests: pd.DataFrame) -> np.ndarray:
+    """Return the times to the first token that is not reasoning, s; NaN for replies that do not reason."""
+    answers = events.loc[events["kind"].to_numpy() == "first_answer"]
+    at_s = pd.Series(answers["t"].to_numpy(float), turn_keys(answers))
+    return at_s.reindex(turn_keys(requests)).to_numpy(float) - requests["turn_end_s"].to_numpy(float)
+
+
+def _text_tps(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> Measured:
+    turns = columns_of(requests)
+    kinds, values = events["kind"].to_numpy(), events["value"].to_numpy(float)
+    ends_s = float(events["t"].max()) if len(events) else 0.0
+    span = rate_span(turns, window, ends_s)
+    inside = within(turns["completion_s"], span) & (turns["status"] == COMPLETED) & (turns["spoken"] == 0)
+    if span is None or not is_rate(turns, inside, span):
+        return None, int(inside.sum()), 0
+    text = np.isin(kinds, ["first_text", "text"])
+    came = pd.Series(values[text]).groupby(turn_keys(events)[text]).sum()
+    stated = turns["generated_entry"]
+    tokens = np.where(np.isnan(stated), came.reindex(turn_keys(requests)).to_numpy(float), stated)[inside]
+    missing = int(np.isnan(tokens).sum())
+    return float(np.nansum(tokens)) / (span[1] - span[0]), int(inside.sum()) - missing, missing
 
 
 def _cache_hits(scrape: pd.DataFrame, window: Window) -> Measured:
@@ -231,6 +258,13 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         "share of written replies whose number of tokens the server states; in times between tokens a message of "
         "any other counts as one token",
         "over completed turns whose reply is not spoken", None),
+    **statistics(("p50", "p90", "p99"), {"first_answer": Definition(
+        "s", "time to the first text token that is not reasoning, of replies that reason first", TURN_END, "lower",
+        heading="first answer", digits=0)}),
+    "text_tps": Definition(
+        "1/s", f"text tokens per second to all users, by the server's count where it states one; {RATE}",
+        "over the replies that were complete in the steady window, and its time", "higher",
+        heading="output", shown="tokens/s", digits=1),
     "prompt_tokens": Definition(
         "token", "tokens of all prompts, histories included, by the server's count", _PROMPTS, None),
     "prompt_tokens_mean": Definition("token", "mean tokens of a prompt, by the server's count", _PROMPTS, None),

@@ -84,7 +84,8 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
         "over all turns of the run", "lower"),
     **{
         f"reply_{name}_{each}": Definition(
-            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {case}", None, shown=unit)
+            unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {case}", None,
+            heading="reply" if each == "mean" else "", shown=unit)
         for name, unit, what, how, case in (
             ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
             ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),

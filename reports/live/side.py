@@ -8,6 +8,7 @@ from rich.console import Console
 from harness.live.live_experiment import asked
 from reports.live import (
     judged,
+    latencies,
     live_record,
     live_scrape,
     live_send_delay,
@@ -41,6 +42,8 @@ def show_verdict(console: Console, run: Run, made: live_verdict.LiveVerdict | No
 
 def show_sides(console: Console, run: Run) -> None:
     """Print the delays that the server reports next to those of its clients, and notes on what was measured."""
+    if (table := latencies.latencies_table(run)) is not None:
+        console.print(table)
     if (table := server_side.sides_table(run)) is not None:
         console.print(table)
     for note in notes(run):
@@ -51,7 +54,13 @@ CALLS = Side(
     settings=asked,
     served=served,
     openings=(judged.opening,),
-    sections=(live_verdict.CAPACITY, live_record.GENERATOR, server_side.SECTION, live_record.SOUNDS),
+    sections=(
+        latencies.SECTION,
+        live_verdict.CAPACITY,
+        live_record.GENERATOR,
+        server_side.SECTION,
+        live_record.SOUNDS,
+    ),
     pictures=(live_time.draw, live_time.wait_parts, live_send_delay.draw, live_scrape.draw),
     notes=notes,
     before_table=show_verdict,

@@ -27,6 +27,7 @@ from reports.tables.columns import (
     ON_LINE,
     OVER_RUN,
     PARTS,
+    TEXT,
     Column,
     asked_columns,
     class_names,
@@ -58,6 +59,8 @@ LIVE_REPORT_ONLY = ("completed_rps",)
 PART_NAMES = [column.metric for column in PARTS]
 WIDE_ONLY = ("wasted_token_ratio", "wasted_audio_ratio")
 """Metrics without room in 80 columns: with the send delay for live runs, otherwise to make room for n."""
+TAILS = ["tbt_p99", "e2e_p99"]
+"""Percentiles that programs get of text at a live endpoint, besides the metrics of every run."""
 LOAD = (*LIVE, ON_LINE, CAME)
 """Columns of the load; they show medians alone."""
 N_MEANS = "n: turns, replies or other events behind the values before it, of the run with the fewest"
@@ -151,8 +154,9 @@ def results_data(run: Run, asked: Sequence[str] = ()) -> list[dict[str, Any]]:
     """
     rows, experiment = [], run.experiment
     for (engine, *cell), members in _cells(run).items():
-        names = metric_names(asked, shown(point.values for point in run.points)) or dict.fromkeys(
-            name for point in members for name in point.values
+        main = shown(point.values for point in run.points)
+        names = metric_names(asked, main) or dict.fromkeys(
+            [name for point in members for name in point.values] + (TAILS if TEXT[2] in main else [])
         )
         rows.append(
             {
@@ -239,7 +243,8 @@ def _columns(run: Run, wide: bool, asked: Sequence[str]) -> list[Column]:
         left_out = {*REPORT_ONLY, *(() if wide or CUMULATIVE not in columns else (COMPLETED,))}
         return [column for column in columns if column.metric not in left_out]
     not_asked = ON_LINE if "rate" in run.experiment.grid else CAME
-    left_out = {*REPORT_ONLY, *LIVE_REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
+    left_out = {*REPORT_ONLY, not_asked.metric} - {column.metric for column in LIVE}
+    left_out |= set() if TEXT[2] in columns else set(LIVE_REPORT_ONLY)
     left_out |= set() if wide else {*WIDE_ONLY, LIVE[0].metric, CUMULATIVE.metric, *PART_NAMES}
     return [column for column in columns if column.metric not in left_out]
 

@@ -175,6 +175,10 @@ PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50
 """The wait for a server that reports the ends of turns."""
 CACHED = _columns("cached_prompt_share prefix_cache_hits", later="cached_prompt_share prefix_cache_hits")
 """Share of the prompts that the server's cache held: by its replies, or else by its counters."""
+TEXT = _columns(
+    "ttft_p50 ttft_p90 text_tps completed_rps reply_tokens_mean", later="ttft_p50 reply_tokens_mean"
+)
+"""Headline metrics of text at a live endpoint. `reports.live.latencies` has the percentiles of all its latencies."""
 ON_LINE, CAME = _columns("on_line_mean sessions_rps", later="on_line_mean sessions_rps")
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
 _OVER_RUN = "audio_ttfp_whole_p90 ttft_whole_p90 continuity_whole completed_rps_whole"
@@ -267,10 +271,10 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
         frames = [column for column in FRAMES if column.metric in names]
         return [*frames, *(column for column in live if column not in frames and column.metric in names)]
     spoken = "audio_ttfp_p50" in names or "continuity" in names
-    turns = columns(spoken)
+    turns = [*TEXT] if live and not spoken else columns(spoken)
     if "job_time_p50" in names:
         turns += JOBS
-    elif "session_time_p50" in names and not spoken:
+    elif "session_time_p50" in names and not spoken and not live:
         turns += SESSIONS
     if not live:
         return turns

@@ -162,6 +162,28 @@ def test_reasoning_counts_as_text_and_is_not_said_again():
     assert requests(out)[1]["messages"][1]["content"] == "a"
 
 
+def test_the_first_token_that_is_not_reasoning_has_a_time_of_its_own():
+    def think(body: dict[str, Any]) -> list[bytes]:
+        thought = [] if len(body["messages"]) > 1 else [sse(delta(reasoning_content="hm"), end=False)]
+        return [*thought, sse(delta(content="a"), delta(content="b"), USAGE)]
+
+    out = play(typed(turns=2), think, piece=40)
+    answers = out.events.loc[out.events["kind"] == "first_answer"]
+    assert answers["turn"].tolist() == [0]  # the second reply does not reason
+    assert answers["t"].item() > out.times("first_text")[0]
+    assert metrics_of(out)["first_answer_p50"] == pytest.approx(
+        answers["t"].item() - table(out)["turn_end_s"][0]
+    )
+
+
+def test_output_per_second_counts_the_tokens_that_the_server_states():
+    arrival_s = [0.025 * i for i in range(40)]
+    out = play(typed(sessions=40, arrival_s=arrival_s))  # of four words in three messages
+    seconds = out.events["t"].max() - table(out)["turn_start_s"].min()
+    assert metrics_of(out)["text_tps"] == pytest.approx(40 * 4 / seconds)
+    assert metrics_of(play(typed(sessions=3, arrival_s=0.02)))["text_tps"] is None  # too few for a rate
+
+
 @pytest.mark.parametrize("silent", [{}, {"prompt_tokens_details": None}])
 def test_the_cached_share_of_prompts_is_what_the_replies_state(silent: dict[str, Any]):
     """vLLM leaves the details out where nothing was cached."""

@@ -106,7 +106,7 @@ def check_body(body: Mapping[str, Any], name: str) -> None:
 def shaped(
     options: dict[str, Any], names: Mapping[str, str] | None, extra: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the fields of a body: with other `names`, and with `extra` fields, of which None leaves one out."""
+    """Return the fields of a body: with other `names`, and with `extra` fields, and a field is left out by None."""
     if names:
         options = {names.get(name, name): value for name, value in options.items()}
     if extra:

@@ -94,13 +94,16 @@ class Chat(Requests):
             self._prepare()
 
     def _begin(self, turn: Turn) -> bytes:
-        self._reply = ChatReply(self._facts)
+        self._reply, self._answered = ChatReply(self._facts), False
         return self._body
 
     def _read(self, chunk: bytes, at_s: float) -> None:
         reply, turn = self._reply, self._turn.turn
         for tokens in reply.read(chunk):
             self.listener.text(turn, tokens, at_s)
+        if reply.reasons and reply.answers and not self._answered:
+            self._answered = True
+            self._endpoint.log.event(at_s, "first_answer", self._turn.session, turn)
         if reply.over is not None:
             self._settle(at_s)
 

@@ -169,6 +169,16 @@ class ChatReply:
         """Bytes of the answer so far, as long as no event has come."""
 
     @property
+    def answers(self) -> bool:
+        """True from the first text that is not reasoning."""
+        return bool(self._pieces)
+
+    @property
+    def reasons(self) -> bool:
+        """True from the first text that is reasoning."""
+        return self._reasoned
+
+    @property
     def content(self) -> str:
         """The text of the reply, without reasoning and calls. Halves of a split surrogate pair are one character."""
         text = "".join(self._pieces)
