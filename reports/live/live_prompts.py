@@ -27,15 +27,13 @@ def prompt_notes(run: Run) -> list[str]:
 
 
 def _text(run: Run) -> list[str]:
-    """Return a sentence on the text that typed turns had; none where nobody types."""
-    typed = [
-        point
-        for point in run.points
-        if point.has("trace") and TargetParams(**point.point.server_params).is_text
-    ]
-    if not typed:
+    """Return a sentence on the text that typed turns had; none where the server is spoken to."""
+    if not TargetParams.model_construct(url=str(run.experiment.set.get("url", ""))).is_text:
         return []
-    header = typed[0].record.trace().header
+    stored = next((point for point in run.points if point.has("trace")), None)
+    if stored is None:
+        return []
+    header = stored.record.trace().header
     if header.generator != CONVERSATIONS:
         return [
             "Sent: words drawn to the lengths of the trace, which has no text of its own (--data FILE sends yours)."
