@@ -132,18 +132,25 @@ def _first_answers(events: pd.DataFrame, requests: pd.DataFrame) -> np.ndarray:
 
 def _text_tps(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> Measured:
     turns = columns_of(requests)
-    kinds, values = events["kind"].to_numpy(), events["value"].to_numpy(float)
-    ends_s = float(events["t"].max()) if len(events) else 0.0
-    span = rate_span(turns, window, ends_s)
+    span = rate_span(turns, window, float(events["t"].to_numpy(float).max(initial=0.0)))
     inside = within(turns["completion_s"], span) & (turns["status"] == COMPLETED) & (turns["spoken"] == 0)
     if span is None or not is_rate(turns, inside, span):
         return None, int(inside.sum()), 0
-    text = np.isin(kinds, ["first_text", "text"])
-    came = pd.Series(values[text]).groupby(turn_keys(events)[text]).sum()
-    stated = turns["generated_entry"]
-    tokens = np.where(np.isnan(stated), came.reindex(turn_keys(requests)).to_numpy(float), stated)[inside]
-    missing = int(np.isnan(tokens).sum())
-    return float(np.nansum(tokens)) / (span[1] - span[0]), int(inside.sum()) - missing, missing
+    came = _summed(
+        turn_keys(requests), events.loc[np.isin(events["kind"].to_numpy(), ["first_text", "text"])]
+    )
+    tokens = np.where(np.isnan(turns["generated_entry"]), came, turns["generated_entry"])[inside]
+    return float(tokens.sum()) / (span[1] - span[0]), int(inside.sum()), 0
+
+
+def _summed(turns: np.ndarray, events: pd.DataFrame) -> np.ndarray:
+    """Return the sum of the values of the events of each of `turns`, by their keys."""
+    order, keys = np.argsort(turns), turn_keys(events)
+    place = np.searchsorted(turns[order], keys)
+    among = np.append(turns[order], -1)[place] == keys
+    sums = np.zeros(turns.size)
+    np.add.at(sums, order[place[among]], events["value"].to_numpy(float)[among])
+    return sums
 
 
 def _cache_hits(scrape: pd.DataFrame, window: Window) -> Measured:
@@ -183,12 +190,7 @@ def _audio(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, Measured]:
     spoken = requests["spoken"].to_numpy(bool)
     turns, status = turn_keys(requests)[spoken], requests["status"].to_numpy()[spoken]
     heard_s = requests["heard_s"].to_numpy(float)[spoken]
-    packets = events.loc[np.isin(events["kind"].to_numpy(), ["audio", "late_audio"])]
-    order = np.argsort(turns)
-    place = np.searchsorted(turns[order], turn_keys(packets))
-    among = np.append(turns[order], -1)[place] == turn_keys(packets)
-    received_s = np.zeros(turns.size)
-    np.add.at(received_s, order[place[among]], packets["value"].to_numpy(float)[among])
+    received_s = _summed(turns, events.loc[np.isin(events["kind"].to_numpy(), ["audio", "late_audio"])])
     ended = np.isin(status, [COMPLETED, BARGED_IN])
     valid = ended & ~np.isnan(heard_s)
     total_s, n = float(received_s[valid].sum()), int(valid.sum())

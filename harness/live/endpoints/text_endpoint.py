@@ -151,16 +151,18 @@ class Chat(Requests):
 
     def _said(self, turn: Turn) -> list[_Message]:
         """Return what the user says in `turn`: the data's own text, else as many words as it has tokens."""
-        exchange = self._chats.texts.get(-1 if turn.content is None else turn.content)
+        exchange = self._exchange_of(turn)
         if exchange is None:
             return [_Message.of("user", self._words(turn, turn.input_tokens, "prompt"))]
         return [_Message.of(role, content) for role, content in exchange.said]
 
     def _recorded(self, turn: Turn) -> Any:
         """Return the recorded reply, where it is to be the history; else None."""
-        if self._endpoint.target.history != "recorded" or turn.content not in self._chats.texts:
-            return None
-        return self._chats.texts[turn.content].reply
+        exchange = self._exchange_of(turn)
+        return exchange.reply if exchange and self._endpoint.target.history == "recorded" else None
+
+    def _exchange_of(self, turn: Turn) -> ChatExchange | None:
+        return None if turn.content is None else self._chats.texts.get(turn.content)
 
     def _words(self, turn: Turn, count: int, purpose: str) -> str:
         return words(self._endpoint.trace.header.seed, turn.session, turn.turn, count, purpose)
