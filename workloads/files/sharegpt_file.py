@@ -174,7 +174,7 @@ def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, flo
 
 @dataclass(frozen=True)
 class ChatExchange:
-    """What is said up to one reply, and the recorded reply: `said` has roles and contents, text or content parts, as a
+    """The messages up to one reply, and the recorded reply: `said` has roles and contents, text or content parts, as a
     chat completion takes them. `reply`: None where none is recorded; `reply_tokens`: about how many it has, None where
     that is not known."""
 

@@ -1,4 +1,4 @@
-"""What a user adds to requests: fields of bodies, headers, fields of sessions.
+"""The user's own part of requests: fields of bodies, headers, fields of sessions.
 
 A header's value may name environment variables, as `${NAME}`: they are filled in when the request is made, and records
 keep the name alone.
