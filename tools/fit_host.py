@@ -96,7 +96,7 @@ def served(load: Load, client: bool, values: Mapping[str, float]) -> Means:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "deployment.yaml"
         path.write_text(yaml.safe_dump(facts))
-        return means_of(load, serve(str(path), load.columns, load.prefixes, "measured")[0])
+        return means_of(load, serve(str(path), load.columns, load.prefixes, "measured", slots=load.slots)[0])
 
 
 Served = Callable[[Campaign, Mapping[str, float]], list[Means]]

@@ -22,7 +22,14 @@ from engines.devices.hardware import load_gpu
 from engines.devices.host import as_shown
 from engines.devices.step_file import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.server import ServerParams, resolve
-from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, SummaryRun, achieved_rate
+from harness.measured_runs.measured_run import (
+    LATENCIES,
+    MeasuredRun,
+    Request,
+    SummaryRun,
+    achieved_rate,
+    slots_of,
+)
 from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, plan, serve
 from harness.measured_runs.replayed import Prefixes, queue_grows, summary_trace
 from harness.replays.worker.isolation import die_with_starter, send_output_to
@@ -40,13 +47,14 @@ Means = dict[str, float]
 
 @dataclass(frozen=True)
 class Load:
-    """One load. `rate`: achieved, requests a second. `in_flight`: by Little's law. `counted`, by LATENCIES: number of
-    requests behind the mean in `measured`."""
+    """One load. `slots`: sessions at once of a closed loop. `rate`: achieved, requests a second. `in_flight`: by
+    Little's law. `counted`, by LATENCIES: which requests are behind the mean in `measured`."""
 
     label: str
     deployment: str
     columns: dict[str, np.ndarray]
     prefixes: Prefixes
+    slots: int | None
     rate: float
     in_flight: float
     saturated: bool
@@ -64,20 +72,22 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
         rows, prefixes, whole = _shortened(run, float(np.nan_to_num(measured["e2e"])))
         label, in_flight = f"{run.name}, {run.workload}", rate * measured["e2e"]
         counted = {str(name): whole for name in LATENCIES}
-        yield Load(label, path, rows, prefixes, rate, in_flight, False, measured, counted)
+        yield Load(label, path, rows, prefixes, None, rate, in_flight, False, measured, counted)
         return
     table = beside(run, pd.DataFrame(index=range(len(run.requests))))
     for part, begin, end in run.parts:
         if end - begin < 2:
             continue
-        cut = slice(begin, min(end, begin + MOST_REQUESTS))
-        here = table.iloc[cut]
-        rows = {name: values[cut] for name, values in columns.items()}
-        arrival = rows["arrival_s"] - rows["arrival_s"][0]
-        rows |= {"arrival_s": arrival, "session": np.arange(len(here))}
+        last, slots = min(end, begin + MOST_REQUESTS), slots_of(part)
+        order, sessions, prefixes = _sessions(run.requests[begin:last], planned.prefixes[begin:last], slots)
+        here = table.iloc[begin + order]
+        rows = {name: values[begin + order] for name, values in columns.items()} | sessions
+        arrival = (
+            np.array([run.requests[begin + at].arrival_s for at in order]) - run.requests[begin].arrival_s
+        )
         e2e = here["measured_e2e"].to_numpy(float)
         # Later ones met requests that are not replayed.
-        whole = np.full(len(here), True) if cut.stop == end else arrival + e2e <= arrival[-1]
+        whole = np.full(len(here), True) if last == end else arrival + e2e <= arrival.max()
         seen = {name: here[f"measured_{name}"].to_numpy(float) for name in LATENCIES}
         counted = {name: whole & ~np.isnan(values) for name, values in seen.items()}
         measured = {
@@ -87,9 +97,38 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
         saturated = bool(here["saturated"].iloc[0]) or not np.isfinite(rate)
         if not saturated and here["queue"].isna().all():
             latencies = pd.DataFrame({"arrival": arrival, "predicted_e2e": np.nan_to_num(e2e)})
-            saturated = queue_grows(latencies, [(rate, float(arrival[-1]))])
+            saturated = queue_grows(latencies, [(rate, float(arrival.max()))])
         label, in_flight = f"{run.name}, {part}", rate * measured["e2e"]
-        yield Load(label, path, rows, planned.prefixes[cut], rate, in_flight, saturated, measured, counted)
+        yield Load(label, path, rows, prefixes, slots, rate, in_flight, saturated, measured, counted)
+
+
+def _sessions(
+    requests: Sequence[Request], prefixes: Prefixes, slots: int | None
+) -> tuple[np.ndarray, dict[str, np.ndarray], Prefixes]:
+    """Return the order of a load's requests by session and turn, the columns of their trace that say so, and the
+    prefixes of the sessions. In a closed loop the first sessions come as measured and the others wait for a slot."""
+    sessions: list[list[int]] = []
+    open_ones: dict[str, list[int]] = {}
+    for at, request in enumerate(requests):
+        if request.think_s is not None and request.session in open_ones:
+            open_ones[request.session].append(at)
+        else:
+            sessions.append([at])
+            open_ones[request.session] = sessions[-1]
+    firsts = [turns[0] for turns in sessions]
+    begin_s = np.array([requests[at].arrival_s for at in firsts]) - requests[0].arrival_s
+    if slots is not None:
+        begin_s = np.minimum(begin_s, begin_s[min(slots, len(begin_s)) - 1])
+    order = np.concatenate(sessions)
+    session = np.repeat(np.arange(len(sessions)), [len(turns) for turns in sessions])
+    turn = np.concatenate([np.arange(len(turns)) for turns in sessions])
+    columns = {
+        "session": session,
+        "turn": turn,
+        "arrival_s": np.where(turn == 0, begin_s[session], np.nan),
+        "think_s": np.array([requests[at].think_s for at in order], float),
+    }
+    return order, columns, [prefixes[at] for at in firsts]
 
 
 def _shortened(run: SummaryRun, e2e_s: float) -> tuple[dict[str, np.ndarray], Prefixes, np.ndarray]:
@@ -111,10 +150,12 @@ def _shortened(run: SummaryRun, e2e_s: float) -> tuple[dict[str, np.ndarray], Pr
 
 
 def served(
-    loads: Sequence[tuple[str, dict[str, np.ndarray], Prefixes]], profile: dict[str, Any] | None
+    loads: Sequence[tuple[str, dict[str, np.ndarray], Prefixes, int | None]], profile: dict[str, Any] | None
 ) -> list[pd.DataFrame]:
     """Serve these loads in virtual time, one after the other, in a fresh process."""
-    return [serve(*load, "measured", profile)[0] for load in loads]
+    return [
+        serve(path, rows, prefixes, "measured", profile, slots)[0] for path, rows, prefixes, slots in loads
+    ]
 
 
 def means_of(load: Load, latencies: pd.DataFrame) -> Means:
@@ -311,7 +352,7 @@ class Search:
         return np.stack([*columns, np.concatenate([later, np.eye(len(NAMES))[-1]])], axis=1)
 
     def _replayed(self, profiles: Sequence[Calibrated | None], loads: Sequence[Load]) -> list[list[Means]]:
-        work = [(load.deployment, load.columns, load.prefixes) for load in loads]
+        work = [(load.deployment, load.columns, load.prefixes, load.slots) for load in loads]
         contents = [profile and profile.model_dump(mode="json") for profile in profiles]
         replays = [self._pool.submit(served, work, content) for content in contents]
         means = []

@@ -134,6 +134,8 @@ def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRu
 
 def _label(record: Record) -> str:
     c = record.point.client_params.get("c")
+    if c is not None and record.point.client_params.get("c_counts", "session") != "session":
+        return f"{c} requests at a time"
     return f"{c} at a time" if c is not None else rate_label(float(str(record.point.workload_params["rate"])))
 
 
@@ -148,6 +150,7 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
     output = both["generated_entry"].astype(float).fillna(both["output_tokens"])
     tokens = both["input_tokens"] + output
     before = both["history_tokens"].fillna(tokens.groupby(both["session"]).cumsum() - tokens)
+    over_s = (both["turn_end_s"] + both["e2e_s"]).groupby(both["session"]).shift()
     for at, row in enumerate(both.to_dict("records")):
         history = int(before.iloc[at])
         ttft, e2e = (None if pd.isna(row[key]) else float(row[key]) for key in ("ttft_s", "e2e_s"))
@@ -160,6 +163,8 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
             e2e_s=e2e,
             prefix=f"{name}/{row['session']}" if history else None,
             prefix_tokens=history,
+            session=f"{name}/{row['session']}",
+            think_s=None if pd.isna(over_s.iloc[at]) else max(0.0, row["turn_end_s"] - over_s.iloc[at]),
         )
 
 

@@ -41,6 +41,10 @@ class Request:
     prefix: str | None = None
     """Name of its shared prefix: all prompts of a name begin with the same tokens."""
     prefix_tokens: int = 0
+    session: str = ""
+    """Name of its session; "": it is alone in one."""
+    think_s: float | None = None
+    """From the end of its session's previous reply; None: it is the first of its session."""
     id: str = ""
     """The id that the server gave it; "" where the file does not say."""
 
@@ -155,6 +159,14 @@ def rate_of(label: str) -> float | None:
     """Return the rate with which a label of `rate_label` begins; None for another one."""
     match = re.match(r"([\d.e+-]+)/s", label)
     return float(match.group(1)) if match else None
+
+
+def slots_of(label: str) -> int | None:
+    """Return the sessions at once of a part of a closed loop, by its label; None for an open loop."""
+    if label.startswith(ONE_AT_A_TIME):
+        return 1
+    match = re.search(r"(\d+) at a time", label)
+    return int(match.group(1)) if match else None
 
 
 def achieved_rate(arrivals_s: Sequence[float]) -> float | None:

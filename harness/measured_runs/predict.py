@@ -197,9 +197,10 @@ def serve(
     prefixes: Prefixes,
     step_times: str,
     profile: dict[str, Any] | None = None,
+    slots: int | None = None,
 ) -> tuple[pd.DataFrame, str]:
-    """Serve the run in virtual time in a fresh process. Return its requests, and the source of its step times.
-    `profile`: the content of a file that `--profile` takes."""
+    """Serve the run in virtual time in a fresh process. Return its requests by session and turn, and the source of its
+    step times. `profile`: the content of a file that `--profile` takes. `slots`: sessions at once of a closed loop."""
     from harness.replays.expand import point_of
     from harness.replays.step_times import step_sources
     from harness.replays.worker.replay import replay
@@ -213,11 +214,13 @@ def serve(
         served = server.gateway.deployment
         server.gateway.begins = begins(prefixes, served.stages[served.entry].decoder.vocab)
 
-    client = {"turn_timeout_s": PATIENCE_S}
+    client = {"turn_timeout_s": PATIENCE_S, "c": slots}
     given = None if profile is None else as_step_file(profile, "the profile")
     point = point_of(trace, ENGINE, server=server, client=client, profile=given)
     run = replay(point, trace, arrange=arrange)
-    table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values("session")
+    table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values(
+        ["session", "turn"]
+    )
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
     tokens = columns["output_tokens"]
     itl = np.full(len(table), np.nan)

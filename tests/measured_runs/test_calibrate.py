@@ -30,7 +30,7 @@ from engines.server import ResolvedServer, ServerParams
 from harness.measured_runs import calibrate as module
 from harness.measured_runs.calibrate import calibrate, errors_of, loads_of
 from harness.measured_runs.folder import read_runs
-from harness.measured_runs.measured_run import Measured, MeasuredRun, Request, Server, SummaryRun
+from harness.measured_runs.measured_run import Measured, MeasuredRun, Request, Server, SummaryRun, slots_of
 from harness.measured_runs.predict import plan, serve
 from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
@@ -142,6 +142,58 @@ def test_a_server_that_is_slow_by_its_host_is_not_taken_for_one_with_slow_kernel
     made = calibrate([served_by(a_profile(host_s=0.02), a_run((2.0, 6.0), count=16), tmp_path)], None).profile
     assert made.factors.host_s.value == pytest.approx(0.02, rel=0.1)
     assert made.held_out.before.itl > 0.5 and made.held_out.after.itl < 0.05
+
+
+def test_a_closed_loop_is_replayed_as_one(tmp_path: Path) -> None:
+    """Measured on a server that is slower than the model: at its arrivals fewer than two would be in flight."""
+    requests = tuple(Request(9.0 * (at // 2), 800, 30, 1.0, 8.0) for at in range(12))
+    run = MeasuredRun("run", SERVER, requests, (("2 at a time", 0, 12),), None)
+    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    assert load.slots == 2 and set(load.columns["arrival_s"]) == {0.0}
+    closed, open_ = (
+        serve(load.deployment, load.columns, load.prefixes, "measured", slots=slots)[0]["predicted_e2e"]
+        for slots in (load.slots, None)
+    )
+    alone = serve(
+        load.deployment, {n: v[:2] for n, v in load.columns.items()}, load.prefixes[:2], "measured"
+    )[0]
+    assert closed.max() < 1.1 * alone["predicted_e2e"].max() < open_.max()
+
+
+def test_turns_of_a_session_follow_each_other_and_their_context_grows(tmp_path: Path) -> None:
+    """Of two sessions, which take turns; a third one has lost its beginning."""
+    follow = {"think_s": 1.5, "prefix_tokens": 130}
+    requests = (
+        Request(0.0, 100, 30, 0.1, 0.5, session="a"),
+        Request(0.2, 100, 30, 0.1, 0.5, session="b"),
+        Request(2.0, 150, 30, 0.1, 0.6, session="a", prefix="a", **follow),
+        Request(2.1, 160, 30, 0.1, 0.7, session="lost", prefix="lost", **follow),
+        Request(2.2, 170, 30, 0.1, 0.8, session="b", prefix="b", **follow),
+    )
+    run = MeasuredRun("run", SERVER, requests, (("1/s", 0, 5),), None)
+    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    columns = load.columns
+    assert columns["session"].tolist() == [0, 0, 1, 1, 2] and columns["turn"].tolist() == [0, 1, 0, 1, 0]
+    np.testing.assert_array_equal(columns["arrival_s"], [0.0, np.nan, 0.2, np.nan, 2.1])
+    assert columns["input_tokens"].tolist() == [100, 20, 100, 40, 30] and columns["think_s"][1] == 1.5
+    assert load.prefixes == [("", 0), ("", 0), ("lost", 130)] and load.measured["e2e"] == pytest.approx(0.62)
+    replayed, _ = serve(load.deployment, columns, load.prefixes, "measured")
+    assert len(replayed) == 5 and (replayed["predicted_e2e"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("label", "slots"),
+    [
+        ("8 at a time", 8),
+        ("one at a time", 1),
+        ("2/s, 16 at a time, seed 1", 16),
+        ("4/s", None),
+        ("8 requests at a time", None),
+        ("as many as go", None),
+    ],
+)
+def test_a_label_says_how_many_are_served_at_once(label: str, slots: int | None) -> None:
+    assert slots_of(label) == slots
 
 
 def test_an_error_that_no_load_measured_is_missing_and_not_zero() -> None:
@@ -293,6 +345,7 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     first, other, later = run.requests[:3]
     assert (first.prompt_tokens, first.output_tokens, first.ttft_s, first.prefix) == (10, 5, 0.1, None)
     assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (35, 15, "0/0")
+    assert (first.session, first.think_s) == (later.session, None) == ("0/0", None) and later.think_s == 2.5
     assert (other.output_tokens, other.e2e_s) == (9, None)
     table["spoken"] = True
     with pytest.raises(UserError, match="give a run of text"):
