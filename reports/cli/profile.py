@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from engines.devices.kernels.grids import HeldOut, Kernels
 
 NOTHING_WRITTEN = "Stopped; nothing was written."
+NO_MODEL = "the model is missing; add --model NAME, or give runs of your server with --from."
 KERNELS = "aiconfigurator"
 """The value of --from that is not a path."""
 
 
 def profile(
-    model: str = option(
-        ...,
-        "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file.",
+    model: str | None = option(
+        None,
+        "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file; default: as "
+        "the runs say.",
         "M",
     ),
     device: str | None = option(None, "A real device: cpu or cuda."),
@@ -60,7 +62,7 @@ def profile(
 
     `rehearse profile --from aiconfigurator --model llama_3_1_8b --gpu h100`
 
-    `rehearse profile --from RUNS --model llama_3_1_8b --gpu h100`
+    `rehearse profile --from RUNS --gpu h100`
     """
     if source is not None and source != KERNELS and Path(source).exists():
         _from_runs(Path(source), model, gpu, tp, device, out)
@@ -72,7 +74,7 @@ def profile(
 
 
 def _from_kernels(
-    source: str, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
+    source: str, model: str | None, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
     from engines.deployments.export_kernels import kernels_for
     from engines.devices.kernels.grids import save_kernels
@@ -81,6 +83,8 @@ def _from_kernels(
         raise UserError(
             f"--from {source} is neither a file or folder of measured runs nor {KERNELS}; give one of them."
         )
+    if model is None:
+        raise UserError(NO_MODEL)
     if gpu is None:
         raise UserError("--from aiconfigurator lacks the GPU; add --gpu h100, or another.")
     _check_no_device(device, source)
@@ -100,7 +104,7 @@ def _check_no_device(device: str | None, source: str) -> None:
 
 
 def _from_runs(
-    source: Path, model: str, gpu: str | None, tp: int | None, device: str | None, out: Path | None
+    source: Path, model: str | None, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
     from engines.devices.step_file import save_calibrated
     from harness.measured_runs.calibrate import calibrate
@@ -122,7 +126,7 @@ def _from_runs(
     typer.echo(f"\nprofile  {path}")
 
 
-def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> None:
+def _measured(device: str | None, model: str | None, out: Path | None, quick: bool) -> None:
     from engines.devices.profile import save_profile
     from harness.calibration import profiling
     from harness.replays.worker.fresh_process import FreshProcessFailed
@@ -133,6 +137,8 @@ def _measured(device: str | None, model: str, out: Path | None, quick: bool) -> 
         raise UserError(
             "a profile is measured on a real device; add --device cpu, or --from aiconfigurator --gpu h100."
         )
+    if model is None:
+        raise UserError(NO_MODEL)
     path = out or Path("results") / "profiles" / f"{Path(model).absolute().name}-{device}.yaml"
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"--out {path} is not a YAML file; end its name in .yaml.")

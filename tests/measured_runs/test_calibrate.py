@@ -35,6 +35,7 @@ from harness.measured_runs.predict import plan, serve
 from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
 from reports.cli.app import NAMES, build
+from tests.measured_runs.test_requests import BENCH
 from workloads.errors import UserError
 
 SERVER = Server(
@@ -243,6 +244,14 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
 def test_runs_that_cannot_tell_the_factors_are_refused(run: MeasuredRun, said: str) -> None:
     with pytest.raises(UserError, match=said):
         calibrate([run], None)
+
+
+def test_the_model_is_the_one_that_the_runs_name(folder: Callable[..., Path]) -> None:
+    made = folder(**{"bench.json": BENCH | {"model_id": "meta-llama/Llama-3.1-8B"}})
+    ran = CliRunner().invoke(build(NAMES), ["profile", "--from", str(made), "--gpu", "h100"])
+    assert ran.exit_code == 2 and "one load (run, 2/s) cannot tell the factors" in " ".join(
+        ran.output.split()
+    )
 
 
 def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
