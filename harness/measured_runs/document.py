@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,20 @@ def read_json(path: str | Path) -> Any:
         return parse(_unpacked(path) if path.suffix == ".gz" else read_text(path))
     except ValueError as error:
         raise UserError(f"{path} is not a JSON file ({error}); give it as the tool wrote it.") from None
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of each line of a JSON-lines file that is not empty. UserError names a broken
+    line."""
+    path = existing_file(path)
+    for at, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            where = f"{path}, line {at},"
+            try:
+                value = parse(line)
+            except ValueError as error:
+                raise UserError(f"{where} is not JSON ({error}); correct the line or take it out.") from None
+            yield where, value
 
 
 def _unpacked(path: Path) -> str:

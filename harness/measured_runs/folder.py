@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.measured_runs import guidellm, inference_perf, vllm_bench
+from harness.measured_runs import aiperf, guidellm, inference_perf, vllm_bench
 from harness.measured_runs.document import get, number, read_yaml
 from harness.measured_runs.guidellm import split
 from harness.measured_runs.inference_perf import read_stages
@@ -38,8 +38,8 @@ from workloads.errors import UserError
 
 KINDS = (
     "OpenTelemetry traces of vLLM (JSON), results of guidellm (JSON, gzip or not), of `vllm bench serve` or of "
-    "`rehearse live`, inference-perf's per_request_lifecycle_metrics.json or summary_lifecycle_metrics.json, or a "
-    "summary as CSV"
+    "`rehearse live`, aiperf's profile_export.jsonl, inference-perf's per_request_lifecycle_metrics.json or "
+    "summary_lifecycle_metrics.json, or a summary as CSV"
 )
 
 
@@ -73,7 +73,7 @@ def _file(path: Path) -> list[MeasuredRun | SummaryRun]:
 
 
 def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".json")
+    return path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".jsonl")
 
 
 def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun]:
@@ -182,6 +182,7 @@ _SHOWS = {
     "traces": rb'"resourceSpans"',
     "guidellm": rb'"benchmarks"(?s:.*)("guidellm_version"|"generative|"strategy|"request_loader")|'
     rb'"guidellm_version"(?s:.*)"benchmarks"',
+    "aiperf": rb'^\s*\{\s*"metadata"(?s:.*)"request_start_ns"(?s:.*)"metrics"',
     "bench": rb'"endpoint_type"(?s:.*)"model_id"|"model_id"(?s:.*)"endpoint_type"',
     "summary": rb'"load_summary"(?s:.*)"schedule_delay"',
     "requests": rb'^\s*\[\s*\{(?s:.*)"(start_time|end_time)"(?s:.*)"(request|info)"',
@@ -196,17 +197,17 @@ def files_of(folder: Path) -> list[Files]:
     """Return the runs of a folder, without the folders within it: several where it has several results of a client, and
     no server's file with them. UserError where it is ambiguous which of them belong together."""
     files = {kind: path for kind, names in NAMES.items() if (path := there(folder, *names))}
-    results: dict[str, list[Path]] = {"traces": [], "guidellm": [], "bench": []}
+    results: dict[str, list[Path]] = {"traces": [], "guidellm": [], "bench": [], "aiperf": []}
     for within in RESULTS:
         for path in sorted((folder / within).glob("*.json*")):
             if path not in files.values() and (kind := kind_of(path)) in results:
                 results[kind].append(path)
-    bench = results.pop("bench")
+    alone = [(kind, path) for kind in ("bench", "aiperf") for path in results.pop(kind)]
     one = {kind: paths.pop() for kind, paths in results.items() if kind not in files and len(paths) == 1}
     files = {kind: path for kind in NAMES if (path := one.get(kind) or files.get(kind))}
     several = [(kind, path) for kind, paths in results.items() for path in paths]
     if not files:
-        return [{kind: path} for kind, path in (*several, *(("bench", path) for path in bench))]
+        return [{kind: path} for kind, path in (*several, *alone)]
     if several and ("traces" in files or "guidellm" in files):
         raise UserError(
             f"{folder} has the files of several runs ({', '.join(path.name for path in files.values())} and "
@@ -288,6 +289,8 @@ def _client(files: Files, profile: dict[str, Any]) -> tuple[list[Part], str, str
         return guidellm.read_parts(path), "guidellm", *guidellm.asked(path)
     if path := files.get("bench"):
         return [vllm_bench.read_part(path)], "vllm bench serve", vllm_bench.model(path), 0
+    if path := files.get("aiperf"):
+        return [aiperf.read_part(path)], "aiperf", aiperf.model(path), 0
     parts = inference_perf.read_parts(path, profile) if (path := files.get("requests")) else []
     return parts, "inference-perf", get(profile, "server.model_name"), 0
 

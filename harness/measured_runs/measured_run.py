@@ -1,7 +1,7 @@
 """Measured runs in one neutral form, whichever tool wrote them: the server, and request by request its times, or means
 and tails of a whole experiment.
 
-Readers make requests of files (`vllm_server`, `guidellm`, `vllm_bench`, `inference_perf`) or summaries
+Readers make requests of files (`vllm_server`, `guidellm`, `vllm_bench`, `aiperf`, `inference_perf`) or summaries
 (`summary_csv`, `inference_perf`); `folder` puts what belongs together into runs, and reads those of `rehearse live`.
 """
 

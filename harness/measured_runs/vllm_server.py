@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.measured_runs.document import get, number
+from harness.measured_runs.document import get, number, read_lines
 from harness.measured_runs.measured_run import Request, Server
 from workloads.errors import UserError, existing_file
-from workloads.files.json_file import parse, read_text
+from workloads.files.json_file import read_text
 
 PROMPT = ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens")
 OUTPUT = ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens")
@@ -26,19 +26,10 @@ _NS = 1e9
 
 def read_spans(path: str | Path) -> list[Request]:
     """Return the requests of a file, in its order; other spans are skipped. UserError names a broken line."""
-    path = existing_file(path)
-    requests = []
-    for at, line in enumerate(read_text(path).split("\n"), 1):
-        if line.strip():
-            requests += _line(line, f"{path}, line {at},")
-    return requests
+    return [one for where, document in read_lines(path) for one in _line(document, where)]
 
 
-def _line(line: str, where: str) -> list[Request]:
-    try:
-        document = parse(line)
-    except ValueError as error:
-        raise UserError(f"{where} is not JSON ({error}); correct the line or take it out.") from None
+def _line(document: Any, where: str) -> list[Request]:
     try:
         return [one for span in _spans(document) if (one := _request(span)) is not None]
     except (AttributeError, KeyError, TypeError, ValueError) as error:

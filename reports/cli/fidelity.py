@@ -44,8 +44,8 @@ def fidelity(
     more than 10 %. The exit status is 1 when the judged comparison fails.
 
     With --measured-runs, every request of the runs is replayed with its arrival and lengths. PATH is a file or a
-    folder: OpenTelemetry traces of vLLM, results of guidellm and of vLLM's bench, tables of experiments. A run that
-    cannot be predicted is skipped with the reason, and the exit status is 3.
+    folder: OpenTelemetry traces of vLLM, results of guidellm, aiperf and vLLM's bench, tables of experiments. A run
+    that cannot be predicted is skipped with the reason, and the exit status is 3.
 
     `rehearse fidelity --device cpu`
 

@@ -10,7 +10,7 @@ from harness.measured_runs.measured_run import CLIENT_S, MeasuredRun, SummaryRun
 from harness.measured_runs.summary_csv import COLUMNS, read_summaries
 from harness.measured_runs.vllm_server import read_log
 from tests.measured_runs.conftest import line, span
-from tests.measured_runs.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle
+from tests.measured_runs.test_requests import BENCH, NEW, PROFILE, benchmarks, lifecycle, record
 from workloads.errors import UserError
 
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.1, 0.5, f"cmpl-{i}-0-ab")) for i in range(3))
@@ -154,7 +154,7 @@ GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model"
 
 
 @pytest.mark.parametrize("name", ["benchmarks.json", "results__mine.json"])
-@pytest.mark.parametrize("content", [GUIDELLM, BENCH, TRACES])
+@pytest.mark.parametrize("content", [GUIDELLM, BENCH, TRACES, record(1)])
 def test_a_file_is_known_by_its_content_and_read_alone_or_by_its_folder(folder, name, content):
     made = folder(**{name: content, "exp-config.yaml": CONFIG, "vllm_logging.json": "{}"})
     assert read_runs(made) == read_runs(made / name.replace("__", "/"))

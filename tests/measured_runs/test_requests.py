@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.measured_runs import aiperf
 from harness.measured_runs.guidellm import read_parts, split
 from harness.measured_runs.inference_perf import read_parts as read_stages
 from harness.measured_runs.measured_run import Request, by_arrival
@@ -145,6 +146,72 @@ def test_arrivals_are_known_where_all_requests_are_sent_at_once(tmp_path):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(BENCH | {"start_times": None, "request_rate": "inf"}))
     assert {one.arrival_s for one in read_part(path).requests} == {0.0}
+
+
+def record(start_s: int, turn: int = 0, phase: str = "profiling", error: object = None, **usage: int) -> str:
+    """A line of aiperf's records."""
+    values = {"input_sequence_length": 90, "output_sequence_length": 5, "time_to_first_token": 100.0}
+    values |= {"request_latency": 500.0} | usage
+    metadata = {
+        "request_start_ns": start_s * 10**9,
+        "request_end_ns": (start_s + 1) * 10**9,
+        "turn_index": turn,
+    }
+    metadata |= {"benchmark_phase": phase, "x_request_id": "id", "was_cancelled": False}
+    metrics = {} if error else {name: {"value": value, "unit": "x"} for name, value in values.items()}
+    return json.dumps({"metadata": metadata, "metrics": metrics, "error": error}) + "\n"
+
+
+def test_records_of_aiperf_by_the_servers_count_of_tokens(tmp_path):
+    path = tmp_path / "profile_export.jsonl"
+    counted = {"usage_prompt_tokens": 100, "usage_completion_tokens": 6}
+    path.write_text(
+        record(1, phase="warmup") + record(5) + record(6, error={"code": 500}) + record(7, **counted)
+    )
+    part = aiperf.read_part(path)
+    assert part.label == "all" and aiperf.model(path) is None
+    by_client, by_server = part.requests
+    assert (by_client.prompt_tokens, by_client.output_tokens) == (90, 5)
+    assert (by_server.prompt_tokens, by_server.output_tokens, by_server.arrival_s) == (100, 6, 7.0)
+    assert (by_server.ttft_s, by_server.e2e_s, by_server.id) == (0.1, 0.5, "id")
+
+
+@pytest.mark.parametrize(
+    ("load", "label"),
+    [
+        ({"concurrency": 4}, "4 at a time"),
+        ({"request_rate": 2.5, "concurrency": None}, "2.5/s"),
+        ({"request_rate": 2, "concurrency": 8}, "2/s, 8 at a time"),
+    ],
+)
+@pytest.mark.parametrize(
+    "place", [lambda x: {"loadgen": x}, lambda x: {"phases": [{"name": "profiling"} | x]}]
+)
+def test_the_load_and_the_model_of_aiperf_are_in_its_summary(tmp_path, load, label, place):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(record(1))
+    asked = {"input_config": {"endpoint": {"model_names": ["a/b"]}} | place(load)}
+    (tmp_path / "mine_aiperf.json").write_text(json.dumps(asked))
+    assert (aiperf.read_part(path).label, aiperf.model(path)) == (label, "a/b")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (record(1) + "{", "line 2, is not JSON"),
+        (record(1, error={"code": 1}), "has no successful request"),
+        (record(1, turn=1), "line 1, is a later turn"),
+        (
+            record(1).replace("output_sequence", "x"),
+            "'metrics.usage_completion_tokens.value' or .* is missing",
+        ),
+    ],
+)
+def test_what_records_of_aiperf_lack_is_said(tmp_path, text, said):
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        aiperf.read_part(path)
 
 
 def lifecycle(start: float, prompt: str, **info: object) -> dict:

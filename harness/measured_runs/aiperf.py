@@ -1,0 +1,78 @@
+"""Measurements of each request by aiperf, a client: its records, `profile_export.jsonl`.
+
+The load and the model are in the summary next to them, `profile_export_aiperf.json` (aiperf 0.3 to 0.14).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.measured_runs.document import get, needed, number, read_json, read_lines
+from harness.measured_runs.measured_run import WHOLE, Part, Request, rate_label
+from workloads.errors import UserError
+
+PROMPT, OUTPUT = (
+    ("usage_prompt_tokens", "input_sequence_length"),
+    ("usage_completion_tokens", "output_sequence_length"),
+)
+"""Tokens as the server counted them, else as the client did."""
+_NS, _MS = 1e-9, 1e-3
+
+
+def read_part(path: Path) -> Part:
+    """Return the successful requests of the measured phase. UserError about a broken line, or turns of a
+    conversation, whose prompts the records do not have."""
+    seen = tuple(_requests(path))
+    if not seen:
+        raise UserError(f"{path} has no successful request; give the records of a run with some.")
+    return Part(_label(path), seen)
+
+
+def model(path: Path) -> str | None:
+    """Return the model asked for."""
+    names = _setting(_settings(path), "model_names")
+    return names[0] if isinstance(names, list) and names else None
+
+
+def _requests(path: Path) -> Iterator[Request]:
+    for where, record in read_lines(path):
+        if get(record, "error") or get(record, "metadata.was_cancelled"):
+            continue
+        if get(record, "metadata.benchmark_phase") not in (None, "profiling"):
+            continue
+        if get(record, "metadata.turn_index"):
+            raise UserError(f"{where} is a later turn of a conversation; give a run of single requests.")
+        start, end = (needed(record, where, f"metadata.request_{name}_ns") * _NS for name in ("start", "end"))
+        ttft = number(record, where, "metrics.time_to_first_token.value")
+        e2e = number(record, where, "metrics.request_latency.value")
+        yield Request(
+            id=str(get(record, "metadata.x_request_id") or ""),
+            arrival_s=start,
+            prompt_tokens=int(needed(record, where, *(f"metrics.{name}.value" for name in PROMPT))),
+            output_tokens=int(needed(record, where, *(f"metrics.{name}.value" for name in OUTPUT))),
+            ttft_s=None if ttft is None else ttft * _MS,
+            e2e_s=end - start if e2e is None else e2e * _MS,
+        )
+
+
+def _settings(path: Path) -> Any:
+    summary = path.with_name(path.name.removesuffix(".jsonl") + "_aiperf.json")
+    return get(read_json(summary), "input_config") if summary.is_file() else None
+
+
+def _setting(settings: Any, name: str) -> Any:
+    """Return the first value of this name at any depth: versions differ in where they put it."""
+    inner = (
+        settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ()
+    )
+    if isinstance(settings, dict) and settings.get(name) is not None:
+        return settings[name]
+    return next((found for each in inner if (found := _setting(each, name)) is not None), None)
+
+
+def _label(path: Path) -> str:
+    settings = _settings(path)
+    rate, slots = _setting(settings, "request_rate"), _setting(settings, "concurrency")
+    if isinstance(rate, int | float):
+        return f"{rate_label(rate)}, {slots} at a time" if slots else rate_label(rate)
+    return f"{slots} at a time" if slots else WHOLE
