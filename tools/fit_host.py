@@ -53,9 +53,6 @@ KERNELS = ("MHA_DECODES", "FOUR_GPU_ALLREDUCE")
 FITTED = {"ttft": 0.1, "itl": 0.03}
 """Latencies that are fitted, and the relative errors from which on a load counts less and less. [chosen]"""
 
-ANOTHER_SERVER = "Mixtral-8x7B-v0.1"
-"""Its experiments of vLLM 0.15.1 took several times as long as those of a month before, docs/fidelity.md."""
-
 
 class Campaign(NamedTuple):
     name: str
@@ -69,8 +66,6 @@ def campaign_of(path: Path, folder: Path, gpu: str) -> Campaign:
     """Return the loads of a campaign below saturation, one experiment of each server and load."""
     loads: dict[Any, tuple[Load, bool, str]] = {}
     for run in read_runs(path):
-        if ANOTHER_SERVER in run.name and run.server.vllm is not None:
-            continue
         for load in loads_of(plan(run, folder, gpu, None), folder):
             if not load.saturated:
                 kind = load.label

@@ -1,9 +1,11 @@
 """Summaries of inference-sim's measured campaign: a CSV with a row for each experiment and metric, and its workloads.
 
-As inference-sim/sim-to-real-accuracy-validation publishes them with its predictions (commit dcec3fd). Its mean
-between tokens seems to be (e2e - ttft) / (output tokens - 1) of the tokens that the client counted in the text, as in
-experiment/ground_truth.py at commit 535e5086: by that the client counted 219 to 248 where 248 were generated, and no
-other definition there agrees with the numbers. So it is up to 13 % longer than what passes between tokens.
+As inference-sim/sim-to-real-accuracy-validation publishes them with its predictions. Rows of its commit b70edb9a are
+of whole runs (tools/peers/inference_sim.csv), those of commit dcec3fd of the first 300 requests of each, which took
+longer. Its mean between tokens seems to be (e2e - ttft) / (output tokens - 1) of the tokens that the client counted in
+the text, as in experiment/ground_truth.py at commit 535e5086: by that the client counted 219 to 248 where 248 were
+generated, and no other definition there agrees with the numbers. So it is up to 13 % longer than what passes between
+tokens.
 
 Loads, lengths and system prompts: workloads.yaml of inference-sim/tektonc-data-collection (commit 2a7cbcd4); those of
 its published experiments say the same (blis-campaign/campaign/*/values.yaml, commit 0f7f91c9), and so do the runs in
@@ -158,10 +160,5 @@ def _assumed(row: Mapping[str, str], encoded: bool) -> Iterable[str]:
     yield "itl_mean is as published: by tokens that the client counted, which are too few, so up to 13 % too long."
     if not encoded:
         yield "Prompt lengths are as asked for; as encoded they are a few per cent off (Mixtral's are 4 % longer)."
-    if "mixtral" in row["model"].lower():
-        yield (
-            "First tokens of this model took 0.2 to 0.7 s here and 0.06 s a month before (known loads), on the same "
-            "GPUs: something of these runs, perhaps kernels that were compiled while serving. It is not modelled."
-        )
     if row["cpu_offload"].lower() == "true":
         yield f"Evicted KV blocks went to {OFFLOAD_GIB:g} GiB of host memory."

@@ -1,0 +1,44 @@
+"""The table of simulators on the same experiments."""
+
+import pytest
+
+from harness.measured_runs.folder import read_runs
+from harness.measured_runs.measured_run import SummaryRun
+from tools.peers.accuracy import EXPERIMENTS, columns, errors, in_sample, ours, table
+
+
+def test_the_experiments_are_a_summary_that_can_be_replayed() -> None:
+    runs = read_runs(EXPERIMENTS)
+    assert len(runs) == 18 and all(isinstance(run, SummaryRun) for run in runs)
+    first = runs[0]
+    assert isinstance(first, SummaryRun) and first.measured["ttft_mean"] == pytest.approx(0.0689, abs=1e-4)
+    assert [run.name for run in runs if in_sample(run.name.partition("-")[0])] == [
+        run.name for run in runs if "Llama-3.1-8B" in run.name
+    ]
+
+
+def test_the_first_requests_of_a_run_are_no_measurement_of_it() -> None:
+    known = columns()
+    whole, first = (known[name]["9"]["ttft_mean"] for name in ("measured_ms", "first_300_ms"))
+    assert first > 5 * whole
+
+
+def test_errors_are_means_over_the_experiments_of_both() -> None:
+    measured = {"a": {"ttft_mean": 100.0, "e2e_mean": 200.0, "itl": 100.0}}
+    measured["b"] = {"ttft_mean": 50.0, "e2e_mean": 100.0, "itl": 50.0}
+    predicted = {"a": {"ttft_mean": 110.0, "e2e_mean": 210.0, "itl": 100.0}, "c": {"ttft_mean": 9.0}}
+    predicted["b"] = {"ttft_mean": 35.0, "e2e_mean": 100.0, "itl": 65.0}
+    count, (ttft, ttft_p90, _, itl, e2e, *_) = errors(predicted, measured)
+    assert (count, ttft_p90) == (2, None)
+    assert (ttft, itl, e2e) == (pytest.approx(0.2), pytest.approx(0.15), pytest.approx(0.025))
+
+
+def test_a_report_becomes_two_lines_and_fitted_experiments_come_last() -> None:
+    latencies = {
+        name: {"predicted": {"mean": 0.07, "p90": 0.08, "p99": 0.09}} for name in ("ttft", "itl", "e2e")
+    }
+    rows = [{"run": f"{name}-x", "latencies": latencies} for name in ("16-Llama-3.1-8B", "9-Mixtral")]
+    lines = list(table(ours({"rows": rows})))
+    named = [line.split(" | ")[0] for line in lines[2:]]
+    assert named[0] == "| **Rehearsal**" and "first 300" in named[6]
+    assert lines[2].split(" | ")[1:3] == ["1", "1.5 %"]
