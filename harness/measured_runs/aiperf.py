@@ -1,6 +1,7 @@
 """Measurements of each request by aiperf, a client: its records, `profile_export.jsonl`.
 
-The load and the model are in the summary next to them, `profile_export_aiperf.json` (aiperf 0.3 to 0.14).
+The load and the model are in the summary next to them, `profile_export_aiperf.json`. Versions differ in its
+settings (0.13: `phases`, `models`; before: `loadgen`, `endpoint`), so each value is looked for under all of them.
 """
 
 from collections.abc import Iterator
@@ -30,8 +31,9 @@ def read_part(path: Path) -> Part:
 
 def model(path: Path) -> str | None:
     """Return the model asked for."""
-    names = _setting(_settings(path), "model_names")
-    return names[0] if isinstance(names, list) and names else None
+    settings = _settings(path)
+    named = get(settings, "models.items", "endpoint.model_names") or [None]
+    return get(named[0], "name") if isinstance(named[0], dict) else named[0]
 
 
 def _requests(path: Path) -> Iterator[Request]:
@@ -60,19 +62,15 @@ def _settings(path: Path) -> Any:
     return get(read_json(summary), "input_config") if summary.is_file() else None
 
 
-def _setting(settings: Any, name: str) -> Any:
-    """Return the first value of this name at any depth: versions differ in where they put it."""
-    inner = (
-        settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ()
-    )
-    if isinstance(settings, dict) and settings.get(name) is not None:
-        return settings[name]
-    return next((found for each in inner if (found := _setting(each, name)) is not None), None)
-
-
 def _label(path: Path) -> str:
+    """Return the label of the only measured phase. Older versions have one, `loadgen`."""
     settings = _settings(path)
-    rate, slots = _setting(settings, "request_rate"), _setting(settings, "concurrency")
-    if isinstance(rate, int | float):
-        return f"{rate_label(rate)}, {slots} at a time" if slots else rate_label(rate)
-    return f"{slots} at a time" if slots else WHOLE
+    phases = [each for each in get(settings, "phases") or () if get(each, "kind", "name") != "warmup"]
+    load = phases[0] if len(phases) == 1 else get(settings, "loadgen")
+    rate, slots = number(load, str(path), "rate", "request_rate"), number(load, str(path), "concurrency")
+    if slots is None and get(load, "type") == "concurrency":
+        slots = 1
+    label = f"{slots:g} at a time" if slots else WHOLE
+    if rate is None:
+        return label
+    return f"{rate_label(rate)}, {label}" if slots else rate_label(rate)

@@ -184,14 +184,28 @@ def test_records_of_aiperf_by_the_servers_count_of_tokens(tmp_path):
         ({"request_rate": 2, "concurrency": 8}, "2/s, 8 at a time"),
     ],
 )
-@pytest.mark.parametrize(
-    "place", [lambda x: {"loadgen": x}, lambda x: {"phases": [{"name": "profiling"} | x]}]
-)
-def test_the_load_and_the_model_of_aiperf_are_in_its_summary(tmp_path, load, label, place):
+def test_the_load_and_the_model_of_aiperf_are_in_its_summary(tmp_path, load, label):
     path = tmp_path / "mine.jsonl"
     path.write_text(record(1))
-    asked = {"input_config": {"endpoint": {"model_names": ["a/b"]}} | place(load)}
-    (tmp_path / "mine_aiperf.json").write_text(json.dumps(asked))
+    asked = {"endpoint": {"model_names": ["a/b"]}, "loadgen": load}
+    (tmp_path / "mine_aiperf.json").write_text(json.dumps({"input_config": asked}))
+    assert (aiperf.read_part(path).label, aiperf.model(path)) == (label, "a/b")
+
+
+@pytest.mark.parametrize(
+    ("phases", "label"),
+    [
+        ([{"name": "profiling", "type": "concurrency", "concurrency": 4}], "4 at a time"),
+        ([{"name": "profiling", "type": "concurrency"}], "1 at a time"),
+        ([{"name": "warmup", "concurrency": 9}, {"name": "mine", "kind": "profiling", "rate": 2}], "2/s"),
+        ([{"name": "a", "rate": 1}, {"name": "b", "rate": 2}], "all"),
+    ],
+)
+def test_newer_aiperf_has_phases(tmp_path, phases, label):
+    path = tmp_path / "profile_export.jsonl"
+    path.write_text(record(1))
+    asked = {"models": {"items": [{"name": "a/b"}]}, "phases": phases}
+    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps({"input_config": asked}))
     assert (aiperf.read_part(path).label, aiperf.model(path)) == (label, "a/b")
 
 
