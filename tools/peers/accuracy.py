@@ -1,7 +1,8 @@
 """Errors of simulators on the same experiments: a table of Markdown.
 
+    python -m tools.peers.accuracy                      # with predictions.csv: recorded before the values were entered
     rehearse fidelity --measured-runs tools/peers/inference_sim.csv --out results/fidelity
-    python -m tools.peers.accuracy results/fidelity
+    python -m tools.peers.accuracy results/fidelity     # with new ones
 
 `inference_sim.csv` has what inference-sim/sim-to-real-accuracy-validation (Apache-2.0) measured, and what it says that
 the other simulators predict: `measured_ms` of whole runs (results_iter36/error_records.csv at commit b70edb9a, stage
@@ -22,6 +23,7 @@ from engines.devices.host import CALIBRATED_ON
 from harness.measured_runs.runs_report import REPORT
 
 EXPERIMENTS = Path(__file__).with_name("inference_sim.csv")
+RECORDED = Path(__file__).with_name("predictions.csv")
 OURS = "Rehearsal"
 METRICS = ("ttft_mean", "ttft_p90", "ttft_p99", "itl", "e2e_mean", "e2e_p90", "e2e_p99")
 HEADINGS = ("TTFT", "P90", "P99", "inter-token", "E2E", "P90", "P99")
@@ -45,6 +47,7 @@ PEERS = (
     Peer("LLMServingSim 1.1.0 (first 300 requests)", "llmservingsim", "first_300_ms"),
     Peer("AIConfigurator 0.9.0", "aiconfigurator"),
     Peer("LLM-Optimizer", "llm_optimizer"),
+    Peer("Vidur", "vidur"),
 )
 
 
@@ -75,6 +78,16 @@ def ours(report: Mapping[str, Any]) -> dict[str, Values]:
     return found
 
 
+def recorded(path: Path = RECORDED) -> dict[str, Values]:
+    """Return the predictions of a file of them, by experiment."""
+    found: dict[str, Values] = {}
+    for row in csv.DictReader(path.read_text().splitlines()):
+        found.setdefault(row["experiment"], {})[row["metric"]] = float(row["predicted_ms"])
+    return {
+        name: values | {"itl": values["e2e_mean"] - values["ttft_mean"]} for name, values in found.items()
+    }
+
+
 def errors(predicted: Mapping[str, Values], measured: Mapping[str, Values]) -> tuple[int, list[float | None]]:
     """Return the number of experiments of both, and the mean absolute error of each of METRICS as a share."""
     both = [name for name in predicted if name in measured]
@@ -89,23 +102,29 @@ def errors(predicted: Mapping[str, Values], measured: Mapping[str, Values]) -> t
     return len(both), means
 
 
+def models(path: Path = EXPERIMENTS) -> dict[str, str]:
+    """Return the model of each experiment."""
+    rows = csv.DictReader(path.read_text().splitlines())
+    return {row["experiment"]: row["model"].rpartition("/")[2] for row in rows}
+
+
 def in_sample(experiment: str) -> bool:
     """Return whether constants of ours were fitted to this server's runs."""
     return any(name.startswith(f"{experiment}-") for name, _ in CALIBRATED_ON)
 
 
 def table(predicted: Mapping[str, Values]) -> Iterator[str]:
-    """Yield the lines. Experiments to which constants of ours were fitted come last."""
-    known = columns()
+    """Yield the lines, model by model. Experiments to which constants of ours were fitted come last."""
+    known, served = columns(), models()
     yield f"| simulator | experiments | {' | '.join(HEADINGS)} |"
     yield "|---" * (len(HEADINGS) + 2) + "|"
-    for fitted in (False, True):
-        names = [name for name in predicted if in_sample(name) == fitted]
-        where = " (ours fitted to their first 300 requests)" if fitted else ""
-        here = {name: predicted[name] for name in names}
-        yield _line(f"**{OURS}**{where}", *errors(here, known["measured_ms"]))
+    for fitted, model in sorted({(in_sample(name), served[name]) for name in predicted}):
+        here = {name: values for name, values in predicted.items() if served[name] == model}
+        where = ", fitted to their first 300 requests" if fitted else ""
+        yield _line(f"**{OURS}: {model}{where}**", *errors(here, known["measured_ms"]))
         for peer in PEERS:
-            theirs = {name: known[peer.column][name] for name in names if name in known[peer.column]}
+            values = known[peer.column]
+            theirs = {name: values[name] for name in here if name in values}
             if theirs:
                 yield _line(peer.name, *errors(theirs, known[peer.measured]))
 
@@ -115,9 +134,10 @@ def _line(name: str, count: int, shares: Sequence[float | None]) -> str:
     return f"| {name} | {count} | {' | '.join(cells)} |"
 
 
-def main(folder: str) -> None:
-    """Print the table with the predictions of a results folder."""
-    print("\n".join(table(ours(json.loads((Path(folder) / REPORT).read_text())))))
+def main(folder: str | None = None) -> None:
+    """Print the table with the predictions of a results folder, or the recorded ones."""
+    predicted = ours(json.loads((Path(folder) / REPORT).read_text())) if folder else recorded()
+    print("\n".join(table(predicted)))
 
 
 if __name__ == "__main__":
