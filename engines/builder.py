@@ -163,8 +163,10 @@ class Parts:
         self._profile = profile
         self._factors = profile.factors if isinstance(profile, Calibrated) else None
         if self._factors is not None:
-            client_s = self._factors.client_s.value
+            client_s, each = self._factors.client_s.value, self._factors.client_s_per_reply
             overheads = replace(self.deployment.overheads, preprocess_s=client_s, preprocess_text_s=None)
+            if each is not None:
+                overheads = replace(overheads, preprocess_s_per_reply=each.value)
             self.deployment = replace(self.deployment, overheads=overheads)
         self._gpus: dict[tuple[int, ...], VirtualGpu] = {}
         self._executors: list[Any] = []

@@ -43,13 +43,15 @@ class Factor(FilePart):
 class Factors(FilePart):
     """`decode`, `prompt`: on the kernels of steps of decodes alone, and of steps with prompts. `host_s`,
     `host_s_per_request`: the host's time that shows in a step, and for each of its requests. `client_s`: outside of the
-    engine, in TTFT and E2E alike."""
+    engine, in TTFT and E2E alike. `client_s_per_reply`: more of it for each reply in progress; None: as the deployment
+    says, in a file that is older."""
 
     decode: Factor
     prompt: Factor
     host_s: Factor
     host_s_per_request: Factor
     client_s: Factor
+    client_s_per_reply: Factor | None = None
 
     @model_validator(mode="after")
     def _take_time(self) -> Factors:

@@ -169,7 +169,9 @@ def means_of(load: Load, latencies: pd.DataFrame) -> Means:
 
 ERROR = 0.03
 """[chosen] Relative error of a mean that a good model still has. A prior is weighed against it."""
-NAMES = ("decode", "prompt", "host_s", "host_s_per_request", "client_s")
+NAMES = ("decode", "prompt", "host_s", "host_s_per_request", "client_s", "client_s_per_reply")
+REPLAYED = 4
+"""Number of `NAMES` whose slopes need replays. The client's path delays requests by what is known without one."""
 KERNELS_WIDTH, HOST_WIDTH, CLIENT_WIDTH = 0.25, 0.1, 0.2
 """Standard deviations of the priors: of logarithms of factors on kernels; of the host in a step, as a share of the time
 between tokens; of the client's path, as a share of TTFT. [chosen]"""
@@ -187,7 +189,7 @@ another one to follow."""
 UNKNOWN = 0.9
 """Share of its prior's deviation above which a factor is as unknown as it was before the fit. [chosen]"""
 
-MOST_REPLAYS = 5 + ITERATIONS * (len(NAMES) - 1 + 4)
+MOST_REPLAYS = 5 + ITERATIONS * (REPLAYED + 4)
 """Most replays of a search, each of all loads or of the fitted ones. Most searches end earlier."""
 
 Show = Callable[[str, int, int], None]
@@ -217,13 +219,16 @@ class Search:
         self._deployment = deployment
         (stage,) = deployment.stages.values()
         decoder = as_shown(stage.decoder, stage.async_scheduling)
-        client_s = deployment.overheads.preprocess_s
-        self._default = np.array([1.0, 1.0, decoder.host_s, decoder.host_s_per_request, client_s])
+        path = deployment.overheads
+        client = path.preprocess_s, path.preprocess_s_per_reply
+        self._default = np.array([1.0, 1.0, decoder.host_s, decoder.host_s_per_request, *client])
         lowest = self._fitted[0].measured
         host_s = HOST_WIDTH * np.nan_to_num(lowest["itl"], nan=0.01)
         most = max(MANY, *(load.in_flight for load in self._fitted))
-        client = CLIENT_WIDTH * np.nan_to_num(lowest["ttft"], nan=0.01)
-        self._widths = np.array([KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client])
+        client_s = CLIENT_WIDTH * np.nan_to_num(lowest["ttft"], nan=0.01)
+        self._widths = np.array(
+            [KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client_s, client_s / most]
+        )
         self._speed, self._middle = 1.0, self._default
         self._measured = np.array([[load.measured[name] for name in LATENCIES] for load in self._fitted])
         self._done = 0
@@ -340,16 +345,19 @@ class Search:
         return np.concatenate([np.nan_to_num(np.log(means / self._measured)).ravel() / ERROR, point])
 
     def _slopes(self, point: np.ndarray, means: np.ndarray, draft: Calibrated) -> np.ndarray:
-        """Return the slopes of `_off`. The client's path delays all requests alike, which needs no replay."""
-        steps = STEP * np.eye(len(NAMES))[:-1]
+        """Return the slopes of `_off`. The client's path delays TTFT and E2E alike, which needs no replay."""
+        steps = STEP * np.eye(len(NAMES))[:REPLAYED]
         off = self._off(means, point)
         near = self._at(point + steps, draft)
         columns = [
             (self._off(nearby, point + step) - off) / STEP for nearby, step in zip(near, steps, strict=True)
         ]
-        later = self._widths[-1] / means / ERROR * (np.array(LATENCIES) != "itl")
-        later = np.where(np.isnan(self._measured), 0.0, later).ravel()
-        return np.stack([*columns, np.concatenate([later, np.eye(len(NAMES))[-1]])], axis=1)
+        in_flight = np.nan_to_num([load.in_flight for load in self._fitted])
+        for at, replies in ((REPLAYED, np.ones(len(in_flight))), (REPLAYED + 1, in_flight)):
+            later = self._widths[at] * replies[:, None] / means / ERROR * (np.array(LATENCIES) != "itl")
+            later = np.where(np.isnan(self._measured), 0.0, later).ravel()
+            columns.append(np.concatenate([later, np.eye(len(NAMES))[at]]))
+        return np.stack(columns, axis=1)
 
     def _replayed(self, profiles: Sequence[Calibrated | None], loads: Sequence[Load]) -> list[list[Means]]:
         work = [(load.deployment, load.columns, load.prefixes, load.slots) for load in loads]

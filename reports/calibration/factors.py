@@ -17,6 +17,7 @@ FACTORS = {
     "host_s": "host, a step",
     "host_s_per_request": "host, each request of a step",
     "client_s": "client's path, a request",
+    "client_s_per_reply": "client's path, each reply in progress",
 }
 
 
@@ -25,6 +26,7 @@ def tables(calibration: Calibration) -> list[Table]:
     factors = [
         (FACTORS[name], _value(name, each.value), _value(name, each.default), each.fitted_to)
         for name, each in made.factors
+        if each is not None
     ]
     held_out = "held-out loads: measured means, and errors before and after the fit"
     return [
