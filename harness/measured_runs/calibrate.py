@@ -34,6 +34,7 @@ from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, plan
 from harness.measured_runs.replayed import Prefixes, queue_grows, summary_trace
 from harness.replays.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
+from workloads.files.yaml_file import read_yaml
 
 MOST_REQUESTS = 400
 """[chosen] Most requests of a load that are replayed. A fit then takes minutes."""
@@ -404,9 +405,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A calibration. `saturated`: loads that are neither fitted nor held out."""
+    """A calibration. `deployment`: content of the server's deployment file. `saturated`: loads that are neither fitted
+    nor held out."""
 
     profile: Calibrated
+    deployment: dict[str, Any]
     held_out: list[Row]
     fitted: list[Row]
     saturated: list[Load]
@@ -439,7 +442,8 @@ def calibrate(
         with workers(folder / LOG) as pool:
             profile, before, after = Search(below, deployment, pool, show).profile(_label(runs))
         rows = [Row(*each) for each in zip(below, before, after, strict=True)]
-        return Calibration(profile, rows[1::2], rows[::2], [each for each in loads if each.saturated])
+        facts = read_yaml(folder / planned[0].run.name / DEPLOYMENT)
+        return Calibration(profile, facts, rows[1::2], rows[::2], [each for each in loads if each.saturated])
 
 
 def _one_server(planned: Sequence[Planned], folder: Path) -> Deployment:

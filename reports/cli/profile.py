@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 NOTHING_WRITTEN = "Stopped; nothing was written."
 NO_MODEL = "the model is missing; add --model NAME, or give runs of your server with --from."
+SERVER_HEADER = """\
+# The measured server, made by `rehearse profile --from RUNS`. More replicas: `gpus: [[0], [1]]`.
+"""
 KERNELS = "aiconfigurator"
 """The value of --from that is not a path."""
 
@@ -106,6 +109,7 @@ def _check_no_device(device: str | None, source: str) -> None:
 def _from_runs(
     source: Path, model: str | None, gpu: str | None, tp: int | None, device: str | None, out: Path | None
 ) -> None:
+    from engines.devices.profile import save_facts
     from engines.devices.step_file import save_calibrated
     from harness.measured_runs.calibrate import calibrate
     from harness.measured_runs.folder import read_runs
@@ -120,10 +124,13 @@ def _from_runs(
     made = calibration.profile
     path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
     save_calibrated(made, path)
+    server = path.with_name(f"{path.stem}-server{path.suffix}")
+    save_facts(calibration.deployment, server, SERVER_HEADER)
     console = wide(150)
     print_tables(tables(calibration), console)
     tell(console, sentences(calibration))
-    typer.echo(f"\nprofile  {path}")
+    tell(console, ("", f"profile  {path}", f"server   {server}"))
+    tell(console, [f"next     rehearse run EXPERIMENT --set deployment={server} --profile {path}"])
 
 
 def _measured(device: str | None, model: str | None, out: Path | None, quick: bool) -> None:

@@ -28,13 +28,14 @@ from engines.devices.step_file import (
 )
 from engines.server import ResolvedServer, ServerParams
 from harness.measured_runs import calibrate as module
-from harness.measured_runs.calibrate import calibrate, errors_of, loads_of
+from harness.measured_runs.calibrate import Calibration, calibrate, errors_of, loads_of
 from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import Measured, MeasuredRun, Request, Server, SummaryRun, slots_of
 from harness.measured_runs.predict import plan, serve
 from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
 from reports.cli.app import NAMES, build
+from tests.conftest import Rehearse
 from tests.measured_runs.test_requests import BENCH
 from workloads.errors import UserError
 
@@ -47,6 +48,9 @@ SERVER = Server(
     label="mine",
 )
 RATES = (4.0, 8.0, 16.0, 24.0)
+LIMITS = {"gpus": [[0]], "memory_share": 0.9, "max_num_seqs": 64, "max_num_batched_tokens": 2048}
+LIMITS |= {"max_model_len": 4096, "max_tokens": 4096, "prefix_caching": True}
+PATH = {name: {"value": 0.001, "source": "a test"} for name in ("preprocess_s", "hop_s", "orchestrator_s")}
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +224,11 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
         replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "e2e")})
         for each, row in zip(run.requests, measured, strict=True)
     )
-    made = calibrate([replace(run, requests=requests)], None).profile
+    found = calibrate([replace(run, requests=requests)], None)
+    made, path = found.profile, tmp_path / "server.yaml"
+    path.write_text(yaml.safe_dump(found.deployment | {"title": "the measured server"}))
+    params = ServerParams.of({"deployment": str(path)})
+    assert profile_of(made, "p.yaml", "virtual", params, ResolvedServer.of(params).deployment) is made
     assert made.held_out.before == made.held_out.after == Errors(ttft=0, itl=0, e2e=0)
     for _, factor in made.factors:
         assert factor.value == pytest.approx(factor.default, abs=1e-9)
@@ -254,6 +262,31 @@ def test_the_model_is_the_one_that_the_runs_name(folder: Callable[..., Path]) ->
     made = folder(**{"bench.json": BENCH | {"model_id": "meta-llama/Llama-3.1-8B"}})
     ran = CliRunner().invoke(build(NAMES), ["profile", "--from", str(made), "--gpu", "h100"])
     assert "one load (run, 2/s) cannot tell the factors" in str(ran.exception)
+
+
+def test_the_server_is_written_next_to_its_profile(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, folder: Callable[..., Path]
+) -> None:
+    """And one with more GPUs takes the profile."""
+    facts = {
+        "title": "t",
+        "model": "llama_3_1_8b",
+        "gpu": "h100",
+        "stages": {"thinker": LIMITS},
+        "overheads": PATH,
+    }
+    made = Calibration(a_profile(), facts, [], [], [])
+    monkeypatch.setattr(module, "calibrate", lambda *_: made)
+    status, out, err = rehearse("profile", "--from", str(folder(**{"bench.json": BENCH})), "--out", "p.yaml")
+    assert status == 0, err
+    assert "rehearse run EXPERIMENT --set deployment=p-server.yaml --profile p.yaml" in " ".join(out.split())
+    Path("two.yaml").write_text(Path("p-server.yaml").read_text().replace("- - 0", "- - 0\n    - - 1"))
+    given = load_step_file("p.yaml")
+    for name, replicas in (("p-server.yaml", 1), ("two.yaml", 2)):
+        params = ServerParams.of({"deployment": name})
+        served = ResolvedServer.of(params).deployment
+        assert len(served.stages["thinker"].gpus) == replicas
+        assert profile_of(given, "p.yaml", "virtual", params, served) == given
 
 
 def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
