@@ -53,10 +53,10 @@ class OrderParams(ClassParams):
         description="a waiting request is let in when its whole prompt fits into the pool, or when its first chunk "
         "does, by which documents that are half read are taken back again and again",
     )
-    queue_estimate: Literal["prompts", "filled"] = Field(
-        "filled",
-        description="how long Algorithm 2 takes the step after this one to last: prompts: as the online prompts in it, "
-        "the paper's estimate to the letter; filled: at least t_TBT, up to which Algorithm 1 fills it",
+    ttft_fill: bool = Field(
+        True,
+        description="a step that ends an online prompt takes offline tokens only as far as its t_TTFT allows; off: as "
+        "far as t_TBT does, the only limit that Algorithm 1 writes",
     )
     online_reserve: float = Field(
         0.01, ge=0, lt=1, description="share of the pool that offline requests leave free: [chosen]"

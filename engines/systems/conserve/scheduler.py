@@ -147,8 +147,7 @@ class ConServePolicy:
         victims = phases.add_online(step, online, offline, self.counters)
         remaining = [request for request in offline if request.id not in victims]
         if time is not None and limit_s < math.inf:
-            # For offline tokens alone: online ones take as long in Online-Only, which sets the limit.
-            time.left_s -= self._guard * limit_s
+            time.left_s = self._for_offline(time.left_s, limit_s, online, step, view.now)
         reserve = math.ceil(self.params.online_reserve * view.allocatable_blocks)
         stuck = phases.add_offline(step, remaining, reserve, self.counters)
         remaining = [request for request in remaining if request.id not in stuck]
@@ -170,26 +169,43 @@ class ConServePolicy:
         """Return, by Algorithm 2, the requests that leave the step under way because it would make an online request
         late.
 
-        [derived] The next step takes the longer of two times: that of the waiting prompts, as in the paper, and t_TBT,
-        to which Algorithm 1 will fill it with offline tokens. Predictions are lengthened by the share of time that
-        Algorithm 1 leaves free.
+        The next step is taken to last as long as its online prompts alone, as in the paper. Predictions are lengthened
+        by the share of time that Algorithm 1 leaves free.
         """
         if self._is_offline(request):
             return ()
         self._queued.append((request.tokens, 0))
         offline = [id for id in ids if id in self._offline]
-        limit_s = self.params.ttft_slo_s or request.slo.ttft_deadline_s
+        limit_s = self._ttft_s(request)
         if not (offline and self.params.layer_preemption and limit_s and self.model):
             return ()
         longer = 1.0 / (1.0 - self._guard)
         remaining_s = max(0.0, longer * self.model.seconds(step) - elapsed_s)
         next_s = longer * self.model.seconds(self._queued)
-        if self.params.queue_estimate == "filled" and self._limit_s < math.inf:
-            next_s = max(next_s, self._limit_s)
         if remaining_s + next_s <= limit_s:
             return ()
         self.counters["interrupted"] += 1
         return offline
+
+    def _for_offline(
+        self, left_s: float, limit_s: float, online: list[RequestView], step: Step, now: float
+    ) -> float:
+        """Return the seconds that offline tokens may add to a step whose online tokens leave `left_s` of `limit_s`.
+
+        The step lasts until t_TBT at most, and [derived] until the first token of a prompt that ends in it is due: the
+        paper wants both SLOs kept (section 4.2), and Algorithm 1 writes t_TBT alone. Offline tokens leave the guard
+        free; online ones last as long in Online-Only, which sets the limits.
+        """
+        until_s = limit_s
+        if self.params.ttft_fill:
+            for request in online:
+                ends = step.given.get(request.id) == request.new and not phases.decodes(request)
+                if ends and (ttft_s := self._ttft_s(request)):
+                    until_s = min(until_s, request.ready_s + ttft_s - now)
+        return left_s - limit_s + (1.0 - self._guard) * until_s
+
+    def _ttft_s(self, request: RequestView) -> float | None:
+        return self.params.ttft_slo_s or request.slo.ttft_deadline_s
 
     def _is_offline(self, request: RequestView) -> bool:
         return request.slo.priority >= self.params.offline_priority

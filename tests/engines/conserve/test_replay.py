@@ -18,7 +18,7 @@ RESUMES = ["recompute", "swap", "ic", "ic_prefetch"]
 ENGINES = [
     ("conserve", {}),
     *(("conserve", {"resume": resume}) for resume in RESUMES[:3]),
-    ("conserve", {"slo_scheduler": False, "queue_estimate": "prompts"}),
+    ("conserve", {"slo_scheduler": False, "ttft_fill": False}),
     ("conserve", {"layer_preemption": False, "guard": 0.1}),
     ("sarathi_p", {}),
     ("non_preemptive", {}),

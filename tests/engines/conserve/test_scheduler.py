@@ -114,12 +114,32 @@ def test_offline_requests_leave_a_step_that_would_make_an_arrival_late():
     assert arrival(policy(ttft_slo_s=short), 4096, elapsed_s=0.0, slo=OFFLINE) == ()
 
 
-def test_to_the_letter_the_step_that_follows_is_as_short_as_its_prompts():
-    """It will be filled up to t_TBT all the same, so that by default it is taken to be."""
-    limit_s = MODEL.seconds(SHAPE) + 0.02
-    assert MODEL.seconds([(512, 0)]) < 0.02 < ONLINE.tbt_deadline_s
-    assert arrival(policy(ttft_slo_s=limit_s), 512, elapsed_s=0.0) == ["offline"]
-    assert arrival(policy(ttft_slo_s=limit_s, queue_estimate="prompts"), 512, elapsed_s=0.0) == ()
+def test_the_step_that_follows_is_taken_to_be_as_long_as_its_prompts():
+    """By the paper: neither the replies under way nor the offline tokens that will fill it count."""
+    limit_s = MODEL.seconds(SHAPE) + MODEL.seconds([(512, 0)])
+    assert arrival(policy(ttft_slo_s=limit_s + 1e-6), 512, elapsed_s=0.0) == ()
+    assert arrival(policy(ttft_slo_s=limit_s - 1e-6), 512, elapsed_s=0.0) == ["offline"]
+
+
+def filled_s(prompt: RequestView, **params: Any) -> float:
+    """Predicted seconds of the step that a prompt and a long document share."""
+    document = request("document", OFFLINE, 0.0, 9000, 0, running=False)
+    plan = computing(policy(**params).plan(view([prompt, document], 4000)))
+    return MODEL.seconds([(tokens, 0) for tokens in plan.values()])
+
+
+def test_a_step_that_ends_a_prompt_is_filled_as_far_as_its_ttft_allows():
+    """It has 50 ms of t_TBT's 60 at the view's time, 10 s."""
+    prompt = request("prompt", ONLINE, 9.7, 1000, 0, running=False)
+    assert filled_s(prompt, ttft_slo_s=0.35) == pytest.approx(0.05, abs=1e-4)
+    assert filled_s(prompt, ttft_slo_s=0.35, guard=0.1) == pytest.approx(0.045, abs=1e-4)
+    assert filled_s(prompt, ttft_slo_s=0.35, ttft_fill=False) == pytest.approx(0.06, abs=1e-4)
+    assert filled_s(prompt, ttft_slo_s=0.5) == pytest.approx(0.06, abs=1e-4)
+
+
+def test_a_step_that_ends_a_late_prompt_is_not_filled():
+    prompt = request("prompt", ONLINE, 9.0, 1000, 0, running=False)
+    assert filled_s(prompt, ttft_slo_s=0.35) == MODEL.seconds([(1000, 0)])
 
 
 def test_the_guard_is_of_offline_tokens_alone():
