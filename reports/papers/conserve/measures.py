@@ -1,13 +1,13 @@
 """Metrics and measures of ConServe's cards."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from harness.metrics.classes import tbt_attainment, ttft_attainment
-from reports.claims.claim import Claim
+from reports.claims.claim import Claim, Untold
 from reports.claims.quantities import Measure, Quantity, Setting, each, largest, of, quotient, ratio, value
-from reports.claims.stated import claim, level
-from reports.papers.conserve.loads import BOUND, TARGET, at
+from reports.claims.stated import claim, level, unpublished
+from reports.papers.conserve.loads import BOUND, SMALL_STEP, TARGET, at, small
 from reports.papers.conserve.systems import DISTSERVE, NON_PREEMPTIVE, ONLINE_ONLY, OURS
 from reports.runs.measured import Measured
 
@@ -15,11 +15,14 @@ TTFT, TBT, TPS = "online.ttft_p99", "online.itl_p99", "batch.tps"
 """P99 over online requests, P99 over all their inter-token times, and offline tokens per second, prompts included, in
 the steady state (`harness.metrics.classes.steady`)."""
 
+Named = Callable[[str], str]
+"""A load's name with steps of one size, from its own: `str` with the deployments', `loads.small` with small ones."""
+
 BY_TARGET = f"the targets, {TARGET:g} times Online-Only's P99, were chosen with such numbers in view"
 """`chosen` of ConServe's P99 TTFT and TBT, unless they came out alike at 1.0 and at every factor from 1.1 to 1.2."""
 BY_ADMISSION = "prompts are admitted whole, as by chunk Sarathi-P has next to no throughput"
 """`chosen` of Sarathi-P's offline throughput."""
-BY_GUARD = "the guard and filled steps in Algorithm 2, not the paper's, came after late tokens"
+BY_GUARD = "the guard, which the paper does not have, came after late tokens"
 """`chosen` of ConServe's attainment."""
 
 
@@ -38,9 +41,18 @@ def optimal(name: str) -> Measure:
     return largest(value(TPS, at(name, NON_PREEMPTIVE)), value(TPS, of(f"{name}: {BOUND}", NON_PREEMPTIVE)))
 
 
-def of_optimal(name: str, engine: str = OURS) -> Measure:
-    """Offline throughput as a share of that."""
-    return quotient(tokens(at(name, engine)), optimal(name))
+def of_optimal(name: str, engine: str = OURS, named: Named = str) -> Measure:
+    """Offline throughput as a share of that, which is the optimum of both step sizes."""
+    return quotient(tokens(at(named(name), engine)), optimal(name))
+
+
+def by_step(measure: Callable[[Named], Measure]) -> Untold:
+    """Evidence that the size of a step, which the paper does not state, decides a claim. `measure`: the claim's measure
+    at loads so named."""
+    return unpublished(
+        f"the tokens of a step (vLLM's default of 8,192, or its own example's {SMALL_STEP:,})",
+        {f"steps of {SMALL_STEP:,} tokens": measure(small)},
+    )
 
 
 def tokens(setting: Setting) -> Measure:

@@ -20,6 +20,13 @@ MECHANISMS = (
         test=f"{_TESTS}/test_scheduler.py::test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it",
     ),
     Mechanism(
+        "a step that ends a prompt is filled until its TTFT",
+        "Sec. 4.2, our reading",
+        "conserve",
+        off={"ttft_fill": False},
+        test=f"{_TESTS}/test_scheduler.py::test_a_step_that_ends_a_prompt_is_filled_as_far_as_its_ttft_allows",
+    ),
+    Mechanism(
         "online requests first, by priority",
         "Sec. 5, Alg. 1",
         "conserve",

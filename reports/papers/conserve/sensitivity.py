@@ -26,7 +26,7 @@ def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str
     return {
         panel: experiment.model_copy(update={"engines": kept[panel]})
         for panel, experiment in experiments.items()
-        if kept[panel] and not panel.startswith(("chat 4", "chat 6", "by chunk"))
+        if kept[panel] and not panel.startswith(("chat 4", "chat 6", "chat 5, ", "by chunk"))
     }
 
 

@@ -7,7 +7,7 @@ from reports.claims.quantities import Measure, counter, largest, quotient, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import Plot, bars, behind, figure
 from reports.papers.conserve import ablation, fig3, kv_cost
-from reports.papers.conserve.loads import BOTH, BOUND_TOKENS, at, both, load
+from reports.papers.conserve.loads import BOTH, BOUND_TOKENS, SLO, SMALL_SLO, SMALL_STEP, at, both, load
 from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT, against
 from reports.papers.conserve.precision import REQUESTS, p99
 from reports.papers.conserve.systems import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
@@ -16,8 +16,8 @@ TITLE = (
     "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: evidence for each, and ConServe's results with it"
 )
 
-_LIMITS = {2048: (0.158, 0.0529), 4096: (0.153, 0.0994), 8192: (0.142, 0.1019)}
-"""Online-Only's P99 TTFT and TBT with such steps, s: as `common.SLO`."""
+_LIMITS = {SMALL_STEP: SMALL_SLO["rate 2"], 4096: (0.153, 0.0994), 8192: SLO["rate 2"]}
+"""Online-Only's P99 TTFT and TBT with such steps, s."""
 
 _NAMES = {size: "rate 2" if size == 8192 else f"{size} tokens" for size in _LIMITS}
 
