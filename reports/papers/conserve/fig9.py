@@ -1,11 +1,8 @@
 """Fig. 9: Llama-3.1-8B serving BurstGPT chats with mixed documents as batch jobs: throughput of each system over the
 rate."""
 
-from collections.abc import Callable
-
-from reports.claims.claim import Untold
-from reports.claims.quantities import Measure, each, quotient, value
-from reports.claims.stated import claim, level, merged, times, unpublished
+from reports.claims.quantities import each, quotient, value
+from reports.claims.stated import claim, level, merged, times
 from reports.papers.conserve.fig6a import AFTER
 from reports.papers.conserve.figures import drawn
 from reports.papers.conserve.loads import CHAT, SLO, SMALL_STEP, at, both_sizes, small
@@ -30,27 +27,6 @@ _OPTIMAL = "Sec. A.3, Fig. 9: 2,645 offline tokens/s, 88 % of the optimum"
 _BASELINES = "Sec. A.3, Fig. 9: much lower throughput of Sarathi-P, 661 tokens/s, and DistServe-P, 1,034"
 _CLOSE = "Sec. A.3, Fig. 9: P99 TTFT and TBT are low, close to Online-Only's"
 _BY_RATE = "the rate, which the paper does not state, was chosen by Non-Preemptive's throughput"
-
-
-def _by_rate(measure: Callable[[str], Measure]) -> Untold:
-    """Evidence that the rate and the tokens of a step, which the paper does not state, decide a claim. `measure`: the
-    claim's measure at a load."""
-    names = {f"{rate}/s": f"chat {rate}" for rate in CHAT_RATES}
-    names |= {f"{text}, steps of {SMALL_STEP:,} tokens": small(name) for text, name in names.items()}
-    return unpublished(
-        "the rate of its chats (from half of Online-Only's capacity to where its tails begin) and the tokens of a step",
-        {text: measure(name) for text, name in names.items() if name != _LOAD},
-    )
-
-
-def _thousands(measure: Measure) -> Measure:
-    return each(measure, lambda tps: tps / 1000)
-
-
-def _against_distserve(name: str) -> Measure:
-    return quotient(value(TPS, at(name, OURS)), tokens(at(name, DISTSERVE)))
-
-
 CLAIMS = {
     "fig9-optimal": claim(
         "88 % of the optimal offline throughput",
@@ -62,12 +38,11 @@ CLAIMS = {
     "fig9-tokens": claim(
         "2,645 offline tokens/s (in thousands)",
         level(2.645, within=offline(2645)),
-        _thousands(value(TPS, at(_LOAD, OURS))),
+        each(value(TPS, at(_LOAD, OURS)), lambda tps: tps / 1000),
         "{ours:.1f}: with so little capacity for the batch, Online-Only itself would have the tails "
         "of an overload",
         fact=_OPTIMAL,
         chosen=_BY_RATE,
-        untold=_by_rate(lambda name: _thousands(value(TPS, at(name, OURS)))),
     ),
     "fig9-sarathi": claim(
         "against Sarathi-P's 661: × 4.0",
@@ -76,34 +51,30 @@ CLAIMS = {
         "× {ours:.2f}: Sarathi-P recomputes more of the documents that chats push out, by the seed",
         fact=_BASELINES,
         chosen=_BY_RATE,
-        untold=_by_rate(lambda name: against(TPS, name, OURS, SARATHI)),
     ),
     "fig9-sarathi-tokens": claim(
         "Sarathi-P: 661 offline tokens/s (in thousands)",
         level(0.661, within=offline(661)),
-        _thousands(value(TPS, at(_LOAD, SARATHI))),
+        each(value(TPS, at(_LOAD, SARATHI)), lambda tps: tps / 1000),
         "{ours:.2f}: as for all systems here, more of the GPU is left to the batch than in the paper",
         fact=_BASELINES,
         chosen=_BY_RATE,
-        untold=_by_rate(lambda name: _thousands(value(TPS, at(name, SARATHI)))),
     ),
     "fig9-distserve": claim(
         "against DistServe-P's 1,034: × 2.56 (by GPU)",
         times(2645 / 1034, within=offline(2645, 1034)),
-        _against_distserve(_LOAD),
+        quotient(value(TPS, at(_LOAD, OURS)), tokens(at(_LOAD, DISTSERVE))),
         "× {ours:.2f}: one instance reads prompts all the time and does not fill the other's pool",
         fact=_BASELINES,
         chosen=_BY_RATE,
-        untold=_by_rate(_against_distserve),
     ),
     "fig9-distserve-tokens": claim(
         "DistServe-P: 1,034 offline tokens/s (in thousands, by GPU)",
         level(1.034, within=offline(1034)),
-        _thousands(tokens(at(_LOAD, DISTSERVE))),
+        each(tokens(at(_LOAD, DISTSERVE)), lambda tps: tps / 1000),
         "{ours:.1f}: its decode instance has room for documents here, and the paper's preempts them",
         fact=_BASELINES,
         chosen=_BY_RATE,
-        untold=_by_rate(lambda name: _thousands(tokens(at(name, DISTSERVE)))),
     ),
     "fig9-ttft": claim(
         "P99 TTFT close to Online-Only's",
