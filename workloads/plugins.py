@@ -20,14 +20,23 @@ def load(entry: metadata.EntryPoint) -> Any:
     except UserError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)[1:]
-        lines = [
-            f" ({each.filename}, line {each.lineno})" for each in frames if "importlib" not in each.filename
-        ]
+        named = f"which an installed package names as {entry.name} of {entry.group}"
         raise UserError(
-            f"cannot load {entry.value}, which an installed package names as {entry.name} of {entry.group}: "
-            f"{type(error).__name__}: {error}{lines[-1] if lines else ''}. Correct or uninstall that package."
+            f"cannot load {entry.value}, {named}: {fault(error)}. Correct or uninstall that package."
         ) from error
+
+
+def fault(error: Exception, folder: str = "") -> str:
+    """Return an exception of another package's code in one line, with the last line of a file below `folder` that led
+    to it."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    lines = [
+        f" ({each.filename}, line {each.lineno})"
+        for each in frames
+        if each.filename.startswith(folder) and "importlib" not in each.filename
+    ]
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return f"{kind}{' '.join(str(error).split()).rstrip('.')}{lines[-1] if lines else ''}"
 
 
 @cache

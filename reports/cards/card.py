@@ -18,15 +18,15 @@ A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure o
                   and says so
     GIVE          the parameters with which a user brings that (`--set`), to run this card by itself on a real device
 
-A card imports each name from the module that defines it. A bench card among papers is imported to be listed, and so
-imports little.
+A card imports each name from the module that defines it. A bench card is imported to be listed, and so imports
+little.
 
 Its name is `<group>-<figure>`, so `liveserve-fig11-left` stands in `liveserve/fig11_left.py`. Figures of a group
-share a results directory, and are measured and shown in the order of their file names, fig4 before fig10; a group
-whose `__init__.py` has an `ORDER_SEED` is measured in an order shuffled with that, one that has `AGAINST` holds its
-claims against that instead of a paper, and `REFERENCE` names the paper of one that has a paper.
+share a results directory, and are measured and shown in the order of their file names, fig4 before fig10. A group is a
+package, of ours or of others (`reports.cards.papers`).
 
-The list of figure cards is read from their text (`index`), because importing them takes too long for a list.
+The list of figure cards is read from their text (`index`), and a card is imported when it is asked for: importing all
+takes too long for a list, and a faulty card harms no other.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workloads.errors import unknown
+from reports.cards.papers import bound, paper, papers
+from workloads.errors import UserError, unknown
+from workloads.plugins import fault
 
 if TYPE_CHECKING:
     from harness.experiments.experiment import Experiment
@@ -49,8 +52,7 @@ if TYPE_CHECKING:
     from reports.claims.sensitivity import Sensitivity
     from reports.figures.forms import Draw
 
-_FOLDER = Path(__file__).parents[1]
-_PACKAGE = "reports"
+_BENCHES = ("reports.cards.bench", "reports.papers.vllm_omni.anchors")
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,34 @@ class Figure:
 
 
 class Listed(NamedTuple):
-    """The text of a figure card. `needs`: whether a user has to bring something."""
+    """The text of a figure card. `needs`: whether a user has to bring something; `fault`: why it cannot be read, in
+    words, which its title says too; empty if it can."""
 
     name: str
     group: str
     title: str
     needs: bool
     module: str
+    fault: str = ""
+
+
+class _Figures(Mapping[str, Figure]):
+    """Figure cards by name. UserError for one that cannot be imported."""
+
+    def __getitem__(self, name: str) -> Figure:
+        return _figure(index()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(index())
+
+    def __len__(self) -> int:
+        return len(index())
 
 
 @cache
 def cards() -> dict[str, Card]:
     """All bench cards by name."""
-    modules = [importlib.import_module(module) for module, bound in _texts() if "EXPERIMENT" in bound]
+    modules = [importlib.import_module(name) for name in _BENCHES]
     return {
         module.EXPERIMENT.name: Card(module.EXPERIMENT, module.QUICK, getattr(module, "REAL", {}), module)
         for module in modules
@@ -113,101 +130,98 @@ def cards() -> dict[str, Card]:
 def index() -> dict[str, Listed]:
     """The figure cards by name, group by group, each in its order; none of them is imported."""
     entries = [
-        (_place(module, "SENSITIVITY" in bound), _listed(module, bound))
-        for module, bound in _texts()
-        if "EXPERIMENTS" in bound
+        _listed(group, module, path) for group, each in papers().items() for module, path in each.modules
     ]
-    return {listed.name: listed for _, listed in sorted(entries)}
+    return {listed.name: listed for _, listed in sorted(entry for entry in entries if entry is not None)}
 
 
-@cache
-def figures() -> dict[str, Figure]:
-    """The same, imported."""
-    return {name: _figure(listed) for name, listed in index().items()}
-
-
-def groups() -> dict[str, list[Figure]]:
-    """The figure cards of each group."""
-    by_group: dict[str, list[Figure]] = {}
-    for figure in figures().values():
-        by_group.setdefault(figure.group, []).append(figure)
-    return by_group
+def figures() -> Mapping[str, Figure]:
+    """The same; a card is imported when it is looked up."""
+    return _Figures()
 
 
 def group(name: str) -> list[Figure]:
-    """Return the figure cards of a group; UserError for an unknown name."""
-    if name not in _group_names():
-        raise unknown("group of cards", name, _group_names())
-    return groups()[name]
+    """Return the figure cards of a group; UserError for an unknown name, and for a card that cannot be imported."""
+    known = group_names()
+    if name in papers():
+        paper(name)
+    if name not in known:
+        raise unknown("group of cards", name, known)
+    return [figures()[each] for each in figures() if _group(each) == name]
 
 
 def chosen(name: str) -> Card | list[Figure]:
     """Return the card of a name: a bench card, one figure or a group of them. UserError for an unknown name."""
     if name in cards():
         return cards()[name]
-    if name in index():
+    if name in figures():
         return [figures()[name]]
-    if name in _group_names():
-        return groups()[name]
-    raise unknown("card", name, [*cards(), *_group_names(), *index()])
+    if name in (groups := group_names()) or name in papers():
+        return group(name)
+    raise unknown("card", name, [*cards(), *groups, *figures()])
 
 
-def _group_names() -> list[str]:
-    return list(dict.fromkeys(listed.group for listed in index().values()))
+def group_names() -> list[str]:
+    """The groups that have figure cards."""
+    return list(dict.fromkeys(map(_group, figures())))
 
 
-def _figure(listed: Listed) -> Figure:
-    from reports.claims.stated import named
-
-    module = importlib.import_module(listed.module)
-    package = importlib.import_module(listed.module.rpartition(".")[0])
-    return Figure(
-        name=listed.name,
-        group=listed.group,
-        title=module.TITLE,
-        experiments=module.EXPERIMENTS,
-        quick=getattr(module, "QUICK", {}),
-        claims=named(getattr(module, "CLAIMS", {})),
-        draw=getattr(module, "draw", None),
-        sensitivity=getattr(module, "SENSITIVITY", None),
-        order_seed=getattr(package, "ORDER_SEED", None),
-        needs=getattr(module, "NEEDS", ""),
-        give=getattr(module, "GIVE", ()),
-        against=getattr(package, "AGAINST", Figure.against),
-        reference=getattr(package, "REFERENCE", ""),
-    )
+@contextmanager
+def blamed_on(name: str, of: str = "") -> Iterator[None]:
+    """Raise UserError about this figure card for an exception in its code; `of` names the part of the card."""
+    try:
+        yield
+    except Exception as error:
+        module = index()[name].module if name in index() else ""
+        folder = str(papers()[_group(name)].folder) if module else ""
+        raise UserError(
+            f"card {name}{of}: {fault(error, folder)}. Correct {module or 'the card'}."
+        ) from error
 
 
-def _listed(module: str, bound: Mapping[str, ast.expr | None]) -> Listed:
-    *_, group, file = module.split(".")
-    title = bound["TITLE"]
-    assert isinstance(title, ast.Constant), f"{module}: TITLE is no plain text"
-    return Listed(f"{group}-{file.replace('_', '-')}", group, str(title.value), "NEEDS" in bound, module)
-
-
-def _place(module: str, last: bool) -> tuple[Any, ...]:
-    *_, group, file = module.split(".")
-    return group, last, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", file)]
+def _group(card: str) -> str:
+    return card.partition("-")[0]
 
 
 @cache
-def _texts() -> list[tuple[str, dict[str, ast.expr | None]]]:
-    """Every module that may be a card, with the names that it binds and what to."""
-    paths = [_FOLDER / "cards" / "bench.py", *sorted((_FOLDER / "papers").glob("*/*.py"))]
-    return [
-        (".".join((_PACKAGE, *path.relative_to(_FOLDER).with_suffix("").parts)), _bound(path))
-        for path in paths
-    ]
+def _figure(listed: Listed) -> Figure:
+    from reports.claims.stated import named
+
+    about = paper(listed.group).about
+    if listed.fault:
+        raise UserError(f"card {listed.name}: {listed.fault}. Correct {listed.module}.")
+    with blamed_on(listed.name):
+        module = importlib.import_module(listed.module)
+        return Figure(
+            name=listed.name,
+            group=listed.group,
+            title=module.TITLE,
+            experiments=module.EXPERIMENTS,
+            quick=getattr(module, "QUICK", {}),
+            claims=named(getattr(module, "CLAIMS", {})),
+            draw=getattr(module, "draw", None),
+            sensitivity=getattr(module, "SENSITIVITY", None),
+            order_seed=about.order_seed,
+            needs=getattr(module, "NEEDS", ""),
+            give=getattr(module, "GIVE", ()),
+            against=about.against,
+            reference=about.reference,
+        )
 
 
-def _bound(path: Path) -> dict[str, ast.expr | None]:
-    bindings: dict[str, ast.expr | None] = {}
-    for statement in ast.parse(path.read_bytes()).body:
-        if not isinstance(statement, ast.Assign | ast.AnnAssign):
-            continue
-        for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
-            if isinstance(target, ast.Name):
-                bindings[target.id] = statement.value
-            elif isinstance(target, ast.Tuple):
-                bindings |= {each.id: None for each in target.elts if isinstance(each, ast.Name)}
-    return bindings
+def _listed(group: str, module: str, path: Path) -> tuple[tuple[Any, ...], Listed] | None:
+    """Return the place of a card among all, and what its text says; None for a module that is no card."""
+    name, order = f"{group}-{path.stem.replace('_', '-')}", re.split(r"(\d+)", path.stem)
+    place = [int(part) if part.isdigit() else part for part in order]
+    try:
+        names = bound(path)
+    except (OSError, SyntaxError, ValueError) as error:
+        wrong = f"cannot be read: {fault(error)}"
+        return (group, False, place), Listed(name, group, wrong, False, module, wrong)
+    if "EXPERIMENTS" not in names:
+        return None
+    title, wrong = names.get("TITLE"), ""
+    if not (isinstance(title, ast.Constant) and isinstance(title.value, str)):
+        title, wrong = ast.Constant("TITLE is no plain text"), "TITLE is no plain text"
+    last = "SENSITIVITY" in names
+    return (group, last, place), Listed(name, group, str(title.value), "NEEDS" in names, module, wrong)

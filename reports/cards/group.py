@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.records.results import Panel, read_collection, read_panel
-from reports.cards.card import Figure, group, groups
+from reports.cards.card import Figure, blamed_on, group, group_names
 from reports.claims.grading import Graded, grade
 from reports.claims.sensitivity import Cell, matrix
 from reports.runs.measured import Measured, Run, run_of
@@ -48,8 +48,11 @@ class Shown:
     @cached_property
     def claims(self) -> list[Graded]:
         """The card's claims, graded."""
-        figure = self.figure
-        return [grade(claim, figure.name, self.panels, figure.needs) for claim in figure.claims]
+        graded = []
+        for claim in self.figure.claims:
+            with blamed_on(self.figure.name, f", claim {claim.id}"):
+                graded.append(grade(claim, self.figure.name, self.panels, self.figure.needs))
+        return graded
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +96,7 @@ class Group:
 def load_group(folder: Path) -> Group:
     """Read a results directory of figure cards. UserError if it is not one, or a record in it is damaged or newer."""
     collection = read_collection(folder)
-    if collection.name not in groups():
+    if collection.name not in group_names():
         raise UserError(f"{folder} holds the cards of {collection.name!r}, which this version does not have.")
     cards = []
     for figure in group(collection.name):

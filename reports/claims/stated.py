@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from reports.claims.bands import Band
 from reports.claims.claim import Claim, Unit, Untold
 from reports.claims.quantities import Measure, Tally
+from workloads.errors import nearest
 
 Paper = float | tuple[float, float]
 Part = TypeVar("Part")
@@ -109,7 +110,7 @@ def saturated(constants: str, over: Mapping[str, Measure]) -> Untold:
 def named(claims: Mapping[str, Claim]) -> list[Claim]:
     """A card's `CLAIMS`, each with its id. A claim that follows from another shares its fact and its provenance.
 
-    KeyError when it follows from a claim that the card does not have.
+    ValueError when it follows from a claim that the card does not have.
     """
     return [replace(_joined(one, claims), id=id) for id, one in claims.items()]
 
@@ -117,6 +118,10 @@ def named(claims: Mapping[str, Claim]) -> list[Claim]:
 def _joined(one: Claim, claims: Mapping[str, Claim]) -> Claim:
     if not one.follows:
         return one
+    if one.follows not in claims:
+        raise ValueError(
+            f"claim {one.text!r} follows {one.follows!r}, which is no claim of this card.{nearest(one.follows, claims)}"
+        )
     source = _joined(claims[one.follows], claims)
     shared = {name: getattr(source, name) for name in ("fitted", "chosen", "check")}
     return replace(one, fact=source.fact or one.follows, **shared)

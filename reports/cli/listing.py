@@ -75,7 +75,7 @@ def list_(
             f"--set {sets[0]} is for one engine; write rehearse list engines NAME --set {sets[0]}."
         )
     if form == "json" and not sets:
-        emit(form, [row | about.details(row["name"]) for row in brief if name in (None, row["name"])])
+        emit(form, [_whole(row, about, name is None) for row in brief if name in (None, row["name"])])
     elif name is not None:
         one = next(row for row in brief if row["name"] == name) | about.details(name)
         if sets:
@@ -100,6 +100,16 @@ class Kind(NamedTuple):
     details: Callable[[str], Row] = lambda name: {}
     takes_parameters: bool = False
     order: str = ""
+
+
+def _whole(row: Row, about: Kind, among: bool) -> Row:
+    """Return a row with its details. UserError for one that cannot be loaded; `among` others, its `fault` says why."""
+    try:
+        return row | about.details(row["name"])
+    except UserError as error:
+        if not among:
+            raise
+        return row | {"fault": str(error)}
 
 
 def _show(rows: Sequence[Row], *sentences: str) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from engines.registry import ENGINES
+from reports.cards.card import blamed_on
 from reports.cards.group import Group, Shown
 from reports.claims.grading import BAD, CHOSEN, GOOD, NOT_MEASURED, OUTCOMES, PREDICTED, UNEXPLAINED, facts
 from reports.claims.grading import counted as counted_facts
 from reports.claims.sensitivity import KEPT, LOST
 from reports.figures.picture import LeftOut, Picture
-from reports.figures.style import name_systems, named, style
+from reports.figures.style import name_systems, named, names, style
 from reports.figures.svg import embedded_all
 from reports.pages.sections import failures
 from reports.pages.templates import write
@@ -147,11 +148,13 @@ def _picture(card: Shown, folder: Path) -> Picture | str:
         (folder / f"{figure.name}.{suffix}").unlink(missing_ok=True)
     if not card.points or figure.draw is None:
         return ""
-    drawn = figure.draw(card.panels)
+    with blamed_on(figure.name, ", draw"):
+        drawn = figure.draw(card.panels)
     if isinstance(drawn, LeftOut):
         return drawn.reason
-    name_systems(drawn.figure)
-    return replace(drawn, name=figure.name, title=named(drawn.title), caption=named(drawn.caption))
+    by = names()
+    name_systems(drawn.figure, by)
+    return replace(drawn, name=figure.name, title=named(drawn.title, by), caption=named(drawn.caption, by))
 
 
 def _words(experiment: Any) -> str:

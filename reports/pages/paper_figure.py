@@ -10,7 +10,8 @@ from harness.records.results import COLLECTION
 from reports.cards.group import load_group
 from reports.figures.column import fit, small_text
 from reports.figures.picture import LeftOut, Picture
-from reports.figures.style import NAMES, name_systems, style
+from reports.figures.style import name_systems, style
+from reports.figures.style import names as names_in_papers
 from reports.figures.svg import save
 from reports.pages.html import drawn
 from reports.runs.measured import load_run
@@ -30,7 +31,7 @@ def write_figure(
     is_group = (run_dir / COLLECTION).is_file()
     with style(), small_text(width_in):
         picture = _find(name, _of_group(run_dir, name) if is_group else drawn(load_run(run_dir)))
-        name_systems(picture.figure, {**NAMES, **names} if is_group else names)
+        name_systems(picture.figure, {**names_in_papers(), **names} if is_group else names)
         if width_in is not None:
             fit(picture.figure, width_in)
         if not title:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.experiments.experiment import Experiment
+from workloads.errors import validate
 
 
 def experiment(
@@ -17,14 +18,15 @@ def experiment(
     **axes: Any,
 ) -> Experiment:
     """Return an experiment of these engines with these settings; `axes`: varied parameters, instead of settings of
-    these names."""
-    return Experiment(
-        name=name,
-        engines=list(engines),
-        workload=workload,
-        device=device,
-        set={key: settings[key] for key in settings if key not in axes},
-        grid={key: list(axis) for key, axis in axes.items()},
-        seeds=list(seeds),
-        timeout_s=timeout_s,
-    )
+    these names. UserError about a field that an experiment cannot have."""
+    fields = {
+        "name": name,
+        "engines": list(engines),
+        "workload": workload,
+        "device": device,
+        "set": {key: settings[key] for key in settings if key not in axes},
+        "grid": {key: list(axis) for key, axis in axes.items()},
+        "seeds": list(seeds),
+        "timeout_s": timeout_s,
+    }
+    return validate(Experiment, fields, f"experiment {name!r}")

@@ -172,8 +172,10 @@ def test_what_follows_from_another_number_shares_its_fact_and_its_provenance() -
     [fact] = facts(grade(each, "card", RUNS) for each in named(claims))  # type: ignore[arg-type]
     assert [each.claim.id for each in fact.claims] == ["time", "rate", "both"]
     assert (fact.provenance, fact.outcome) == (FITTED, MATCHES)
-    with pytest.raises(KeyError, match="nothing"):
-        named({"rate": claim("rate", level(0.5), half, follows="nothing")})
+    with pytest.raises(
+        ValueError, match=r"'rate' follows 'rata', which is no claim .* Did you mean 'rate'\?"
+    ):
+        named({"rate": claim("rate", level(0.5), half, follows="rata")})
 
 
 def test_a_fact_has_the_worst_outcome_of_its_claims_and_is_counted_once() -> None:

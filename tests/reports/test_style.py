@@ -8,17 +8,17 @@ import pytest
 from engines.registry import ENGINES
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import Picture
-from reports.figures.style import NAMES, name_systems, named, style
+from reports.figures.style import name_systems, named, names, style
 from reports.figures.svg import embedded_all, save
 
 
 def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:
-    assert named("vllm_omni_wo, 3.4 s") == "vLLM-Omni-wo, 3.4 s"
-    assert named("nova, fixed shares") == "Nova, fixed shares"
+    assert named("vllm_omni_wo, 3.4 s", names()) == "vLLM-Omni-wo, 3.4 s"
+    assert named("nova, fixed shares", names()) == "Nova, fixed shares"
     for text in ("rehearse run nova-fig10", "renovate", "my_nova", "metronome_x", "0.7 requests/s"):
-        assert named(text) == text
-    assert all(named(named(name)) == NAMES[name] for name in NAMES)
-    assert NAMES.keys() - {"eplb", "omniplacement", "omniattn"} <= ENGINES.keys()
+        assert named(text, names()) == text
+    assert all(named(named(name, names()), names()) == names()[name] for name in names())
+    assert names().keys() - {"eplb", "omniplacement", "omniattn"} <= ENGINES.keys()
 
 
 def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
@@ -28,7 +28,7 @@ def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
         axes.set_xticks([0, 1], ["chunked", "0.5"])
         axes.set_title("nova")
         legend(figure)
-        name_systems(figure)
+        name_systems(figure, names())
         figure.canvas.draw()
     assert figure.get_suptitle() == "LiveServe against vLLM-Omni"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["Chunk", "0.5"]
