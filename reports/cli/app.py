@@ -41,7 +41,7 @@ EPILOG = """
 COMMANDS = {
     "Measure": ("run", "live", "find", "serve", "fidelity", "nightly", "doctor"),
     "Results": ("report", "compare", "list"),
-    "Papers": ("claims",),
+    "Papers": ("claims", "page"),
     "Data": ("trace", "data", "profile", "model"),
 }
 """Group of the help -> names of its commands. Each is in a module of its name, `list` in `listing`."""

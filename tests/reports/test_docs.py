@@ -2,66 +2,64 @@
 
 import tomllib
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import yaml
 
 from docs.cards import labelled
-from docs.claims import PAGES, README, filled, graded, kept, mechanisms, readme, shown
+from docs.claims import README, measured, readme
 from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from reports.cards.card import figures, group
+from reports.cards.papers import papers
 from reports.claims.grading import GOOD, NOT_MEASURED, UNEXPLAINED, UNTOLD
 from reports.claims.mechanism import Mechanism
+from reports.pages.paper_page import filled, graded, kept, mechanisms, shown
 
-MEASURED = sorted(PAGES.glob("*.json"))
 ROOT = README.parent
-papers = pytest.mark.parametrize("claims", MEASURED, ids=[path.stem for path in MEASURED])
-MECHANISMS = [(path.stem, each) for path in MEASURED for each in mechanisms(path.stem)]
+each_paper = pytest.mark.parametrize("name", measured())
+MECHANISMS = [(name, each) for name in measured() for each in mechanisms(name)]
 
 
-@papers
-def test_a_page_shows_what_was_measured(claims: Path) -> None:
-    page = claims.with_suffix(".md")
-    assert page.read_text() == filled(page), "run `python -m docs.claims`"
+@each_paper
+def test_a_page_shows_what_was_measured(name: str) -> None:
+    assert papers()[name].page.read_text() == filled(name), "run `python -m docs.claims`"
 
 
-@papers
-def test_what_was_measured_are_the_claims_of_the_cards(claims: Path) -> None:
+@each_paper
+def test_what_was_measured_are_the_claims_of_the_cards(name: str) -> None:
     """Every claim of theirs, and no other."""
-    assert claims.read_text() == kept(graded(claims)), "run `python -m docs.claims`, or a new claim's card"
+    values = papers()[name].page.with_suffix(".json")
+    assert values.read_text() == kept(graded(name)), "run `python -m docs.claims`, or a new claim's card"
 
 
-@papers
-def test_a_page_lists_every_claim_of_its_paper_once(claims: Path) -> None:
-    page = claims.with_suffix(".md")
-    cards = [card.name.partition("-")[2] for card in group(claims.stem) if card.claims]
+@each_paper
+def test_a_page_lists_every_claim_of_its_paper_once(name: str) -> None:
+    page = papers()[name].page
+    cards = [card.name.partition("-")[2] for card in group(name) if card.claims]
     assert sorted(shown(page)) == sorted(cards)
     rows = Counter(line.split(" | ")[1] for line in page.read_text().splitlines() if line.startswith("| "))
     assert all(
         rows[each.claim.text + (f" ({each.claim.remark})" if each.claim.remark else "")]
-        for each in graded(claims)
+        for each in graded(name)
     )
 
 
-@papers
-def test_a_claim_of_a_paper_has_the_reason_for_its_band_and_the_cause_of_its_outcome(claims: Path) -> None:
-    for each in graded(claims):
-        name = each.claim.id
-        assert each.claim.own or each.claim.sentence or each.claim.because, (
-            f"{name}: why is its band so wide?"
-        )
+@each_paper
+def test_a_claim_of_a_paper_has_the_reason_for_its_band_and_the_cause_of_its_outcome(name: str) -> None:
+    for each in graded(name):
+        id = each.claim.id
+        assert each.claim.own or each.claim.sentence or each.claim.because, f"{id}: why is its band so wide?"
         assert each.outcome in GOOD or each.cause or each.outcome == NOT_MEASURED, (
-            f"{name}: why does it differ?"
+            f"{id}: why does it differ?"
         )
         if each.claim.untold is not None and each.by_value != NOT_MEASURED:
-            assert each.outcome == UNTOLD, f"{name}: its values do not show that it cannot be told"
+            assert each.outcome == UNTOLD, f"{id}: its values do not show that it cannot be told"
 
 
-@papers
-def test_claims_of_one_fact_are_of_one_paper_and_a_fact_of_one_claim_has_no_name(claims: Path) -> None:
-    together = Counter(each.claim.fact or each.claim.id for each in graded(claims))
+@each_paper
+def test_claims_of_one_fact_are_of_one_paper_and_a_fact_of_one_claim_has_no_name(name: str) -> None:
+    together = Counter(each.claim.fact or each.claim.id for each in graded(name))
     together = Counter({fact: number for fact, number in together.items() if " " in fact})
     assert all(number > 1 for number in together.values()), together
 
@@ -87,9 +85,9 @@ def test_a_mechanism_has_a_switch_that_a_run_takes_and_a_test(paper: str, each: 
     assert expand(Experiment.model_validate({**data, "set": {**data["set"], **each.off}}))
 
 
-@papers
-def test_a_page_opens_with_what_came_out_and_not_with_commands(claims: Path) -> None:
-    text = claims.with_suffix(".md").read_text()
+@each_paper
+def test_a_page_opens_with_what_came_out_and_not_with_commands(name: str) -> None:
+    text = papers()[name].page.read_text()
     before, run, _ = text.partition("\n## Run it\n")
     assert run and "```console" not in before
     first = text.index("\n## ")
@@ -113,7 +111,7 @@ def test_the_repository_says_how_to_cite_it_and_the_papers() -> None:
     }
     assert len(referred) == 5 and len(numbers) == 4
     for name, number in numbers.items():
-        assert f"arxiv.org/abs/{number}" in text and f"arXiv {number}" in (PAGES / f"{name}.md").read_text()
+        assert f"arxiv.org/abs/{number}" in text and f"arXiv {number}" in papers()[name].page.read_text()
 
 
 def test_cells_of_a_table_are_named_by_their_columns() -> None:

@@ -1,0 +1,220 @@
+"""Papers of other packages, next to ours: found by an entry point, and a faulty one harms no other."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import invalidate_caches
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from reports.cards import card as cards
+from reports.cards import papers as found
+from reports.cards.group import load_group
+from reports.cards.papers import papers
+from reports.figures import style
+from reports.figures.style import engine_looks, names
+from reports.pages.group_page import write_group_report
+from reports.pages.paper_page import filled
+from tests.conftest import Rehearse
+from tests.reports.figure_card import serve_cards
+from workloads.errors import UserError
+
+ABOUT = """
+REFERENCE = "Mine (2026)"
+NAMES = {"mine_engine": "Mine", "liveserve": "Other"}
+COLOURS = {"mine_engine": "#123456", "liveserve": "#000000"}
+ORDER_SEED = 7
+"""
+CARD = """
+from reports.claims.quantities import of, ratio
+from reports.claims.stated import claim, times
+from reports.figures.forms import bars, figure
+from reports.papers.experiment import experiment
+
+TITLE = "Fig. 2: mine"
+EXPERIMENTS = {"a": experiment("a", ["vllm_omni", "liveserve"], "voice", {"sessions": 6, "turns": 2, "p": 0.0, "c": 8})}
+CLAIMS = {
+    "fig2-faster": claim(
+        "faster", times(0.6, within=0.1), ratio("audio_ttfp_p50", of("a", "liveserve"), to=of("a", "vllm_omni"))
+    ),
+}
+draw = figure(TITLE, bars("audio_ttfp_p50", {"liveserve": {"": of("a", "liveserve")}}), caption="Mine.")
+"""
+Install = Callable[..., Path]
+
+
+def forget() -> None:
+    for cached in (papers, cards.index, cards._figure, style.names, style._colours):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs a package with the paper `mine`, of these modules; gives its folder."""
+    entries: list[EntryPoint] = []
+    monkeypatch.setattr(found, "entry_points", lambda group: entries * (group == "rehearsal.papers"))
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    count = 0
+
+    def install(about: str = ABOUT, name: str = "mine", **modules: str) -> Path:
+        nonlocal count
+        count += 1
+        package = f"rehearsal_test_paper_{tmp_path.name}_{count}"
+        folder = tmp_path / "site" / package
+        folder.mkdir()
+        (folder / "__init__.py").write_text(about)
+        for module, text in modules.items():
+            (folder / f"{module}.py").write_text(text)
+        entries.append(EntryPoint(name, package, "rehearsal.papers"))
+        invalidate_caches()
+        forget()
+        return folder
+
+    yield install
+    monkeypatch.undo()
+    forget()
+
+
+def test_cards_of_a_package_are_cards_like_ours(install: Install, rehearse: Rehearse) -> None:
+    before = [*cards.figures()]
+    install(fig10=CARD, fig2=CARD, helper="ONE = 1\n")
+    assert [name for name in cards.figures() if name not in before] == ["mine-fig2", "mine-fig10"]
+    (second, _) = cards.group("mine")
+    assert (second.name, second.reference, second.order_seed) == ("mine-fig2", "Mine (2026)", 7)
+    listed = json.loads(rehearse("list", "cards", "--json")[1])
+    assert {"mine-fig2", "mine-fig10", "bench", "nova-fig11"} <= {each["name"] for each in listed}
+    assert rehearse("run", "mine-fig2", "--dry-run")[0] == 0
+
+
+def test_its_engines_have_their_names_and_colours_and_ours_keep_theirs(install: Install) -> None:
+    install()
+    assert names()["mine_engine"] == "Mine" and names()["liveserve"] == "LiveServe"
+    looks = engine_looks("liveserve", "mine_engine")
+    assert [looks[name].colour for name in looks] == ["#d55e00", "#123456"]
+
+
+BAD_CLAIM = CARD.replace("within=0.1", "within=0.3")
+FAULTS = {
+    "claim": (
+        BAD_CLAIM,
+        "card mine-fig2: ValueError: claim 'faster': its band 0.3 to 0.9 is wider than",
+        "fig2.py, line",
+    ),
+    "syntax": (
+        CARD + "draw = (\n",
+        "card mine-fig2: cannot be read: SyntaxError: '(' was never closed",
+        "fig2.py, line",
+    ),
+    "title": (CARD.replace('"Fig. 2: mine"', "str(2)", 1), "card mine-fig2: TITLE is no plain text", "fig2"),
+    "import": ("import no_such_module\n" + CARD, "card mine-fig2: ModuleNotFoundError", "fig2.py, line 1)"),
+    "field": (
+        CARD.replace('"voice"', "3", 1),
+        "card mine-fig2: experiment 'a': parameter 'workload'",
+        "got 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "first", "second"), FAULTS.values(), ids=FAULTS)
+def test_a_faulty_card_is_one_sentence_and_harms_no_other(
+    install: Install, rehearse: Rehearse, text: str, first: str, second: str
+) -> None:
+    install(fig2=text, fig3=CARD)
+    for asked in (("run", "mine-fig2"), ("list", "cards", "mine-fig2"), ("claims", "mine"), ("run", "mine")):
+        status, out, err = rehearse(*asked)
+        assert (status, out) == (2, "") and first in err and second in err, asked
+        assert err.count("\n") == 1
+    assert rehearse("run", "mine-fig3", "--dry-run")[0] == rehearse("list", "cards", "conserve-fig3")[0] == 0
+    assert "`rehearse run omniinfer`" in rehearse("claims", "omniinfer")[2]
+    listed = {each["name"]: each for each in json.loads(rehearse("list", "cards", "--json")[1])}
+    assert first in listed["mine-fig2"]["fault"] and listed["mine-fig3"]["experiments"]
+    assert "mine-fig2" in rehearse("list", "cards")[1]
+
+
+@pytest.mark.parametrize(
+    ("about", "sentence"),
+    [
+        ('COLOURS = {"mine_engine": "red"}\n', r"parameter 'colours.mine_engine' .*, got 'red'"),
+        ("NAMES = dict(a=1)\n", "NAMES is no plain constant"),
+        ("NAMES = {\n", "cannot be read: SyntaxError"),
+        ("REFERENCE = 3\n", "parameter 'reference' should be a valid string, got 3"),
+    ],
+)
+def test_a_faulty_paper_harms_no_other(
+    install: Install, rehearse: Rehearse, about: str, sentence: str
+) -> None:
+    install(about, fig2=CARD)
+    with pytest.raises(UserError, match=f"paper mine .*{sentence}"):
+        cards.group("mine")
+    assert names()["nova"] == "Nova" and rehearse("list", "cards", "nova-fig11")[0] == 0
+
+
+def test_a_package_that_is_gone_is_named_where_its_paper_is_asked_for(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = EntryPoint("gone", "no_such_package.at_all", "rehearsal.papers")
+    file = EntryPoint("file", "json.decoder", "rehearsal.papers")
+    odd = EntryPoint("my-paper", "json", "rehearsal.papers")
+    monkeypatch.setattr(found, "entry_points", lambda group: [gone, file, odd])
+    forget()
+    for name, why in (
+        ("gone", "cannot be loaded"),
+        ("file", "no package with a folder"),
+        ("my-paper", "a-z, 0-9"),
+    ):
+        with pytest.raises(UserError, match=f"paper {name} of package .*{why}"):
+            cards.chosen(name)
+    assert cards.chosen("nova-fig11")
+
+
+def test_two_papers_of_one_name_are_refused(install: Install) -> None:
+    install(name="nova")
+    with pytest.raises(UserError, match="both papers called 'nova'; rename the entry point"):
+        papers()
+
+
+def test_a_claim_or_a_picture_that_fails_names_its_card(install: Install, tmp_path: Path) -> None:
+    claim = "CLAIMS['fig2-none'] = claim('none', times(0.6, within=0.1), lambda panels: {0: 1 / 0})\n"
+    install(fig2=CARD + claim, fig3=CARD + "def draw(panels): raise KeyError('no panel')\n")
+    claims, pictures = (load_group(serve_cards(tmp_path / each.name, [each])) for each in cards.group("mine"))
+    with pytest.raises(
+        UserError, match=r"card mine-fig2, claim fig2-none: ZeroDivisionError.*fig2\.py, line"
+    ):
+        _ = claims.claims
+    with pytest.raises(UserError, match=r"card mine-fig3, draw: KeyError: 'no panel' \(.*fig3\.py, line"):
+        write_group_report(pictures)
+
+
+def test_a_page_begins_with_all_claims_and_keeps_its_prose(
+    install: Install, rehearse: Rehearse, tmp_path: Path
+) -> None:
+    folder = install(fig2=CARD)
+    serve_cards(tmp_path / "run", cards.group("mine"))
+    status, out, _ = rehearse("page", "mine", "--results", "run")
+    page = folder / "page.md"
+    assert (status, out) == (0, f"{page}\n")
+    text = page.read_text()
+    assert text.startswith("# mine\n\nMine (2026)\n") and "**Facts: 1 predicted: 1 " in text
+    assert "| fig2 | faster | 0.60 × | 0.67 ×" in text
+    page.write_text(text.replace("Mine (2026)", "Much prose.").replace("0.67 ×", "0.99 ×"))
+    assert rehearse("page", "mine", "--results", "run")[0] == 0
+    assert page.read_text() == text.replace("Mine (2026)", "Much prose.") == filled("mine")
+    page.write_text(text.replace("claims fig2", "claims fig3"))
+    assert (
+        f"unknown card 'fig3' in {page}. Did you mean 'fig2'?"
+        in rehearse("page", "mine", "--results", "run")[2]
+    )
+
+
+def test_a_page_is_made_of_whole_runs(install: Install, rehearse: Rehearse, tmp_path: Path) -> None:
+    folder = install(fig2=CARD, fig3=CARD)
+    (one, other) = cards.group("mine")
+    serve_cards(tmp_path / "part", [one])
+    assert "part lacks mine-fig3; `rehearse run mine`" in rehearse("page", "mine", "--results", "part")[2]
+    small = {"a": other.experiments["a"].model_copy(update={"set": {**other.experiments["a"].set, "p": 1.0}})}
+    serve_cards(tmp_path / "quick", [one, replace(other, experiments=small)])
+    assert "quick was measured with other settings" in rehearse("page", "mine", "--results", "quick")[2]
+    assert not (folder / "page.md").exists()
