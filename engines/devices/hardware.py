@@ -1,4 +1,5 @@
-"""Facts about accelerators as data: `hardware.yaml`, every number with its source."""
+"""Facts about accelerators as data, every number with its source: `hardware.yaml`, and a file for each GPU of another
+package, in the folder that an entry point of group `rehearsal.gpus` names."""
 
 import math
 import re
@@ -7,9 +8,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from engines.models import values
-from workloads.errors import UserError, nearest
-from workloads.files.yaml_file import shipped_yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from engines.models import values, yaml_files
+from workloads.errors import UserError, nearest, validate
+from workloads.files.yaml_file import read_yaml, shipped_yaml
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,56 @@ def hardware_facts() -> dict[str, Any]:
     return shipped_yaml(files("engines.devices") / "hardware.yaml")
 
 
+class _Number(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    value: float = Field(gt=0)
+    source: str = Field(min_length=1)
+
+
+class _Reached(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    bandwidth: _Number
+    flops: _Number
+
+
+class GpuFile(BaseModel):
+    """The file of a GPU: bytes, bytes/s and FLOP/s of its data sheet. `efficiency`: the shares of its peaks that
+    kernels reach, if they are not the usual ones."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    memory_bytes: _Number
+    bandwidth: _Number
+    bf16_flops: _Number
+    pcie_bandwidth: _Number
+    sms: _Number | None = None
+    fp8_gain: _Number | None = None
+    nvlink_bandwidth: _Number | None = None
+    allreduce_s: _Number | None = None
+    network_bandwidth: _Number | None = None
+    efficiency: _Reached | None = None
+
+
 @cache
 def gpu_names() -> list[str]:
-    return list(hardware_facts()["gpus"])
+    """All GPUs: ours, then those of other packages."""
+    return list(hardware_facts()["gpus"] | yaml_files("gpus"))
+
+
+def gpu_facts(name: str) -> dict[str, Any]:
+    """Return what is said about a GPU, sources included. UserError for an unknown one, and a faulty file."""
+    ours = hardware_facts()["gpus"]
+    if name in ours:
+        return ours[name]
+    if name not in gpu_names():
+        raise UserError(f"unknown GPU '{name}'.{nearest(name, gpu_names())}")
+    path = yaml_files("gpus")[name]
+    written = read_yaml(path)
+    if not isinstance(written, dict):
+        raise UserError(f"GPU {name} ({path}): it holds no numbers; give memory_bytes, bandwidth and others.")
+    return validate(GpuFile, written, f"GPU {name} ({path})").model_dump(exclude_none=True)
 
 
 def gpu_called(name: str) -> str | None:
@@ -90,11 +140,8 @@ def gpu_called(name: str) -> str | None:
 
 @cache
 def load_gpu(name: str) -> Gpu:
-    """Look `name` up in `hardware.yaml`. Raises UserError when it is not there."""
-    facts = values(hardware_facts())
-    if name not in facts["gpus"]:
-        raise UserError(f"unknown GPU '{name}'.{nearest(name, facts['gpus'])}")
-    gpu = facts["gpus"][name]
+    """Return a known GPU. UserError for an unknown one, and a faulty file."""
+    facts, gpu = values(hardware_facts()), values(gpu_facts(name))
     efficiency, kernels = facts["efficiency"], KernelFit(**facts["kernels"])
     if "efficiency" in gpu:
         efficiency, kernels = gpu["efficiency"], None
@@ -111,6 +158,6 @@ def load_gpu(name: str) -> Gpu:
         network_s=facts["network"]["latency_s"],
         latent_flops=gpu.get("latent_flops", math.inf),
         kernels=kernels,
-        sms=gpu.get("sms", 0),
+        sms=int(gpu.get("sms", 0)),
         **facts["sharing"],
     )

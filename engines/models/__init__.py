@@ -8,7 +8,7 @@ from typing import Any
 from engines.models import user_file
 from workloads.errors import UserError, nearest
 from workloads.files.yaml_file import shipped_yaml
-from workloads.plugins import entry_points
+from workloads.plugins import entry_points, load
 
 
 @dataclass(frozen=True)
@@ -259,9 +259,10 @@ PACKAGES = {"models": "engines.models", "deployments": "engines.deployments"}
 
 @cache
 def yaml_files(what: str) -> dict[str, Any]:
-    """Return files of facts by name, of models or deployments: ours, and those of packages with an entry point of the
-    group `rehearsal.models` or `rehearsal.deployments`."""
-    packages = [PACKAGES[what], *(entry.value for entry in entry_points(group=f"rehearsal.{what}"))]
+    """Return files of facts by name, of models, deployments or GPUs: ours, and those of packages with an entry point of
+    the group `rehearsal.models`, `rehearsal.deployments` or `rehearsal.gpus`. Our GPUs are in one file elsewhere."""
+    ours = [PACKAGES[what]] if what in PACKAGES else []
+    packages = [*ours, *(load(entry) for entry in entry_points(group=f"rehearsal.{what}"))]
     return {
         path.name.removesuffix(".yaml"): path
         for package in packages

@@ -53,6 +53,8 @@ CALLS = ("harness/live",)
 """Folders that count as well where clients call over sockets."""
 SOCKETS = ("harness/serving", "engines/endpoint", "engines/stock")
 """Folders that count as well where they call a server that starts for the point."""
+DATA = ("rehearsal.models", "rehearsal.deployments", "rehearsal.gpus")
+"""Entry points of packages with facts, which count as whole packages for every device but `live`."""
 METRICS = (
     *(f"harness/{name}" for name in ("kinds", "metrics", "request_tables")),
     "harness/records/measured.py",
@@ -80,7 +82,8 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     files |= {path: root for package in tops for path in (root / package).glob("*.py")}
     for name in NAMING:
         files.pop(root / name, None)
-    for name in roots:
+    data = () if device == LIVE else (entry.value for group in DATA for entry in entry_points(group=group))
+    for name in (*roots, *data):
         files |= _of_root(name, root)
     return _sum(files, packages(DECIDING))
 

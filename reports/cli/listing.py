@@ -31,7 +31,7 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="engines, workloads, devices, deployments, cards or metrics; default: what these are.",
+            help="engines, workloads, devices, gpus, deployments, cards or metrics; default: what these are.",
             autocompletion=_kinds,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def list_(
     as_json: bool = AS_JSON,
     as_csv: bool = AS_CSV,
 ) -> None:
-    """List engines, workloads, devices, deployments, cards or metrics, or show one with its parameters.
+    """List engines, workloads, devices, gpus, deployments, cards or metrics, or show one with its parameters.
 
     --set shows the parameters of another component of a system.
 
@@ -140,13 +140,13 @@ def _show_one(row: Row, hidden: Sequence[str]) -> None:
 
     _show([row])
     console = Console()
-    made_of = {"serves": row.get("serves")} | row.get("composition", {})
+    made_of = {name: row[name] for name in ("serves",) if row.get(name)} | row.get("composition", {})
     others: dict[str, list[str]] = {}
     for choice in row.get("choices", ()):
         field, _, name = choice.partition("=")
         others.setdefault(f"or --set {field}=", []).append(name)
     made_of |= {setting: ", ".join(names) for setting, names in others.items()}
-    if made_of["serves"]:
+    if made_of:
         console.print()
         console.print(grid((), [(field, escape(filling)) for field, filling in made_of.items()]))
     if not row.get("parameters"):
@@ -228,6 +228,29 @@ def _brief_devices() -> list[Row]:
     from workloads.devices import DEVICES
 
     return [{"name": name, "summary": summary} for name, summary in DEVICES.items()]
+
+
+def _brief_gpus() -> list[Row]:
+    from engines.devices.hardware import gpu_facts, gpu_names
+    from engines.models import values
+
+    rows = []
+    for name in gpu_names():
+        try:
+            gpu = values(gpu_facts(name))
+            memory, speed = gpu["memory_bytes"] / 1e9, gpu["bandwidth"] / 1e12
+            summary = f"{memory:.4g} GB at {speed:.3g} TB/s, {gpu['bf16_flops'] / 1e12:.4g} TFLOP/s in bf16"
+        except UserError as error:
+            summary = str(error)
+        rows.append({"name": name, "summary": summary})
+    return rows
+
+
+def _gpu(name: str) -> Row:
+    from engines.devices.hardware import gpu_facts
+
+    facts = {fact: number for fact, number in gpu_facts(name).items() if "value" in number}
+    return {"composition": {fact: f"{each['value']:.4g}  {each['source']}" for fact, each in facts.items()}}
 
 
 def _brief_deployments() -> list[Row]:
@@ -328,6 +351,9 @@ KINDS = {
     ),
     "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workload, True),
     "devices": Kind("devices that run steps: modelled, real, or behind sockets", _brief_devices),
+    "gpus": Kind(
+        "GPUs that deployments name (gpu=NAME), each with the numbers of its data sheet", _brief_gpus, _gpu
+    ),
     "deployments": Kind(
         "which model on which GPUs (deployment=NAME)",
         _brief_deployments,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.deployments import deployment_facts
-from engines.devices.hardware import hardware_facts
+from engines.devices.hardware import gpu_facts, hardware_facts
 from engines.models import yaml_files
 from workloads.files.yaml_file import shipped_yaml
 
@@ -38,7 +38,7 @@ def facts(
         served = deployment_facts(deployment)
         hardware = hardware_facts()
         name = gpu or served["gpu"]
-        used = {each: hardware[each] for each in ("efficiency", "kernels")} | {name: hardware["gpus"][name]}
+        used = {each: hardware[each] for each in ("efficiency", "kernels")} | {name: gpu_facts(name)}
         if any("roles" in stage for stage in served["stages"].values()):
             used["network"] = hardware["network"]
         if name != served["gpu"]:
