@@ -7,6 +7,7 @@ no paper makes, begin with "(ours)" and are counted apart.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Literal
 
 from harness.metrics.stats import wilson
@@ -61,6 +62,8 @@ class Claim:
     """The paper's words; with a digit they are a number, without one the claim is a sentence."""
     because: str = ""
     """Reason for the tolerance."""
+    source: str = ""
+    """Source of the paper's number if it is not the text, such as "Table 3", "read off Fig. 5" or "from memory"."""
     fact: str = ""
     """Place and content of the sentence or cell of the paper that this claim tests with others; empty for its own."""
     fitted: str = ""
@@ -151,9 +154,12 @@ class Claim:
 
     @property
     def published(self) -> str:
-        """The paper's value in words or numbers."""
+        """The paper's value in words or numbers, with its source."""
         low, high = self.range
-        return self.paper_text or (self.write(low) if low == high else self.write_range(low, high))
+        text = self.paper_text or (self.write(low) if low == high else self.write_range(low, high))
+        return f"{text} ({self.source})" if self.source else text
 
     def write_range(self, low: float, high: float) -> str:
+        if isinf(high):
+            return f"at least {self.write(low)}"
         return f"{self.write(low).removesuffix(f' {self.unit}')} to {self.write(high)}"

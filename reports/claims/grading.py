@@ -240,6 +240,7 @@ def as_rows(claims: Iterable[Graded]) -> list[dict[str, Any]]:
             "fact": each.claim.fact or None,
             "paper": each.claim.paper,
             "paper_text": each.claim.published,
+            "source": each.claim.source or None,
             "unit": each.claim.unit,
             "sentence": each.claim.sentence,
             "band": each.claim.band,

@@ -8,12 +8,14 @@
     )
 
 The number's kind sets its format and "no effect": `times` for a ratio, `moves` for a share or a relative change,
-`runs` for a count of runs, `level` for a number without "no effect" unless one is given. In the reason, `{ours}`
+`runs` for a count of runs, `level` for a number without "no effect" unless one is given. A claim that nothing is lost
+has `same` for parity, or `at_least` for a bound: there "no effect" is what the paper says. In the reason, `{ours}`
 stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from reports.claims.bands import Band
@@ -57,6 +59,17 @@ def level(
 ) -> Number:
     """A value in its unit."""
     return _number(paper, within, unit, neutral, words, 1, 0)
+
+
+def same(within: float | Band, words: str = "") -> Number:
+    """A ratio that the paper calls 1, such as "no loss of throughput"; `within`: the largest difference from 1."""
+    return level(1, "×", within, words)
+
+
+def at_least(bound: float, unit: Unit = "×", within: float | Band = 0, words: str = "") -> Number:
+    """A bound that the number does not go below by more than `within`, such as "at least 95 % of the throughput"."""
+    number = level(bound, unit, within, words)
+    return number._replace(paper=(bound, inf))
 
 
 def _number(

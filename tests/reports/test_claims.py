@@ -26,6 +26,7 @@ from reports.claims.grading import (
     UNEXPLAINED,
     UNTOLD,
     Graded,
+    as_rows,
     counted,
     facts,
     grade,
@@ -34,12 +35,14 @@ from reports.claims.grading import (
 )  # fmt: skip
 from reports.claims.quantities import Tally, Values, average, largest, smallest
 from reports.claims.stated import (
+    at_least,
     claim,
     contradiction,
     level,
     moves,
     named,
     runs,
+    same,
     saturated,
     times,
     unpublished,
@@ -83,6 +86,34 @@ def thrice(value: float) -> Values:
 )
 def test_a_number_is_judged_by_its_value(values: Values, expected: str) -> None:
     assert graded(values).outcome == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "parity", "bound"),
+    [
+        (thrice(1.0), MATCHES, MATCHES),
+        (thrice(0.97), MATCHES, MATCHES),
+        (thrice(0.96), MISSES, MATCHES),
+        (thrice(0.94), MISSES, MISSES),
+        (thrice(1.4), MISSES, MATCHES),  # a gain is no parity, and no loss
+        ({0: 0.99, 1: 1.0, 2: 1.1}, INCONCLUSIVE, MATCHES),  # a seed outside twice the band
+    ],
+)
+def test_a_claim_that_nothing_is_lost_is_parity_or_a_bound(values: Values, parity: str, bound: str) -> None:
+    def ours(panels: object) -> Values:
+        return values
+
+    same_as, not_below = claim("no loss", same(within=0.03), ours), claim("no loss", at_least(0.95), ours)
+    assert (outcome(same_as, values), outcome(not_below, values)) == (parity, bound)
+    assert (same_as.published, not_below.published) == ("1.00 ×", "at least 0.95 ×")
+    assert claim("no loss", at_least(0.95, words="hardly any"), ours).sentence
+
+
+def test_the_source_of_a_number_stands_next_to_it() -> None:
+    half = claim("halved", times(0.5, within=0.1), lambda panels: thrice(0.5), source="read off Fig. 5")
+    assert half.published == "0.50 × (read off Fig. 5)"
+    [row] = as_rows([grade(half, "card", RUNS)])  # type: ignore[arg-type]
+    assert (row["source"], row["paper_text"]) == ("read off Fig. 5", "0.50 × (read off Fig. 5)")
 
 
 @pytest.mark.parametrize(
