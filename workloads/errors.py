@@ -108,11 +108,11 @@ def printable(text: str, limit: int = 400) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """A hint to append to "unknown NAME.": the closest choice, or all of them when none is close, as far as a sentence
-    has room."""
+    """A hint to append to "unknown NAME.": the closest choice, or the only one with this word in it, or all of them as
+    far as a sentence has room."""
     names = sorted(choices)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
+    close = difflib.get_close_matches(name, names, n=1) or [each for each in names if name in each.split("_")]
+    if len(close) == 1:
         return f" Did you mean {close[0]!r}?"
     shown = max((n for n in range(len(names) + 1) if len(", ".join(names[:n])) <= _ROOM), default=0)
     more = f" and {len(names) - shown} more" if shown < len(names) else ""

@@ -27,7 +27,7 @@ from workloads.columns.duplex_events import DUPLEX_COLUMNS, ONE_BREATH, Micropho
 from workloads.columns.duplex_events import rules as duplex_rules
 from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
-from workloads.errors import UserError, existing_file
+from workloads.errors import UserError, existing_file, nearest
 from workloads.files.packed import NO_PARQUET, check_parquet
 from workloads.seeds import Streams
 
@@ -77,6 +77,8 @@ LATER = ("visual_tokens", "content", *UNWRITTEN)
 """Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
 HASHED_AS = {"backlog": "pool"}
 """Columns -> the names that their hash has, so that equal turns keep their hash."""
+OWN = "own_"
+"""How the name of a workload's own column begins. Request tables have it too; nothing else reads it."""
 CONTENTS = 2**53
 """Upper bound of contents; a float is exact below it, as a column with empty values needs."""
 
@@ -110,7 +112,7 @@ class Turn:
     microphone        pauses and sounds of an open microphone (`columns.duplex_events`)
     job               its part of an agent's job (`columns.jobs`)
 
-    A table of turns has a column for each field, and for each field of these three.
+    A table of turns has a column for each field, for each field of these three, and those of the workload's own.
     """
 
     session: int
@@ -231,7 +233,8 @@ class Trace:
     ) -> Trace:
         """Build from arrays of one value per turn, in any order; NaN, "" or a missing column means None.
 
-        Raises UserError when a value breaks the schema. A scalar stands for a constant column.
+        Raises UserError when a value breaks the schema, and for an unknown column. A name that begins with `OWN` is a
+        column of the workload's own, of numbers or of text. A scalar stands for a constant column.
         """
         tidy = _sorted(_typed(columns))
         _check(tidy)
@@ -285,7 +288,13 @@ class Trace:
 
     def written(self) -> list[pa.Field]:
         """Return the fields in a file of this trace: all, without the empty columns of `UNWRITTEN`."""
-        return [f for f in SCHEMA if f.name not in UNWRITTEN or not _missing(self._columns[f.name]).all()]
+        own = [
+            pa.field(name, pa.string() if values.dtype.kind == "U" else pa.float64())
+            for name, values in self._columns.items()
+            if name.startswith(OWN)
+        ]
+        fields = [f for f in SCHEMA if f.name not in UNWRITTEN or not _missing(self._columns[f.name]).all()]
+        return fields + own
 
     def values(self, field: pa.Field) -> list[Any]:
         """A column as Turn has it: int, float, str or None."""
@@ -352,7 +361,21 @@ def _typed(columns: Mapping[str, Any]) -> Columns:
             array = np.asarray(np.nan if values is None else values, str)
         array = np.broadcast_to(array, (size,)) if array.ndim == 0 else array
         typed[field.name] = np.round(array, 6) + 0.0 if pa.types.is_floating(field.type) else array
+    for name in sorted(columns.keys() - typed.keys()):
+        if not name.startswith(OWN):
+            near = nearest(name, SCHEMA.names)
+            raise UserError(f"unknown column {name!r} of a trace.{near} Your own columns begin with {OWN}.")
+        typed[name] = _own(columns[name], size)
     return typed
+
+
+def _own(values: Any, size: int) -> np.ndarray:
+    """A column of the workload's own: float64 with NaN for None, or str with "" for None."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(each is None or isinstance(each, int | float) for each in array.flat):
+        array = array.astype(np.float64)
+    array = np.round(array.astype(np.float64), 6) + 0.0 if array.dtype.kind in "biuf" else as_names(array)
+    return np.broadcast_to(array, (size,)) if array.ndim == 0 else array
 
 
 def _arrow(values: np.ndarray, field: pa.Field) -> pa.Array:
@@ -423,7 +446,10 @@ def _check(columns: Columns) -> None:
         *job_rules(columns),
     ]
     for name, values in columns.items():
-        if values.dtype == np.float64 and name != "priority":
+        if name.startswith(OWN):
+            if values.dtype.kind == "f":
+                rules.append((name, np.isinf(values), "must be finite"))
+        elif values.dtype == np.float64 and name != "priority":
             rules.append((name, (values < 0) | np.isinf(values), "must be finite and not negative"))
     for name, bad, rule in rules:
         if bad.any():
@@ -450,7 +476,8 @@ def _digest(columns: Columns) -> str:
             values = _codes(values)
         else:
             names, places = np.unique(values, return_inverse=True)  # no name has a blank or a line feed
-            digest.update(" ".join(names.tolist()).encode() + b"\n")
+            known = json.dumps(names.tolist()) if name.startswith(OWN) else " ".join(names.tolist())
+            digest.update(known.encode() + b"\n")
             values = places.astype("<i8")
         digest.update(values.tobytes())
     return digest.hexdigest()
@@ -526,7 +553,8 @@ def _read_columns(table: pa.Table, path: Path) -> Columns:
             raise UserError(f"{path} has no column {field.name!r} (found: {present}); make the trace again.")
         if not field.nullable and table[field.name].null_count:
             raise UserError(f"{path}: column {field.name!r} has empty values; make the trace again.")
-    schema = pa.schema(fields)
+    own = [field for field in table.schema if field.name.startswith(OWN)]
+    schema = pa.schema([*fields, *own])
     try:
         table = table.select(schema.names).cast(schema)
     except (pa.ArrowException, ValueError) as error:

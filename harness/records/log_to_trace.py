@@ -104,7 +104,11 @@ def recorded(
     turns["reply_audio_s"] = turns["sound"].where(heard_out, turns["reply_audio_s"])
     turns.loc[turns["reply_audio_s"].isna(), "barge_in_after_s"] = np.nan
     return Trace.from_columns(
-        {str(name): values.to_numpy() for name, values in turns.reset_index().items()},
+        {
+            str(name): values.to_numpy()
+            for name, values in turns.reset_index().items()
+            if name in trace.columns()
+        },
         generator="recorded",
         params={**(source or {}), "arrivals": arrivals},
         seed=trace.header.seed,

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workloads.atomic_file import write_lines
 from workloads.errors import UserError, existing_file, nearest, printable, validate
-from workloads.trace import CONTENTS, SCHEMA, SCHEMA_VERSION, Trace
+from workloads.trace import CONTENTS, OWN, SCHEMA, SCHEMA_VERSION, Trace
 
 _LARGEST = CONTENTS - 1
 _IN_TURN = re.compile(r"^session (-?\d+) turn (-?\d+): ")
@@ -57,18 +57,22 @@ def read(path: str | Path) -> Trace:
         raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
     header = _header(lines[0] if lines else b"", path)
     columns: dict[str, list[Any]] = {field.name: [] for field in SCHEMA}
-    numbers = []
+    numbers, own = [], list[dict[str, Any]]()
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
             row = _object(line, path, number)
             for name, check in _CHECKS.items():
                 columns[name].append(check(row.pop(name, None), path, number))
+            own.append(
+                {name: _own(name, row.pop(name), path, number) for name in [*row] if name.startswith(OWN)}
+            )
             if row:
                 name = next(iter(row))
                 _refuse(path, number, f"unknown column {name!r}.{nearest(name, SCHEMA.names)}")
             numbers.append(number)
     if not numbers:
         raise UserError(f"{path} has a header but no turns; give a file with at least one turn.")
+    columns |= {name: [each.get(name) for each in own] for name in {name for each in own for name in each}}
     try:
         trace = Trace.from_columns(columns, **header.model_dump(exclude={"schema_version", "hash"}))
     except UserError as error:
@@ -81,6 +85,16 @@ def read(path: str | Path) -> Trace:
             path, 1, "turns are missing or changed since this hash was taken; fix them or remove the hash."
         )
     return trace
+
+
+def _own(name: str, value: Any, path: Path, number: int) -> Any:
+    if value is not None and type(value) not in (str, int, float):
+        _refuse(
+            path,
+            number,
+            f"{name} is {printable(json.dumps(value), 40)}, no number and no text; correct this line.",
+        )
+    return value
 
 
 def _header(line: bytes, path: Path) -> Header:

@@ -66,10 +66,19 @@ def labelled(
 
 
 def stacked(parts: Sequence[Columns]) -> Columns:
-    """Columns one below the other, with sessions numbered anew in this order."""
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """Columns one below the other, with sessions numbered anew in this order. A column of a workload's own is empty in
+    the parts without it."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    columns = {name: np.concatenate([_column(name, part, parts) for part in parts]) for name in names}
     columns["session"] = np.cumsum(columns["turn"] == 0) - 1
     return columns
+
+
+def _column(name: str, part: Columns, parts: Sequence[Columns]) -> np.ndarray:
+    if name in part:
+        return part[name]
+    text = any(each[name].dtype.kind == "U" for each in parts if name in each)
+    return np.full(len(part["session"]), "" if text else np.nan)
 
 
 def changed(trace: Trace, columns: Columns, note: str) -> Trace:
