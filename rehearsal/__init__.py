@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rehearsal.api import Results, UserError, load, run, trace
+    from rehearsal.api import CardResults, Results, UserError, load, run, trace
 
-__all__ = ["Results", "UserError", "load", "run", "trace"]
+__all__ = ["CardResults", "Results", "UserError", "load", "run", "trace"]
 
 
 def __getattr__(name: str) -> Any:

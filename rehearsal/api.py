@@ -8,7 +8,10 @@
     results.table("requests")          # a row per turn of every point, and the point's settings
     results.counters                   # a row per point: what engines and policies counted
 
-    rehearsal.load("results/bench")    # what `rehearse run` left
+    cards = rehearsal.run("nova-fig11", quick=True)
+    cards.claims                       # a row per claim: the paper's number, ours, the outcome
+
+    rehearsal.load("results/bench")    # what `rehearse run` left, of figure cards too
     rehearsal.trace("voice", {"p": 0.3}, seed=1)
 
 Every function raises `rehearsal.UserError`, with a sentence that says what to fix, where the command line would exit
@@ -27,15 +30,17 @@ import pandas as pd
 
 from harness.by_device import expand
 from harness.experiments.experiment import Experiment
-from harness.records.results import read_results, summary_row
+from harness.records.results import COLLECTION, read_results, summary_row
 from harness.replays.executors.place import Place
-from reports.cards.source import Source, default_out, resolve
+from reports.cards.group import Group, load_group
+from reports.cards.source import Source, default_out, figures, resolve
+from reports.claims.grading import as_rows
 from reports.runs.answer import answer
 from reports.runs.measured import Measured, Run, load_run
 from reports.runs.table import flat, results_data
 from workloads.errors import UserError, nearest
 
-__all__ = ["Results", "UserError", "load", "run", "trace"]
+__all__ = ["CardResults", "Results", "UserError", "load", "run", "trace"]
 
 
 class Results:
@@ -121,6 +126,45 @@ class Results:
         return write_report(self.folder)
 
 
+class CardResults:
+    """A results directory of figure cards. `panels`: (card, panel) -> the results of its experiment."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.folder: Path = group.folder
+        self.panels: dict[tuple[str, str], Results] = {
+            (card.figure.name, panel): Results(run)
+            for card in group.cards
+            for panel, run in card.panels.items()
+        }
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """A row per claim, with its id as the index: the paper's number, ours, outcome and cause, as `rehearse claims
+        --json` has them."""
+        return pd.DataFrame(as_rows(self._group.claims)).set_index("id")
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """`Results.summary` of all panels. Index: card, panel, row."""
+        return self._joined("row", {name: panel.summary for name, panel in self.panels.items()})
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """`Results.points` of all panels. Index: card, panel, id of the point, which panels may share."""
+        return self._joined("point", {name: panel.points for name, panel in self.panels.items()})
+
+    def _joined(self, row: str, frames: Mapping[Hashable, pd.DataFrame]) -> pd.DataFrame:
+        levels: list[Hashable] = ["card", "panel", row]
+        return pd.concat(frames, names=levels)
+
+    def report(self) -> Path:
+        """Write DIR/report.html with its pictures; return its path."""
+        from reports.pages.group_page import write_group_report
+
+        return write_group_report(self._group)
+
+
 def run(
     source: Source,
     settings: Mapping[str, Any] | None = None,
@@ -132,16 +176,27 @@ def run(
     out: Path | str | None = None,
     quick: bool = False,
     executor: str = "local",
-) -> Results:
+) -> Results | CardResults:
     """Measure every point of an experiment, each in a fresh worker, as `rehearse run` does; finished points are kept.
 
-    `source`: a card's name, a YAML file, a results directory, or the experiment itself as a mapping. `settings`: values
-    by name; a list makes an axis. `out`: the results directory, by default as on the command line. `executor`: as
-    there. A failed point is a row with status `failed`, and the others go on.
+    `source`: the name of a card or of a group of figure cards, a YAML file, a results directory, or the experiment
+    itself as a mapping. `settings`: values by name; a list makes an axis. `out`: the results directory, by default as
+    on the command line. `executor`: as there. A failed point is a row with status `failed`, and the others go on.
     """
     from reports.cli.measuring import measured
     from reports.cli.workers import side_of
 
+    if not isinstance(source, Mapping) and (cards := figures(str(source))):
+        from reports.cli import card_points
+
+        if profile is not None:
+            raise UserError("profile is for one experiment, not for figure cards; leave it out.")
+        asked = card_points.asked(cards, settings or {}, seeds, device, quick)
+        collection, points = card_points.expanded(cards[0].group, asked)
+        folder = Path(out) if out is not None else card_points.default_out(collection.name, quick)
+        seed = cards[0].order_seed
+        measured(collection, points, folder, side_of(points, jobs, Place(executor)), order_seed=seed)
+        return CardResults(load_group(folder))
     experiment = resolve(source, settings or {}, seeds, device, quick, profile)
     points = expand(experiment)
     folder = Path(out) if out is not None else default_out(source, experiment.name, experiment.device)
@@ -149,8 +204,10 @@ def run(
     return Results(load_run(folder, experiment))
 
 
-def load(folder: Path | str) -> Results:
+def load(folder: Path | str) -> Results | CardResults:
     """Return the results of a directory. UserError if it is none, or a damaged one."""
+    if (Path(folder) / COLLECTION).is_file():
+        return CardResults(load_group(Path(folder)))
     return Results(load_run(Path(folder)))
 
 

@@ -11,7 +11,9 @@ import pytest
 import rehearsal
 from harness.experiments.experiment import Experiment
 from harness.records.results import claim, write_summary
+from reports.cards import card as cards
 from tests.harness import fakes
+from tests.reports.figure_card import CLAIMS, figure, serve_cards
 from tests.reports.written import never, write_run
 from workloads.errors import UserError
 
@@ -53,6 +55,24 @@ def test_counters_are_a_column_each_and_a_row_per_point(results: rehearsal.Resul
     assert results.counters.index.names == ["engine", "c", "seed"]
     assert list(results.counters["steps"]) == [2] * 8
     assert results.counters.loc[("liveserve", 2, 1), "steps"] == 2
+
+
+def test_figure_cards_are_claims_and_the_frames_of_all_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    one = figure(claims=CLAIMS[:2])
+    monkeypatch.setattr(cards, "figures", lambda: {one.name: one})
+    folder = serve_cards(tmp_path / "run", [one])
+    loaded, run = rehearsal.load(folder), rehearsal.run(one.name, out=folder)  # nothing is left to measure
+    for results in (loaded, run):
+        assert isinstance(results, rehearsal.CardResults)
+        assert results.claims["outcome"].to_dict() == {"ttfp": "matches", "far": "same direction"}
+        assert results.points.index.names == ["card", "panel", "point"] and len(results.points) == 18
+        assert set(results.summary.xs("quiet", level="panel")["c"]) == {8, 16}
+        quiet = results.panels[one.name, "quiet"]
+        assert set(quiet.table("requests").reset_index()["c"]) == {8, 16}
+    with pytest.raises(UserError, match="profile is for one experiment"):
+        rehearsal.run(one.name, profile="steps.json")
 
 
 def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):

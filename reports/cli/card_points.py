@@ -24,7 +24,11 @@ Asked = dict[str, dict[str, "Experiment"]]
 
 
 def asked(
-    figures: Sequence[Figure], settings: Mapping[str, str], seeds: int | None, device: str | None, quick: bool
+    figures: Sequence[Figure],
+    settings: Mapping[str, object],
+    seeds: int | None,
+    device: str | None,
+    quick: bool,
 ) -> Asked:
     """The experiments of these cards with --quick, --set and --seeds applied.
 
@@ -35,7 +39,7 @@ def asked(
     from workloads.devices import REAL_DEVICES
 
     asked_for = device or settings.get("device")
-    settings = {name: text for name, text in settings.items() if name != "device"}
+    settings = {name: value for name, value in settings.items() if name != "device"}
     able = runnable(figures, settings)
     if able[0].needs:
         if asked_for not in REAL_DEVICES:
@@ -54,7 +58,7 @@ def asked(
         if name not in names and name not in CHOICES:
             raise UserError(f"no card has a parameter {name!r}.{nearest(name, [*names, *CHOICES])}")
 
-    def applied(experiment: Experiment, changes: Mapping[str, str]) -> Experiment:
+    def applied(experiment: Experiment, changes: Mapping[str, object]) -> Experiment:
         accepted = {*parameters(experiment), *CHOICES}
         return override(experiment, {name: text for name, text in changes.items() if name in accepted}, None)
 
@@ -78,7 +82,7 @@ def asked(
     return experiments
 
 
-def runnable(figures: Sequence[Figure], settings: Mapping[str, str]) -> list[Figure]:
+def runnable(figures: Sequence[Figure], settings: Mapping[str, object]) -> list[Figure]:
     """Return the cards that can be measured. A single card also counts when the settings give all that it needs. Cards
     that are left out are named with their needs. UserError when none can be measured."""
     if len(figures) == 1 and figures[0].give and settings.keys() >= set(figures[0].give):
