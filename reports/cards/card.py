@@ -216,7 +216,7 @@ def _listed(group: str, module: str, path: Path) -> tuple[tuple[Any, ...], Liste
     try:
         names = bound(path)
     except (OSError, SyntaxError, ValueError) as error:
-        wrong = f"cannot be read: {fault(error)}"
+        wrong = f"cannot be read: {fault(error, str(path.parent))}"
         return (group, False, place), Listed(name, group, wrong, False, module, wrong)
     if "EXPERIMENTS" not in names:
         return None

@@ -139,7 +139,7 @@ def _read(name: str, package: str, folder: Path) -> Paper:
     except UserError as error:
         return Paper(name, package, folder, fault=str(error))
     except (OSError, SyntaxError, ValueError) as error:
-        return Paper(name, package, folder, fault=f"{where} cannot be read: {fault(error)}.")
+        return Paper(name, package, folder, fault=f"{where} cannot be read: {fault(error, str(folder))}.")
 
 
 def _constant(field: str, value: ast.expr) -> object:

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One named part of a paper's system; `MECHANISMS` of `reports/papers/PAPER/mechanisms.py` lists a paper's."""
+    """One named part of a paper's system; `MECHANISMS` of the module `mechanisms` lists a paper's."""
 
     name: str
     place: str

@@ -42,10 +42,10 @@ for arguments in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both packages installed in `site`, as from an index but without a network."""
+    """A folder with the packages installed in `site`, as from an index but without a network."""
     place = tmp_path_factory.mktemp("examples")
     sources = []
-    for name in ("edf_policy", "my_system"):
+    for name in ("edf_policy", "my_system", "vtc"):
         # A build leaves folders beside its source.
         ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
         sources.append(shutil.copytree(EXAMPLES / name, place / "sources" / name, ignore=ignored))
@@ -247,3 +247,13 @@ def test_a_server_of_ours_does_not_take_questions(rehearse: Rehearse) -> None:
     assert "rag has no protocol over sockets" in refused(
         rehearse("serve", "rag", "--set", "deployment=rag_2gpu")
     )
+
+
+def test_the_paper_of_a_package_has_cards_and_passes_its_own_tests(
+    place: Path, python: Rehearse, rehearse: Rehearse
+) -> None:
+    done = rehearse("run", "vtc-fig3", "--dry-run")
+    assert done.returncode == 0 and done.stdout.endswith("6 points\n"), done.stderr
+    assert "Fig. 3" in rehearse("list", "cards").stdout
+    tested = python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(place / "sources" / "vtc" / "tests"))
+    assert tested.returncode == 0, tested.stdout

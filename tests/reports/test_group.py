@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.by_device import override, parameters
-from harness.experiments.experiment import CHOICES
+from harness.by_device import override
 from harness.experiments.point import Point
 from reports.cards import card as cards
+from reports.cards.contract import check_cards
 from reports.cards.group import NO_PREVIEW, load_group
 from reports.claims.grading import INCONCLUSIVE, NOT_MEASURED
 from reports.claims.sensitivity import KEPT, LOST
-from reports.cli.card_points import asked
 from reports.pages.group_page import write_group_report
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
 from tests.reports.page import Page
@@ -174,16 +173,6 @@ def test_what_is_read_from_the_text_of_the_cards_is_what_they_say() -> None:
     assert said == [(each.name, each.group, each.title, each.needs) for each in cards.index().values()]
 
 
-def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist() -> None:
-    for group in map(cards.group, cards.group_names()):
-        ids = [claim.id for card in group for claim in card.claims]
-        assert len(ids) == len(set(ids))
-        for card in group:
-            assert card.title and card.experiments and bool(card.needs) == bool(card.give)
-            known = {name for each in card.experiments.values() for name in (*parameters(each), *CHOICES)}
-            assert {*card.quick, *card.give} <= known
-            if card.needs:
-                continue
-            for panel, small in asked([card], {}, None, None, quick=True)[card.name].items():
-                # An axis of its own would give a claim several values for one seed.
-                assert small.grid.keys() <= card.experiments[panel].grid.keys()
+@pytest.mark.parametrize("group", cards.group_names())
+def test_the_cards_that_ship_have_claims_of_their_own_and_settings_that_exist(group: str) -> None:
+    check_cards(group)
