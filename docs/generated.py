@@ -32,7 +32,7 @@ FROM_LISTS = {
     "deployments": ("Deployments", "Model, GPUs and number of replicas: `--set deployment=NAME`."),
     "cards": ("Cards", "Benches and published figures, each measured by `rehearse run NAME`."),
 }
-TUTORIALS = ("edf_policy", "my_system")
+TUTORIALS = ("edf_policy", "my_system", "vtc")
 TO_EXAMPLE = re.compile(rf"\]\(\.\./examples/({'|'.join(TUTORIALS)})/README\.md")
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
 _STAGES = "Stages with other names have `busy_NAME`, `decode_batch_NAME_mean` and `decode_batch_NAME_peak`."

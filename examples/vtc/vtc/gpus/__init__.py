@@ -1,0 +1,1 @@
+"""GPUs, a YAML file each."""
