@@ -28,7 +28,7 @@ from workloads.columns.duplex_events import rules as duplex_rules
 from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file, nearest
-from workloads.files.packed import NO_PARQUET, check_parquet
+from workloads.files.packed import NO_PARQUET, read_parquet
 from workloads.seeds import Streams
 
 if TYPE_CHECKING:
@@ -317,8 +317,7 @@ class Trace:
         """Read a file written by `save`; UserError if it is not a trace, damaged, or newer than this code."""
         path = existing_file(path)
         try:
-            check_parquet(path)
-            table = pq.read_table(path)
+            table = read_parquet(path)
         except NO_PARQUET:
             raise UserError(f"{path} is not a Parquet file; {_made_from(path)}.") from None
         header = _read_header(table, path)

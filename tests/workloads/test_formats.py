@@ -114,7 +114,7 @@ def test_a_damaged_file_is_refused_by_line_or_read_as_it_was(
 @given(data=st.binary(min_size=1, max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_other_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "t.jsonl").write_bytes(data)
-    with pytest.raises(UserError, match=r"t\.jsonl, line 1: "):
+    with pytest.raises(UserError, match=r"t\.jsonl(, line 1: | cannot be read: )"):
         load_trace(tmp_path / "t.jsonl")
 
 

@@ -6,16 +6,15 @@ import csv
 import io
 import re
 import warnings
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from workloads.errors import UserError, printable
-from workloads.files.packed import open_packed
+from workloads.files.packed import read_packed
 from workloads.files.row_file import SHOWN, TOO_MANY, RowFile
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CsvFile(RowFile):
-    """The cells of a CSV file as text, and checked columns of numbers from them; may be compressed (.gz)."""
+    """The cells of a CSV file as text, and checked columns of numbers from them; may be packed."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class CsvFile(RowFile):
     ) -> None:
         """Read the header and the first `limit` rows (None: all); `names`: the file has no header."""
         super().__init__(path, skip_bad)
-        frame, too_long = self._read(self._bytes(), names, limit)
+        frame, too_long = self._read(read_packed(self.path), names, limit)
         self._cells = {str(name).strip(): frame[name].str.strip() for name in frame.columns}
         first = 1 if names else 2
         numbers = np.setdiff1d(np.arange(first, first + len(frame) + len(too_long)), too_long)
@@ -52,13 +51,6 @@ class CsvFile(RowFile):
             if too_long:
                 raise self.nothing_left()
             raise UserError(f"{self.path} has a header but no rows; give a file with at least one request.")
-
-    def _bytes(self) -> bytes:
-        try:
-            with open_packed(self.path) as file:
-                return file.read()
-        except (EOFError, OSError, zlib.error) as error:
-            raise UserError(f"{self.path} cannot be read: {error}; give a readable file.") from None
 
     def _read(
         self, data: bytes, names: Sequence[str] | None, limit: int | None
@@ -127,11 +119,13 @@ class CsvFile(RowFile):
     def shown(self, column: str, at: int) -> str:
         return printable(repr(self._cells[column].iloc[at]), SHOWN)
 
+    def optional(self, column: str) -> list[Any]:
+        return self._cells[column].tolist()
+
     def text(self, column: str) -> np.ndarray:
-        """The cells of a column, stripped, object array of shape (rows,)."""
         return self._cells[column].to_numpy(object)
 
-    def _as_float(self, column: str) -> np.ndarray:
+    def as_float(self, column: str) -> np.ndarray:
         cells = self._cells[column]
         try:
             return pa.array(cells).cast(pa.float64()).to_numpy(zero_copy_only=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,7 +85,7 @@ def record(value: Any, place: str) -> Record:
 
 def read_records(path: Path) -> Iterator[Record]:
     """The objects of a file of JSON lines or of one JSON value, an object or a list; of all *.json of a folder. May be
-    compressed (.gz)."""
+    packed."""
     if os.path.isdir(path):  # which takes any name, also one that is too long
         files = sorted(path.glob("*.json"))
         if not files:
@@ -130,5 +129,5 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, line
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file in UTF-8; give a text file.") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         raise UserError(f"{path} cannot be read: {error}; give a readable file.") from None

@@ -4,16 +4,20 @@ Rows are counted as in the file. A loader asks for columns, which checks them; a
 passed every check and `notes` what happened to the others, so that no row is lost in silence.
 """
 
-import logging
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workloads.errors import UserError, existing_file, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TOO_MANY = "more fields than names of columns"
 SHOWN = 60
@@ -22,12 +26,13 @@ MAX_TOKENS = 10_000_000  # no model reads as much at once, so that a longer requ
 MAX_S = 1e10  # three hundred years, or a time since 1970 in s
 
 
-_log = logging.getLogger(__name__)
+_UTC = r" ?(?:UTC|GMT|Z)$"
 
 
-@cache
-def _report(path: Path, names: str) -> None:
-    _log.warning("%s: columns that are not used: %s.", path, names)
+def since_1970(dates: pd.Series) -> np.ndarray:
+    """Return dates as s since 1970, NaN for those that are missing."""
+    at_us = dates.dt.tz_localize(None).to_numpy("datetime64[us]")
+    return np.where(np.isnat(at_us), np.nan, at_us.astype(np.int64) / 1e6)
 
 
 class RowFile(ABC):
@@ -61,8 +66,31 @@ class RowFile(ABC):
         """The value of a column in row number `at` of the array, as a message shows it."""
 
     @abstractmethod
-    def _as_float(self, column: str) -> np.ndarray:
+    def as_float(self, column: str) -> np.ndarray:
         """Return a column as float64, NaN for anything that is not a number."""
+
+    @abstractmethod
+    def optional(self, column: str) -> list[Any]:
+        """Return a column as it is, None (in CSV "") where it is missing."""
+
+    def text(self, column: str) -> np.ndarray:
+        """Return a column as text, stripped, object array of shape (rows,); "" where it is missing."""
+        texts = ["" if value is None else str(value).strip() for value in self.optional(column)]
+        return np.array(texts, object)
+
+    def dates(self, column: str) -> np.ndarray:
+        """Return a column of dates and times of ISO 8601 as s since 1970, UTC where they name no zone; NaN for anything
+        else."""
+        import pandas as pd  # takes longer than all else that is imported here, and parameters need none
+
+        texts = pd.Series(self.text(column)).str.replace(_UTC, "+00:00", regex=True)
+        return since_1970(pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=True))
+
+    def values(self, column: str, kind: type | tuple[type, ...], word: str) -> list[Any]:
+        """Return a column of values of a type, described by `word`; None in rows that are skipped."""
+        values = self.optional(column)
+        self.refuse(np.array([not isinstance(value, kind) for value in values]), column, f"is not {word}")
+        return [value if good else None for value, good in zip(values, self.good, strict=True)]
 
     def find(self, names: Sequence[str]) -> str | None:
         """The first of these column names that the file has, or None."""
@@ -72,12 +100,8 @@ class RowFile(ABC):
         return column
 
     def unused(self, harmless: Sequence[str] = ()) -> list[str]:
-        """Return the columns that the loader did not ask for, except columns without information about a request.
-        Reported once, because a replay may lack them, such as images."""
-        names = [name for name in self.columns if name and name not in self.used and name not in harmless]
-        if names:
-            _report(self.path, printable(", ".join(names)))
-        return names
+        """Return the columns that the loader did not ask for, except columns without information about a request."""
+        return [name for name in self.columns if name and name not in self.used and name not in harmless]
 
     def require(self, names: Sequence[str]) -> str:
         """Finds as `find` does; raises UserError with the names found when the file has none of them."""
@@ -88,17 +112,20 @@ class RowFile(ABC):
             raise UserError(f"{self.path} has no column {wanted}; rename one of its columns ({present}).")
         return column
 
-    def numbers(self, column: str) -> np.ndarray:
-        """A column as float64, all finite and not negative; 0 in rows that are skipped."""
-        values = self._as_float(column)
+    def numbers(self, column: str, without: np.ndarray | None = None) -> np.ndarray:
+        """A column as float64, all finite and not negative; 0 in rows that are skipped, and in those of the mask
+        `without`, which may lack it."""
+        values = self.as_float(column)
+        if without is not None:
+            values = np.where(without, 0.0, values)
         self.refuse(np.isnan(values), column, "is not a number")
         self.refuse(np.isinf(values), column, "is not finite")
         self.refuse(values < 0, column, "is negative")
         return np.where(np.isfinite(values) & (values >= 0), values, 0.0)
 
-    def times(self, column: str, unit_s: float = 1.0) -> np.ndarray:
-        """A column of times or durations in units of `unit_s`, as s, float64."""
-        values = self.numbers(column) * unit_s
+    def times(self, column: str, unit_s: float = 1.0, without: np.ndarray | None = None) -> np.ndarray:
+        """A column of times or durations in units of `unit_s`, as s, float64; `without` as in `numbers`."""
+        values = self.numbers(column, without) * unit_s
         self.refuse(values > MAX_S, column, "is too large for a time in s")
         return np.minimum(values, MAX_S)
 

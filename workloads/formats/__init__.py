@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from workloads.atomic_file import STDOUT, write_lines
+from workloads.files.any_file import form_of
 from workloads.formats import jsonl
 from workloads.trace import Trace
 from workloads.transforms.nominal import nominal
@@ -87,8 +88,10 @@ ENDINGS = {
 
 
 def load_trace(path: str | Path) -> Trace:
-    """Read a trace file: JSON lines when its name ends in .jsonl, else Parquet; UserError if it is none."""
-    return jsonl.read(path) if Path(path).suffix == ".jsonl" else Trace.load(path)
+    """Read a trace file, packed or not: JSON lines, also when its name ends in .jsonl, else Parquet; UserError if it is
+    none."""
+    is_lines = Path(path).suffix == ".jsonl" or form_of(path) == "json"
+    return jsonl.read(path) if is_lines else Trace.load(path)
 
 
 def save_trace(trace: Trace, path: str | Path) -> None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workloads.atomic_file import write_lines
 from workloads.errors import UserError, existing_file, nearest, printable, validate
+from workloads.files.packed import read_packed
 from workloads.trace import CONTENTS, OWN, SCHEMA, SCHEMA_VERSION, Trace
 
 _LARGEST = CONTENTS - 1
@@ -51,10 +52,7 @@ def write(trace: Trace, path: str | Path) -> None:
 def read(path: str | Path) -> Trace:
     """Read a file as `write` leaves it; UserError with the number of the first bad line."""
     path = existing_file(path)
-    try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
+    lines = read_packed(path).removeprefix(b"\xef\xbb\xbf").splitlines()
     header = _header(lines[0] if lines else b"", path)
     columns: dict[str, list[Any]] = {field.name: [] for field in SCHEMA}
     numbers, own = [], list[dict[str, Any]]()

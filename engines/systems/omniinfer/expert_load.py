@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workloads.errors import UserError, existing_file
-from workloads.files.packed import NO_PARQUET, check_parquet
+from workloads.files.packed import NO_PARQUET, read_parquet
 from workloads.seeds import stream
 
 COLUMNS = ("step", "layer", "expert", "tokens")
@@ -139,8 +139,7 @@ def read_routing(path: Path | str, layers: int, experts: int) -> np.ndarray:
     """
     path = existing_file(path)
     try:
-        check_parquet(path)
-        table = pq.read_table(path)
+        table = read_parquet(path)
     except NO_PARQUET:
         raise UserError(f"{path} is no Parquet file; give a routing trace with {_columns()}.") from None
     values = {name: _integers(path, table, name) for name in COLUMNS}
