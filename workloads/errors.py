@@ -66,8 +66,8 @@ REMOVED = {
     "workload ragpulse": "workload sessions replays a CSV (--set path=FILE) with session_id, t, query and output; "
     "write RAGPulse's rows so.",
     "workload two_channel": _ANNOTATED,
-    "results of another tool": "rehearse fidelity --measured-runs DIR reads guidellm's files, and rehearse live URL "
-    "measures the same server.",
+    "results of another tool": "rehearse compare RUN FILE shows guidellm's results next to a run of rehearse live, and "
+    "rehearse fidelity --measured-runs DIR replays them.",
 }
 """Names of the version before, as kind and name, and the sentence about the replacement of each. Kept for one
 version."""

@@ -64,9 +64,8 @@ def test_csv_content(csv_file: Write, text: str, sentence: str) -> None:
     [
         (
             "t,session_id,query\n1,a,3\n",
-            " has no column 'output' or 'output_length'; rename one of its columns (t, ",
+            " has no column for the tokens or text of the reply (output), by any name that is known; say which it ",
         ),
-        ("t,query,output\n1,3,4\n", " has no column 'session_id'; rename"),
         (
             "t,session_id,h_tok,input_length,output_length\n1,a,10,5,7\n",
             ", row 2, column 'input_length': '5' is less than 'h_tok' of the same row;",
@@ -152,6 +151,7 @@ def test_every_kind_is_counted(csv_file: Write) -> None:
         "2 of 9 rows skipped: 'Timestamp' is not a number",
         "1 of 9 rows skipped: more fields than names of columns",
         "1 of 3 rows dropped: zero request or response tokens",
+        "2 of 9 rows used",
     ]
 
 
@@ -160,16 +160,18 @@ def test_a_first_row_that_is_too_long_is_not_cut_to_fit(csv_file: Write, row: st
     path = csv_file(HEADER + row + "\n" + GOOD + row + "\n")
     with pytest.raises(UserError, match=r"row 2: \d fields where 6 belong; correct this row"):
         make_trace("burstgpt", {"path": str(path)}, 0)
-    assert skipped(path) == ["2 of 3 rows skipped: more fields than names of columns"]
+    assert skipped(path) == ["2 of 3 rows skipped: more fields than names of columns", "1 of 3 rows used"]
 
 
 def test_two_layouts_in_one_file(csv_file: Write) -> None:
     eight = "7,abc,43,GPT-4,906,446,1352,Conversation log\n"
     assert skipped(csv_file(HEADER + GOOD + eight * 3)) == [
-        "3 of 4 rows skipped: more fields than names of columns"
+        "3 of 4 rows skipped: more fields than names of columns",
+        "1 of 4 rows used",
     ]
     assert skipped(csv_file(HEADER + GOOD + HEADER + GOOD)) == [
-        "1 of 3 rows skipped: 'Timestamp' is not a number"
+        "1 of 3 rows skipped: 'Timestamp' is not a number",
+        "2 of 3 rows used",
     ]
 
 
@@ -211,7 +213,7 @@ def test_a_window_leaves_out_what_comes_before_and_after(csv_file: Write) -> Non
     path = str(csv_file("session_id,t,query,output\n" + rows))
     trace = make_trace("sessions", {"path": path, "start_s": "busiest", "duration_s": 10}, 0)
     assert trace.columns()["arrival_s"].tolist() == [0, 3, 1, 2]
-    assert trace.header.notes == [
+    assert trace.header.notes[2:] == [
         "busiest 10 s of the record: from 50.000000 s",
         "3 sessions began before the window: their earlier turns are left out",
     ]

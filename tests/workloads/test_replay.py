@@ -49,7 +49,7 @@ def test_burstgpt_six_columns_are_single_requests(csv_file: Write) -> None:
     rows = [values(s, "arrival_s", "input_tokens", "output_tokens", "history_tokens") for s in trace.sessions]
     assert rows == [[(0.0, 310, 18, 0)], [(40.0, 905, 240, 0)], [(113.0, 88, 261, 0)]]
     assert {turn.modality for s in trace.sessions for turn in s.turns} == {"text"}
-    assert trace.header.notes == ["1 of 4 rows dropped: zero request or response tokens"]
+    assert trace.header.notes == ["1 of 4 rows dropped: zero request or response tokens", "3 of 4 rows used"]
 
 
 def test_burstgpt_eight_columns_group_conversations(csv_file: Write) -> None:

@@ -4,12 +4,12 @@
     chat        JSON list or lines of {"conversations" | "conversation" | "messages": [{"role", "content"}]}
     shareAI     JSON lines of {"conversation_id", "conversation": [{"human", "assistant"}]}
     custom      JSON lines of {"prompt", "output_tokens"}, as vLLM's benchmark takes them: an exchange each
-    lengths     CSV of conv_id, msg_index, from, n_chars: V3 without its texts, may be compressed (.gz)
+    lengths     CSV of conv_id, msg_index, from, n_chars: V3 without its texts
 
-V3 is cut into pieces of some 2,000 tokens, so a third of its conversations begin with an answer to a question that is
-in another piece. An exchange is a human's message followed by the model's. Every message that is in none is counted
-in the notes by the reason. With their text, conversations also have their system prompts, content parts, and a last
-question without an answer.
+All may be packed, and those of JSON may be Parquet. V3 is cut into pieces of some 2,000 tokens, so a third of its
+conversations begin with an answer to a question that is in another piece. An exchange is a human's message followed by
+the model's. Every message that is in none is counted in the notes by the reason. With their text, conversations also
+have their system prompts, content parts, and a last question without an answer.
 """
 
 import re
@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
+from workloads.files.any_file import open_rows
 from workloads.files.csv_file import CsvFile
-from workloads.files.json_file import JsonFile
 from workloads.files.row_file import RowFile
 
 # The V3 sample's answers have a median of 1,224 characters, ShareGPT-90k's answers one of 300 tokens.
@@ -57,30 +57,31 @@ def tokens_of(text: str) -> float:
 
 def read_sharegpt(path: Path, notes: list[str], skip_bad: bool = False) -> Exchanges:
     """The exchanges of a file, in its order; UserError names file, entry and field of bad input."""
-    if path.suffix in (".csv", ".gz"):
-        file, conversations = _lengths(path, skip_bad)
-    else:
-        file, conversations = _texts(path, skip_bad)
+    left_out: Counter[str] = Counter()
+    file = open_rows(path, None, skip_bad)
+    conversations = _lengths(file) if isinstance(file, CsvFile) else _texts(file, left_out)
     notes += file.notes()
+    notes += [f"{n} parts of messages left out: {kind}" for kind, n in sorted(left_out.items())]
+    if unused := file.unused(("id", "conv_id", "n_words")):
+        notes.append(f"columns that are not used: {printable(', '.join(unused))}")
     if not file.good.any():
         raise file.nothing_left()
     return _exchanges(conversations, path, notes)
 
 
-def _texts(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
-    file = JsonFile(path, None, skip_bad)
+def _texts(file: RowFile, left_out: Counter[str]) -> list[list[Message]]:
     column = file.require([*TALKS, "prompt"])
     if column == "prompt":
-        return file, [
-            [("human", tokens_of(text)), ("assistant", float(reply))] for text, reply in _custom(file)
-        ]
-    talks = _talks(file, column, str)
-    return file, [[(role, tokens_of(text)) for role, text in talk] for talk in talks]
+        return [[("human", tokens_of(text)), ("assistant", float(reply))] for text, reply in _custom(file)]
+    return [
+        [(role, tokens_of(text_of(content, left_out) or "")) for role, content in talk]
+        for talk in _talks(file, column)
+    ]
 
 
-def _talks(file: JsonFile, column: str, kind: type | tuple[type, ...]) -> list[list[tuple[str, Any]]]:
-    """Return the messages of each good conversation as (role, content), whose content is of this kind."""
-    talks = [_talk(talk, kind) for talk in file.values(column, list, "a list of messages")]
+def _talks(file: RowFile, column: str) -> list[list[tuple[str, Any]]]:
+    """Return the messages of each good conversation as (role, content): a text, or a list of parts."""
+    talks = [_talk(talk) for talk in file.values(column, list, "a list of messages")]
     wanted = "'from' and 'value', 'role' and 'content', or 'human' and 'assistant'"
     file.refuse(
         np.array([talk is None for talk in talks]), column, f"has messages without the texts {wanted}"
@@ -88,17 +89,36 @@ def _talks(file: JsonFile, column: str, kind: type | tuple[type, ...]) -> list[l
     return [talk for talk in talks if talk is not None]
 
 
-def _talk(messages: list[Any] | None, kind: type | tuple[type, ...]) -> list[tuple[str, Any]] | None:
-    """The messages of a conversation, or None when one of them has no speaker or no content of this kind."""
+def _talk(messages: list[Any] | None) -> list[tuple[str, Any]] | None:
+    """The messages of a conversation, "" for a call of tools without text; None when one of them has no speaker or no
+    content."""
     if messages is None or not all(isinstance(message, dict) for message in messages):
         return None
     turns: list[tuple[Any, Any]] = []
     for message in messages:
         if "human" in message:
-            turns += [(role, message.get(role)) for role in ("human", "assistant")]
-        else:
+            turns += [(role, message[role]) for role in ("human", "assistant") if role in message]
+        elif "value" in message or "content" in message or message.get("tool_calls"):
             turns.append((_either(message, "from", "role"), _either(message, "value", "content")))
-    return turns if all(isinstance(role, str) and isinstance(text, kind) for role, text in turns) else None
+        else:
+            return None
+    if not all(isinstance(role, str) and text_of(content, Counter()) is not None for role, content in turns):
+        return None
+    return [(role, "" if content is None else content) for role, content in turns]
+
+
+def text_of(content: Any, left_out: Counter[str]) -> str | None:
+    """Return the text of a message: as it is, of its parts of type text, or "" of a call of tools, which has none; None
+    for anything else. Parts of other types are counted in `left_out`."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        return None
+    texts = [part.get("text") for part in content]
+    left_out.update(
+        str(part.get("type")) for part, text in zip(content, texts, strict=True) if not isinstance(text, str)
+    )
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _either(message: dict[str, Any], name: str, other: str) -> Any:
@@ -106,7 +126,7 @@ def _either(message: dict[str, Any], name: str, other: str) -> Any:
     return message.get(other) if value is None else value
 
 
-def _custom(file: JsonFile) -> list[tuple[str, int]]:
+def _custom(file: RowFile) -> list[tuple[str, int]]:
     """Return each good prompt with the tokens of its reply."""
     prompts = file.values("prompt", str, "a text")
     replies = file.counts(file.require(["output_tokens"]))
@@ -114,8 +134,7 @@ def _custom(file: JsonFile) -> list[tuple[str, int]]:
     return [(prompt, reply) for prompt, reply, good in rows if good]
 
 
-def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
-    file = CsvFile(path, None, skip_bad)
+def _lengths(file: RowFile) -> list[list[Message]]:
     names, roles = file.text(file.require(["conv_id"])), file.text(file.require(["from"]))
     order = file.counts(file.require(["msg_index"]))
     tokens = file.counts(file.require(["n_chars"])) / CHARS_PER_TOKEN
@@ -123,7 +142,7 @@ def _lengths(path: Path, skip_bad: bool) -> tuple[RowFile, list[list[Message]]]:
     columns = [values[file.good].tolist() for values in (names, order, roles, tokens)]
     for name, index, role, length in zip(*columns, strict=True):
         talks.setdefault(name, []).append((index, role, length))
-    return file, [[(role, n) for _, role, n in sorted(talk, key=itemgetter(0))] for talk in talks.values()]
+    return [[(role, n) for _, role, n in sorted(talk, key=itemgetter(0))] for talk in talks.values()]
 
 
 def _exchanges(conversations: Iterable[list[Message]], path: Path, notes: list[str]) -> Exchanges:
@@ -155,7 +174,7 @@ def _pairs(talk: list[Message], left_out: Counter[str]) -> list[tuple[float, flo
         if role.lower() in SYSTEM:
             left_out["system prompt, which workload conversations sends"] += 1
         elif speaker is None:
-            left_out["said by neither human nor model"] += 1
+            left_out[f"said by {printable(role, 40)!r}, neither human nor model"] += 1
         elif speaker == "human":
             left_out["question without an answer"] += question is not None
             question, has_question = tokens, True
@@ -189,23 +208,19 @@ class ChatExchange:
 
 def plain_text(content: Any) -> str:
     """Return the text of a message's content, which may be parts."""
-    if isinstance(content, str):
-        return content
-    return " ".join(
-        part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
-    )
+    return text_of(content, Counter()) or ""
 
 
 def read_chats(path: Path, notes: list[str], skip_bad: bool = False) -> list[list[ChatExchange]]:
     """Return the conversations of a file with their text, in its order; UserError names file, entry and field of bad
     input."""
-    file = JsonFile(path, None, skip_bad)
+    file = open_rows(path, None, skip_bad)
     column = file.require([*TALKS, "prompt"])
     left_out: Counter[str] = Counter()
     if column == "prompt":
         chats = [[ChatExchange((("user", text),), None, tokens)] for text, tokens in _custom(file)]
     else:
-        chats = [_chat(talk, left_out) for talk in _talks(file, column, (str, list))]
+        chats = [_chat(talk, left_out) for talk in _talks(file, column)]
     notes += file.notes()
     if not file.good.any():
         raise file.nothing_left()

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from workloads.distributions import arrivals, lengths
 from workloads.distributions.lengths import Lengths, LengthTable, Part
 from workloads.errors import UserError
+from workloads.files.reading import say
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.generators.exchanges import (
     PROMPT_LENGTHS,
@@ -190,6 +191,7 @@ class ShareGptParams(PoissonParams):
         replies = _cut(
             replies, self.max_reply_tokens, lengths.SPOKEN_REPLY.high, self.reply, "replies", notes
         )
+        say(self.path, notes)
         rows = streams("lengths").choice(len(prompts), self.requests)
         return Content(prompts[rows], replies[rows], lambda rng, k: rng.choice(replies, k), notes)
 

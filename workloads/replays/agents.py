@@ -30,6 +30,7 @@ from pydantic import Field
 from workloads.columns.jobs import OWN, Waits, starts, written
 from workloads.distributions import arrivals, speech
 from workloads.errors import UserError
+from workloads.files.reading import say
 from workloads.seeds import Streams
 from workloads.trace import Trace
 from workloads.workload_params import UserParams
@@ -211,12 +212,10 @@ def replay_jobs(
     cut = int(np.sum(gap_s > cut_s))
     if cut:
         summary.append(f"{cut} gaps cut to {params.max_gap_s:g} s, {np.sum(gap_s - cut_s):.6g} s in all")
+    summary += notes()
+    say(params.path, summary)
     return Trace.made(
-        generator,
-        params,
-        streams,
-        columns | {"modality": "text", "network_s": delays[of_job]},
-        [*summary, *notes()],
+        generator, params, streams, columns | {"modality": "text", "network_s": delays[of_job]}, summary
     )
 
 

@@ -15,6 +15,9 @@ the same, if the full blocks of the earlier request are only that prompt. Two si
 * a conversation has blocks of its own: some request holds its first block and not its last full one. Without such
   a request, a conversation and a system prompt with a few users look alike.
 
+Where a file names sessions in `session_id`, as aiperf's do, these are taken; a request with a `delay` in place of a
+time comes so many ms after the reply before it.
+
 Alibaba Cloud's traces (github.com/alibaba-edu/qwen-bailian-usagetraces-anon) have the same columns with times in s,
 blocks of 16 tokens and, in `chat_id` and `parent_chat_id`, the request that each continues.
 """
@@ -30,7 +33,7 @@ from pydantic import Field
 
 from workloads.errors import UserError
 from workloads.files.json_file import JsonFile
-from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_history, times
+from workloads.replays.replay import ReplayParams, Rows, clean, replay, split_sessions, timed
 from workloads.seeds import stream
 from workloads.trace import Trace
 
@@ -175,18 +178,25 @@ def mooncake(params: MooncakeParams, seed: int) -> Trace:
     """Typed requests near their recorded times; UserError names file, line and field of bad input."""
     notes: list[str] = []
     rows = read_mooncake(params, notes)
-    rows.time_s = _dequantised(rows.time_s, params.jitter_s, seed, notes)
-    return replay("mooncake", split_history(rows, notes), params, seed, notes)
+    if rows.delay_s is None:
+        rows.time_s = _dequantised(rows.time_s, params.jitter_s, seed, notes)
+    return replay("mooncake", rows, params, seed, notes)
 
 
 def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
-    """Return the answered requests of a file in the order of time; their input contains the conversation so far."""
+    """Return the answered requests of a file in the order of time."""
     file = JsonFile(params.path, params.limit, params.skip_bad)
     linked = all(name in file.columns for name in LINKS)
-    time_s = times(file, file.require(["timestamp"]), params, "s" if linked else "ms")
+    session = np.full(len(file), "", object)
+    named, delay = file.find(["session_id"]), file.find(["delay"])
+    if named:
+        session = file.text(named)
+    column = file.find(["timestamp"]) if named and delay else file.require(["timestamp"])
+    time_s, delay_s = timed(
+        file, column, delay if named else None, session, params, "s" if linked else "ms", notes
+    )
     inputs = file.counts(file.require(["input_length"]))
     outputs = file.counts(file.require(["output_length"]))
-    session = np.full(len(file), "", object)
     column = file.find(["hash_ids"])
     if column:
         blocks = [ids if _is_list_of_ids(ids) else None for ids in file.values(column, list, "a list")]
@@ -197,11 +207,12 @@ def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
             _check_blocks(file, counts, inputs, block)
         file.refuse(counts > -(-inputs // block), column, "has more blocks than the input has")
         blocks = [ids if ids and good else [] for ids, good in zip(blocks, file.good, strict=True)]
-        if not linked:
+        if not linked and not named:
             session = _conversations(blocks, inputs, outputs, time_s, block, params.conversations, notes)
     if linked:
         session = _linked(file, time_s, params.conversations, notes)
-    return clean(Rows(time_s, session, inputs, outputs, None), file, notes, ["turn"])
+    rows = clean(Rows(time_s, session, inputs, outputs, None, delay_s), file, notes, ["turn"])
+    return split_sessions(rows, None if named else "whole", notes)
 
 
 def _check_blocks(file: JsonFile, counts: np.ndarray, inputs: np.ndarray, block: int) -> None:

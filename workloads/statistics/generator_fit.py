@@ -20,8 +20,9 @@ from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.generators.interactive import READ_MAX_S
 from workloads.registry import make_trace
-from workloads.replays.csv_logs import read_azure, read_burstgpt, read_sessions
+from workloads.replays.csv_logs import read_azure, read_burstgpt
 from workloads.replays.replay import ReplayParams, Rows, sessions_of
+from workloads.replays.tables import TableParams, read_sessions
 from workloads.seeds import stream
 from workloads.trace import Columns
 
@@ -151,7 +152,7 @@ def _mooncake(path: Path, seed: int) -> Iterator[Comparison]:
 
 
 def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_sessions(_whole(path), []), "RAGPulse"
+    rows, name = read_sessions(TableParams(path=path), []), "RAGPulse"
     ours = _made("interactive", seed, sessions=2000, loop="open")
     later, before = _turn_gaps(rows.time_s, sessions_of(rows.session)[0])
     gaps = rows.time_s[later] - rows.time_s[before]

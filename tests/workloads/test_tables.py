@@ -1,0 +1,314 @@
+"""Anybody's table of requests: whatever its format, order, names, packing and unit, it is one and the same trace."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workloads.errors import UserError
+from workloads.files.packed import read_packed
+from workloads.registry import make_trace
+from workloads.replays.layout import workload_of
+from workloads.trace import Trace
+
+Table = list[dict[str, Any]]
+TABLE = {
+    "time": [0.25, 0.5, 1.75, 2.0],
+    "session": list("abab"),
+    "input": [100, 80, 300, 70],
+    "output": [20, 8, 9, 7],
+}
+
+
+def as_csv(rows: Table) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*rows[0]])
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def as_parquet(rows: Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue()
+
+
+FORMATS: dict[str, Callable[[Table], bytes]] = {
+    "csv": as_csv,
+    "jsonl": lambda rows: "\n".join(map(json.dumps, rows)).encode(),
+    "json": lambda rows: json.dumps(rows, indent=1).encode(),
+    "object": lambda rows: json.dumps({"requests": rows}).encode(),
+    "parquet": as_parquet,
+}
+PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "zst": lambda data: pa.compress(data, "zstd", asbytes=True),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
+BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TIMES: dict[str, tuple[str, Callable[[float], Any], dict[str, Any]]] = {
+    "s": ("t", lambda at: at, {}),
+    "named ms": ("arrival_time_ms", lambda at: round(1000 * at), {}),
+    "named us": ("arrivalTimeUs", lambda at: round(1e6 * at), {}),
+    "set ms": ("timestamp", lambda at: round(1000 * at), {"unit": "ms"}),
+    "since 1970": ("timestamp", lambda at: round(1e3 * (BEGAN.timestamp() + at)), {}),
+    "zone": ("start_time", lambda at: (BEGAN + timedelta(seconds=at)).isoformat(), {}),
+    "UTC": ("created_at", lambda at: f"{(BEGAN + timedelta(seconds=at)).replace(tzinfo=None)} UTC", {}),
+}
+NAMES = (
+    ("input_tokens", "output_tokens"),
+    ("prompt_len", "output_len"),
+    ("promptTokens", "completionTokens"),
+    ("Input Length", "Output Length"),
+)
+
+
+def table(path: Path, data: bytes, **params: Any) -> Trace:
+    path.write_bytes(data)
+    return make_trace(workload_of(path), {"path": str(path), "reply": "text", **params}, 0)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    form=st.sampled_from(sorted(FORMATS)),
+    packing=st.sampled_from(sorted(PACKINGS)),
+    unit=st.sampled_from(sorted(TIMES)),
+    names=st.sampled_from(NAMES),
+    order=st.permutations(range(4)),
+)
+def test_one_table_is_one_trace(
+    tmp_path: Path, form: str, packing: str, unit: str, names: tuple[str, str], order: list[int]
+) -> None:
+    time, write, params = TIMES[unit]
+    columns = {
+        time: [write(at) for at in TABLE["time"]],
+        "session_id": TABLE["session"],
+        names[0]: TABLE["input"],
+        names[1]: TABLE["output"],
+    }
+    rows = [{name: columns[name][row] for name in (list(columns)[at] for at in order)} for row in range(4)]
+    trace = table(tmp_path / "requests", PACKINGS[packing](FORMATS[form](rows)), **params)
+    found = trace.columns()
+    assert found["arrival_s"].tolist() == [0.0, 1.5, 0.25, 1.75]
+    assert found["session"].tolist() == [0, 0, 1, 1] and found["output_tokens"].tolist() == [20, 9, 8, 7]
+    # Of the later prompts one is longer than what was said before: half of them, so that they are new tokens.
+    assert found["input_tokens"].tolist() == [100, 300, 80, 70]
+    assert any(note.startswith("4 of 4 ") for note in trace.header.notes)
+
+
+def test_a_damaged_packing_is_said(tmp_path: Path) -> None:
+    for name, pack in PACKINGS.items():
+        if name != "plain":
+            path = tmp_path / name
+            path.write_bytes(pack(bytes(1000) + b"t,query,output\n")[:-9])
+            with pytest.raises(UserError, match=f"{path} cannot be read: "):
+                read_packed(path)
+
+
+def test_sessions_of_whole_prompts_have_their_history_apart(tmp_path: Path) -> None:
+    rows = [
+        {"t": t, "session_id": "a", "input_tokens": n, "output_tokens": 10}
+        for t, n in enumerate([50, 100, 200])
+    ]
+    found = table(tmp_path / "t", as_csv(rows))
+    assert found.columns()["history_tokens"].tolist() == [0, 60, 110]
+    assert "prompts=whole: 2 of 2 later requests of a session are longer" in " ".join(found.header.notes)
+    new = table(tmp_path / "t", as_csv(rows), prompts="new")
+    assert new.columns()["input_tokens"].tolist() == [50, 100, 200]
+
+
+def test_all_missing_columns_are_named_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("when_ms,prompt_chars,size\n0,5,6\n")
+    wanted = f"rehearse replay {path} --column t=when_ms --column input=prompt_chars --column output=NAME. "
+    with pytest.raises(UserError, match=re.escape(wanted)):
+        make_trace("sessions", {"path": path}, 0)
+    mapping = {"t": "when_ms", "input": "prompt_chars", "output": "size"}
+    assert len(make_trace("sessions", {"path": path, "columns": mapping}, 0)) == 1
+    with pytest.raises(UserError, match=r"has no column 'when' for t\. Did you mean 'when_ms'"):
+        make_trace("sessions", {"path": path, "columns": {**mapping, "t": "when"}}, 0)
+
+
+@pytest.mark.parametrize("times", [[0, 20, 40, 60, 80], [0, 20.5, 41, 60, 82]])
+def test_a_doubtful_unit_is_asked(tmp_path: Path, times: list[float]) -> None:
+    rows = [{"timestamp": t, "input_tokens": 9, "output_tokens": 9} for t in times]
+    with pytest.raises(
+        UserError, match=r"one request in 20.* (50|48\.78) requests/s .* --set unit=s or --set unit=ms"
+    ):
+        table(tmp_path / "t", as_csv(rows))
+    assert table(tmp_path / "t", as_csv(rows), unit="ms").columns()["arrival_s"].max() == times[-1] / 1000
+
+
+def test_a_delay_follows_the_reply_before(tmp_path: Path) -> None:
+    rows = [
+        {"session_id": "a", "input_length": 300, "output_length": 40},
+        {"session_id": "a", "input_length": 200, "output_length": 40, "delay": 1500},
+        {"session_id": "b", "timestamp": 700, "input_length": 100, "output_length": 4},
+    ]
+    path = tmp_path / "m.jsonl"
+    for first, came_s in (({}, [0.0, 0.0]), ({"timestamp": 200}, [0.0, 0.5])):
+        path.write_bytes(FORMATS["jsonl"]([rows[0] | first, rows[1], rows[2]]))
+        if not first:
+            with pytest.raises(UserError, match="line 1, column 'timestamp': None is not a number"):
+                make_trace(workload_of(path), {"path": path}, 0)
+            continue
+        trace = make_trace(workload_of(path), {"path": path}, 0).columns()
+        assert trace["arrival_s"][[0, 2]].tolist() == came_s and trace["think_s"][1] == 1.5
+        assert trace["input_tokens"].tolist() == [300, 200, 100]
+    for row in rows:
+        row.pop("timestamp", None)
+    path.write_bytes(FORMATS["jsonl"](rows))
+    made = make_trace(workload_of(path), {"path": path}, 0)
+    assert "2 sessions state no time: they begin at once" in made.header.notes
+
+
+def test_texts_and_content_parts_are_counted(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u"}}]
+    chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": "y" * 8}]
+    rows = [
+        {"timestamp": t, "messages": [{"role": "system", "content": "z" * 20}, *chat]} for t in (0.1, 0.2)
+    ]
+    trace = table(tmp_path / "t", FORMATS["jsonl"](rows))
+    assert trace.columns()["input_tokens"].tolist() == [15, 15] and trace.columns()[
+        "output_tokens"
+    ].tolist() == [2, 2]
+    assert "2 parts of messages left out: image_url" in trace.header.notes
+    prompts = [{"t": t, "prompt": "x" * 40, "usage": {"completion_tokens": 3}} for t in (0.1, 0.2)]
+    assert table(tmp_path / "t", FORMATS["jsonl"](prompts)).columns()["input_tokens"].tolist() == [10, 10]
+
+
+def rows(*lines: str) -> bytes:
+    return "\n".join(lines).encode()
+
+
+LAYOUTS: dict[str, tuple[bytes, str, int, int]] = {
+    # Public layout -> a file of it, the workload, rows in it, rows used.
+    "Azure 2023": (
+        rows(
+            "TIMESTAMP,ContextTokens,GeneratedTokens",
+            "2023-11-16 18:17:03.9799600,4808,10",
+            "2023-11-16 18:17:04.0319600,3180,0",
+        ),
+        "sessions", 2, 1,
+    ),
+    "Azure 2024": (
+        rows(
+            "TIMESTAMP,ContextTokens,GeneratedTokens",
+            "2024-05-10 00:00:00.009930+00:00,2162,5",
+            "2024-05-10 00:00:00.017335,2399,6",
+        ),
+        "sessions", 2, 2,
+    ),
+    "BurstGPT 1": (
+        rows(
+            "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type",
+            "5,ChatGPT,472,18,490,Conversation log",
+            "45,ChatGPT,1087,0,1087,Conversation log",
+        ),
+        "burstgpt", 2, 1,
+    ),
+    "BurstGPT 3": (
+        rows(
+            "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
+            "5,a,1.5,GPT-4,472,18,490,Conversation log",
+        ),
+        "burstgpt", 1, 1,
+    ),
+    "Mooncake": (
+        rows('{"timestamp": 27482, "input_length": 500, "output_length": 52, "hash_ids": [46]}'),
+        "mooncake", 1, 1,
+    ),
+    "Alibaba Bailian": (
+        rows(
+            '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.1, "input_length": 20, "output_length": 7, '
+            '"type": "text", "turn": 1, "hash_ids": [1, 2]}'
+        ),
+        "mooncake", 1, 1,
+    ),
+    "aiperf, sessions": (
+        rows(
+            '{"session_id": "a", "timestamp": 10, "input_length": 300, "output_length": 40}',
+            '{"session_id": "a", "delay": 500, "input_length": 150, "output_length": 20}',
+        ),
+        "mooncake", 2, 2,
+    ),
+    "vLLM, timed": (
+        rows('{"arrival_time": 0.5, "prompt_len": 100, "output_len": 20}'), "sessions", 1, 1,
+    ),
+    "Vidur": (
+        rows("arrived_at,num_prefill_tokens,num_decode_tokens", "0.1,500,40", "0.3,20,1"), "sessions", 2, 2,
+    ),
+    "Splitwise": (
+        rows(
+            "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size",
+            "0,2,0,0.018,1,374,44",
+        ),
+        "sessions", 1, 1,
+    ),
+    "LLMServingSim": (
+        rows('{"input_toks": 128, "output_toks": 512, "arrival_time_ns": 1250000}'), "sessions", 1, 1,
+    ),
+    "RAGPulse": (
+        rows("timestamp,session_id,input_length,output_length,h_tok,q_tok", "3,a,100,20,40,10"), "sessions", 1, 1,
+    ),
+    "OpenAI usage log": (
+        rows('{"created": 1772366400, "model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 4}}'),
+        "sessions", 1, 1,
+    ),
+    "LiteLLM spend log": (
+        rows(
+            "request_id,startTime,endTime,prompt_tokens,completion_tokens,session_id",
+            "a,2026-03-01T12:00:00.5Z,2026-03-01T12:00:01Z,90,12,s",
+        ),
+        "sessions", 1, 1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_public_layouts_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    data, workload, given, used = LAYOUTS[name]
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    assert workload_of(path) == workload
+    trace = make_trace(workload, {"path": path, "reply": "text"}, 0)
+    assert len(trace) == used
+    assert any(re.match(rf"{used} of {given} (rows|lines) used", note) for note in trace.header.notes)
+    dropped = [note for note in trace.header.notes if " dropped: " in note]
+    assert dropped == [f"{given - used} of {given} rows dropped: zero request or response tokens"] * (
+        given > used
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "workload"),
+    [
+        (rows('[{"id": "a", "conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]}]'),
+         "sharegpt"),
+        (rows('{"prompt": "Why?", "output_tokens": 4}'), "sharegpt"),
+        (as_parquet([{"timestamp": BEGAN, "conversation": [{"role": "user", "content": "x"},
+                                                            {"role": "assistant", "content": "y"}]}]), "sharegpt"),
+        (rows('{"resourceSpans": []}'), "otel"),
+        (rows('{"schema_version": 1}', "{}"), "file"),
+    ],
+)  # fmt: skip
+def test_other_files_have_their_workload(tmp_path: Path, data: bytes, workload: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    assert workload_of(path) == workload
