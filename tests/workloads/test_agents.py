@@ -361,3 +361,49 @@ def test_the_first_session_begins_a_job_of_its_own() -> None:
 def test_a_trace_that_breaks_the_rules(changes: dict, sentence: str) -> None:
     with pytest.raises(UserError, match=f"(?s).*{sentence}"):
         Trace.from_turns([typed_turn(), typed_turn(1, **{"think_s": 1.0, **changes})])
+
+
+TRACERS = {
+    "OpenTelemetry": {
+        "gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.cache_read.input_tokens": 80,
+    },
+    "OpenTelemetry 1.36": {
+        "gen_ai.operation.name": "chat", "gen_ai.usage.prompt_tokens": 100, "gen_ai.usage.completion_tokens": 20,
+    },
+    "OpenInference": {
+        "openinference.span.kind": "LLM", "llm.token_count.prompt": 100, "llm.token_count.completion": 20,
+        "llm.token_count.prompt_details.cache_read": 80,
+    },
+    "Langfuse": {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.usage_details": json.dumps({"input": 100, "output": 20}),
+    },
+    "Traceloop": {"llm.request.type": "chat", "llm.usage.prompt_tokens": 100, "llm.usage.completion_tokens": 20},
+    "Claude Code": {"span.type": "llm_request", "input_tokens": 20, "output_tokens": 20, "cache_read_tokens": 80},
+}  # fmt: skip
+
+
+def spans(path: Path, *attributes: dict) -> Path:
+    made = [agent_files._span(f"{at}", "", "none", at, at + 1, said) for at, said in enumerate(attributes)]
+    for each in made:  # without the operation that the writer of OpenTelemetry's adds
+        each["attributes"] = [item for item in each["attributes"] if item["value"] != {"stringValue": "none"}]
+    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": made}]}]}))
+    return path
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_names_of_other_tracers_are_read(tracer: str, tmp_path: Path) -> None:
+    other = {"openinference.span.kind": "TOOL", "langfuse.observation.type": "tool", "span.type": "tool"}
+    columns = make_trace("otel", {"path": spans(tmp_path / "s.json", TRACERS[tracer], other)}, 0).columns()
+    assert len(columns["session"]) == 1
+    context = columns["input_tokens"] + np.nan_to_num(columns["history_tokens"])
+    assert context.tolist() == [100] and columns["output_tokens"].tolist() == [20]
+
+
+def test_spans_without_calls_name_what_was_looked_for_and_found(tmp_path: Path) -> None:
+    path = spans(tmp_path / "s.json", {"my.tokens": 4}, {"my.tokens": 5, "gen_ai.operation.name": "chat"})
+    with pytest.raises(
+        UserError, match=r"none of 2 spans is a call .* gen_ai.usage.input_tokens or .* my.tokens \(2\)"
+    ):
+        make_trace("otel", {"path": path}, 0)

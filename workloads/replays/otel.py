@@ -1,10 +1,11 @@
 """Replay of agents by their OpenTelemetry spans: workload `otel`.
 
 OTLP in JSON, as the collector's file exporter writes it, a document a line; spans by the semantic conventions for
-generative AI (opentelemetry.io/docs/specs/semconv/gen-ai, Apache-2.0, in development; the names of v1.36 are read too).
-A trace is a job. Spans whose `gen_ai.operation.name` is chat, text_completion or generate_content are steps, of the
-agent whose `invoke_agent` span they are in; it is called by the agent whose span that is in. Time between steps is the
-tools'. `gen_ai.usage.cache_read.input_tokens` of a prompt came before; without it, all that can have.
+generative AI (opentelemetry.io/docs/specs/semconv/gen-ai, Apache-2.0, in development) or those of other tracers
+(`NAMES`). A trace is a job. Calls of a model are steps, of the agent whose span they are in; it is called by the agent
+whose span that is in. Time between steps is the tools'. The cached tokens of a prompt came before; without their
+number, all that can have. Where the cached tokens are more than the prompt's, they are counted apart, as in Anthropic's
+API (platform.claude.com/docs, usage), and belong to the prompt.
 """
 
 from __future__ import annotations
@@ -13,17 +14,59 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
+from workloads.files.json_file import parse
 from workloads.files.record_file import Record, read_records, record
 from workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs, tried
 from workloads.trace import Trace
 
-MODEL_CALLS = ("chat", "text_completion", "generate_content")
-INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
-CACHED = ("gen_ai.usage.cache_read.input_tokens",)
-OPERATION, MODEL, AGENT = "gen_ai.operation.name", "gen_ai.request.model", "gen_ai.agent.name"
+NAMES = {
+    "operation": (
+        "gen_ai.operation.name", "openinference.span.kind", "langfuse.observation.type", "traceloop.span.kind",
+        "llm.request.type", "span.type",
+    ),
+    "input": (
+        "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
+        "langfuse.observation.usage_details.input", "input_tokens",
+    ),
+    "output": (
+        "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
+        "llm.usage.completion_tokens", "langfuse.observation.usage_details.output", "output_tokens",
+    ),
+    "cached": (
+        "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
+        "llm.token_count.prompt_details.cache_read", "llm.usage.cache_read_input_tokens",
+        "langfuse.observation.usage_details.input_cached_tokens", "cache_read_tokens",
+    ),
+    "written": (
+        "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens",
+        "llm.token_count.prompt_details.cache_write", "llm.usage.cache_creation_input_tokens",
+        "langfuse.observation.usage_details.input_cache_creation", "cache_creation_tokens",
+    ),
+    "model": (
+        "gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "langfuse.observation.model.name",
+        "llm.request.model", "model",
+    ),
+    "agent": ("gen_ai.agent.name", "agent.name", "traceloop.entity.name"),
+}  # fmt: skip
+"""What a span states -> its attributes by the conventions, the first that is there: OpenTelemetry's current and older
+ones, OpenInference's, Langfuse's, Traceloop's, Claude Code's."""
+MODEL_CALLS = (
+    "chat",
+    "text_completion",
+    "generate_content",
+    "llm",
+    "generation",
+    "completion",
+    "llm_request",
+)
+"""Operations that are calls of a model, in small letters; `AGENTS`: of an agent."""
+APART = ("cache_read_tokens", "langfuse.observation.usage_details.input_cached_tokens")
+"""Names of cached tokens that are not part of the prompt's by their convention: Claude Code's and Langfuse's."""
+AGENTS = ("invoke_agent", "agent")
 
 
 @dataclass(slots=True)
@@ -33,11 +76,16 @@ class _Span:
     begin_s: float
     end_s: float
     attributes: Record
-    """Its attributes."""
 
     @property
     def operation(self) -> str:
-        return self.attributes.text(OPERATION, "")
+        """The first that is one of a model or of an agent, in small letters; "" without any."""
+        said = (str(self.attributes.fields.get(name)).lower() for name in NAMES["operation"])
+        return next((each for each in said if each in MODEL_CALLS + AGENTS), "")
+
+    def text(self, what: str) -> str:
+        """Return the first of these attributes that is there, as text; "" without any."""
+        return str(next((value for name in NAMES[what] if (value := self.attributes.fields.get(name))), ""))
 
 
 def otel(params: JobParams, seed: int) -> Trace:
@@ -61,8 +109,24 @@ def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
                     traces.setdefault(span.text("traceId"), []).append(span)
     if not traces:
         raise UserError(f"{params.path} has no spans in resourceSpans; give OTLP traces in JSON.")
+    found = 0
     for spans in traces.values():
-        yield from tried(lambda spans=spans: _job(spans, counts))
+        for job in tried(lambda spans=spans: _job(spans, counts)):
+            found += 1
+            yield job
+    if not found:
+        raise _nothing([span for spans in traces.values() for span in spans], params.path)
+
+
+def _nothing(spans: Sequence[Record], path: Path) -> UserError:
+    """Return the error for spans of which none is a call of a model with its tokens: what was looked for and found."""
+    names = Counter(str(each.fields.get("key")) for span in spans for each in span.records("attributes"))
+    found = ", ".join(f"{name} ({n})" for name, n in names.most_common()) or "none"
+    looked = "; ".join(f"{what}: {' or '.join(NAMES[what])}" for what in ("operation", "input", "output"))
+    return UserError(
+        f"{path}: none of {len(spans)} spans is a call of a model with its tokens. Attributes that are looked for: "
+        f"{looked}, with an operation of {', '.join(MODEL_CALLS)}. Attributes that are there: {printable(found, 600)}."
+    )
 
 
 def _job(records: list[Record], counts: Counter[str]) -> Job | None:
@@ -79,7 +143,7 @@ def _job(records: list[Record], counts: Counter[str]) -> Job | None:
         return ""
 
     def agent_of(span: _Span) -> str:
-        return around(span, ("invoke_agent",))
+        return around(span, AGENTS)
 
     steps: dict[str, list[Step]] = {}
     for span in spans.values():
@@ -108,12 +172,22 @@ def _span(span: Record) -> _Span:
     attributes = {}
     for item in span.records("attributes"):
         value = item.fields.get("value")
-        attributes[item.text("key")] = next(iter(value.values()), None) if isinstance(value, dict) else value
+        key, value = item.text("key"), next(iter(value.values()), None) if isinstance(value, dict) else value
+        if key.startswith("langfuse.") and isinstance(value, str) and isinstance(inner := _json(value), dict):
+            attributes |= {f"{key}.{name}": each for name, each in inner.items()}
+        attributes[key] = value
     begin_s, end_s = (_time_s(span, name) for name in ("startTimeUnixNano", "endTimeUnixNano"))
     if end_s < begin_s:
         span.refuse("endTimeUnixNano", "after startTimeUnixNano")
     parent = span.text("parentSpanId") if span.fields.get("parentSpanId") else ""
     return _Span(span.text("spanId"), parent, begin_s, end_s, record(attributes, span.place))
+
+
+def _json(text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError:
+        return None
 
 
 def _time_s(span: Record, name: str) -> float:
@@ -126,14 +200,15 @@ def _time_s(span: Record, name: str) -> float:
 
 def _step(span: _Span, agent: _Span | None) -> Step | None:
     """Return the step; None without token counts."""
-    counts = [_tokens(span.attributes, names) for names in (INPUT, OUTPUT, CACHED)]
+    counts = [_tokens(span.attributes, NAMES[what]) for what in ("input", "output", "cached", "written")]
     if counts[0] is None or counts[1] is None:
         return None
-    text = f"{agent.attributes.text(AGENT, '') if agent else ''}/{span.attributes.text(MODEL, '')}"
-    cached = math.inf if counts[2] is None else counts[2]
-    if counts[0] < cached < math.inf:
-        span.attributes.refuse(CACHED[0], f"at most {INPUT[0]}, which is {counts[0]}")
-    return Step(span.begin_s, span.end_s, counts[0], counts[1], text, cached)
+    text = f"{agent.text('agent') if agent else ''}/{span.text('model')}"
+    prompt, cached = counts[0], math.inf if counts[2] is None else counts[2]
+    apart = any(name in span.attributes.fields for name in APART)
+    if cached < math.inf and (apart or prompt < cached):
+        prompt += int(cached) + (counts[3] or 0)
+    return Step(span.begin_s, span.end_s, prompt, counts[1], text, cached)
 
 
 def _tokens(attributes: Record, names: tuple[str, ...]) -> int | None:
