@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from harness.metrics.stats import Spread
     from reports.comparison.compare import Cell, Compared, Comparison
+    from reports.comparison.foreign import Foreign
     from reports.tables.columns import Column
 
 
@@ -37,10 +38,14 @@ def worse_by(default: float | None, help: str) -> Any:
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Results directory; what B is measured against.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Results directory, or file; what B is measured against.")
+    ],
     b: Annotated[
         Path | None,
-        typer.Argument(metavar="[B]", help="Results directory; default: the other device measured into A."),
+        typer.Argument(
+            metavar="[B]", help="Results directory, or file; default: the other device measured into A."
+        ),
     ] = None,
     metrics: str | None = option(None, "Metrics instead of the main ones, by their names.", "A,B"),
     fail_above: float | None = worse_by(
@@ -57,16 +62,29 @@ def compare(
 ) -> None:
     """Put two results directories side by side: each metric of both, their ratio and its spread over the seeds.
 
+    A result of another tool (guidellm, vllm bench serve, inference-perf) may be compared with a run of rehearse live.
+
     `rehearse compare results/bench-cpu results/bench-virtual`
 
     `rehearse compare results/before results/after --fail-above 5`
 
     `rehearse compare results/main results/mine --gate "continuity±1%"`
+
+    `rehearse compare results/live/HOST-PORT/latest guidellm-results.json`
     """
     from harness.metrics.vocabulary import definition
     from reports.comparison.compare import compare as compared
+    from reports.comparison.foreign import compare_foreign, is_foreign
 
     form = form_of(as_json, as_csv)
+    if b is not None and (is_foreign(a) or is_foreign(b)):
+        if (metrics, fail_above, gate, as_markdown) != (None, None, None, False):
+            raise UserError(
+                "--metrics, --fail-above, --gate and --markdown are for two runs of rehearse; a result of another tool "
+                "is shown next to yours without them."
+            )
+        _show_foreign(compare_foreign(a, b), form)
+        return
     if gate is not None:
         if metrics is not None or fail_above is not None:
             raise UserError("--gate names its metrics and limits; leave --metrics and --fail-above out.")
@@ -97,6 +115,31 @@ def compare(
         for sentence in regressions:
             typer.echo(sentence, err=True)
     raise typer.Exit(FAIL if regressions else OK)
+
+
+def _show_foreign(comparison: Foreign, form: Form) -> None:
+    """Print what differs in the definitions, then each metric of both sides."""
+    from dataclasses import asdict
+
+    from reports.tables.columns import MISSING
+    from reports.tables.plain_tables import grid
+
+    if form != "table":
+        rows = [{**asdict(row), "ratio": row.ratio} for row in comparison.rows]
+        emit(form, rows, {"a": comparison.a, "b": comparison.b, "notes": comparison.notes, "rows": rows})
+        return
+    console = wide(120)
+    tell(console, comparison.notes)
+
+    def text(value: float | None, digits: str = ",.4g") -> str:
+        return MISSING if value is None else f"{value:{digits}}"
+
+    shown = [
+        (row.load, row.metric, row.unit, text(row.a), text(row.b), text(row.ratio, ".2f"))
+        for row in comparison.rows
+    ]
+    title = f"A: {comparison.a}\nB: {comparison.b}"
+    console.print(grid(("load", "metric", "", "A", "B", "B/A"), shown, 3, title=title))
 
 
 def _gate(a: Path, b: Path | None, text: str, form: Form, as_markdown: bool) -> NoReturn:

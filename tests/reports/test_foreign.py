@@ -1,0 +1,73 @@
+"""A run next to a result of another tool: one reader for both, and the differences of their definitions first."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.comparison.foreign import compare_foreign, is_foreign
+from workloads.errors import UserError
+
+
+def guidellm(path: Path, late_s: float = 0.0, rate: float = 2.0, n: int = 12) -> Path:
+    requests = [
+        {
+            "request_start_time": at / rate,
+            "request_end_time": at / rate + 1.0 + late_s,
+            "time_to_first_token_ms": 100.0 + 1000 * late_s,
+            "prompt_tokens": 10,
+            "output_tokens": 10,
+        }
+        for at in range(n)
+    ]
+    strategy = {"type_": "constant", "rate": rate}
+    document = {"benchmarks": [{"config": {"strategy": strategy}, "requests": {"successful": requests}}]}
+    path.write_text(json.dumps({"guidellm_version": "0.8.1", **document}))
+    return path
+
+
+def bench(path: Path) -> Path:
+    document = {
+        "endpoint_type": "vllm",
+        "model_id": "some/model",
+        "request_rate": 2.0,
+        "input_lens": [10] * 12,
+        "output_lens": [10] * 12,
+        "ttfts": [0.2] * 12,
+        "itls": [[0.1] * 9] * 12,
+        "start_times": [at / 2 for at in range(12)],
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_metrics_of_both_are_made_in_one_way(tmp_path: Path) -> None:
+    a, b = guidellm(tmp_path / "a.json"), bench(tmp_path / "b.json")
+    assert is_foreign(a) and not is_foreign(tmp_path / "none")
+    compared = compare_foreign(a, b)
+    values = {(row.metric, row.unit): (row.a, row.b, row.ratio) for row in compared.rows}
+    assert values["TTFT P50", "ms"] == pytest.approx((100.0, 200.0, 2.0))
+    assert values["E2E P90", "ms"] == pytest.approx((1000.0, 1100.0, 1.1))
+    assert values["time between tokens P50", "ms"] == pytest.approx((100.0, 100.0, 1.0))
+    assert values["TTFT P99", "ms"] == (None, None, None)  # of 12 requests
+    assert values["requests", ""][:2] == (12.0, 12.0)
+    assert compared.notes[0].startswith("guidellm: TTFT and E2E count from when the client sent")
+    assert compared.notes[1].startswith("vllm bench serve: ")
+
+
+def test_loads_meet_by_name(tmp_path: Path) -> None:
+    one, other = guidellm(tmp_path / "a.json"), guidellm(tmp_path / "b.json", late_s=0.1, rate=4.0)
+    assert {row.load for row in compare_foreign(one, other).rows} == {"2/s / 4/s"}
+    document = json.loads(one.read_text())
+    document["benchmarks"] += json.loads(other.read_text())["benchmarks"]
+    both = tmp_path / "both.json"
+    both.write_text(json.dumps(document))
+    assert {row.load for row in compare_foreign(both, other).rows} == {"4/s"}
+    with pytest.raises(UserError, match=r"no load of .* \(2/s, 4/s\) has the name of one of .* \(8/s\)"):
+        compare_foreign(both, guidellm(tmp_path / "c.json", rate=8.0))
+
+
+def test_what_states_no_requests_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(UserError, match="has nothing to read in it"):
+        compare_foreign(tmp_path / "x.json", bench(tmp_path / "b.json"))
