@@ -36,10 +36,12 @@ EPILOG = """
 
 `rehearse live ws://HOST:PORT/v1/realtime --sessions 8` calls a server.
 
+`rehearse replay FILE --url http://HOST:PORT/v1` sends what a log records, at its times.
+
 `rehearse list engines liveserve` shows an engine and its settings.
 """
 COMMANDS = {
-    "Measure": ("run", "live", "find", "serve", "fidelity", "nightly", "doctor"),
+    "Measure": ("run", "live", "replay", "find", "serve", "fidelity", "nightly", "doctor"),
     "Results": ("report", "compare", "list"),
     "Papers": ("claims", "page"),
     "Data": ("trace", "data", "profile", "model"),

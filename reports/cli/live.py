@@ -242,6 +242,22 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, present: 
     return status if verdicts[0] is None else EXIT[verdicts[0]]
 
 
+def call_as_recorded(
+    experiment: Experiment, points: list[Any], out: Path | None, form: Form, metrics: Sequence[str]
+) -> int:
+    """Measure users who come at the times of a record, in `out` (None: as `live` has it), and return the exit status of
+    the verdict by the default targets."""
+    from reports.cli.live_folder import new_folder
+    from reports.cli.measuring import check_new
+
+    if out is not None:
+        check_new(out)
+    asked, _ = _asked(experiment, None, _Load([], False, (), 0))
+    present = partial(_present, form=form, asked=asked, metrics=metrics)
+    with new_folder(str(experiment.set["url"])) if out is None else nullcontext(out) as folder:
+        return _measured(experiment, points, folder, present, resume=False)
+
+
 def _present(
     experiment: Experiment, folder: Path, form: Form, asked: Asked, metrics: Sequence[str]
 ) -> Verdict | None:

@@ -117,6 +117,8 @@ def run(
         points = expand(owner, traces, inf if yes else MOST_POINTS)
         if (short := _never_on_line(points, traces)) is not None:
             typer.echo(short, err=True)
+        if (capped := _capped(owner)) is not None:
+            typer.echo(capped, err=True)
         if owner.device == "live" and not dry_run:
             check_new(target)
     from reports.cli.workers import points_at_a_time, side_of
@@ -154,6 +156,20 @@ def order_seed(text: str | None, default: int | None) -> int | None:
     if not text.isdecimal() or len(text) > len(str(MOST_SEED)) or int(text) > MOST_SEED:
         raise UserError(f"--shuffle {text}: give a seed, a whole number from 0 to {MOST_SEED}, or none.")
     return int(text)
+
+
+def _capped(experiment: Experiment) -> str | None:
+    """Return a warning if a closed loop plays a file that records its own times."""
+    from workloads.registry import WORKLOADS
+    from workloads.replays.replay import ReplayParams
+
+    recorded = issubclass(WORKLOADS[experiment.workload].Params, ReplayParams)
+    if not recorded or ("c" not in experiment.grid and experiment.set.get("c") is None):
+        return None
+    return (
+        "c limits the sessions of the file that are served at once; --set c=null, or rehearse replay FILE, plays every "
+        "request at its recorded time."
+    )
 
 
 def _never_on_line(points: Sequence[Point], traces: Traces) -> str | None:

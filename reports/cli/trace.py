@@ -289,7 +289,7 @@ def make(
     from workloads.registry import make_trace
 
     trace = make_trace(workload, one_each(settings, "a trace takes one; put it in quotes"), seed)
-    save_and_describe(trace, out)
+    save_and_describe(trace, out, noted=trace.header.params.get("path") is not None)
 
 
 @app.command("from-run", cls=Command)
@@ -362,14 +362,15 @@ def show(file: TraceFile, as_json: bool = AS_JSON, as_csv: bool = AS_CSV) -> Non
     Console().print(grid([*columns], rows, title=f"first {len(turns)} turns"))
 
 
-def save_and_describe(trace: Trace, out: Path) -> None:
-    """Write the trace and print its content; on stderr if the trace goes to standard output."""
+def save_and_describe(trace: Trace, out: Path, noted: bool = False) -> None:
+    """Write the trace and print its content; on stderr if the trace goes to standard output. `noted`: what it lacks of
+    its source was printed as the file was read."""
     from workloads.formats import save_trace
     from workloads.statistics.describe import left_out
 
     save_trace(trace, out)
     describe_trace(trace, err=out == STDOUT)
-    for note in left_out(trace):
+    for note in [] if noted else left_out(trace):
         typer.echo(note, err=out == STDOUT)
     if out != STDOUT:
         typer.echo(f"\n{out}")
