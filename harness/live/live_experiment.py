@@ -151,6 +151,7 @@ def asked(experiment: Experiment) -> str:
         if isinstance(values[0], Mapping):
             return written(name, values[0])
         by_option = name in OPTIONS and (rates or name != "rate")
+        by_option = by_option and (name != "path" or _is_recorded(experiment.workload))
         if by_option and values == [True]:
             return OPTIONS[name].name
         return f"{OPTIONS[name].name} {text}" if by_option else f"--set {name}={text}"

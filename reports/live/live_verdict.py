@@ -334,7 +334,8 @@ def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
     amount = 0.0 if axis is None else float(cell.pop(axis))
     one = counted_as(what, axis)
     name = f"{amount:g} {one}{'' if amount == 1 else 's'}{' a second' if axis == 'rate' else ''}"
-    short = name if cell else f"{amount:g}"
+    name = "the recorded times" if axis is None else name
+    short = name if cell or axis is None else f"{amount:g}"
     more = f", {setting(cell)}" if cell else ""
     return amount, name + more, short + more
 
