@@ -30,7 +30,7 @@ _UTC = r" ?(?:UTC|GMT|Z)$"
 
 
 def since_1970(dates: pd.Series) -> np.ndarray:
-    """Return dates as s since 1970, NaN for those that are missing."""
+    """Return dates as s since 1970, NaN for missing ones."""
     at_us = dates.dt.tz_localize(None).to_numpy("datetime64[us]")
     return np.where(np.isnat(at_us), np.nan, at_us.astype(np.int64) / 1e6)
 

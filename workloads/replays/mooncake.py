@@ -16,7 +16,7 @@ the same, if the full blocks of the earlier request are only that prompt. Two si
   a request, a conversation and a system prompt with a few users look alike.
 
 Where a file names sessions in `session_id`, as aiperf's do, these are taken; a request with a `delay` in place of a
-time comes so many ms after the reply before it.
+time comes that many ms after the reply before it.
 
 Alibaba Cloud's traces (github.com/alibaba-edu/qwen-bailian-usagetraces-anon) have the same columns with times in s,
 blocks of 16 tokens and, in `chat_id` and `parent_chat_id`, the request that each continues.

@@ -119,7 +119,7 @@ def _jobs(params: JobParams, counts: Counter[str]) -> Iterator[Job | UserError]:
 
 
 def _nothing(spans: Sequence[Record], path: Path) -> UserError:
-    """Return the error for spans of which none is a call of a model with its tokens: what was looked for and found."""
+    """Return the error for spans without a call of a model with its tokens: what was looked for and found."""
     names = Counter(str(each.fields.get("key")) for span in spans for each in span.records("attributes"))
     found = ", ".join(f"{name} ({n})" for name, n in names.most_common()) or "none"
     looked = "; ".join(f"{what}: {' or '.join(NAMES[what])}" for what in ("operation", "input", "output"))

@@ -1,7 +1,7 @@
 """Replay of anybody's table of requests: workload `sessions`. CSV, JSON lines, JSON or Parquet, packed or not.
 
 A column is found by its name, in any spelling (`promptTokens`, `Prompt Tokens`, `usage.prompt_tokens`) and with a unit
-at its end (`arrival_ms`); `columns` names others. Lengths are numbers of tokens, or texts, of which they are estimated.
+at its end (`arrival_ms`); `columns` names others. Lengths are numbers of tokens, or are estimated from texts.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def read_sessions(params: TableParams, notes: list[str]) -> Rows:
 
 
 def _found(file: RowFile, given: dict[Any, str]) -> dict[str, str]:
-    """Return the column of each role; `given`: those that the user names."""
+    """Return the column of each role; `given`: the columns that the user names."""
     for role, column in given.items():
         if column not in file.columns:
             raise UserError(
