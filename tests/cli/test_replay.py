@@ -72,6 +72,7 @@ def test_an_experiment_says_that_it_caps_a_log(rehearse: Rehearse, log: str) -> 
         "workload=sessions",
         "path=log.csv",
         "reply=text",
+        "p=0",
         "deployment=llama_8b_1gpu",
         "engine=vllm_omni_wo",
     )
