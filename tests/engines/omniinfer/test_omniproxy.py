@@ -132,7 +132,8 @@ def test_the_code_goes_by_match_then_tokens_then_requests_under_caps():
     assert best_of_code([node(16, 10), node(32, 0, 10)], 50, -1) == 0, "over the cap of requests"
     assert [best_of_code([node()] * 3, 50, after) for after in (-1, 0, 1, 2)] == [0, 1, 2, 0]
     assert best_of_code([node(tokens=5), node(), node()], 50, 2) == 1
-    assert best_of_code([node(64, 999, 12), node(0, 999, 10)], 50, -1) == 1, "overload is not refused"
+    assert best_of_code([node(64, 999, 12), node(0, 998, 10)], 50, -1) == 1, "overload is not refused"
+    assert best_of_code([node(0, 999, 1), node(0, 998, 12)], 50, -1) == 1, "without a match no cap counts"
     assert best_of_code([node(0, 0, 0)], 5000, -1) == 0, "an idle node takes any prompt"
 
 

@@ -62,15 +62,13 @@ def best(nodes: Sequence[Node], prompt: int, alpha: float = ALPHA) -> int:
 
 
 def best_of_code(nodes: Sequence[Node], prompt: int, after: int) -> int:
-    """Choose as OmniInfer's code does: nodes over their caps are left out; then the longest match, the fewest tokens,
-    the fewest requests; without any match, the fewest tokens, beginning behind the node `after` that was taken last. If
-    all are over their caps the least loaded one takes it: overload is not rejected."""
-    free = [i for i, node in enumerate(nodes) if not over(node, prompt)]
-    if not free:
-        return min(range(len(nodes)), key=lambda i: load(nodes[i]))
-    if any(nodes[i].matched for i in free):
-        return min(free, key=lambda i: (-nodes[i].matched, nodes[i].tokens, nodes[i].running))
-    return min(free, key=lambda i: (nodes[i].tokens, (i - after - 1) % len(nodes)))
+    """Choose as OmniInfer's code does (`omni_proxy_schedule_prefill`): of the nodes below their caps the longest match,
+    the fewest tokens, the fewest requests; if none of these has a match, of all nodes the fewest tokens, beginning
+    behind the node `after` that was taken last: overload is not rejected."""
+    matched = [i for i, node in enumerate(nodes) if node.matched and not over(node, prompt)]
+    if matched:
+        return min(matched, key=lambda i: (-nodes[i].matched, nodes[i].tokens, nodes[i].running))
+    return min(range(len(nodes)), key=lambda i: (nodes[i].tokens, (i - after - 1) % len(nodes)))
 
 
 class OmniProxy(Informed):
