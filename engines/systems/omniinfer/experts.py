@@ -153,6 +153,7 @@ def omniplacement(params: PlacementParams, load: ExpertLoad, group: ExpertParall
         trigger=params.rebalance_trigger,
         margin=params.rebalance_margin,
         link_share=1 - params.copy_share,
+        weigh=params.weigh_copies,
     )
     layouts = static_placement(history, dies, extra, per_host, mode)
     return _followed(params, layouts, load, group, planner, settings)
@@ -177,6 +178,7 @@ def eplb(params: ReplicaParams, load: ExpertLoad, group: ExpertParallel, dies: i
         trigger=0.0,
         margin=-math.inf,
         link_share=1 - params.copy_share,
+        weigh=False,
     )
     layouts = eplb_layout(load.history().astype(float), dies, most)
     return _followed(params, layouts, load, group, plan, settings)
@@ -206,6 +208,17 @@ def _followed(
     _, experts = load.shape
     if not params.rebalance:
         return FixedPlacement(ExpertMap(layouts, experts))
+
+    def layers_time(slots: np.ndarray, link_share: float) -> np.ndarray:
+        return group.layers_s(slots, link_share=link_share)
+
     return DynamicPlacement(
-        layouts, experts, planner, transfer_rounds, group.expert_bytes, group.link_bandwidth, settings
+        layouts,
+        experts,
+        planner,
+        transfer_rounds,
+        layers_time,
+        group.expert_bytes,
+        group.link_bandwidth,
+        settings,
     )

@@ -75,6 +75,10 @@ class PlacementParams(ReplicaParams):
     rebalance_margin: float = Field(
         0.05, ge=0, lt=1, description="share by which a new layout must be better: [chosen]"
     )
+    weigh_copies: bool = Field(
+        True,
+        description="a new layout must also save more step time until the next reading than its copies cost: ours",
+    )
     forecast: Literal["last", "ema", "linear"] | None = Field(
         None,
         description="load of the next interval: the last, an average, or a line through the window; default: linear in "

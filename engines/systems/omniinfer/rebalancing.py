@@ -4,6 +4,9 @@ A new placement comes into force layer by layer, in parallel with the steps ("Pi
 Updates"). A layer's new experts are copied into spare buffers of their dies while its old layout serves; when all dies
 have theirs the layer is switched at once, with the next step. So in every step each layer has one complete layout.
 
+Section 4.1 adopts a layout that is better by a margin and counts no cost of its copies. With `Rebalancing.weigh` a
+layout must also save more step time until the next reading than its copies, which share the links, take from the steps.
+
 The open-source OmniPlacement improves a layer in service by a few moves instead of a new layout. Replicas that no
 longer help go first. Then, in turn, the fullest die gives a part of its load away (it swaps an expert for another
 die's, or an expert of it gets a replica in an empty slot), and the emptiest die swaps one in; each time the single best
@@ -217,6 +220,8 @@ Planner = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """(layers (N,), loads (N, E), layouts (N, D, S)) -> new layouts with as many slots."""
 Transfers = Callable[[np.ndarray, np.ndarray], Sequence[Round]]
 """(layout before, layout after) -> rounds of copies; (D, S) each."""
+LayersTime = Callable[[np.ndarray, float], np.ndarray]
+"""(tokens of each slot in a step (N, D, S), available share of the links) -> seconds of each layer, (N,)."""
 
 LEAST_FOR_TREND = 4
 """[chosen] below this number of intervals no line is fitted."""
@@ -229,7 +234,8 @@ class Rebalancing:
 
     `every_s`: between two readings of the counters. `window`: readings that are remembered. `keep`: of the average when
     a new reading comes. `trigger`: imbalance from which a layer is looked at. `margin`: share of its imbalance by which
-    a new layout must be better. `link_share`: the links' share that copies leave to the steps.
+    a new layout must be better. `link_share`: the links' share that copies leave to the steps. `weigh`: a new layout
+    must also save more seconds of steps until the next reading than its copies cost.
     """
 
     every_s: float = 60.0
@@ -239,6 +245,7 @@ class Rebalancing:
     trigger: float = 1.1
     margin: float = 0.05
     link_share: float = 0.95
+    weigh: bool = True
 
 
 def forecast(readings: list[np.ndarray], average: np.ndarray, predict: Predict) -> np.ndarray:
@@ -261,7 +268,8 @@ def forecast(readings: list[np.ndarray], average: np.ndarray, predict: Predict) 
 class DynamicPlacement:
     """Counts the tokens of experts, and every `every_s` moves the layers that are out of balance.
 
-    `counters`: decisions that moved a layer, layers and experts moved. `copy_s`: seconds of copying.
+    `counters`: decisions that moved a layer, layers and experts moved, and layers that stayed because of what their
+    copies would cost. `copy_s`: seconds of copying.
     """
 
     def __init__(
@@ -270,20 +278,22 @@ class DynamicPlacement:
         experts: int,
         planner: Planner,
         transfers: Transfers,
+        layers_time: LayersTime,
         expert_bytes: float,
         link_bandwidth: float,
         settings: Rebalancing = Rebalancing(),
     ) -> None:
         self.map = ExpertMap(layouts, experts)
         self.settings = settings
-        self.counters = {"rebalances": 0, "layers_moved": 0, "experts_moved": 0}
+        self.counters = {"rebalances": 0, "layers_moved": 0, "experts_moved": 0, "layers_too_dear": 0}
         self.copy_s = 0.0
         self.migration: Migration | None = None
-        self._planner, self._transfers = planner, transfers
+        self._planner, self._transfers, self._layers_time = planner, transfers, layers_time
         self._expert_bytes, self._link_bandwidth = expert_bytes, link_bandwidth
         self._readings: deque[np.ndarray] = deque(maxlen=settings.window)
         self._average: np.ndarray | None = None
         self._counted = np.zeros((len(layouts), experts))
+        self._steps = 0
         self._next_s = settings.every_s
 
     @property
@@ -301,12 +311,13 @@ class DynamicPlacement:
 
     def observe(self, now_s: float, load: np.ndarray) -> None:
         self._counted += load
+        self._steps += 1
 
     def _read(self, now_s: float) -> None:
         reading, keep = self._counted, self.settings.keep
         if not reading.any():
             return
-        self._counted = np.zeros_like(reading)
+        steps, self._counted, self._steps = self._steps, np.zeros_like(reading), 0
         self._readings.append(reading)
         self._average = reading if self._average is None else keep * self._average + (1 - keep) * reading
         if self.migration is not None:
@@ -319,14 +330,33 @@ class DynamicPlacement:
             return
         expected = forecast(list(self._readings), self._average, self.settings.predict)
         planned = self._planner(triggered, expected[triggered], layouts[triggered])
+        step_load, dear = expected / steps, self._copying_costs(expected / steps, steps)
         moves = []
         for layer, layout in zip(triggered, planned, strict=True):
             now, then = imbalance(expected[layer], layouts[layer]), imbalance(expected[layer], layout)
-            if now - then > self.settings.margin * now:
-                moves.append(self._move(int(layer), layouts[layer], layout))
+            if now - then <= self.settings.margin * now:
+                continue
+            move = self._move(int(layer), layouts[layer], layout)
+            saved_s = steps * self._saved_s(step_load[layer], layouts[layer], layout)
+            if self.settings.weigh and saved_s <= dear * move.copy_s:
+                self.counters["layers_too_dear"] += 1
+            else:
+                moves.append(move)
         if moves:
             self.migration = Migration(moves, now_s)
             self.counters["rebalances"] += 1
+
+    def _copying_costs(self, step_load: np.ndarray, steps: int) -> float:
+        """Return the seconds that a second of copying adds to the steps of that second, by the (L, E) load of one."""
+        slots = self.map.per_slot(step_load)
+        slower_s = self._layers_time(slots, self.settings.link_share) - self._layers_time(slots, 1.0)
+        return float(slower_s.sum()) * steps / self.settings.every_s
+
+    def _saved_s(self, load: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
+        """Return the seconds that a layer's new layout saves in a step of this load, (E,)."""
+        layouts = ExpertMap(np.stack([before, after]), len(load))
+        before_s, after_s = self._layers_time(layouts.per_slot(np.stack([load, load])), 1.0)
+        return float(before_s - after_s)
 
     def _move(self, layer: int, before: np.ndarray, layout: np.ndarray) -> LayerMove:
         rounds = self._transfers(before, layout)

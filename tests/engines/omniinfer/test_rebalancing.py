@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.expert_load import SampledLoad
 from engines.systems.omniinfer.placement import ExpertMap, imbalance, sequential, static_placement
 from engines.systems.omniinfer.rebalancing import (
@@ -31,12 +32,17 @@ def transfers(before, after):
     return transfer_rounds(before, after)
 
 
+def layers_time(slots, link_share):
+    group = ExpertParallel(BYTES, 88.08e6, 7168, 14336, 1.2e12, 301e12, LINK, 60e-6)
+    return group.layers_s(slots, link_share=link_share)
+
+
 def placement(settings, planner=None, layouts=None):
     extra = np.ones(LAYERS, dtype=int)
     if layouts is None:
         layouts = static_placement(SampledLoad(LAYERS, EXPERTS, 2, 0.8, 0).history(), DIES, extra)
     planner = planner or replanned(extra, per_host=2)
-    return DynamicPlacement(layouts, EXPERTS, planner, transfers, BYTES, LINK, settings)
+    return DynamicPlacement(layouts, EXPERTS, planner, transfers, layers_time, BYTES, LINK, settings)
 
 
 def test_a_line_through_the_readings_is_followed_one_interval_further():
@@ -77,7 +83,9 @@ def test_layers_are_copied_one_after_the_other_and_switched_with_the_next_step()
 def test_every_expert_is_hosted_in_each_step_and_a_layer_has_one_layout(seed, mode, step_s):
     extra = np.ones(LAYERS, dtype=int)
     planner = replanned(extra, 2) if mode == "paper" else few_moves(extra)
-    settings = Rebalancing(every_s=1.0, predict="last", trigger=1.0, margin=0.0, link_share=1 - 1e-4)
+    settings = Rebalancing(
+        every_s=1.0, predict="last", trigger=1.0, margin=0.0, link_share=1 - 1e-4, weigh=False
+    )
     dynamic = placement(settings, planner)
     load = SampledLoad(LAYERS, EXPERTS, 2, 0.8, seed, drift_s=2.0, drift_share=0.5)
     layouts = [dynamic.map.slots]
@@ -107,7 +115,7 @@ def run(dynamic, load, until_s, step_s=0.5):
 def test_it_follows_a_load_that_has_changed_and_leaves_a_balanced_one_alone():
     wrong = np.stack([sequential(EXPERTS, DIES)] * LAYERS)
     wrong = np.pad(wrong, ((0, 0), (0, 0), (0, 1)), constant_values=-1)
-    dynamic = placement(Rebalancing(every_s=5.0), layouts=wrong)
+    dynamic = placement(Rebalancing(every_s=5.0, weigh=False), layouts=wrong)
     found = run(dynamic, SampledLoad(LAYERS, EXPERTS, 2, 0.9, 7), 40.0)
     assert np.mean(found[-20:]) < 1.15 < np.mean(found[:10])
     assert dynamic.counters["layers_moved"] >= LAYERS - 1
@@ -124,8 +132,24 @@ def test_nothing_moves_below_the_trigger_or_within_the_margin():
         assert dynamic.counters["layers_moved"] == 0
 
 
+@pytest.mark.parametrize(("steps", "worth"), [(1000, True), (1, False)])
+def test_a_layout_that_saves_less_than_its_copies_cost_is_left(steps, worth):
+    """The same load and layouts: a thousand steps of 5 ms pay for the copies, a single one does not."""
+    wrong = np.stack([sequential(EXPERTS, DIES)] * LAYERS)
+    wrong = np.pad(wrong, ((0, 0), (0, 0), (0, 1)), constant_values=-1)
+    load, moved = SampledLoad(LAYERS, EXPERTS, 2, 0.9, 7).draw(0.0, 16_384), {}
+    for weigh in (True, False):
+        dynamic = placement(Rebalancing(every_s=steps * 5e-3, weigh=weigh), layouts=wrong)
+        for step in range(steps):
+            dynamic.observe(step * 5e-3, load)
+        dynamic.at(steps * 5e-3)
+        moved[weigh] = 0 if dynamic.migration is None else len(dynamic.migration.moves)
+        assert (dynamic.counters["layers_too_dear"] > 0) == (weigh and not worth)
+    assert moved[False] > 0 and moved[True] == (moved[False] if worth else 0)
+
+
 def test_while_a_layer_is_copied_the_old_one_serves_and_steps_keep_most_of_the_link():
-    dynamic = placement(Rebalancing(every_s=1.0, trigger=1.0, margin=-math.inf, predict="last"))
+    dynamic = placement(Rebalancing(every_s=1.0, trigger=1.0, margin=-math.inf, predict="last", weigh=False))
     load = SampledLoad(LAYERS, EXPERTS, 2, 0.8, 5)
     dynamic.observe(0.0, load.draw(0.0, 512))
     before = dynamic.at(0.5).slots
