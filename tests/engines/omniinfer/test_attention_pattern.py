@@ -16,7 +16,6 @@ from engines.core.stage import AttentionWindow, reach, windowed_share
 from engines.core.vllm_adapter.attention.reference import dense_attention
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
-from engines.systems.omniinfer.attention_error import RandomDecoder
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from engines.systems.omniinfer.omniinfer_params import AttentionParams
 from tests.engines.real import clean, stage, steps, submit, words
@@ -179,13 +178,6 @@ def test_a_pool_that_cannot_hold_what_comes_refuses_it_whole(blocks):
     given = manager.allocate_slots(request, 0, num_external_computed_tokens=1000, delay_cache_blocks=True)
     assert (given is not None) == (free >= 63 + TWENTY.kept_blocks(1000, 16))
     assert free - made.free_blocks == (0 if given is None else 63 + TWENTY.kept_blocks(1000, 16))
-
-
-def test_error_of_attention_grows_with_layers_and_is_nought_for_none_or_short_contexts():
-    decoder = RandomDecoder(4, seed=0, tokens=64)
-    errors = [decoder.error((True,) * n + (False,) * (4 - n), 4, 12) for n in range(5)]
-    assert errors[0] == 0.0 and errors[1] > 0.0 and errors[4] > errors[1]
-    assert decoder.error((True,) * 4, 20, 44) == 0.0
 
 
 LAYERS, REAL_WINDOW, REAL_SINKS = (0, 2), 100, 40
