@@ -36,6 +36,13 @@ MECHANISMS: tuple[Mechanism, ...] = (
         test=f"{REBALANCING}::test_it_follows_a_load_that_has_changed_and_leaves_a_balanced_one_alone",
     ),
     Mechanism(
+        "a new layout pays for its copies (ours; the paper has the margin alone)",
+        "4.1, Algorithm 2, line 11",
+        ENGINE,
+        PLACED | {"weigh_copies": False},
+        test=f"{REBALANCING}::test_a_layout_that_saves_less_than_its_copies_cost_is_left",
+    ),
+    Mechanism(
         "forecast of activations",
         "4.1, Algorithm 2, line 7",
         ENGINE,
@@ -64,10 +71,10 @@ MECHANISMS: tuple[Mechanism, ...] = (
     Mechanism(
         "genetic search for the layers to compress",
         "4.2, eq. (7)",
-        missing="a search over scores of a real model; here over the output error of a decoder of random weights",
+        missing="a score: the accuracy of each pattern on held-out data, which needs DeepSeek-R1's weights",
     ),
     Mechanism(
-        "deferred submission and sorting at the proxy, over eight phases",
+        "deferred submission and sorting at the proxy, over eight phases (ours: the published code sends at once)",
         "5.1",
         ENGINE,
         {"deferred": False},

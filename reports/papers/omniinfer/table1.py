@@ -1,11 +1,14 @@
-"""Table 1: prefill instances, decode dies and batches."""
+"""Table 1: prefill instances, decode dies and batches.
+
+A reader decides with it how many prefill instances the decode dies need, and how many requests a die should have.
+"""
 
 from math import sqrt
 from typing import Any, NamedTuple
 
 from reports.claims.bands import of_model
 from reports.claims.stated import Number, claim, contradiction, level
-from reports.papers.omniinfer.cluster import ALL, FITTED_PREFILL, SMALL_BATCHES, cluster
+from reports.papers.omniinfer.cluster import ALL, FIRST_TOKENS, FITTED_PREFILL, cluster
 from reports.papers.omniinfer.tables import (
     COLUMNS,
     OFF_THE_LAW,
@@ -79,7 +82,7 @@ _PAPER = {
 _WHY = {
     "qpm": "by Little's law and Table 2's lengths the row's own TTFT and TPOT give up to 4 % more than it prints, and "
     "our first tokens come sooner",
-    "ttft": SMALL_BATCHES,
+    "ttft": FIRST_TOKENS,
     "tpot": "only its growth with the requests of a die was fitted; its level is by bandwidth and "
     "latencies of CloudMatrix384 and by Table 2 without all parts",
 }
@@ -97,7 +100,7 @@ _FACTS = {
 def _more(panel: str, column: str) -> dict[str, Any]:
     """Fact, provenance and contradiction. QPM follows from the time per token by Little's law."""
     if column == "ttft":
-        return {"fact": _FACTS.get((panel, column), ""), "fitted": FITTED_PREFILL}
+        return {"fact": _FACTS.get((panel, column), ""), "fitted": FITTED_PREFILL if panel != MANY else ""}
     return {
         "fact": _FACTS.get((panel, column), f"Table 1, {panel}: time per token, and QPM by it"),
         "fitted": FITTED_SLOPE if "d32" in panel else "",
