@@ -30,7 +30,7 @@ class Loop:
     `token_s`: of a decoded token. `by_turns`: instances and dies take turns (nginx); else the least tokens. `burst_s`:
     the client replaces ended requests at such intervals. `window_s`: an instance waits so long before each batch.
     `held_over`: tokens of an instance above which a request waits at the proxy. `whole`: a prompt is computed in one
-    batch, and others go past one that does not fit.
+    batch, and others go past one that does not fit. `slower`: factor on the time of a batch.
     """
 
     token_s: float
@@ -39,6 +39,7 @@ class Loop:
     window_s: float = 0.0
     held_over: float = np.inf
     whole: bool = False
+    slower: float = 1.0
     in_flight: int = IN_FLIGHT
     requests: int = LENGTHS * IN_FLIGHT
     instances: int = 6
@@ -55,7 +56,7 @@ class Cluster:
         stage = load_deployment("deepseek_r1_6p8_1d32").stages["thinker"].as_role("prefill")
         steps = stage.extension(StatedSteps)
         assert steps is not None
-        self.loop, self.scale, self.cost = loop, steps.scale, steps.coefficients
+        self.loop, self.scale, self.cost = loop, loop.slower * steps.scale, steps.coefficients
         self.room, self.most = stage.max_num_batched_tokens, stage.max_num_seqs
         params = {"requests": loop.requests, "input_mean": INPUT, "output_mean": OUTPUT}
         columns = novel(NovelParams.model_validate(params), loop.seed).columns()
@@ -193,6 +194,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bursts each 0.5 s": {"burst_s": 0.5},
     "bursts each 2 s": {"burst_s": 2.0},
     "whole prompts": {"whole": True},
+    "steps of 3 % more": {"slower": 1.03},
 }
 """The proxy's start script has 32,000 tokens for an instance, and OmniInfer's patch of vLLM computes prompts whole."""
 
