@@ -152,7 +152,7 @@ def _mooncake(path: Path, seed: int) -> Iterator[Comparison]:
 
 
 def _ragpulse(path: Path, seed: int) -> Iterator[Comparison]:
-    rows, name = read_sessions(TableParams(path=path), []), "RAGPulse"
+    rows, name = read_sessions(TableParams.model_validate({"path": path}), []), "RAGPulse"
     ours = _made("interactive", seed, sessions=2000, loop="open")
     later, before = _turn_gaps(rows.time_s, sessions_of(rows.session)[0])
     gaps = rows.time_s[later] - rows.time_s[before]
