@@ -147,7 +147,7 @@ _QUANTITIES = {
     "completed, c = 8, p = 0.5, ×": ("completed_rps", "p = 0.5", 8),
     "waste, p = 1": ("wasted_token_ratio", "p = 1", 8),
 }
-"""What the rules are compared by: metric, load and c; with ×, over the baseline's."""
+"""Quantity -> its metric, load and c; with × it is over the baseline's."""
 
 
 def of_rules(panels: Panels) -> dict[str, dict[str, list[float]]]:
