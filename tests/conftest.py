@@ -50,6 +50,14 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()  # else libraries complain at the end about what they find left
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _same_users_each_time() -> Iterator[None]:
+    """`rehearse live` draws other users for each run; within a test process they are those of one seed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("secrets.randbelow", lambda below: 0)
+        yield
+
+
 LONGEST = (
     "tests/test_install.py",
     "tests/harness/executors/test_ray.py",

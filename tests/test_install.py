@@ -107,7 +107,9 @@ def test_it_calls_a_server(light: Path, tmp_path: Path):
             "--sessions",
             "2",
             "--duration",
-            "12",
+            "20",
+            "--seed",
+            "0",
             "--set",
             "send_delay_limit_ms=2000",
         )

@@ -89,7 +89,7 @@ def test_a_closed_pipe_changes_no_status(arguments: str) -> None:
     assert done.returncode == OK and "Traceback" not in done.stderr and "Broken" not in done.stderr
 
 
-MISSED = ["--rate", "40", "--duration", "2", "--slo", "ttft_p90<=1ms", "--out", "out"]
+MISSED = ["--rate", "40", "--duration", "2", "--seed", "0", "--slo", "ttft_p90<=1ms", "--out", "out"]
 MISSED += ["--set", "send_delay_limit_ms=5000"]
 
 

@@ -27,7 +27,7 @@ BUSY = ["--set", "send_delay_limit_ms=2000"]
 
 
 def rehearse_live(url: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [*REHEARSE, "live", url, *options, *BUSY, "--out", str(out)]
+    command = [*REHEARSE, "live", url, "--seed", "0", *options, *BUSY, "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -242,7 +242,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
     null_server: NullServer, tmp_path: Path
 ) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
-    command = [*REHEARSE, "live", null_server.url]
+    command = [*REHEARSE, "live", null_server.url, "--seed", "0"]
     command += [*options, "--sessions", "1,2", "--duration", "6", "--out", str(tmp_path / "out")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)

@@ -233,7 +233,18 @@ def judged(case: Case, seconds: float) -> dict[str, Any]:
         try:
             assert server.stdout is not None
             url = PATHS[case.protocol].format(server.stdout.readline().strip())
-            words = ["live", url, "--sessions", "16", "--duration", f"{seconds:g}", "--out", f"{name}/run"]
+            words = [
+                "live",
+                url,
+                "--seed",
+                "0",
+                "--sessions",
+                "16",
+                "--duration",
+                f"{seconds:g}",
+                "--out",
+                f"{name}/run",
+            ]
             settings = [*SHORT[case.protocol], "turn_timeout_s=2", "send_delay_limit_ms=5000"]
             words += [word for each in settings for word in ("--set", each)]
             dialect = ["--dialect", "openai"] if case.protocol == "realtime" else []

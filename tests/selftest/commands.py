@@ -164,7 +164,7 @@ def commands(folder: Path, server: str) -> dict[str, Command]:
     run = f"run {file} --jobs 1".split()
     slo = ["--slo", "continuity>=0%", "--to", "2", "--set", "p=0", "--seeds", "1", "--jobs", "1"]
     small = ["--quick", "--set", "c=8", "--set", "p=0.5", "--set", "sessions=2", "--set", "turns=2"]
-    calls = f"live {server} --sessions 1,2 --duration 8 --set send_delay_limit_ms=100000".split()
+    calls = f"live {server} --sessions 1,2 --duration 8 --seed 0 --set send_delay_limit_ms=100000".split()
     sweep, cards = folder / "inputs" / "sweep", folder / "inputs" / "cards"
     found = [
         Command("sweep", lambda out: [*run, "--out", str(out)]),
