@@ -74,7 +74,7 @@ def draw(run: Run) -> Picture | LeftOut:
     point = one(list(filter(_scraped, load.points)))
     table = point.record.table("scrape")
     polls = table.loc[table["name"] == "up", "value"].to_numpy(float)
-    if polls.size < _CURVE:
+    if polls.size < _CURVE and polls.any():
         return LeftOut(
             NAME, title, "the endpoint was read at the begin and the end only (--scrape URL reads it often)"
         )
