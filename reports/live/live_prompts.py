@@ -38,7 +38,7 @@ def _text(run: Run) -> list[str]:
         return [
             "Sent: words drawn to the lengths of the trace, which has no text of its own (--data FILE sends yours)."
         ]
-    recorded = run.experiment.set.get("history") == "recorded"
+    recorded = run.experiment.set.get("chat_history") == "recorded"
     history = "the recorded replies" if recorded else "the server's own replies"
     return [f"Sent: the conversations of {header.params['path']}, turn by turn, with {history} as history."]
 

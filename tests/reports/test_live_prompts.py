@@ -29,7 +29,7 @@ def test_the_answer_says_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Sent: words drawn" in said(monkeypatch)
     own = said(monkeypatch, "conversations")
     assert "the conversations of chats.json, turn by turn, with the server's own replies" in own
-    assert "with the recorded replies" in said(monkeypatch, "conversations", history="recorded")
+    assert "with the recorded replies" in said(monkeypatch, "conversations", chat_history="recorded")
     assert "Sent" not in said(monkeypatch, "speech", "ws://h/v1/realtime")
 
 

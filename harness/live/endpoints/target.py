@@ -180,7 +180,7 @@ class TargetParams(BaseModel):
     session: dict[str, JsonValue] | None = _own(
         None, description="realtime: more fields of session.update, such as instructions, tools or audio"
     )
-    history: Literal["replies", "recorded"] | None = _own(
+    chat_history: Literal["replies", "recorded"] | None = _own(
         None,
         description="text of workload conversations: whose replies the history of a conversation has, the server's own "
         "(replies) or those of the file; default: replies",

@@ -159,7 +159,7 @@ class Chat(Requests):
     def _recorded(self, turn: Turn) -> Any:
         """Return the recorded reply, where it is to be the history; else None."""
         exchange = self._exchange_of(turn)
-        return exchange.reply if exchange and self._endpoint.target.history == "recorded" else None
+        return exchange.reply if exchange and self._endpoint.target.chat_history == "recorded" else None
 
     def _exchange_of(self, turn: Turn) -> ChatExchange | None:
         return None if turn.content is None else self._chats.texts.get(turn.content)
