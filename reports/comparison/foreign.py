@@ -63,7 +63,9 @@ def is_foreign(path: Path) -> bool:
 def compare_foreign(a: Path, b: Path) -> Foreign:
     """Return the metrics of both sides, load by load. UserError for what states no single requests, and where the loads
     cannot be paired."""
-    left, right = _run(a), _run(b)
+    # What is wrong with a file comes before what is wrong with the pair.
+    runs = {path: _run(path) for path in sorted((a, b), key=is_foreign, reverse=True)}
+    left, right = runs[a], runs[b]
     loads = _pairs(left, right, a, b)
     tools = dict.fromkeys((left.tool, right.tool))
     names = {tool: tool or "the server's traces" for tool in tools}

@@ -222,7 +222,7 @@ def test_a_dry_run_prints_the_points_and_leaves_nothing(rehearse: Rehearse) -> N
     assert [path.name for path in Path().iterdir()] == ["fake.yaml"]
 
 
-@pytest.mark.parametrize("kind", ["engines", "workloads", "devices", "deployments", "cards"])
+@pytest.mark.parametrize("kind", ["engines", "workloads", "devices", "gpus", "deployments", "cards"])
 def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) -> None:
     entries = json.loads(rehearse("list", kind, "--json")[1])
     assert entries
@@ -233,7 +233,7 @@ def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) ->
 
 def test_a_list_without_a_kind_says_which_there_are(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("list")
-    kinds = ("engines", "workloads", "devices", "deployments", "cards", "metrics")
+    kinds = ("engines", "workloads", "devices", "gpus", "deployments", "cards", "metrics")
     assert status == 0 and all(kind in out for kind in kinds)
     assert [row["name"] for row in csv.DictReader(io.StringIO(rehearse("list", "--csv")[1]))] == list(kinds)
 
@@ -341,7 +341,9 @@ def test_a_recorded_trace_is_not_asked_for_more_sessions(rehearse: Rehearse, tmp
     where = ("--set", "deployment=llama_8b_1gpu", "--set", "engine=vllm_omni_wo", "--set", "p=0")
     status, out, err = rehearse("run", "bench", *mine, *where, "--set", "c=16", "--seeds", "1", "--dry-run")
     assert (status, out.splitlines()[-1]) == (0, "1 point")
-    assert err == "c=16 and 2 sessions: 16 sessions are never concurrent; set a smaller c.\n"
+    assert err.startswith(
+        "c=16 and 2 sessions: 16 sessions are never concurrent; set a smaller c.\nc limits the sessions"
+    )
 
 
 def test_a_wrong_option_points_to_the_help_of_its_command(rehearse: Rehearse) -> None:

@@ -127,7 +127,7 @@ def test_inference_perf_with_and_without_its_requests(folder):
             "'tensor_parallelism' should be a number",
         ),
         ({"traces.json": TRACES, "profile.yaml": "- 1"}, "profile.yaml is not a list of names and values"),
-        ({"guidellm-results.json.gz": "{}"}, "cannot be unpacked"),
+        ({"guidellm-results.json.gz": "{}"}, "has no benchmarks"),
         ({"guidellm-results.json": "{"}, "is not a JSON file"),
         (
             {"summary_lifecycle_metrics.json": "{}", "exp-config.yaml": CONFIG},
