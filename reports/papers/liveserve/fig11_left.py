@@ -20,10 +20,8 @@ from reports.papers.liveserve.common import (
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 
-EXPERIMENTS = {
-    "c = 8": experiment("fig11-left", PAIR, "sharegpt", {**AT_8, "p": 0}),
-    **on_testbeds("p = 0", [8]),
-}
+ON_THE_SERVER = {"c = 8": experiment("fig11-left", PAIR, "sharegpt", {**AT_8, "p": 0})}
+EXPERIMENTS = ON_THE_SERVER | on_testbeds("p = 0", [8])
 QUICK = {"requests": "64"}
 
 PAPER = {  # engine -> percentile -> s

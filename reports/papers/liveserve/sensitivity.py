@@ -50,7 +50,7 @@ _FEWER = {"requests": 64}
 """Signs need fewer requests than values do."""
 
 _SCHEDULING = {
-    "liveserve-fig11-left": (fig11_left.EXPERIMENTS, fig11_left.CLAIMS),
+    "liveserve-fig11-left": (fig11_left.ON_THE_SERVER, fig11_left.CLAIMS),
     "liveserve-fig16-left": (
         fig16_left.ALL_INTERRUPT,
         {id: fig16_left.CLAIMS[id] for id in ("fig16-left-everybody",)},
