@@ -11,10 +11,10 @@ from docs.claims import README, measured, readme
 from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from reports.cards.card import figures, group
-from reports.cards.contract import check_page
 from reports.cards.papers import papers
 from reports.claims.grading import UNEXPLAINED
 from reports.claims.mechanism import Mechanism
+from reports.cli.contract import check_page
 from reports.pages.paper_page import graded, mechanisms
 
 ROOT = README.parent

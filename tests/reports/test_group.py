@@ -7,10 +7,10 @@ import pytest
 from harness.by_device import override
 from harness.experiments.point import Point
 from reports.cards import card as cards
-from reports.cards.contract import check_cards
 from reports.cards.group import NO_PREVIEW, load_group
 from reports.claims.grading import INCONCLUSIVE, NOT_MEASURED
 from reports.claims.sensitivity import KEPT, LOST
+from reports.cli.contract import check_cards
 from reports.pages.group_page import write_group_report
 from tests.reports.figure_card import EXPERIMENTS, figure, sensitive, serve_cards
 from tests.reports.page import Page

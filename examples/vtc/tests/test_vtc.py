@@ -3,7 +3,7 @@
 import numpy as np
 
 from engines.core.policy import RequestView, StageView
-from reports.cards.contract import check_cards, check_page
+from reports.cli.contract import check_cards, check_page
 from vtc.policy import Fair
 from workloads.columns.classes import Slo
 from workloads.registry import make_trace
