@@ -125,7 +125,8 @@ def test_the_texts_of_conversations_are_sent_turn_by_turn(
         "conversations", {"path": str(path), "conversations": 1, "rate": 1e3, "network_ms": 0}, 0
     )
     first, second = (
-        [(m["role"], m["content"]) for m in b["messages"]] for b in requests(play(trace, chat_history=history))
+        [(m["role"], m["content"]) for m in b["messages"]]
+        for b in requests(play(trace, chat_history=history))
     )
     assert first == [("system", "be brief"), ("user", "first")]
     assert second == [*first, *(("assistant", reply) for reply in replies), ("user", "second")]

@@ -12,6 +12,7 @@ from reports.cards.card import Figure
 from reports.cards.group import Group
 from reports.claims.quantities import of
 from reports.papers.liveserve import fig15_right, fig18
+from reports.papers.liveserve.chosen_testbeds import on_testbeds
 from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effective_within
 from tests.reports.figure_card import assert_drawn, whole_and_failed
 from tests.reports.served import LEAD_S, PACKET_S
@@ -49,6 +50,8 @@ def small(name: str) -> Figure:
 
 PRINTED = {"Poisson", "BurstGPT"}
 """Panels with the number of requests that the paper prints."""
+EVIDENCE = [*on_testbeds("p = 0", [8]), *on_testbeds("p = 0.5", [8]), *on_testbeds("p = 1", [8])]
+"""Panels with the requests with which the testbeds were chosen: six for each slot at c = 16."""
 
 
 def requests_for_each_slot(card: Figure, changes: dict[str, str]) -> dict[str, float]:
@@ -57,7 +60,12 @@ def requests_for_each_slot(card: Figure, changes: dict[str, str]) -> dict[str, f
     for panel, each in card.experiments.items():
         settings = each.set | {name: max(values) for name, values in each.grid.items()}
         settings |= {name: int(changes[name].split(",")[-1]) for name in ("c", "requests") if name in changes}
-        if panel not in PRINTED and settings.get("c") and settings.get("requests", 1) > 1:
+        if (
+            panel not in PRINTED
+            and panel not in EVIDENCE
+            and settings.get("c")
+            and settings.get("requests", 1) > 1
+        ):
             server = resolve(ServerParams.model_validate({"deployment": settings["deployment"]}))
             replicas = len(server.stages["talker"].gpus) if settings["c_scope"] == "replica" else 1
             shares[panel] = settings["requests"] / (settings["c"] * replicas)
