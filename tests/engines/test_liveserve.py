@@ -510,7 +510,7 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
     listeners, mode, pacing, keep_up, free_blocks
 ):
     requests = [
-        request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
+        request(f"r{i}", frames=frames, played_s=min(played, frames * 0.08) if heard and frames else None)
         for i, (frames, played, heard) in enumerate(listeners)
     ]
     result = plan(
@@ -532,7 +532,7 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
 def test_nobody_begins_whom_the_talker_could_not_keep_up_with(listeners, base_s, each_s):
     """And who waits would have made it fall behind: it makes less than the listeners hear, with it and those before."""
     requests = [
-        request(f"r{i:02}", frames=frames, played_s=min(played, frames * 0.08) if heard else None)
+        request(f"r{i:02}", frames=frames, played_s=min(played, frames * 0.08) if heard and frames else None)
         for i, (frames, played, heard) in enumerate(listeners)
     ]
     step_s = linear(base_s, each_s)
