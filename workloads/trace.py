@@ -78,7 +78,7 @@ LATER = ("visual_tokens", "content", *UNWRITTEN)
 HASHED_AS = {"backlog": "pool"}
 """Columns -> the names that their hash has, so that equal turns keep their hash."""
 OWN = "own_"
-"""How the name of a workload's own column begins. Request tables have it too; nothing else reads it."""
+"""Prefix of a workload's own columns. Request tables have it too; nothing else reads it."""
 CONTENTS = 2**53
 """Upper bound of contents; a float is exact below it, as a column with empty values needs."""
 

@@ -63,7 +63,7 @@ class Paper:
     """None if the package is not found."""
     about: About = _SILENT
     fault: str = ""
-    """Why it cannot be used, in a sentence; empty if it can."""
+    """The reason for which it cannot be used, in a sentence; empty if it can."""
 
     @property
     def modules(self) -> list[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""What a command says of a file that it reads: how much was used, and what was dropped or changed."""
+"""Sentences on a file that a command reads: how much was used, and what was dropped or changed."""
 
 import logging
 from collections.abc import Sequence

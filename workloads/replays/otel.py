@@ -52,7 +52,7 @@ NAMES = {
     ),
     "agent": ("gen_ai.agent.name", "agent.name", "traceloop.entity.name"),
 }  # fmt: skip
-"""What a span states -> its attributes by the conventions, the first that is there: OpenTelemetry's current and older
+"""Statement of a span -> its attributes by the conventions, the first that is there: OpenTelemetry's current and older
 ones, OpenInference's, Langfuse's, Traceloop's, Claude Code's."""
 MODEL_CALLS = (
     "chat",

@@ -101,7 +101,7 @@ _SUFFIX = re.compile(
     r"_(?:(s|secs?|seconds)|(ms|msecs?|millis|milliseconds)|(us|usecs?|micros|microseconds)|"
     r"(ns|nsecs?|nanos?|nanoseconds))$"
 )
-"""How the name of a column says its unit: s, ms, us, ns."""
+"""Endings of a column's name that state its unit: s, ms, us, ns."""
 _FASTEST_RPS, _SLOWEST_S, _FEWEST = 100.0, 1000.0, 4
 """[chosen] More requests per second than the first in a unit below s, or fewer than one in the second number of
 seconds, look like another unit; with fewer gaps than the last nothing can be said."""

@@ -33,7 +33,7 @@ from workloads.trace import Trace
 
 @dataclass(frozen=True)
 class Role:
-    """What a column is for. `names`: of the columns that are taken for it, the first ones first. `hints`: parts of
+    """The role of a column. `names`: of the columns that are taken for it, the first ones first. `hints`: parts of
     names that may be others."""
 
     what: str
@@ -79,7 +79,7 @@ COLUMNS = {
     ),
     "delay": Role("pause before a later request of a session", ("delay",)),
 }  # fmt: skip
-"""What a column is for, as `columns` names it -> the names by which it is known, without units."""
+"""Role of a column, as `columns` names it -> the names by which it is known, without units."""
 
 
 class TableParams(ReplayParams):

@@ -17,8 +17,8 @@ _RESUMES = ("recompute", "swap", "ic", "ic_prefetch")
 _PRESSED: dict[str, Any] = {"cv": 2.0, "kv_pool_blocks": 12_000, "admit": "chunk", "online_reserve": 0.0}
 """A pool of 192,000 tokens, less than half of the GPU's [chosen]; documents are let in by their first chunk."""
 SEEDS = range(8)
-"""As many that the interval of a ratio of two throughputs is shorter than the ratio's distance from 1: single runs
-differ by a tenth."""
+"""[chosen] Enough that the interval of a ratio of two throughputs is shorter than the ratio's distance from 1: single
+runs differ by a tenth."""
 EXPERIMENTS = {
     f"{resume}: {BOTH}": both(
         f"fig5 {resume}", SLO["rate 2"], engines=[OURS], seeds=SEEDS, resume=resume, **_PRESSED
