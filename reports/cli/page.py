@@ -27,8 +27,8 @@ def page(
     from workloads.atomic_file import cannot_write
 
     group = finished_group(name, results)
-    if group.caveat or group.not_asked:
-        lacks = ", ".join(figure.name for figure in group.not_asked)
+    lacks = ", ".join(figure.name for figure in group.not_asked if figure.claims)
+    if group.caveat or lacks:
         why = f"lacks {lacks}" if lacks else "was measured with other settings than the cards have"
         raise UserError(f"{group.folder} {why}; `rehearse run {name}` measures what the page is made of.")
     try:
