@@ -63,11 +63,24 @@ def test_littles_law_holds_for_long_tails():
 
 
 def test_the_law_shows_a_window_that_is_not_steady():
-    """Lengths that grow: requests that come in the window last longer than requests that end in it."""
+    """Lengths that grow: requests that come early in the window last less long than requests that end in it."""
     lengths = np.geomspace(1.0, 400.0, 1000)
     measured = measure(100, loop(100, 1000, lengths))
     assert measured is not None
-    assert measured.littles_law > 1.05 * measured.in_flight
+    assert measured.littles_law < 0.95 * measured.in_flight
+
+
+def test_requests_that_end_as_the_load_falls_do_not_count():
+    """A time per token that grows with the requests in flight: the window has its full value."""
+    lengths = np.random.default_rng(0).lognormal(2.0, 0.5, 1000)
+    table = loop(200, 1000, lengths, fill_s=lengths.mean())
+    ends = np.sort(table["completion_s"])
+    left = 1 - (table["completion_s"] > ends[-200]) * 0.5
+    table = table.assign(e2e_s=table["e2e_s"] * left, tbt_mean_s=0.05 * left)
+    measured = measure(200, table)
+    assert measured is not None
+    assert measured.tpot_mean_s == pytest.approx(0.05, rel=0.01)
+    assert measured.littles_law == pytest.approx(measured.in_flight, rel=0.04)
 
 
 def test_a_run_without_a_steady_part_has_none():
