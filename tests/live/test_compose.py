@@ -1,6 +1,7 @@
 """What `docker compose up` starts fits the program and itself: commands, metrics, ports, files and locks."""
 
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -121,6 +122,40 @@ def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: p
     assert f"EXPOSE {config.port}\n" in image and f"http://127.0.0.1:{config.port}/health" in image
     for address in re.findall(r"\w+://([^/]+)/", " ".join(SERVICES["load"]["command"])):
         assert address == target
+
+
+def test_the_job_calls_with_a_command_that_rehearse_takes(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SERVER_TOKEN", "secret")
+    claim, job = yaml.safe_load_all((ROOT / "compose" / "job.yaml").read_text())
+    (live,) = job["spec"]["template"]["spec"]["containers"]
+    (token,) = live["env"]
+    status, planned, _ = rehearse(*live["args"], "--dry-run")
+    assert status == 0 and planned.endswith("3 points\n")
+    assert f"--token-env={token['name']}" in live["args"]
+    assert job["spec"]["backoffLimit"] == 0, "a verdict that fails is not to be measured again"
+    volumes = {each["name"]: each for each in job["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["results"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    writable = {each["mountPath"]: each["name"] for each in live["volumeMounts"]}
+    assert {"/home/rehearsal/results", "/home/rehearsal/.cache", "/tmp"} == {*writable}
+    assert "/home/rehearsal/results" in (ROOT / "Dockerfile.live").read_text()
+
+
+def test_a_release_has_the_images_of_both_dockerfiles_and_the_version_as_its_tag():
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]["release"][
+        "steps"
+    ]
+    check, images = (step["run"] for step in steps if step.get("name") in {"The tag is the version", "Images"})
+    built = re.findall(r'docker build --tag "([\w-]+):\$TAG"(?: --file (\S+))? \.', images)
+    assert {name: file or "Dockerfile" for name, file in built} == {
+        "rehearsal": "Dockerfile",
+        "rehearsal-live": "Dockerfile.live",
+    }
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for tag, status in ((f"v{version}", 0), (f"v{version}1", 1)):
+        done = subprocess.run(["bash", "-c", check], cwd=ROOT, env={**os.environ, "TAG": tag}, check=False)
+        assert done.returncode == status
 
 
 def test_a_container_may_take_as_long_to_end_as_its_server_takes_to_drain():
