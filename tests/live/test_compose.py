@@ -146,7 +146,9 @@ def test_a_release_has_the_images_of_both_dockerfiles_and_the_version_as_its_tag
     steps = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]["release"][
         "steps"
     ]
-    check, images = (step["run"] for step in steps if step.get("name") in {"The tag is the version", "Images"})
+    check, images = (
+        step["run"] for step in steps if step.get("name") in {"The tag is the version", "Images"}
+    )
     built = re.findall(r'docker build --tag "([\w-]+):\$TAG"(?: --file (\S+))? \.', images)
     assert {name: file or "Dockerfile" for name, file in built} == {
         "rehearsal": "Dockerfile",
