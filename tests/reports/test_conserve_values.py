@@ -1,20 +1,15 @@
 """Five values of ConServe's cards, computed again from a run's raw events and trace, without the code of any metric."""
 
 from collections import defaultdict
-from math import floor
 
 import pytest
 
-from harness.experiments.point import Point
-from harness.records.record import Measurement
-from harness.replays.point import ReplayPoint
-from harness.replays.worker.measure import measure
 from reports.claims.quantities import over_points
 from reports.papers.conserve.loads import SLO, both
 from reports.papers.conserve.measures import TBT, TPS, TTFT, kept
 from reports.papers.conserve.systems import OURS
-from reports.runs.measured import Measured, load_run
-from tests.reports.written import write_run
+from reports.runs.measured import Measured
+from tests.reports.raw import events, percentile, served
 
 SCALE = 1.1
 TTFT_S, TBT_S = (SCALE * limit_s for limit_s in SLO["rate 2"])
@@ -23,13 +18,7 @@ TTFT_S, TBT_S = (SCALE * limit_s for limit_s in SLO["rate 2"])
 @pytest.fixture(scope="module")
 def point(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     experiment = both("values", SLO["rate 2"], SCALE, [OURS], seeds=[0], requests=24)
-    folder = tmp_path_factory.mktemp("values") / "run"
-    return load_run(write_run(folder, experiment, _measured, lambda point: False)).points[0]
-
-
-def _measured(point: Point) -> Measurement:
-    assert isinstance(point, ReplayPoint)
-    return measure(point)
+    return served(tmp_path_factory.mktemp("values") / "run", experiment)
 
 
 class Raw:
@@ -40,7 +29,7 @@ class Raw:
         prompts = {row["session"]: row["input_tokens"] for row in trace}
         online = {row["session"] for row in trace if row["request_class"] == "online"}
         asked, came = {}, defaultdict(list)
-        for event in point.record.table("events").sort_values("t", kind="stable").to_dict("records"):
+        for event in events(point):
             if event["kind"] == "turn_end" and event["session"] in online:
                 asked[event["session"]] = event["t"]
             elif event["kind"] in ("first_text", "text"):
@@ -61,23 +50,14 @@ class Raw:
         self.offline_tps = tokens / (end_s - begin_s)
 
 
-def p99(values: list[float]) -> float:
-    """By linear interpolation between the two nearest."""
-    ordered = sorted(values)
-    place = 0.99 * (len(ordered) - 1)
-    low = floor(place)
-    above = ordered[min(low + 1, len(ordered) - 1)]
-    return ordered[low] + (place - low) * (above - ordered[low])
-
-
 def share(values: list[float], limit: float) -> float:
     return sum(round(value, 6) <= limit for value in values) / len(values)
 
 
 def test_values_follow_from_raw_events(point: Measured) -> None:
     raw = Raw(point)
-    assert point.value(TTFT) == pytest.approx(p99(raw.ttft_s), rel=1e-9)
-    assert point.value(TBT) == pytest.approx(p99(raw.gaps_s), rel=1e-9)
+    assert point.value(TTFT) == pytest.approx(percentile(raw.ttft_s, 99), rel=1e-9)
+    assert point.value(TBT) == pytest.approx(percentile(raw.gaps_s, 99), rel=1e-9)
     assert point.value(TPS) == pytest.approx(raw.offline_tps, rel=1e-9)
     for which, values, limit_s in (("ttft", raw.ttft_s, TTFT_S), ("tbt", raw.gaps_s, TBT_S)):
         attained = over_points(kept(which, SLO["rate 2"], SCALE), [point])

@@ -1,13 +1,11 @@
 """Six values of OmniInfer's tables, computed again from a run's raw events, without the code of any metric."""
 
-import numpy as np
 import pytest
 
-from harness.replays.worker.measure import measure
 from reports.papers.omniinfer.cluster import cluster, qpm, steady
 from reports.papers.omniinfer.table2 import ALL
-from reports.runs.measured import Measured, load_run
-from tests.reports.written import write_run
+from reports.runs.measured import Measured
+from tests.reports.raw import events, mean, percentile, served
 
 IN_FLIGHT, NODES = 32, 10
 
@@ -16,12 +14,7 @@ IN_FLIGHT, NODES = 32, 10
 def point(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     asked = cluster("6p8_1d32", IN_FLIGHT, **ALL)
     brief = asked.model_copy(update={"seeds": [0], "set": asked.set | {"output_mean": 100, "requests": 160}})
-    folder = tmp_path_factory.mktemp("values") / "run"
-    return load_run(write_run(folder, brief, measure, lambda point: False)).points[0]
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    return served(tmp_path_factory.mktemp("values") / "run", brief)
 
 
 def test_values_follow_from_raw_events(point: Measured) -> None:
@@ -29,7 +22,7 @@ def test_values_follow_from_raw_events(point: Measured) -> None:
     first: dict[int, float] = {}
     last: dict[int, float] = {}
     tokens: dict[int, float] = {}
-    for event in point.record.table("events").sort_values("t", kind="stable").to_dict("records"):
+    for event in events(point):
         session, at_s = event["session"], event["t"]
         if event["kind"] == "turn_end":
             came[session] = at_s
@@ -53,5 +46,5 @@ def test_values_follow_from_raw_events(point: Measured) -> None:
         mean([(last[each] - first[each]) / (tokens[each] - 1) for each in early])
     )
     assert ours.e2e_mean_s == pytest.approx(mean([last[each] - came[each] for each in early]))
-    assert ours.e2e_p99_s == pytest.approx(np.percentile([last[each] - came[each] for each in early], 99))
+    assert ours.e2e_p99_s == pytest.approx(percentile([last[each] - came[each] for each in early], 99))
     assert ours.output_tps == pytest.approx(per_s * mean([tokens[each] for each in inside]))
