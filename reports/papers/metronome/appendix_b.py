@@ -1,8 +1,6 @@
 """Appendix B: a session that reaches the model's maximum context takes the others with it, and a window does not
 help."""
 
-from typing import Any
-
 from harness.request_tables.frame_table import FAILED
 from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import claim, level
@@ -13,14 +11,19 @@ from reports.runs.measured import Measured
 TITLE = "Appendix B: eight calls of 23 minutes, which outgrow a context of 32,768 tokens"
 
 ENGINES = [BASELINE, OURS, RECYCLING]
-_ALL, _ONE = "the engine crashes (vLLM 0.23)", "the session ends"
-_LONG: dict[str, Any] = {"sessions": 8, "duration_s": 1400.0, "run_cv": 0.0, "seeds": SEEDS[:3]}
+_ALL = "the engine crashes (vLLM 0.23)"
 EXPERIMENTS = {
-    _ALL: calls("appendix-b", ENGINES, on_max_len="crash_all", **_LONG),
-    _ONE: calls("appendix-b", [BASELINE], on_max_len="finish_one", **_LONG),
+    _ALL: calls(
+        "appendix-b",
+        ENGINES,
+        on_max_len="crash_all",
+        sessions=8,
+        duration_s=1400.0,
+        run_cv=0.0,
+        seeds=SEEDS[:3],
+    )
 }
 
-_KILLS = "App. B: one session that reaches max_model_len kills all others"
 _GROWS = "a window drops KV, not positions: the request keeps growing logically, at the same pace"
 
 
@@ -38,14 +41,6 @@ CLAIMS = {
         value("failed_sessions", of(_ALL, BASELINE)),
         check="on_max_len=crash_all copies what the paper saw in vLLM 0.23; finish_one ends only that "
         "session",
-        fact=_KILLS,
-    ),
-    "appendix-b-hits": claim(
-        "one session is enough (sessions that reached it)",
-        level(1.0, words="one"),
-        value("max_len_hits", of(_ALL, BASELINE)),
-        check="with crash_all the first session that reaches it ends the engine, so a second one cannot",
-        fact=_KILLS,
     ),
     "appendix-b-window": claim(
         "the window does not avoid it: time of the first loss, windowed over unbounded",
@@ -53,22 +48,6 @@ CLAIMS = {
         ratio(first_lost_s, of(_ALL, OURS), to=of(_ALL, BASELINE)),
         check=_GROWS,
         remark="the paper sizes max_model_len above the growth and asks for a bound on a session's state (section 6)",
-    ),
-    "appendix-b-recycling": claim(
-        "(ours) a replaced request never reaches it (recycling: sessions that reached it)",
-        level(0.0, words="none"),
-        value("max_len_hits", of(_ALL, RECYCLING)),
-        "a request outgrew the length at which it is replaced",
-        check="a recycled request grows to at most 1,024 tokens and a frame",
-        remark="what the paper's general fix would do, at the price of Fig. 10",
-    ),
-    "appendix-b-one": claim(
-        "(ours) if only the session that reaches it ends, the others continue to their own end "
-        "(sessions that reached it, of 8)",
-        level(8.0, within=1.0),
-        value("max_len_hits", of(_ONE, BASELINE)),
-        "the sessions that say least outlive the run",
-        remark="later vLLM-Omni does this",
     ),
 }
 

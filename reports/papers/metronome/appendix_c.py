@@ -11,7 +11,7 @@ from reports.claims.quantities import of, value
 from reports.claims.stated import claim, level
 from reports.figures.dashboard import views_by_engine
 from reports.papers.metronome.calls import BASELINE, OURS, PAIR, SEEDS, calls
-from reports.papers.metronome.measures import FEW_MS, STEP_CALL, latency_percentile, worst_bucket
+from reports.papers.metronome.measures import FEW_MS, STEP_CALL, latency_percentile
 
 TITLE = "Appendix C: a sweep over N on one worker, with calls that end and calls that stay"
 
@@ -54,13 +54,6 @@ CLAIMS = {
         fitted=STEP_CALL,
         remark="vLLM's engine itself keeps no harmful state: once calls have ended, a used worker is as good "
         "as a fresh one",
-    ),
-    "appendix-c-windowed": claim(
-        "(ours) bounded calls that stay behind do no harm yet (windowed, the same: highest 10 s median)",
-        level(FEW_MS, "ms", words="flat"),
-        value(worst_bucket, of(_LEFT, OURS)),
-        fitted=STEP_CALL,
-        remark="80 windows are 64 % of a quarter of the pool",
     ),
 }
 

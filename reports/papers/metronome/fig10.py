@@ -6,16 +6,7 @@ from reports.claims.stated import claim, level, times
 from reports.figures.dashboard import views_by_engine
 from reports.papers.metronome.calls import BASELINE, DEAR_FEED_S, HALF, OURS, PR, RECYCLING, calls
 from reports.papers.metronome.fig4b import OWN_SEEDS
-from reports.papers.metronome.measures import (
-    BELOW_THE_POOL,
-    FEW_MS,
-    FLAT,
-    ONE_RUN,
-    STEP_CALL,
-    WHOLE_MS,
-    latency_percentile,
-    worst_bucket,
-)
+from reports.papers.metronome.measures import BELOW_THE_POOL, ONE_RUN, WHOLE_MS, latency_percentile
 
 RUNS = list(OWN_SEEDS["day 2", 96])
 """The seeds of day 2 in Fig. 4b."""
@@ -49,7 +40,6 @@ _MECHANISM = (
 )
 
 _CHUNKS = "the 16 chunks that are fed again were fitted to the median late in the call"
-_GROWS = "Sec. 5.2, Fig. 10: the cost of recycling grows over the call"
 
 CLAIMS = {
     "fig10-wall": claim(
@@ -65,12 +55,6 @@ CLAIMS = {
         level(0.0, "%", words="no wall"),
         tally("wall", _RECYCLING),
         check=BELOW_THE_POOL,
-    ),
-    "fig10-recycling-p50-20": claim(
-        "(ours) at the 20 µs a chunk of all other cards, recycling: median latency late in the call",
-        level(PAPER["recycling p50"], "ms", within=WHOLE_MS),
-        value(_LATE[50], _RECYCLING),
-        _MECHANISM + "; how slow that is, is the time of a chunk",
     ),
     "fig10-recycling-p50": claim(
         "recycling: median latency late in the call",
@@ -97,22 +81,6 @@ CLAIMS = {
         _MECHANISM,
         chosen=_CHUNKS,
         remark="at 20 µs a chunk",
-        fact=_GROWS,
-    ),
-    "fig10-recycling-grows-80": claim(
-        "the same at 80 µs a chunk",
-        times((1.3, 20.0), words="grows"),
-        _growth(_DEARER),
-        _MECHANISM,
-        chosen=_CHUNKS,
-        fact=_GROWS,
-    ),
-    "fig10-windowed": claim(
-        "the in-engine window stays flat (highest 10 s median)",
-        level(FEW_MS, "ms", words="flat"),
-        value(worst_bucket, _WINDOWED),
-        fitted=STEP_CALL,
-        fact=FLAT,
     ),
     "fig10-encodes": claim(
         "recycling encodes audio again, the window never does (P90 latency late in the call, over the window's)",

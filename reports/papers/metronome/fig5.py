@@ -3,12 +3,11 @@
 from reports.claims.quantities import Panels, Quantity, of, value
 from reports.claims.stated import claim, level
 from reports.figures.dashboard import runs_of
-from reports.figures.frames import Curve, median_run, running, waiting
+from reports.figures.frames import Curve, median_run, running
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.pool import pool_and_queue
 from reports.figures.style import engine_looks
 from reports.papers.metronome.calls import BASELINE, HALF, OURS, PAIR, calls
-from reports.papers.metronome.measures import QUARTER
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
@@ -45,25 +44,12 @@ CLAIMS = {
         level(0.25, "%", within=0.02, words="roughly a quarter"),
         value("pool_plateau", _WINDOWED),
         fitted="64 to 66 blocks for each session, in a pool whose size was derived from such shares (Table 2)",
-        fact=QUARTER,
     ),
     "fig5-running": claim(
         "nothing runs after saturation (requests running, last tenth of the run)",
         level(0.0, within=0.5, words="zero"),
         value(at_the_end(running), _UNBOUNDED),
         _ONE_BY_ONE,
-    ),
-    "fig5-waiting": claim(
-        "all 128 sessions wait (last tenth of the run)",
-        level(128.0, within=6.0, words="all", neutral=0),
-        value(at_the_end(waiting), _UNBOUNDED),
-        follows="fig5-running",
-    ),
-    "fig5-preempted": claim(
-        "windowed KV never approaches saturation (peak of the pool)",
-        level((0.2, 0.35), "%", within=0.05, words="far below full", neutral=1),
-        value("pool_peak", _WINDOWED),
-        follows="fig5-plateau",
     ),
 }
 

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from reports.claims.bands import of_digits
-from reports.claims.quantities import Panels, Values, of, value
+from reports.claims.quantities import Panels, Values, of
 from reports.claims.stated import claim, level
 from reports.figures.forms import every, figure, lines
 from reports.figures.frames import finished
 from reports.figures.style import INK, MUTED, engine_looks
 from reports.papers.metronome.calls import OURS, SEEDS, calls
-from reports.papers.metronome.measures import QUARTER
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 
@@ -38,10 +37,6 @@ def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
     }
 
 
-def _slope(panels: Panels) -> Values:
-    return {seed: slope for seed, (slope, _) in fitted(panels).items()}
-
-
 def _ceiling(panels: Panels) -> Values:
     return {
         seed: (1 - start) / slope if slope else math.inf for seed, (slope, start) in fitted(panels).items()
@@ -51,24 +46,11 @@ def _ceiling(panels: Panels) -> Values:
 _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each session holds 64 to 66 of them"
 
 CLAIMS = {
-    "fig6b-slope": claim(
-        "share of the pool that a session adds",
-        level(0.002, "%", within=of_digits(0.001), words="about 0.2 %"),
-        _slope,
-        fitted=_POOL,
-    ),
     "fig6b-ceiling": claim(
         "sessions at which memory would end",
         level(500.0, within=of_digits(100.0), words="about 500"),
         _ceiling,
-        follows="fig6b-slope",
-    ),
-    "fig6b-n128": claim(
-        "plateau of 128 sessions",
-        level(0.25, "%", within=0.02, words="roughly a quarter"),
-        value("pool_plateau", of(_PANEL, OURS, sessions=128)),
         fitted=_POOL,
-        fact=QUARTER,
     ),
 }
 

@@ -2,33 +2,27 @@
 
 512 sessions are offered at 8 a second, as in the paper. Their arrivals end before the controller has raised its cap
 back to where it first fell, so that it decides nothing any more; a panel with 2,048 sessions lets it go on deciding.
-The controller's signal is read in two ways: latencies of all frames, or of steady ones only. Of all frames only a
-session's first one waits for real work.
+Of all frames only a session's first one waits for real work.
 """
 
 from typing import Any
 
-import numpy as np
-
 from reports.claims.bands import Band, of_digits, of_percentile
-from reports.claims.quantities import Panels, of, ratio, tally, value
+from reports.claims.quantities import Panels, of, ratio, value
 from reports.claims.stated import claim, level, times
 from reports.figures.admission import ramps
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import engine_looks
-from reports.papers.metronome.calls import BASELINE, DEAR_FEED_S, OURS, PAIR, SEEDS, calls
-from reports.papers.metronome.measures import BELOW_THE_POOL, CAPPED, latency_percentile
+from reports.papers.metronome.calls import BASELINE, OURS, PAIR, SEEDS, calls
+from reports.papers.metronome.measures import CAPPED, latency_percentile
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 7: the same admission controller on bounded and on unbounded state"
 
-_ALL, _STEADY, _DEAR = "signal: all frames", "signal: steady frames", "signal: all frames, 80 µs a chunk"
-_MORE = "2,048 calls, signal: all frames"
+_ALL, _MORE = "512 calls", "2,048 calls"
 _RAMP: dict[str, Any] = {"sessions": 512, "rate": 8.0, "admission": "aimd", "seeds": SEEDS[:3]}
 EXPERIMENTS = {
     _ALL: calls("fig7", PAIR, **_RAMP, signal="all"),
-    _STEADY: calls("fig7", PAIR, **_RAMP, signal="steady"),
-    _DEAR: calls("fig7", [OURS], **_RAMP, signal="all", feed_s=DEAR_FEED_S),
     _MORE: calls("fig7", PAIR, **{**_RAMP, "sessions": 2048}, signal="all"),
 }
 QUICK = {"duration_s": "128", "kv_pool_blocks": "16250", "sessions": "896"}
@@ -40,16 +34,12 @@ _TICK = Band(0, 16, "16 calls arrive in a tick of 2 s, so N* is resolved to 16")
 _SETTLED = of_percentile(0.99, 118, printed=0.001)
 """The Steps from the last arrival, at 64 s, to 300 s; the paper does not say how long its run is."""
 
-_WINDOWED = of(_ALL, OURS)
+_WINDOWED, _UNBOUNDED = of(_ALL, OURS), of(_ALL, BASELINE)
 _GOES_ON, _STALLS = of(_MORE, OURS), of(_MORE, BASELINE)
 _ALIKE = (
     "a first frame waits for its own encoding and prefill under either policy, so a signal of all "
     "frames stops both at the same place. When admission stops, at 26 s, the oldest call has had 13 "
     "frames of 55 tokens, 715 of a window of 1,024, so the bound has not dropped anything yet"
-)
-_BLIND = (
-    "while calls arrive, every Step contains a new call, so a signal without such Steps is empty: it "
-    "admits every call, under either policy"
 )
 _PER_NEWCOMER = (
     "a Step waits for the model's work of all its sessions if one of them is new; otherwise it "
@@ -63,17 +53,6 @@ def cap_at_end(point: Measured) -> float | None:
     return float(caps[-1]) if len(caps) else None
 
 
-def latency_with_newcomers(point: Measured) -> float | None:
-    """The median latency in s of calls in progress in Steps that hold a newcomer, of the last two thirds of the run:
-    such a Step waits for the model's work, and so does every frame in it."""
-    frames = point.requests
-    late = frames["dispatch_s"] >= point.params["duration_s"] / 3
-    joined = frames["tick"].isin(frames.loc[frames["first"], "tick"])
-    latency_s = frames.loc[late & joined & ~frames["first"], "latency_s"].to_numpy()
-    latency_s = latency_s[~np.isnan(latency_s)]
-    return float(np.median(latency_s)) if len(latency_s) else None
-
-
 CLAIMS = {
     "fig7-nstar": claim(
         "windowed: admission settles at N*",
@@ -81,20 +60,6 @@ CLAIMS = {
         value("admitted", _WINDOWED),
         "our cap grows by 16 a tick, so admission stops at 192 or at 208",
         fitted="the cost of encoding a chunk (2.5 ms) was fitted to the first touch of this figure",
-        fact="Fig. 7: admission settles at about 209 of 512 calls",
-    ),
-    "fig7-dear": claim(
-        "(ours) the same N* with the chunk cost that Fig. 10's level needs (80 instead of 20 µs)",
-        level(209.0, within=_TICK),
-        value("admitted", of(_DEAR, OURS)),
-        fitted="as N* above; four times the feeding cost, 12 ms at the touch of 600 ms, hardly changes it",
-    ),
-    "fig7-shed": claim(
-        "windowed: sessions turned away of 512",
-        level(303.0, within=_TICK),
-        value("shed", _WINDOWED),
-        "calls that are not admitted are turned away: 512 minus N*",
-        follows="fig7-nstar",
     ),
     "fig7-steady": claim(
         "windowed: P99 latency once it has settled",
@@ -103,52 +68,18 @@ CLAIMS = {
         "a Step costs 0.8 ms and 20 µs for each of 192 calls, fitted at N = 96 and 128; what else delays one Step of "
         "100 in the paper is not published",
     ),
-    "fig7-no-wall": claim(
-        "windowed: no run walls",
-        level(0.0, "%", words="none"),
-        tally("wall", _WINDOWED),
-        check=BELOW_THE_POOL,
+    "fig7-over-all": claim(
+        "unbounded admits past N* (admitted over the windowed arm's)",
+        times((1.1, 2.5), words="far past"),
+        ratio("admitted", _UNBOUNDED, to=_WINDOWED),
+        _ALIKE,
+        remark="the paper gives no number",
     ),
-    **{
-        f"fig7-over-{short}": claim(
-            f"unbounded admits past N* (admitted over the windowed arm's, {short} frames)",
-            times((1.1, 2.5), words="far past"),
-            ratio("admitted", of(panel, BASELINE), to=of(panel, OURS)),
-            why,
-            remark="the paper gives no number",
-            fact="Sec. 5.3: against unbounded KV the controller admits far past the windowed limit",
-        )
-        for panel, short, why in ((_ALL, "all", _ALIKE), (_STEADY, "steady", _BLIND))
-    },
-    **{
-        f"fig7-wall-{short}": claim(
-            f"unbounded ends pinned at the wall of about 1.6 s (median of the last third, {panel})",
-            level(1.6, "s", within=of_digits(0.1)),
-            value(latency_percentile(50, since=2 / 3), of(panel, BASELINE)),
-            check=CAPPED,
-            fact="Sec. 5.3: against unbounded KV the run ends at the wall",
-        )
-        for panel, short in ((_ALL, "all"), (_STEADY, "steady"))
-    },
-    "fig7-more-nstar": claim(
-        "(ours) with 2,048 calls offered the controller goes on admitting, and windowed N* stays the same (admitted "
-        "over those of 512)",
-        level(1.0, "×", within=0.05),
-        ratio("admitted", _GOES_ON, to=_WINDOWED),
-        "each time the cap has risen above N* one more call is admitted before the target is touched",
-    ),
-    "fig7-more-no-wall": claim(
-        "(ours) no windowed run with 2,048 calls walls",
-        level(0.0, "%", words="none"),
-        tally("wall", _GOES_ON),
-        check=BELOW_THE_POOL,
-    ),
-    "fig7-more-newcomer": claim(
-        "(ours) the cost of a new call: in its first Step all calls wait longer than the target of "
-        "600 ms (median)",
-        level((0.6, 1.6), "ms", words="above 600 ms"),
-        value(latency_with_newcomers, _GOES_ON),
-        _PER_NEWCOMER,
+    "fig7-wall-all": claim(
+        "unbounded ends pinned at the wall of about 1.6 s (median of the last third)",
+        level(1.6, "s", within=of_digits(0.1)),
+        value(latency_percentile(50, since=2 / 3), _UNBOUNDED),
+        check=CAPPED,
     ),
     "fig7-more-p99": claim(
         "(ours) windowed: P99 latency stays at 12 ms while new calls still arrive (t > 100 s)",
@@ -170,8 +101,8 @@ def draw(panels: Panels) -> Picture | LeftOut:
     """A column for each arm: admitted, cap and shed above, latency with the target below."""
     looks = engine_looks(*PAIR)
     series = {
-        f"{engine},\n{title}": (of(panel, engine).points(panels), looks[engine])
-        for panel, title in ((_ALL, "512 calls"), (_MORE, "2,048 calls"))
+        f"{engine},\n{panel}": (of(panel, engine).points(panels), looks[engine])
+        for panel in (_ALL, _MORE)
         for engine in (OURS, BASELINE)
     }
-    return ramps(TITLE, series, {f"{OURS},\n512 calls": PAPER["N*"]})
+    return ramps(TITLE, series, {f"{OURS},\n{_ALL}": PAPER["N*"]})

@@ -36,13 +36,7 @@ ONE_RUN = of_model(
 """Band of the time at which the pool is full."""
 
 BURST = "Fig. 4a: for 90 s both policies are flat to N = 160"
-FLAT = "Fig. 1 and 10: windowed KV stays flat"
-QUARTER = "Fig. 5: windowed KV settles at roughly a quarter of the pool"
-SILENT = "Sec. 3: no deadline is missed throughout the collapse"
-MINICPM_WALL = (
-    "Fig. 6a, Sec. 5.5: MiniCPM-o's pool is full at 114 s, a fifth of the call, and 99 s were predicted"
-)
-"""Facts of claims on several cards."""
+"""Fact of claims on two cards."""
 
 
 def _walled(point: Measured) -> np.ndarray:

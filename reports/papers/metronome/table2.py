@@ -3,13 +3,11 @@
 The column is block arithmetic, which needs no weights; what the model says under each bound is in `table2_quality`.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from reports.claims.bands import of_digits
-from reports.claims.claim import Claim
-from reports.claims.quantities import largest, of, value
+from reports.claims.quantities import Measure, each, largest, of, value
 from reports.claims.stated import claim, contradiction, level
 from reports.figures.forms import Plot, bars, figure
 from reports.figures.style import engine_looks
@@ -58,40 +56,46 @@ _FOUR_BLOCKS = contradiction(
 _BLOCKS = "arithmetic of blocks of 16 tokens: W, the frame's own tokens, and S rounded up, over the pool"
 
 
-def _claim(row: str) -> Claim:
-    bound, share = PAPER[row]
-    if bound is None:
-        return claim(
-            "unbounded: the pool after 300 s, still filling",
-            level(share, "%", within=of_digits(0.01)),
-            value("pool_end", of(row)),
-            "80 tokens a frame give 74 % at a run factor of 1; those of our seeds are smaller",
-            fitted="the tokens of a free-running frame were derived from this share",
-        )
-    return claim(
-        f"(W, S) = ({row}): plateau of the pool",
-        level(share, "%", within=of_digits(0.001)),
-        value("pool_plateau", of(row)),
-        "the paper's own two rows of (1024, 0) are 0.1 % apart",
-        check="" if row == "1024, 0" else _BLOCKS,
-        fitted="the pool's 32,500 blocks were derived from this share" if row == "1024, 0" else "",
-        untold=_FOUR_BLOCKS if row in ("1024, 58", "1024, 64") else None,
-    )
+_CONTRADICTED = ("1024, 58", "1024, 64")
+
+
+def _distance(row: str) -> Measure:
+    return each(value("pool_plateau", of(row)), lambda share: abs(share - PAPER[row][1]))
 
 
 CLAIMS = {
-    **{"table2-" + re.sub(r"\W+", "-", row).rstrip("-"): _claim(row) for row in PAPER},
+    "table2-unbounded": claim(
+        "unbounded: the pool after 300 s, still filling",
+        level(PAPER["unbounded"][1], "%", within=of_digits(0.01)),
+        value("pool_end", of("unbounded")),
+        "80 tokens a frame give 74 % at a run factor of 1; those of our seeds are smaller",
+        fitted="the tokens of a free-running frame were derived from this share",
+    ),
+    "table2-1024-0": claim(
+        "(W, S) = (1024, 0): plateau of the pool",
+        level(PAPER["1024, 0"][1], "%", within=of_digits(0.001)),
+        value("pool_plateau", of("1024, 0")),
+        fitted="the pool's 32,500 blocks were derived from this share",
+    ),
+    "table2-pool": claim(
+        "the plateaus of the eight other bounds without a contradiction: largest distance from the paper's shares",
+        level(0.0, "%", within=of_digits(0.001)),
+        largest(*(_distance(row) for row in PAPER if row not in ("unbounded", "1024, 0", *_CONTRADICTED))),
+        "the paper's own two rows of (1024, 0) are 0.1 % apart",
+        check=_BLOCKS,
+    ),
+    "table2-1024-64": claim(
+        "(W, S) = (1024, 64): plateau of the pool",
+        level(PAPER["1024, 64"][1], "%", within=of_digits(0.001)),
+        value("pool_plateau", of("1024, 64")),
+        check=_BLOCKS,
+        untold=_FOUR_BLOCKS,
+    ),
     "table2-latency": claim(
         "per-frame P99 of at most 3 ms throughout (largest over the rows)",
         level((0.0, 0.003), "ms", within=WHOLE_MS, words="at most 3 ms"),
         largest(*(value("frame_latency_p99", of(row)) for row in PAPER)),
         fitted=STEP_CALL,
-    ),
-    "table2-silent": claim(
-        "and zero errors (silent sessions at the end, largest over the rows)",
-        level(0.0, words="zero"),
-        largest(*(value("silent_sessions_end", of(row)) for row in PAPER)),
-        check="32 sessions do not fill the pool within the run",
     ),
 }
 
