@@ -45,6 +45,10 @@ MINICPM_CALL: dict[str, Any] = {
 DEAR_FEED_S = 8e-5
 """Worker time to feed a chunk at which recycling is as slow as in Fig. 10 [calibrated]; four times that of Table 1."""
 
+STILL: dict[str, Any] = {"step_noise_cv": 0.0, "seeds": SEEDS[:3]}
+"""Steps without spread. By default a step's time has a coefficient of variation of 0.7 %; public measurements of steps
+have 0.6 to 0.9 % and no stalls (docs/fidelity.md)."""
+
 HALF = {"duration_s": "150", "kv_pool_blocks": "16250"}
 """Half the time and half the pool: it fills at the same share of the call, and a window takes twice its share of it. A
 smaller window would be one for the baseline, too, which understands it as well."""

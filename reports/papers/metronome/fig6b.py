@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 
 from reports.claims.bands import of_digits
-from reports.claims.quantities import Panels, Values, of
-from reports.claims.stated import claim, level
-from reports.figures.forms import every, figure, lines
+from reports.claims.quantities import Panels, Values, of, ratio
+from reports.claims.stated import claim, level, same
+from reports.figures.forms import figure, lines
 from reports.figures.frames import finished
 from reports.figures.style import INK, MUTED, engine_looks
-from reports.papers.metronome.calls import OURS, SEEDS, calls
+from reports.papers.metronome.calls import OURS, SEEDS, STILL, calls
 
 TITLE = "Fig. 6b: the plateau of windowed KV over N, W = 1024"
 
 NS = [32, 64, 96, 128, 160, 192]
-_PANEL = "W = 1024"
-EXPERIMENTS = {_PANEL: calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=SEEDS[:3])}
+_PANEL, _STILL = "W = 1024", "W = 1024, steps without spread"
+EXPERIMENTS = {
+    _PANEL: calls("fig6b", [OURS], {"sessions": NS}, duration_s=120.0, seeds=SEEDS[:3]),
+    _STILL: calls("fig6b", [OURS], sessions=128, duration_s=120.0, **STILL),
+}
 QUICK = {"sessions": "32,96", "duration_s": "90"}
 
 PAPER = {"slope": 0.002, "ceiling": 500}
@@ -27,7 +30,7 @@ PAPER = {"slope": 0.002, "ceiling": 500}
 def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
     """Slope and intercept of the plateau over N, by seed; a seed needs two N."""
     plateaus: dict[int, dict[int, float]] = {}
-    for point in finished(every(panels)):
+    for point in finished(panels[_PANEL].points if _PANEL in panels else []):
         if (plateau := point.value("pool_plateau")) is not None:
             plateaus.setdefault(point.seed, {})[point.params["sessions"]] = plateau
     return {
@@ -51,6 +54,12 @@ CLAIMS = {
         level(500.0, within=of_digits(100.0), words="about 500"),
         _ceiling,
         fitted=_POOL,
+    ),
+    "fig6b-spread": claim(
+        "(ours) the plateau of 128 sessions is the same if steps have no spread (over that with 0.7 %)",
+        same(0.01),
+        ratio("pool_plateau", of(_STILL, OURS), to=of(_PANEL, OURS, sessions=128)),
+        "windows fill with tokens and not with time",
     ),
 }
 
