@@ -60,10 +60,12 @@ class Queues:
 
 
 class Rule(Protocol):
-    """The base of rules. The record keeps `counters`. `divides`: stages at the same time have shares of the SMs."""
+    """The base of rules. The record keeps `counters`. `divides`: stages at the same time have shares of the SMs.
+    `repartition_s`: seconds before each pass until its worker has its share (section V-G)."""
 
     counters: Counter[str]
     divides: bool
+    repartition_s: float
 
     def prepare(self, device: VirtualStage) -> None:
         """Prepare before anything is served. UserError if the device does not suit the rule."""
@@ -96,6 +98,7 @@ class Partition:
 
     def __init__(self, params: PartitionParams) -> None:
         self.params = params
+        self.repartition_s = params.repartition_s
         self.counters: Counter[str] = Counter()
         self._sms = 0
         self._default: dict[str, int] = {}
@@ -141,6 +144,7 @@ class Streams:
     """Multi-Stream: all three stages at once on plain streams, one pass of each at a time."""
 
     divides = False
+    repartition_s = 0.0
 
     def __init__(self, params: StreamParams) -> None:
         self.counters: Counter[str] = Counter()
@@ -161,6 +165,7 @@ class Turns:
     """PF-Limit: one pass at a time on the whole GPU. Vision and prefill go first until enough decodes wait."""
 
     divides = False
+    repartition_s = 0.0
 
     def __init__(self, params: TurnParams) -> None:
         self.params = params
@@ -288,10 +293,16 @@ class PassEngine(StageEngine):
         self.table.record_starts(rows, now)
         return scheduled, rows
 
+    async def _repartition(self) -> None:
+        """Wait until the worker has its share: within the pass, on the CPU, while other stages compute."""
+        if self.rule.repartition_s:
+            await asyncio.sleep(self.rule.repartition_s)
+
     async def _see(self, request_id: str) -> None:
         worker, request, start_s = self.vision.worker, self.requests[request_id], self._loop.time()
         row = Row(request_id, request.work.image_tokens, 0, False)
         self.table.record_starts([row], start_s)
+        await self._repartition()
         await self.vision.encode(row.tokens)
         self._log(VISION, start_s, [row], row.tokens, worker.sms)
         request.work = replace(request.work, image_tokens=0)  # the prefill finds it encoded
@@ -300,6 +311,7 @@ class PassEngine(StageEngine):
     async def _compute(self, stage: str, worker: VirtualStage, scheduled: Any, rows: list[Row]) -> None:
         requests = {row.request_id: self.requests[row.request_id] for row in rows}
         start_s = self._loop.time()
+        await self._repartition()
         sampled = await worker.execute(scheduled, rows, requests)
         produced = [each for each in self.update(scheduled, rows, sampled, None) if each[0] in self.requests]
         self.steps += 1

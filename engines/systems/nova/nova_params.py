@@ -60,6 +60,13 @@ class PartitionParams(StreamParams):
         description="equation (2): iterations during vision and during prefill by the time of each, or by how many fit "
         "into it",
     )
+    repartition_s: float = Field(
+        1e-4,
+        ge=0,
+        le=1,
+        description="seconds before each pass in which its worker synchronises with the scheduler and changes its "
+        'share; 0: free. The paper says "lightweight" and prints no number (V-G, Fig. 16) [chosen]',
+    )
 
 
 class ChunkParams(StreamParams):

@@ -64,7 +64,10 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "test_shapes.py::test_what_is_offloaded_is_room_for_kv",
         {"vision_slots": 62},
     ),
-    Mechanism(
-        "overhead of scheduling and of changing shares", "V-G, Fig. 16", missing="its time: both are free"
+    _part(
+        "overhead of scheduling and of changing shares",
+        "V-G, Fig. 16",
+        "test_loop.py::test_a_worker_takes_its_share_before_each_pass",
+        {"repartition_s": 0},
     ),
 )

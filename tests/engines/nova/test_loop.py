@@ -87,7 +87,7 @@ def test_shares_follow_equation_5_and_take_effect_with_the_next_pass(monkeypatch
         return submit(self, step, sms)
 
     monkeypatch.setattr(SharedCompute, "submit", seen)
-    run = served("nova", decode_sms_vision=24, decode_sms_prefill=30)
+    run = served("nova", decode_sms_vision=24, decode_sms_prefill=30, repartition_s=0)
     steps = run.steps.to_pandas().query("requests > 0")
     for at_s, sms in zip(steps["t_s"], steps["sms"], strict=True):
         assert any(abs(t - at_s) < ALIKE_S and given == sms for t, given in begun)
@@ -100,6 +100,15 @@ def test_shares_follow_equation_5_and_take_effect_with_the_next_pass(monkeypatch
             assert given in (84, 84 - decode_sms(int(pending), default, 12, alpha))
             shares.add(given)
     assert {84, 60, 72} <= shares
+
+
+def test_a_worker_takes_its_share_before_each_pass():
+    quiet = {"step_noise_cv": 0.0}
+    free, slow = (
+        passes(served("nova", screenshots(1), quiet, repartition_s=seconds), "vision", "prefill", "decode")
+        for seconds in (0.0, 0.01)
+    )
+    assert slow["dt_s"] - free["dt_s"] == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("engine", ["multi_stream", "pf_limit", "chunked"])
