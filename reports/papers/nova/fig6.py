@@ -41,7 +41,7 @@ CLAIMS = {
         value(counter("thinker.decode_sms_prefill"), BY_ITSELF),
         "thread blocks run in whole waves. With 26 to 30 SMs for decode a prefill needs "
         "more waves, 0.507 instead of 0.471 s; saving 1.6 ms in each concurrent decode iteration does "
-        "not make up for it. (24, 30) is 0.3 % behind",
+        "not make up for it. (24, 30) is 0.3 % behind; contention for the L2 cache is missing",
         fact=OPTIMUM,
     ),
     "fig6-linear": claim(

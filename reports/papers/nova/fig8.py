@@ -59,7 +59,7 @@ CLAIMS = {
         times((1.01, 2.0), words="more"),
         fixed(lambda: _mean(lambda sms: slower("vision", sms)[0] / slower("prefill", sms)[0])),
         "both are bound by arithmetic in our model, and the last wave of thread blocks "
-        "costs a prefill more, because it has fewer waves",
+        "costs a prefill more, because it has fewer waves; contention for the L2 cache is missing",
     ),
 }
 
