@@ -62,7 +62,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "layers of the vision encoder come and go (with vision_slots=2)",
         "III-E, eq. (7), (8)",
         "test_shapes.py::test_what_is_offloaded_is_room_for_kv",
-        {"vision_slots": 62},
+        {"vision_slots": None},
     ),
     _part(
         "overhead of scheduling and of changing shares",
