@@ -15,7 +15,7 @@ import numpy as np
 from harness.experiments.experiment import Experiment
 from reports.claims.bands import Band, of_model
 from reports.claims.quantities import Measure, Quantity, Setting, of, of_turns, ratio, smallest
-from reports.figures.forms import Draw, figure, grid, lines
+from reports.figures.forms import Draw, Fill, figure, grid, lines
 from reports.papers.experiment import experiment
 from reports.runs.measured import Measured
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 OURS, CHUNKED, STREAMS, LIMIT = "nova", "chunked", "multi_stream", "pf_limit"
 BASELINES = (LIMIT, CHUNKED, STREAMS)
 RATES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+NEAR = (0.6, 0.7, 0.8)
+"""Rates near saturation, by Table V: 0.86, 0.97 and 1.08 of the time is taken."""
 LOAD: dict[str, Any] = {
     "deployment": "cogagent_a6000",
     "requests": 500,
@@ -35,6 +37,8 @@ LOAD: dict[str, Any] = {
 }
 """Section V-C: traces of 500 requests; users never give up."""
 SERVED = "served"
+Changed = Callable[[Setting], Setting]
+"""Gives the setting to measure instead of one."""
 REQUESTS = 500
 """Requests behind a number of a served run (section V-C)."""
 DEVICE = of_model(
@@ -86,14 +90,21 @@ def mean_pass_s(stage: str, batch: int | None = None) -> Quantity:
 E2E, E2E_MAX, TBT = of_turns("e2e_s"), of_turns("e2e_s", np.nanmax), of_turns("tbt_mean_s")
 
 
-def over(quantity: Quantity, rate: float, engine: str, panel: str = SERVED) -> Measure:
-    """A system's quantity over Nova's, at one rate."""
-    return ratio(quantity, at(rate, engine, panel), to=at(rate, OURS, panel))
+def unchanged(setting: Setting) -> Setting:
+    """The setting itself."""
+    return setting
 
 
-def best(quantity: Quantity, rate: float, panel: str = SERVED) -> Measure:
+def over(
+    quantity: Quantity, rate: float, engine: str, panel: str = SERVED, changed: Changed = unchanged
+) -> Measure:
+    """A system's quantity over Nova's, at one rate; `changed`: what Nova is measured at instead."""
+    return ratio(quantity, at(rate, engine, panel), to=changed(at(rate, OURS, panel)))
+
+
+def best(quantity: Quantity, rate: float, panel: str = SERVED, changed: Changed = unchanged) -> Measure:
     """The best baseline's over Nova's."""
-    return smallest(*(over(quantity, rate, engine, panel) for engine in BASELINES))
+    return smallest(*(over(quantity, rate, engine, panel, changed) for engine in BASELINES))
 
 
 def fixed(compute: Callable[[], float]) -> Measure:
@@ -125,8 +136,12 @@ def drawn(
     caption: str,
     panel: str = SERVED,
     rates: Sequence[float] = RATES,
+    more: Callable[[Quantity], Fill] | None = None,
 ) -> Draw:
-    """Each quantity over the rate, a line for each system."""
+    """Each quantity over the rate, a line for each system; `more` draws on the axes of a quantity."""
     series = grid(panel, [*BASELINES, OURS], rate=rates)
-    plots = [lines(quantity, series, ylabel=name) for name, quantity in quantities.items()]
+    plots = [
+        lines(quantity, series, ylabel=name, extra=more and more(quantity))
+        for name, quantity in quantities.items()
+    ]
     return figure(title, *plots, caption=caption)
