@@ -330,6 +330,7 @@ def test_nobody_there_is_said_before_the_run():
     [
         ("http://h", "/v1/chat/completions"),
         ("http://h/v1/", "/v1/chat/completions"),
+        ("http://h/team-a/v1", "/team-a/v1/chat/completions"),
         ("http://h/x/y?z=1", "/x/y?z=1"),
     ],
 )

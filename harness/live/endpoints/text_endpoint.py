@@ -11,6 +11,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -278,9 +279,9 @@ def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams, p
 
 
 def completions_url(url: str) -> str:
-    """Return the address of chat completions: of a server, of its /v1, or as it stands."""
+    """Return the address of chat completions: of a server, of its /v1, also below a gateway's path, or as it stands."""
     parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    if path in ("", "/v1"):
-        path = "/v1/chat/completions"
+    path = parts.path.rstrip("/") or "/v1"
+    if re.search(r"/v\d+$", path):
+        path += "/chat/completions"
     return urlunsplit(parts._replace(path=path))

@@ -276,7 +276,7 @@ def _why_no_speech(target: TargetParams, answer: Answer, reason: str) -> str | N
 
 def _loads(url: str) -> bool:
     """Return whether a server of ours answers there that its models load."""
-    answer = asked(url, urlsplit(url).scheme in PLAIN, "/health")
+    answer = asked(url, urlsplit(url).scheme in PLAIN, asked_path(url, "health"))
     return answer is not None and (answer.status, answer.body) == (503, STARTING)
 
 
@@ -294,7 +294,15 @@ def check_answers(target: TargetParams) -> None:
 def _metrics_url(url: str) -> str:
     parts = urlsplit(url)
     scheme = "https" if parts.scheme in PLAIN else "http"
-    return urlunsplit((scheme, parts.netloc, "/metrics", "", ""))
+    return urlunsplit((scheme, parts.netloc, asked_path(url, "metrics"), "", ""))
+
+
+def asked_path(url: str, name: str) -> str:
+    """Return the path of `name`, such as metrics, of the server: a gateway may have it below a path of its own, which
+    stands before /v1."""
+    path = urlsplit(url).path
+    before = re.match(r"(.*?)/v\d+(/|$)", path)
+    return f"{before[1] if before else ''}/{name}"
 
 
 def _metrics(target: TargetParams) -> set[str]:
