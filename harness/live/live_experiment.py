@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from harness.experiments.experiment import ENDPOINT, Experiment
 from harness.experiments.settings import override
 from harness.live.endpoints.target import TargetParams, check_secrets
+from harness.live.endpoints.transport.route import SCHEMES, proxy_of
 from harness.live.expand import ENDPOINTS
 from harness.live.kinds import named
 from harness.live.live_options import OPTIONS, written
@@ -51,8 +53,10 @@ def live_experiment(
     """
     for name in ("url", "text_url", "scrape"):
         check_secrets(str(target.get(name) or settings.get(name, "")))
+    target = by_environment(target, settings)
     params = validate(TargetParams, target, "live")
     params.request_headers()  # said now where token_env or a header names nothing
+    params.route().tls()  # and where a file holds no certificate
     if texts is not None:
         settings = {**settings, "path": str(texts)}
     workload = settings.get("workload", _default_workload(params, settings))
@@ -112,6 +116,30 @@ def live_experiment(
         if name in NOT_SET:
             raise UserError(f"--set {name}: give it as {OPTIONS[name].name} instead.")
     return override(validate(Experiment, data, "live"), more, ENDPOINTS)
+
+
+def by_environment(target: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return a target with the proxy that the environment names for it, unless it names one or a Unix socket."""
+    given = {**target, **settings}
+    if given.get("unix_socket") or given.get("proxy"):
+        return dict(target)
+    addresses = [str(given[name]) for name in ("url", "text_url") if given.get(name)]
+    proxies = set()
+    for address in addresses:
+        try:
+            if urlsplit(address).scheme in SCHEMES:
+                proxies.add(proxy_of(address))
+        except UserError:
+            raise
+        except ValueError:  # no address, which is refused with the other parameters
+            continue
+    if len(proxies) > 1:
+        raise UserError(
+            f"the environment names different proxies for url {addresses[0]} and text_url {addresses[1]}; name both "
+            "hosts in NO_PROXY, or one proxy for both."
+        )
+    (proxy,) = proxies or {None}
+    return {**target, **({} if proxy is None else {"proxy": proxy})}
 
 
 def ends(experiment: Experiment) -> dict[float, End]:

@@ -46,6 +46,11 @@ OPTIONS = {
         "Header of each request, as 'NAME: VALUE'; ${VARIABLE} is filled in and a secret never kept.",
         "HEADER", "--header"),
     "body_names": LiveOption("Another name of a field.", "FIELD=NAME", "--body-name"),
+    "ca": LiveOption("Certificate authorities to trust (PEM).", "FILE", "--ca"),
+    "insecure": LiveOption("Accept any certificate of the server; the answer says so.", None, "--insecure"),
+    "client_cert": LiveOption("Certificate of the client (PEM), for URL's host.", "FILE", "--client-cert"),
+    "client_key": LiveOption("Its key, if in another file.", "FILE", "--client-key"),
+    "unix_socket": LiveOption("Unix socket on which URL's host listens.", "FILE", "--unix-socket"),
     "session": LiveOption("Realtime: more fields of session.update.", "FILE", "--session"),
     "save_audio": LiveOption(
         "Keep both sides of the first N calls of each run as stereo files; of workload duplex.", "N", "--save-audio"),

@@ -78,6 +78,11 @@ def live(
     headers: list[str] = option([], *OPTIONS["headers"]),
     body_names: list[str] = option([], *OPTIONS["body_names"]),
     session: Path | None = option(None, *OPTIONS["session"]),
+    ca: str | None = option(None, *OPTIONS["ca"]),
+    insecure: bool = flag(OPTIONS["insecure"].name, OPTIONS["insecure"].help),
+    client_cert: str | None = option(None, *OPTIONS["client_cert"]),
+    client_key: str | None = option(None, *OPTIONS["client_key"]),
+    unix_socket: str | None = option(None, *OPTIONS["unix_socket"]),
     preset: str | None = option(
         None,
         "openai_reasoning (max_completion_tokens) or azure (header api-key from AZURE_OPENAI_API_KEY).",
@@ -132,6 +137,7 @@ def live(
     from reports.cli.live_folder import check_same, earlier, new_folder
     from reports.cli.live_request import shape
     from reports.cli.measuring import check_new, show_points
+    from reports.live.live_connection import connection_notes
 
     options = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
     target = {name: value for name, value in options.items() if value not in (None, False, [])}
@@ -162,6 +168,8 @@ def live(
         check_new(out)
     if dry_run:
         show_points(points, form)
+        for note in connection_notes(experiment.set) if form == "table" else ():
+            typer.echo(note)
         if out is not None:  # Locust's part of the experiment, and its targets
             with claim(out, experiment):
                 asked.write(out)

@@ -150,10 +150,12 @@ def _called(
     from harness.experiments.settings import override
     from harness.live.endpoints.target import TargetParams, check_secrets
     from harness.live.expand import ENDPOINTS, expand
+    from harness.live.live_experiment import by_environment
     from workloads.errors import validate
 
     check_secrets(url)
     target = {"url": url, **({} if token_env is None else {"token_env": token_env})}
+    target = by_environment(target, settings)
     validate(TargetParams, target, "live").token()
     data = {
         "name": "live",

@@ -29,6 +29,7 @@ from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID
 from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
+from reports.live.live_connection import connection_notes
 from reports.live.live_prompts import prompt_notes
 from reports.live.live_record import main_reason, middle
 from reports.runs.measured import Cell, Run
@@ -146,7 +147,7 @@ class LiveVerdict:
     speech: str | None = None
     """The callers' speech (`workloads.generators.content.speech_source`); None where nobody speaks."""
     users: tuple[str, ...] = ()
-    """Sentences on the users, and on the prompts that a cache of the server held."""
+    """Sentences on the connections, on the users, and on the prompts that a cache of the server held."""
     measured: str = ""
     """Time of the measurement and build of the server: `2026-11-26 21:40 UTC, server build abc`."""
 
@@ -269,7 +270,7 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     url = str(run.experiment.set.get("url", "the endpoint"))
     speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
     default_for = None if given.given else what
-    users = tuple(prompt_notes(run))
+    users = (*connection_notes(run.experiment.set), *prompt_notes(run))
     return LiveVerdict(url, given, default_for, tuple(loads), search, speech, users, _measured(run))
 
 

@@ -53,7 +53,7 @@ class ConnectionContext:
     def __post_init__(self) -> None:
         dialect = self.dialect
         self.url, self.headers, self.hello = dialect.url(), dialect.headers(), tuple(dialect.opening())
-        self.connect_timeout_s = dialect.target.connect_timeout_s
+        self.connect_timeout_s, self.route = dialect.target.connect_timeout_s, dialect.target.route()
 
 
 class Connection:
@@ -223,6 +223,7 @@ class Connection:
                 headers=context.headers,
                 timeout_s=context.connect_timeout_s,
                 binary=context.dialect.binary,
+                route=context.route,
             )
         except ConnectFailed as failed:
             self.fail(f"connect: {failed.reason}", None, refused=failed.status in BUSY)

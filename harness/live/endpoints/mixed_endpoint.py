@@ -85,7 +85,9 @@ def text_target(target: TargetParams) -> TargetParams:
     """Return the target of typed sessions: chat completions."""
     assert target.text_url is not None
     changes = {"url": target.text_url, "text_url": None, "dialect": "text"}
-    own = {"session": None, "headers": None}  # of url's host
+    own: dict[str, Any] = {"session": None, "headers": None}  # of url's host
+    if not target.is_own_host(target.text_url):
+        own |= dict.fromkeys(("client_cert", "client_key", "unix_socket"))
     return target.model_copy(update={**changes, **own, "token_env": target.token_env_at(target.text_url)})
 
 

@@ -34,7 +34,7 @@ class SynthesisEndpoint(HttpEndpoint["Speaker"]):
     """An endpoint that speaks the text of the replies."""
 
     def _pool_of(self, target: TargetParams) -> HttpPool:
-        return HttpPool(target.url, target.request_headers())
+        return HttpPool(target.url, target.request_headers(), target.route())
 
     def _make(self, session: Session) -> Speaker:
         return Speaker(self, session)

@@ -20,6 +20,7 @@ from harness.live.endpoints.request_shape import (
     names_secret,
     sendable,
 )
+from harness.live.endpoints.transport.route import Route, check_proxy, proxy_of
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, printable
 from workloads.host_names import check_host
@@ -177,6 +178,20 @@ class TargetParams(BaseModel):
         None,
         description="more headers for url's host; ${NAME} stands for an environment variable, which is not kept",
     )
+    ca: str | None = _own(
+        None, description="PEM file of the certificate authorities to trust; default: those of the system"
+    )
+    insecure: bool | None = _own(None, description="accept any certificate of the server; the answer says so")
+    client_cert: str | None = _own(None, description="PEM file of the certificate to show to url's host")
+    client_key: str | None = _own(
+        None, description="PEM file of its key, without a passphrase; default: in the same file"
+    )
+    unix_socket: str | None = _own(None, description="path of the Unix socket on which url's host listens")
+    proxy: str | None = _own(
+        None,
+        description="http:// or socks5:// proxy for connections to url and text_url; default of the commands: that of "
+        "HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Its user and password are read from there and not kept",
+    )
     session: dict[str, JsonValue] | None = _own(
         None, description="realtime: more fields of session.update, such as instructions, tools or audio"
     )
@@ -211,6 +226,25 @@ class TargetParams(BaseModel):
             raise ValueError(_NO_ADDRESS)
         check_host(parts.hostname or "")
         return value
+
+    @field_validator("proxy")
+    @classmethod
+    def _proxy(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_proxy(value)
+        return value
+
+    @model_validator(mode="after")
+    def _way(self) -> TargetParams:
+        if self.client_key is not None and self.client_cert is None:
+            raise ValueError("client_key is the key of client_cert; set that too, or leave it out")
+        if self.insecure and self.ca is not None:
+            raise ValueError(
+                "insecure accepts any certificate, so that ca is not used; leave one of them out"
+            )
+        if self.unix_socket is not None and self.proxy is not None:
+            raise ValueError("unix_socket and proxy are two ways to one host; leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _shape(self) -> TargetParams:
@@ -266,6 +300,25 @@ class TargetParams(BaseModel):
     def addresses(self) -> list[str]:
         """All addresses that a run calls."""
         return [url for url in (self.url, self.text_url, self.scrape) if url is not None]
+
+    def route(self, address: str | None = None) -> Route:
+        """Return how to connect to `address` (default: the url). Proxy, Unix socket and client's certificate are for
+        the url's host; another one is called by the proxy that the environment names for it."""
+        insecure = bool(self.insecure)
+        if address is not None and not self.is_own_host(address):
+            return Route(self.ca, insecure, proxy=proxy_of(address))
+        return Route(
+            self.ca,
+            insecure,
+            self.client_cert,
+            self.client_key,
+            unix_socket=self.unix_socket,
+            proxy=self.proxy,
+        )
+
+    def is_own_host(self, address: str) -> bool:
+        """Return whether an address is of the url's host."""
+        return urlsplit(address).hostname == urlsplit(self.url).hostname
 
     def token(self) -> str | None:
         """Return the token or key to send, from the environment; None: there is none. UserError when `token_env` names

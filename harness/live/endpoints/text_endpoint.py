@@ -249,7 +249,8 @@ _encode = msgspec.json.Encoder().encode
 
 def pool_of(target: TargetParams) -> HttpPool:
     """Return connections to its chat completions."""
-    return HttpPool(completions_url(target.url), {"Accept": "text/event-stream", **target.request_headers()})
+    headers = {"Accept": "text/event-stream", **target.request_headers()}
+    return HttpPool(completions_url(target.url), headers, target.route())
 
 
 def message(role: str, content: Any) -> bytes:

@@ -7,6 +7,7 @@ measures.
 import asyncio
 import json
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit, urlunsplit
@@ -28,10 +29,11 @@ from harness.live.endpoints.dialects.synthesis import Sound
 from harness.live.endpoints.mixed_endpoint import text_target
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.text_endpoint import message, pool_of, request_body
-from harness.live.endpoints.transport.connect_diagnosis import PLAIN, asked, reach
+from harness.live.endpoints.transport.connect_diagnosis import PLAIN, asked, client_certificate_fault, reach
 from harness.live.endpoints.transport.content_encoding import unread
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.limits import STARTING
+from harness.live.endpoints.transport.route import ProxyRefused, certificate_fault
 from harness.live.run.scrape import scraper_of
 from harness.metrics.live import LAG, PREFIX_CACHE
 from workloads.errors import UserError
@@ -68,7 +70,7 @@ def preflight(
             break
         except UserError:
             waited_s = time.monotonic() - begun_s
-            loaded_meanwhile, loading = loading, _loads(target.url)
+            loaded_meanwhile, loading = loading, _loads(target)
             if waited_s > LOADING_S or not (loading or loaded_meanwhile):
                 raise
             waits(waited_s)
@@ -84,7 +86,7 @@ def preflight(
 
 
 async def _spoken_to(target: TargetParams, speaks: Speaks, serves: str) -> TargetParams:
-    if target.is_text and await ask_one_token(target) == 503 and _loads(target.url):
+    if target.is_text and await ask_one_token(target) == 503 and _loads(target):
         raise UserError(f"url {target.url} still loads its models; call it when they are loaded.")
     if target.text_url is not None:
         check_answers(beside := text_target(target))
@@ -193,7 +195,9 @@ def _why_not(target: TargetParams, answer: Answer, reason: str) -> str | None:
         return f"answers, but with no stream of chat completions; {path}."
     if not code and reason:
         other = urlunsplit(parts._replace(scheme=OTHER[parts.scheme]))
-        if asked(target.url, tls=parts.scheme == "http") is not None:
+        if why := client_certificate_fault(target.url, target.route()):
+            return why
+        if asked(target.url, tls=parts.scheme == "http", route=target.route()) is not None:
             return f"{'wants TLS' if parts.scheme == 'http' else 'has no TLS'}; give {other}."
         speech = "or give the ws:// url of an endpoint for speech"
         return f"has no chat completions there (no HTTP answer: {reason}); {path}, {speech}."
@@ -239,7 +243,8 @@ def said_words(body: bytes) -> str:
 async def ask_one_word(target: TargetParams) -> None:
     """Raise UserError when `target` makes no speech at any load. A busy, slow or broken target is accepted."""
     body = synthesis_endpoint.request_body("word", target)
-    answer, reason = await ask(HttpPool(target.url, target.request_headers()), body, target)
+    pool = HttpPool(target.url, target.request_headers(), target.route())
+    answer, reason = await ask(pool, body, target)
     why = None if reason is None else await asyncio.to_thread(_why_no_speech, target, answer, reason)
     if why is not None:
         raise UserError(f"url {target.url} {why}")
@@ -270,24 +275,35 @@ def _why_no_speech(target: TargetParams, answer: Answer, reason: str) -> str | N
                 "sends 16-bit PCM, G.711, or a WAV of either."
             )
     if not code and reason:
+        if why := client_certificate_fault(target.url, target.route()):
+            return why
         return f"has no speech synthesis there (no HTTP answer: {reason}); correct its address."
     return None
 
 
-def _loads(url: str) -> bool:
+def _loads(target: TargetParams) -> bool:
     """Return whether a server of ours answers there that its models load."""
-    answer = asked(url, urlsplit(url).scheme in PLAIN, asked_path(url, "health"))
+    health = asked_path(target.url, "health")
+    answer = asked(target.url, urlsplit(target.url).scheme in PLAIN, health, route=target.route())
     return answer is not None and (answer.status, answer.body) == (503, STARTING)
 
 
 def check_answers(target: TargetParams) -> None:
     """Raise UserError when no server listens there."""
     try:
-        reach(target.url, target.connect_timeout_s)
+        reach(target.url, target.route(), target.connect_timeout_s)
+    except ssl.SSLCertVerificationError as error:
+        raise UserError(certificate_fault(target.url, error)) from None
+    except ProxyRefused as error:
+        raise UserError(
+            f"{target.url} cannot be reached: {error}; correct HTTPS_PROXY or HTTP_PROXY, or except the host with "
+            f"NO_PROXY={urlsplit(target.url).hostname}."
+        ) from None
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        where = target.url if target.unix_socket is None else f"the Unix socket {target.unix_socket}"
         raise UserError(
-            f"nothing can be reached at {target.url} ({why}); start the server, or correct the url."
+            f"nothing can be reached at {where} ({why}); start the server, or correct the url."
         ) from None
 
 

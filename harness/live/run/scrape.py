@@ -22,6 +22,7 @@ import pyarrow as pa
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.get import get
 from harness.live.endpoints.transport.limits import size
+from harness.live.endpoints.transport.route import DIRECT, Route
 from workloads.errors import UserError
 
 TIMEOUT_S = 2.0
@@ -50,15 +51,22 @@ class Scraper:
     """Polls `url` in a `with` block, at once and once more at its end; `table()` has the answers.
 
     `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is sent to the endpoint; `period_s`: between two
-    polls. UserError for anything but an HTTP address.
+    polls; `route`: how it is reached. UserError for anything but an HTTP address.
     """
 
-    def __init__(self, url: str, origin: float, token: str | None = None, period_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        origin: float,
+        token: str | None = None,
+        period_s: float = 1.0,
+        route: Route = DIRECT,
+    ) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise UserError(
                 f"scrape {url!r} is not an HTTP address; write for example http://host:8000/metrics."
             )
-        self._url, self._origin, self._period_s = url, origin, period_s
+        self._url, self._origin, self._period_s, self._route = url, origin, period_s, route
         self._headers = {"Accept": "text/plain;version=0.0.4"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -117,7 +125,9 @@ class Scraper:
 
     def _answer(self) -> bytes:
         """Return the metrics. OSError or ValueError without them."""
-        answer = get(self._url, timeout_s=TIMEOUT_S, most_bytes=MOST_ANSWER, headers=self._headers)
+        answer = get(
+            self._url, timeout_s=TIMEOUT_S, most_bytes=MOST_ANSWER, headers=self._headers, route=self._route
+        )
         if answer.status != 200:
             redirects = " (a redirect, which is not followed)" if 300 <= answer.status < 400 else ""
             raise ValueError(f"status {answer.status}{redirects}")
@@ -133,7 +143,8 @@ def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
     """Return a scraper of the metrics that the target names; None where it names none."""
     if target.scrape is None:
         return None
-    return Scraper(target.scrape, origin, target.scrape_token(), target.scrape_period_s or 1.0)
+    period_s, route = target.scrape_period_s or 1.0, target.route(target.scrape)
+    return Scraper(target.scrape, origin, target.scrape_token(), period_s, route)
 
 
 def _reason(error: OSError) -> str:

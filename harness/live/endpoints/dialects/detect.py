@@ -114,7 +114,9 @@ async def resolve(target: TargetParams) -> TargetParams:
         url, headers = target.url, target.request_headers()
     receiver = _Messages()
     try:
-        socket = await connect(url, receiver, headers=headers, timeout_s=target.connect_timeout_s)
+        socket = await connect(
+            url, receiver, headers=headers, timeout_s=target.connect_timeout_s, route=target.route()
+        )
     except ConnectFailed as failed:
         raise UserError(await _unreachable(target, failed)) from None
     if target.dialect != "auto":
@@ -179,6 +181,7 @@ async def _begun(dialect: Dialect, receiver: _Messages) -> WebSocket:
         headers=dialect.headers(),
         timeout_s=dialect.target.connect_timeout_s,
         binary=dialect.binary,
+        route=dialect.target.route(),
     )
     for message in dialect.opening():
         socket.send(message)
@@ -322,7 +325,7 @@ def models_path(target: TargetParams) -> str:
 def _listed(target: TargetParams) -> Answer | None:
     """Return the answer at `models_path`; None without one. A token goes only to a certified host."""
     token = target.request_headers()
-    return asked(target.url, urlsplit(target.url).scheme in PLAIN, models_path(target), token)
+    return asked(target.url, urlsplit(target.url).scheme in PLAIN, models_path(target), token, target.route())
 
 
 def models(target: TargetParams) -> list[str]:
@@ -368,7 +371,7 @@ async def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
         return f"url {target.url} {await _forbidden(target)}"
     if failed.status in BUSY:
         return f"url {target.url} turns connections away (HTTP status {failed.status}); see the server's log."
-    fault = await asyncio.to_thread(described, target.url)
+    fault = await asyncio.to_thread(described, target.url, target.route())
     return (
         f"url {target.url} {fault}"
         if fault

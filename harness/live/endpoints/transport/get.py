@@ -1,7 +1,7 @@
 """GET of what is not a turn: metrics, a list of models, the health of a server.
 
 All requests but turns are made here. No redirect is followed, since a header may carry a key; one deadline counts for
-the whole answer, however slowly it comes; and no proxy is used, as sessions use none.
+the whole answer, however slowly it comes; and a proxy is used if sessions use one.
 """
 
 import socket
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from harness.live.endpoints.transport.limits import MOST_HEAD, size
+from harness.live.endpoints.transport.route import DIRECT, Route
 
 UNREAD = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 """Errors about an answer that is none."""
@@ -37,6 +38,7 @@ def get(
     most_bytes: int,
     headers: Mapping[str, str] | None = None,
     verified: bool = True,
+    route: Route = DIRECT,
 ) -> Answer:
     """Return the answer at an http(s):// address, with `most_bytes` of its body. The name's look-up is not limited in
     time.
@@ -48,7 +50,9 @@ def get(
     parts, until_s = urlsplit(url), time.monotonic() + timeout_s
     request = _request(url, headers or {})
     answer = _Receiver(most_bytes)
-    with _connected(parts.hostname or "", parts.port, parts.scheme == "https", verified, until_s) as peer:
+    with _connected(
+        route, parts.hostname or "", parts.port, parts.scheme == "https", verified, until_s
+    ) as peer:
         peer.sendall(request)
         try:
             while not answer.cut and not answer.whole:
@@ -71,22 +75,29 @@ def _request(url: str, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _connected(host: str, port: int | None, tls: bool, verified: bool, until_s: float) -> socket.socket:
-    failed, port = OSError(f"no address of {host}"), port or (443 if tls else 80)
+def _connected(
+    route: Route, host: str, port: int | None, tls: bool, verified: bool, until_s: float
+) -> socket.socket:
+    peer = _reached(route, host, port or (443 if tls else 80), until_s)
+    if not tls:
+        return peer
+    context = route.tls() if verified else ssl._create_unverified_context()
+    try:
+        return context.wrap_socket(peer, server_hostname=host)
+    except BaseException:
+        peer.close()
+        raise
+
+
+def _reached(route: Route, host: str, port: int, until_s: float) -> socket.socket:
+    if not route.is_direct:
+        return route.connected(host, port, _left_s(until_s))
+    failed = OSError(f"no address of {host}")
     for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
-            peer = socket.create_connection((str(address[0]), port), timeout=_left_s(until_s))
+            return route.connected(str(address[0]), port, _left_s(until_s))
         except OSError as error:
             failed = error
-            continue
-        if not tls:
-            return peer
-        context = ssl.create_default_context() if verified else ssl._create_unverified_context()
-        try:
-            return context.wrap_socket(peer, server_hostname=host)
-        except BaseException:
-            peer.close()
-            raise
     raise failed
 
 

@@ -5,7 +5,6 @@ transport is aiofastnet's, which writes at once: uvloop's own waits for the end 
 """
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ import httptools
 from harness.live.endpoints.transport.content_encoding import Decoder, NotDecoded
 from harness.live.endpoints.transport.get import UNREAD, garbage
 from harness.live.endpoints.transport.limits import MOST_HEAD, size
+from harness.live.endpoints.transport.route import DIRECT, Route
 
 CONNECT_AT_ONCE = 64  # below what servers let wait for accept(), often 128 [chosen]
 REPEAT_S = 0.1
@@ -75,7 +75,7 @@ class HttpPool:
         ValueError: for a URL that is not http(s), or a header that does not fit on a line.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, route: Route = DIRECT) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no http:// or https:// URL")
@@ -83,7 +83,7 @@ class HttpPool:
             if not (name + value).isprintable():
                 raise ValueError(f"header {name!r} has characters that no header can have")
         self._address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._route, self._tls = route, route.tls() if parts.scheme == "https" else None
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}"]
         if not any(name.lower() == "accept-encoding" for name in headers or {}):
@@ -128,7 +128,13 @@ class HttpPool:
 
     async def _connect(self) -> "_Connection":
         make: Any = aiofastnet.create_connection
-        _, connection = await make(self._loop, lambda: _Connection(self), *self._address, ssl=self._tls)
+        host, port = self._address
+        if self._route.is_direct:
+            where: dict[str, Any] = {"host": host, "port": port}
+        else:
+            peer = await self._route.opened(host, port)
+            where = {"sock": peer, "server_hostname": host if self._tls else None}
+        _, connection = await make(self._loop, lambda: _Connection(self), **where, ssl=self._tls)
         self._open.add(connection)
         return connection
 

@@ -6,9 +6,7 @@ speech every 20 ms and received a packet for each. It offers no compression: aud
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Protocol
 
 import picows
@@ -22,6 +20,7 @@ from harness.live.endpoints.transport.limits import (
     Violation,
     size,
 )
+from harness.live.endpoints.transport.route import DIRECT, Route
 
 CLOSE_GRACE_S = 2.0  # for the peer's half of the closing handshake [chosen]
 ABNORMAL = 1006  # end without a close frame [config: RFC 6455]
@@ -91,8 +90,9 @@ async def connect(
     headers: Mapping[str, str] | None = None,
     timeout_s: float,
     binary: bool = False,
+    route: Route = DIRECT,
 ) -> WebSocket:
-    """Open `url` (ws:// or wss://) with these additional `headers`; everything received goes to `receiver`.
+    """Open `url` (ws:// or wss://) by `route` with these additional `headers`; everything received goes to `receiver`.
 
     `binary`: what is sent are binary messages, and not texts.
 
@@ -103,21 +103,27 @@ async def connect(
     """
     listener = _Listener(receiver)
     try:
-        return await _opened(url, listener, headers, timeout_s, binary)
+        return await _opened(url, listener, headers, timeout_s, binary, route)
     except BaseException:
         listener.wanted = False
         raise
 
 
 async def _opened(
-    url: str, listener: "_Listener", headers: Mapping[str, str] | None, timeout_s: float, binary: bool
+    url: str,
+    listener: "_Listener",
+    headers: Mapping[str, str] | None,
+    timeout_s: float,
+    binary: bool,
+    route: Route,
 ) -> WebSocket:
     try:
         async with asyncio.timeout(timeout_s):
             transport, _ = await picows.ws_connect(
                 lambda: listener,
                 url,
-                ssl_context=_tls() if url.startswith("wss") else None,
+                ssl_context=route.tls() if url.startswith("wss") else None,
+                socket_factory=None if route.is_direct else lambda to: route.opened(to.host, to.port),
                 websocket_handshake_timeout=timeout_s,  # else the socket of an attempt that is given up stays
                 logger_name=_log,
                 enable_auto_pong=False,  # frames that picows answers by itself would hide the end of a read
@@ -272,9 +278,3 @@ class _ShortReads(asyncio.BufferedProtocol):
         if nbytes == READ_AT_ONCE and self._loop.time() - begun_s > LONG_READ_S:
             self._transport.pause_reading()
             self._loop.call_soon(self._transport.resume_reading)
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return one context for all connections: loading the certificates takes longer than a handshake."""
-    return ssl.create_default_context()
