@@ -27,9 +27,11 @@ from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, s
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID
+from harness.slo.goodput import goodput_rps
 from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
 from reports.live.live_connection import connection_notes
+from reports.live.live_goodput import goodput_notes
 from reports.live.live_prompts import prompt_notes
 from reports.live.live_record import main_reason, middle
 from reports.runs.measured import Cell, Run
@@ -65,6 +67,8 @@ class Load:
     """Length of each run as it was asked for, s."""
     reason: str = ""
     """The main reason of its failed turns; empty where none failed."""
+    goodput_rps: float | None = None
+    """Turns a second that met every target of single turns."""
     parts: str = ""
     """The parts of the wait: `medians: end of turn 2,500 + answer 310 ms`; empty where the server reports none."""
 
@@ -128,6 +132,7 @@ class Load:
             "verdict": self.verdict,
             "invalid": self.result.invalid,
             "on_line": self.on_line,
+            "goodput_rps": self.goodput_rps,
             "runs": len(self.result.measured),
             "lost": list(self.result.lost),
             "targets": [each.as_dict() for each in self.result.judgements],
@@ -220,6 +225,7 @@ class LiveVerdict:
                 "One run of each load: the interval covers chance between its turns, not how far another "
                 f"run would differ; --repeats {MIN_FOR_INTERVAL} shows that."
             )
+        notes += goodput_notes([(load.name, load.short, load.goodput_rps) for load in self.loads])
         notes += self.users
         if self.speech is not None:
             other = "" if self.speech == "recordings" else ", and no recordings; --audio DIR plays yours"
@@ -323,7 +329,8 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
     if None not in parts:
         end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
         wait = f"medians: end of turn {end_of_turn} + answer {answer} ms"
-    return Load(*_named(dict(cell), what), result, on_line, seconds, reason, wait)
+    good = middle(goodput_rps(each, asked.targets) for each in result.measured)
+    return Load(*_named(dict(cell), what), result, on_line, seconds, reason, good, wait)
 
 
 def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
