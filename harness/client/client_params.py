@@ -27,6 +27,14 @@ class ClientParams(BaseModel):
         "begins until the reply is complete, cut or failed, so that listening and thinking do not count; reply: the "
         "same, but from when the turn is sent, so that speaking does not count either",
     )
+    most: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="open loop: at most this number of sessions at once; a session that would be one more comes when "
+        "another has ended; default: no limit",
+        exclude_if=lambda most: most is None,
+    )
     slot_until: Literal["stream", "playback"] = Field(
         "stream",
         description="when a request or a reply gives its slot to the next. stream: when it is complete; "
@@ -65,6 +73,10 @@ class ClientParams(BaseModel):
 
     @model_validator(mode="after")
     def _concurrency_is_limited(self) -> "ClientParams":
+        if self.c is not None and self.most is not None:
+            raise ValueError(
+                "most is the limit of an open loop, and c makes a closed one; leave one of them out"
+            )
         for name in ("c_scope", "c_counts"):
             if self.c is None and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(

@@ -133,8 +133,9 @@ async def serve_turns(
     """Play every session of `trace` and return when the last one has ended. The sessions of a job have one user.
 
     In a closed loop, slots are acquired in the order of requests for them: by sessions in the order of their scheduled
-    arrivals, or by each turn of a session anew. `replicas`: factor on the c slots when `params.c_scope` is replica.
-    Sessions of a backlog take no slot. `user_of` makes a session's user.
+    arrivals, or by each turn of a session anew. An open loop with a limit has a slot for each session, too; there, a
+    user who did not wait for one comes as scheduled. `replicas`: factor on the c slots when `params.c_scope` is
+    replica. Sessions of a backlog take no slot. `user_of` makes a session's user.
     """
     loop: Any = asyncio.get_running_loop()
     leaving = isinstance(server, Leaving)  # a protocol's check takes longer than a user's arrival
@@ -143,10 +144,13 @@ async def serve_turns(
         slots = asyncio.Semaphore(params.c * (replicas if params.c_scope == "replica" else 1))
     of_session, of_turn = (slots, None) if params.c_counts == "session" else (None, slots)
     ahead_s = 0.0 if of_session or isinstance(loop, VirtualClockLoop) else AHEAD_S
+    if params.most is not None:
+        of_session = asyncio.Semaphore(params.most)
 
     async def user(sessions: Sequence[Session], arrival_s: float) -> None:
+        waits = of_session is not None and (params.most is None or of_session.locked())
         async with of_session or nullcontext():
-            begin_s = loop.time() if of_session else arrival_s
+            begin_s = max(arrival_s, loop.time()) if waits else arrival_s
             if params.begins(begin_s):
                 if len(sessions) > 1:
                     one: User = Job(sessions, server, log, params, of_turn)

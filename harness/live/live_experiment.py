@@ -22,7 +22,7 @@ WITH_TEXT = (".json", ".jsonl")
 """Files of conversations with their text; others have lengths alone."""
 MOST_REPLY_TOKENS = 128
 """Longest reply that is asked for, about 36 s of speech: who begins in the last second keeps the run going. [chosen]"""
-NOT_SET = ("url", "c", "save_audio", "stop_after_s")
+NOT_SET = ("url", "c", "most", "save_audio", "stop_after_s")
 """Parameters that `--set` does not take, as the plan is made of them."""
 LENGTHS, TURNS = ("stop_after_s", "duration_s"), "stop_after_turns"
 """Parameters with the duration, of users and of frames, and with the turns that are judged, which end a run too."""
@@ -43,13 +43,15 @@ def live_experiment(
     audio: Path | None = None,
     texts: Path | None = None,
     label: str = "",
+    most: int | None = None,
 ) -> Experiment:
     """Return the experiment of a live run.
 
     `loads`: each load with its end; with `rates` new calls per second in an open loop, else concurrent calls in a
     closed one. `settings`: of `--set`, over everything else. `label`: the server's build. UserError for settings that
     cannot be combined. `audio`: recordings that users speak; `texts`: conversations whose text they send. The users of
-    a load depend on it, on its duration and on the target's users_seed alone.
+    a load depend on it, on its duration and on the target's users_seed alone. `most`: largest number of calls at
+    once of an open loop.
     """
     for name in ("url", "text_url", "scrape"):
         check_secrets(str(target.get(name) or settings.get(name, "")))
@@ -82,6 +84,12 @@ def live_experiment(
             f"--save-audio keeps calls on open microphones, and workload is {workload}; give --workload duplex, or "
             "leave it out."
         )
+    if most is not None:
+        if kind.name == "frames":
+            raise UserError(
+                f"--sessions is no limit of --rate for workload {workload}; leave one of them out."
+            )
+        fixed["most"] = most
     made = [
         kind.load(workload, fields, 0 if rates else int(load), load if rates else None, length_s)
         for load, (length_s, _) in loads.items()
@@ -92,7 +100,7 @@ def live_experiment(
         load_settings = [{**each, TURNS: judged} for each, judged in zip(load_settings, turns, strict=True)]
     along = {name: [each[name] for each in load_settings] for name in load_settings[0]}
     fixed |= {name: values[0] for name, values in along.items() if len({*values}) == 1}
-    takes = {*fields, LENGTHS[0], TURNS}
+    takes = {*fields, LENGTHS[0], TURNS, "most"}
     span_s = " to ".join(f"{length_s:g}" for length_s in sorted({min(lengths_s), max(lengths_s)}))
     data = {
         "name": "live",

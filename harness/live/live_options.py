@@ -25,7 +25,7 @@ OPTIONS = {
     "workload": LiveOption(
         "What users do; default: speech; where URL is http, sharegpt, or conversations with --data.",
         "NAME", "--workload"),
-    "c": LiveOption("Concurrent calls, all the time; default: 8.", "N[,N...]", "--sessions"),
+    "c": LiveOption("Concurrent calls, all the time; default: 8; with --rate at most.", "N[,N...]", "--sessions"),
     "rate": LiveOption("New calls per second instead, in an open loop.", "R[,R...]", "--rate"),
     "stop_after_s": LiveOption(
         "How long to send new turns; default: until the targets can be decided, at most 480.", "SECONDS", "--duration"),
@@ -58,7 +58,7 @@ OPTIONS = {
         "The server's build; kept with the results and shown by report and compare.", "TEXT", "--label"),
 }  # fmt: skip
 """The option that sets each parameter, of the target in the order in which they are stored."""
-OPTIONS["sessions"] = OPTIONS["c"]  # of frames, which have no closed loop
+OPTIONS["sessions"] = OPTIONS["most"] = OPTIONS["c"]  # of frames, which have no closed loop; of an open loop
 
 
 def written(name: str, value: Mapping[str, Any]) -> str:

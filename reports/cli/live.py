@@ -153,7 +153,15 @@ def live(
     if seed is not None:  # runs of earlier versions have none
         target.setdefault("users_seed", seed)
     ask = partial(
-        live_experiment, target, chosen, rates=load.rates, repeats=runs, audio=audio, texts=data, label=label
+        live_experiment,
+        target,
+        chosen,
+        rates=load.rates,
+        repeats=runs,
+        audio=audio,
+        texts=data,
+        label=label,
+        most=(load.most or None) if load.rates else None,
     )
     least = dict.fromkeys(load.amounts, (duration or 60.0, None))
     asked, counts = _asked(ask(least), slo, load)  # refused here if it is too much for any run
@@ -203,7 +211,7 @@ def _asked(experiment: Experiment, slo: str | None, load: _Load) -> tuple[Asked,
 
 class _Load(NamedTuple):
     """`amounts`: concurrent calls, or with `rates` calls per second, of a search the first number. `most`: where a
-    search stops."""
+    search stops; with `rates` the most calls at once, 0 for no limit."""
 
     amounts: Sequence[float]
     rates: bool
@@ -218,13 +226,15 @@ def _load(sessions: str | None, rate: str | None, find: str | None, to: int | No
     targets = parse_targets(find) if find is not None else ()
     if to is not None and not targets:
         raise UserError("--to is where --find stops; give --find too, or leave it out.")
-    if rate is not None and (sessions is not None or targets):
-        raise UserError(
-            f"--rate is an open loop and {'--find' if targets else '--sessions'} a closed one; leave one out."
-        )
-    if rate is not None:
-        return _Load(_numbers("--rate", rate, float), True, (), 0)
+    if rate is not None and targets:
+        raise UserError("--rate is an open loop and --find a closed one; leave one out.")
     numbers = _numbers("--sessions", sessions, int) if sessions is not None else [FIRST]
+    if rate is not None:
+        if len(numbers) > 1:
+            raise UserError(
+                "--rate takes one number of --sessions, the most at once; give one, or leave it out."
+            )
+        return _Load(_numbers("--rate", rate, float), True, (), int(numbers[0]) if sessions else 0)
     if targets and len(numbers) > 1:
         raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
     most = to or UP_TO

@@ -30,7 +30,7 @@ from harness.records.record import INVALID
 from harness.slo.goodput import goodput_rps
 from harness.slo.search import SHOWN, Search, Step
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
-from reports.live.live_connection import connection_notes
+from reports.live.live_connection import connection_notes, limit_notes
 from reports.live.live_goodput import goodput_notes
 from reports.live.live_prompts import prompt_notes
 from reports.live.live_record import main_reason, middle
@@ -276,7 +276,7 @@ def live_verdict(run: Run, asked: Asked | None = None) -> LiveVerdict | None:
     url = str(run.experiment.set.get("url", "the endpoint"))
     speech = speech_source(run.points[0].record.trace()) if run.points[0].record.metrics else None
     default_for = None if given.given else what
-    users = (*connection_notes(run.experiment.set), *prompt_notes(run))
+    users = (*connection_notes(run.experiment.set), *limit_notes(run), *prompt_notes(run))
     return LiveVerdict(url, given, default_for, tuple(loads), search, speech, users, _measured(run))
 
 
@@ -330,10 +330,10 @@ def _load(run: Run, cell: Cell, what: str | None, asked: Asked) -> Load:
         end_of_turn, answer = (number("answer_p50", part or 0.0, unit=False) for part in parts)
         wait = f"medians: end of turn {end_of_turn} + answer {answer} ms"
     good = middle(goodput_rps(each, asked.targets) for each in result.measured)
-    return Load(*_named(dict(cell), what), result, on_line, seconds, reason, good, wait)
+    return Load(*_named(dict(cell), what, params.get("most")), result, on_line, seconds, reason, good, wait)
 
 
-def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
+def _named(cell: dict[str, Any], what: str | None, most: int | None = None) -> tuple[float, str, str]:
     """Return the amount of the load, and its long and short name."""
     axis = next((name for name in ("rate", "c", "sessions") if name in cell), None)
     if axis is None and "path" in cell:  # loads that another tool put on, by their names
@@ -342,7 +342,7 @@ def _named(cell: dict[str, Any], what: str | None) -> tuple[float, str, str]:
     amount = 0.0 if axis is None else float(cell.pop(axis))
     one = counted_as(what, axis)
     name = f"{amount:g} {one}{'' if amount == 1 else 's'}{' a second' if axis == 'rate' else ''}"
-    name = "the recorded times" if axis is None else name
+    name = "the recorded times" if axis is None else name + (f" with at most {most} at once" if most else "")
     short = name if cell or axis is None else f"{amount:g}"
     more = f", {setting(cell)}" if cell else ""
     return amount, name + more, short + more

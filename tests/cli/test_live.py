@@ -82,6 +82,10 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
     (slow, fast) = planned(URL, *SMALL, "--rate", "1,5", "--duration", "10")
     assert (slow.params["rate"], fast.params["rate"]) == (1, 5) and slow.params["c"] is None
     assert slow.workload_params["sessions"] == 13 and fast.workload_params["sessions"] >= 50
+    (limited,) = planned(URL, *SMALL, "--rate", "5", "--sessions", "4", "--duration", "10")
+    assert (limited.params["rate"], limited.params["most"], limited.params["c"]) == (5, 4, None)
+    asked = rehearse("live", URL, "--rate", "5", "--sessions", "4,8", "--dry-run")
+    assert asked[0] == 2 and "--rate takes one number of --sessions" in asked[2]
     (frames,) = planned(URL, "--set", "workload=metronome", "--sessions", "3", "--duration", "8")
     assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
     (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")

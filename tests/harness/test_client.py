@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.client.client_params import ClientParams
 from harness.client.session import Client
 from harness.request_tables.request_table import request_table
 from tests import builders
@@ -192,6 +193,14 @@ def test_open_and_closed_loop(c: int | None, starts: list[float]):
     turns = [replace(TURN, session=i) for i in range(3)]
     events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=c)
     assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
+
+
+def test_an_open_loop_with_a_limit_lets_users_in_as_others_leave():
+    turns = [replace(TURN, session=i, arrival_s=1.0 + i) for i in range(3)]
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), most=2)
+    assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == [1.0, 2.0, 7.25]
+    with pytest.raises(ValueError, match="leave one of them out"):
+        ClientParams(c=2, most=2)
 
 
 def test_c_may_be_that_of_each_replica():

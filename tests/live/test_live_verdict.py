@@ -13,6 +13,26 @@ pytestmark = pytest.mark.usefixtures("unrendered", "no_floor")
 FIRST_S = 0.05
 
 
+def test_an_open_loop_with_a_limit_says_whom_it_made_wait_and_where_goodput_is_highest(
+    rehearse: Rehearse, tmp_path: Path
+) -> None:
+    short = ("--set", "max_reply_tokens=4", "--set", "send_delay_limit_ms=5000", "--out", "limited")
+    asked = ("--rate", "2,40", "--sessions", "2", "--duration", "3", "--slo", "ttft_p90<=9s", *short)
+    with NullServer("text", tmp_path / "null", "--first-s", "0.3") as server:
+        status, out, _ = rehearse("live", server.url, *asked)
+
+    kept = json.loads(Path("limited/verdict.json").read_text())
+    slow, fast = kept["loads"]
+    assert status in (0, 3) and fast["load"] == "40 requests a second with at most 2 at once"
+    assert 0 < slow["goodput_rps"] < fast["goodput_rps"] < 10  # two at once, 0.3 s each: 6.7 and its edges
+    text = " ".join(out.split())
+    assert re.search(r"At most 2 at once: (\d+) of \d+ users \(rate = 40\) had to wait for a place", text)
+    assert (
+        "It is highest at 40 requests a second with at most 2 at once, the largest load that was tried."
+        in text
+    )
+
+
 def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehearse, tmp_path: Path) -> None:
     def live(*arguments: str) -> tuple[int, str]:
         """Exit status and stdout; the generator may be as late as this machine makes it."""

@@ -381,7 +381,7 @@ class CallEndpoint(WebSocketEndpoint[C]):
 
     def expect(self, params: ClientParams) -> None:
         """Plan connections, once the clock is set: users who come as scheduled connect `connect_lead_s` before."""
-        if params.c is not None:
+        if params.c is not None or params.most is not None:
             return
         for session in self.trace.sessions:
             arrival_s = session.turns[0].arrival_s

@@ -38,7 +38,7 @@ RECORDINGS = "recordings"
 
 
 class Plan(BaseModel):
-    """One run, dealt out. `clients` has one entry for each shard: the sum of their `c` is that of the run."""
+    """One run, dealt out. `clients` has one entry for each shard: the sums of their `c` and `most` are the run's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,13 +54,13 @@ class Plan(BaseModel):
 
 
 def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> Plan:
-    """Deal `trace` and the `c` of a closed loop out to `target.shards` processes; write into `folder`.
+    """Deal `trace` and the `c` or `most` of its loop out to `target.shards` processes; write into `folder`.
 
     A process without a session, or with c = 0, would do nothing, so there may be fewer.
     """
-    parts = shard(trace, min(target.shards, client.c or target.shards))
-    counts = split_concurrency(client.c, len(parts))
-    clients = tuple(client.model_copy(update={"c": c}) for c in counts)
+    parts = shard(trace, min(target.shards, client.c or client.most or target.shards))
+    counts, most = (split_concurrency(limit, len(parts)) for limit in (client.c, client.most))
+    clients = tuple(client.model_copy(update={"c": c, "most": n}) for c, n in zip(counts, most, strict=True))
     plan = Plan(target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash)
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
