@@ -90,8 +90,11 @@ def live_experiment(
                 f"--sessions is no limit of --rate for workload {workload}; leave one of them out."
             )
         fixed["most"] = most
+    fastest = _last_rate(fields, settings)
     made = [
-        kind.load(workload, fields, 0 if rates else int(load), load if rates else None, length_s)
+        kind.load(
+            workload, fields, 0 if rates else int(load), max(load, fastest) if rates else None, length_s
+        )
         for load, (length_s, _) in loads.items()
     ]
     axis, load_settings = made[0][0], [each for _, each in made]
@@ -214,6 +217,16 @@ def _default_workload(target: TargetParams, settings: Mapping[str, str]) -> str:
     if not target.is_text:
         return SPOKEN
     return CONVERSATIONS if Path(settings.get("path", "")).suffix in WITH_TEXT else TYPED
+
+
+def _last_rate(fields: Mapping[str, Any], settings: Mapping[str, str]) -> float:
+    """Return the rate at the end of a ramp, for which there must be enough users, 1/s; 0 for other workloads."""
+    if "rate_end" not in fields:
+        return 0.0
+    try:
+        return max(map(float, settings["rate_end"].split(",")))
+    except (KeyError, ValueError):  # not set, or no number, which is refused with the other settings
+        return float(fields["rate_end"].default)
 
 
 def _added(text: bool) -> dict[str, Any]:

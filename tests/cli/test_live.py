@@ -86,6 +86,10 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
     assert (limited.params["rate"], limited.params["most"], limited.params["c"]) == (5, 4, None)
     asked = rehearse("live", URL, "--rate", "5", "--sessions", "4,8", "--dry-run")
     assert asked[0] == 2 and "--rate takes one number of --sessions" in asked[2]
+    (grows,) = planned(
+        "http://h/v1", "--workload", "ramp", "--rate", "1", "--set", "rate_end=20", "--duration", "10"
+    )
+    assert grows.workload_params["requests"] > 200
     (frames,) = planned(URL, "--set", "workload=metronome", "--sessions", "3", "--duration", "8")
     assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
     (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")
