@@ -25,7 +25,8 @@ OPTIONS = {
     "workload": LiveOption(
         "What users do; default: speech; where URL is http, sharegpt, or conversations with --data.",
         "NAME", "--workload"),
-    "c": LiveOption("Concurrent calls, all the time; default: 8; with --rate at most.", "N[,N...]", "--sessions"),
+    "c": LiveOption(
+        "Concurrent calls, all the time; default: 8; with --rate at most N at once.", "N[,N...]", "--sessions"),
     "rate": LiveOption("New calls per second instead, in an open loop.", "R[,R...]", "--rate"),
     "stop_after_s": LiveOption(
         "How long to send new turns; default: until the targets can be decided, at most 480.", "SECONDS", "--duration"),

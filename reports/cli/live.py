@@ -9,12 +9,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.clocks.ctrl_c import stopped
 from harness.live.live_options import OPTIONS
+from reports.cli.live_loads import Load, ends_of_sweep, load_of
 from reports.cli.output import AS_CSV, AS_JSON, COLUMNS, Form, asked_metrics, form_of
 from reports.cli.settings import SETTINGS, flag, number, option
 from reports.cli.stage import Stage
@@ -28,21 +29,18 @@ if TYPE_CHECKING:
     from harness.experiments.grid import Traces
     from harness.live.live_experiment import End
     from harness.live.live_slo import Asked
+    from harness.live.point import LivePoint
     from harness.live.run.duration import Duration
     from harness.slo.search import Step
     from harness.slo.targets import Target, Verdict
     from workloads.trace import Trace
 
-FIRST = 8
-"""Calls to begin with where no number is given. [chosen]"""
-UP_TO = 256
-"""Upper bound of a search by default. [chosen]"""
 REPEATS, SEARCH_REPEATS = 1, 3
 """Runs of each number, and of each one that a search tries. [chosen]"""
 DRAWN = 10**9
 """Seeds of users that are drawn are below it, so that they are short enough to type. [chosen]"""
-Ask = Callable[[Mapping[float, "End"]], "Experiment"]
-"""Returns the experiment with these loads, each with its end."""
+Ask = Callable[..., "Experiment"]
+"""Returns the experiment with these loads, a mapping of each to its end; `rates`: they are calls per second."""
 Present = Callable[["Experiment", Path], "Verdict | None"]
 """Prints the results of the experiment in that folder and returns the verdict."""
 
@@ -56,6 +54,9 @@ def live(
     workload: str | None = option(None, *OPTIONS["workload"]),
     sessions: str | None = option(None, *OPTIONS["c"]),
     rate: str | None = option(None, *OPTIONS["rate"]),
+    sweep: int | None = number(
+        None, "N rates up to what --sessions users get (256 by default), as guidellm's sweep.", most=100
+    ),
     duration: float | None = option(None, *OPTIONS["stop_after_s"]),
     settings: list[str] = SETTINGS,
     repeats: int | None = number(None, *OPTIONS["seeds"]),
@@ -124,7 +125,7 @@ def live(
     stage = context.with_resource(Stage())
     stage("loading the client")
     metrics, form = asked_metrics(columns), form_of(as_json, as_csv)
-    load = _load(sessions, rate, find, to)
+    load = load_of(sessions, rate, find, to) if sweep is None else ends_of_sweep(sessions, rate, find, resume)
     if slo is not None and find is not None:
         raise UserError("--slo judges the loads that are named and --find searches one; leave one out.")
     if duration is not None and not 1 <= duration <= 86_400:
@@ -167,8 +168,11 @@ def live(
     asked, counts = _asked(ask(least), slo, load)  # refused here if it is too much for any run
     stored_ends = ends(stored[1]) if stored is not None and duration is None else {}
     stage("planning the calls" + ("" if audio is None else f", with the sound of {printable(str(audio))}"))
-    plan = _Plan(ask, load, asked.targets, counts, runs, duration, stored_ends)
+    plan = _Plan(ask, load, asked.targets if sweep is None else (), counts, runs, duration, stored_ends)
     experiment = plan.experiment(load.amounts)
+    if sweep is not None:
+        experiment = experiment.model_copy(update={"seeds": experiment.seeds[:1]})
+        partial(ask, rates=True)(least)  # refused here if no rate is for the workload
     points = expand(experiment, plan.traces)
     if stored is not None:
         check_same(*stored, experiment, search=bool(load.targets))
@@ -189,14 +193,16 @@ def live(
     present = partial(_present, form=form, asked=asked, metrics=metrics)
     folder = stored[0] if stored is not None else out
     with new_folder(url) if folder is None else nullcontext(folder) as folder:
-        if load.targets:
+        if sweep is not None:
+            status = _swept(plan, experiment, points, folder, sweep, asked, present)
+        elif load.targets:
             status = _searched(plan, experiment, folder, present)
         else:
             status = _measured(experiment, points, folder, present, resume)
     raise typer.Exit(status)
 
 
-def _asked(experiment: Experiment, slo: str | None, load: _Load) -> tuple[Asked, str]:
+def _asked(experiment: Experiment, slo: str | None, load: Load) -> tuple[Asked, str]:
     """Return the targets, and what a load is a number of. UserError for targets that are none, or that no such run can
     meet."""
     from harness.live.live_slo import Asked, check_targets, counted_as, default_targets, served, with_failures
@@ -207,38 +213,6 @@ def _asked(experiment: Experiment, slo: str | None, load: _Load) -> tuple[Asked,
     what = served(experiment)
     judged = with_failures(targets) if targets else default_targets(what)
     return Asked(judged, bool(targets)), counted_as(what, "rate" if load.rates else None)
-
-
-class _Load(NamedTuple):
-    """`amounts`: concurrent calls, or with `rates` calls per second, of a search the first number. `most`: where a
-    search stops; with `rates` the most calls at once, 0 for no limit."""
-
-    amounts: Sequence[float]
-    rates: bool
-    targets: tuple[Target, ...]
-    most: int
-
-
-def _load(sessions: str | None, rate: str | None, find: str | None, to: int | None) -> _Load:
-    """UserError for what does not fit together."""
-    from harness.slo.targets import parse_targets
-
-    targets = parse_targets(find) if find is not None else ()
-    if to is not None and not targets:
-        raise UserError("--to is where --find stops; give --find too, or leave it out.")
-    if rate is not None and targets:
-        raise UserError("--rate is an open loop and --find a closed one; leave one out.")
-    numbers = _numbers("--sessions", sessions, int) if sessions is not None else [FIRST]
-    if rate is not None:
-        if len(numbers) > 1:
-            raise UserError(
-                "--rate takes one number of --sessions, the most at once; give one, or leave it out."
-            )
-        return _Load(_numbers("--rate", rate, float), True, (), int(numbers[0]) if sessions else 0)
-    if targets and len(numbers) > 1:
-        raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
-    most = to or UP_TO
-    return _Load([min(numbers[0], most)] if targets else numbers, False, targets, most)
 
 
 def _measured(experiment: Experiment, points: list[Any], folder: Path, present: Present, resume: bool) -> int:
@@ -260,6 +234,30 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, present: 
     return status if verdicts[0] is None else EXIT[verdicts[0]]
 
 
+def _swept(
+    plan: _Plan,
+    ends: Experiment,
+    points: Sequence[LivePoint],
+    folder: Path,
+    number: int,
+    asked: Asked,
+    present: Present,
+) -> int:
+    """Measure the two loads in `points`, then this number of rates, and return the exit status."""
+    from harness.live.expand import expand
+    from harness.live.live_slo import counted_as, served
+    from reports.cli.live_sweep import between
+
+    rates, status = between(ends, points, folder, number)
+    if status:
+        return status
+    counts = counted_as(served(ends), "rate")
+    load = Load(rates, True, (), 0)
+    plan = _Plan(partial(plan.ask, rates=True), load, asked.targets, counts, plan.runs, plan.seconds, {})
+    experiment = plan.experiment(rates)
+    return _measured(experiment, expand(experiment, plan.traces), folder, present, resume=False)
+
+
 def call_as_recorded(
     experiment: Experiment, points: list[Any], out: Path | None, form: Form, metrics: Sequence[str]
 ) -> int:
@@ -270,7 +268,7 @@ def call_as_recorded(
 
     if out is not None:
         check_new(out)
-    asked, _ = _asked(experiment, None, _Load([], False, (), 0))
+    asked, _ = _asked(experiment, None, Load([], False, (), 0))
     present = partial(_present, form=form, asked=asked, metrics=metrics)
     with new_folder(str(experiment.set["url"])) if out is None else nullcontext(out) as folder:
         return _measured(experiment, points, folder, present, resume=False)
@@ -291,24 +289,6 @@ def _present(
         verdict.write(folder)
     present(run, form, metrics, verdict)
     return None if verdict is None else verdict.verdict
-
-
-def _numbers(option: str, text: str, read: Callable[[str], float]) -> list[float]:
-    """Parse the numbers in `8,16,32`; UserError for anything else, and for values that are not above 0."""
-    numbers = []
-    for part in text.split(","):
-        try:
-            value = read(part)
-        except ValueError:
-            value = -1
-        if not (1 if read is int else 1e-9) <= value < 1e6:
-            example = "8,16,32" if read is int else "0.5,2"
-            kind = "whole number from 1 on" if read is int else "number above 0"
-            raise UserError(
-                f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
-            )
-        numbers.append(value)
-    return list(dict.fromkeys(numbers))
 
 
 def _searched(plan: _Plan, experiment: Experiment, folder: Path, present: Present) -> int:
@@ -361,7 +341,7 @@ class _Plan:
     until its targets can be decided. `stored`: ends of resumed loads. `traces`: traces made on the way."""
 
     ask: Ask
-    load: _Load
+    load: Load
     targets: tuple[Target, ...]
     counts: str
     runs: int

@@ -90,6 +90,11 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
         "http://h/v1", "--workload", "ramp", "--rate", "1", "--set", "rate_end=20", "--duration", "10"
     )
     assert grows.workload_params["requests"] > 200
+    one, many = planned("http://h/v1", "--sweep", "5", "--sessions", "64", "--repeats", "3")
+    assert (one.params["c"], many.params["c"]) == (1, 64)
+    for wrong in (("--rate", "5"), ("--sessions", "1"), ("--resume",)):
+        asked = rehearse("live", "http://h/v1", "--sweep", "5", *wrong)
+        assert asked[0] == 2 and "--sweep" in asked[2]
     (frames,) = planned(URL, "--set", "workload=metronome", "--sessions", "3", "--duration", "8")
     assert (frames.params["sessions"], frames.params["duration_s"], frames.params["c"]) == (3, 8, None)
     (text,) = planned("http://h/v1", "--duration", "4", "--set", "model=tiny")

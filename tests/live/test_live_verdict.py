@@ -33,6 +33,20 @@ def test_an_open_loop_with_a_limit_says_whom_it_made_wait_and_where_goodput_is_h
     )
 
 
+@pytest.mark.slow
+def test_a_sweep_measures_rates_up_to_the_throughput(rehearse: Rehearse, tmp_path: Path) -> None:
+    short = ("--set", "max_reply_tokens=4", "--set", "send_delay_limit_ms=5000", "--out", "swept")
+    asked = ("--sweep", "2", "--sessions", "6", "--duration", "4", "--slo", "ttft_p90<=9s", *short)
+    with NullServer("text", tmp_path / "null", "--first-s", "0.8") as server:
+        status, out, err = rehearse("live", server.url, *asked)
+
+    assert status in (0, 3), out + err
+    assert {path.name for path in Path("swept-ends/points").iterdir()}
+    low, high = json.loads(Path("swept/experiment.json").read_text())["grid"]["rate"]
+    assert 1 < low < high < 10  # one user gets 1.2 a second, six get 7.3, and edges of the window
+    assert "one user at a time" in err and "It is highest at" in " ".join(out.split())
+
+
 def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehearse, tmp_path: Path) -> None:
     def live(*arguments: str) -> tuple[int, str]:
         """Exit status and stdout; the generator may be as late as this machine makes it."""
