@@ -55,6 +55,8 @@ SOCKETS = ("harness/serving", "engines/endpoint", "engines/stock")
 """Folders that count as well where they call a server that starts for the point."""
 DATA = ("rehearsal.models", "rehearsal.deployments", "rehearsal.gpus")
 """Entry points of packages with facts, which count as whole packages for every device but `live`."""
+DIALECTS = "rehearsal.dialects"
+"""Entry points of packages with protocols, which count as whole packages for device `live`."""
 METRICS = (
     *(f"harness/{name}" for name in ("kinds", "metrics", "request_tables")),
     "harness/records/measured.py",
@@ -82,8 +84,8 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     files |= {path: root for package in tops for path in (root / package).glob("*.py")}
     for name in NAMING:
         files.pop(root / name, None)
-    data = () if device == LIVE else (entry.value for group in DATA for entry in entry_points(group=group))
-    for name in (*roots, *data):
+    groups = (DIALECTS,) if device == LIVE else DATA
+    for name in (*roots, *(entry.module for group in groups for entry in entry_points(group=group))):
         files |= _of_root(name, root)
     return _sum(files, packages(DECIDING))
 

@@ -31,7 +31,7 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="engines, workloads, devices, gpus, deployments, cards or metrics; default: what these are.",
+            help="engines, workloads, devices, gpus, deployments, dialects, cards or metrics; default: what these are.",
             autocompletion=_kinds,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def list_(
     as_json: bool = AS_JSON,
     as_csv: bool = AS_CSV,
 ) -> None:
-    """List engines, workloads, devices, gpus, deployments, cards or metrics, or show one with its parameters.
+    """List engines, workloads, devices, gpus, deployments, dialects, cards or metrics, or show one with its parameters.
 
     --set shows the parameters of another component of a system.
 
@@ -271,6 +271,21 @@ def _deployment(name: str) -> Row:
     }
 
 
+def _brief_dialects() -> list[Row]:
+    from harness.live.endpoints.target import DIALECTS, GROUP
+    from workloads.plugins import entry_points, load
+
+    rows = [{"name": name, "summary": summary} for name, summary in DIALECTS.items()]
+    for entry in entry_points(group=GROUP):
+        try:
+            words = " ".join((load(entry).__doc__ or entry.value).split())
+            summary = words.partition(". ")[0].removesuffix(".")
+        except UserError as error:
+            summary = str(error)
+        rows.append({"name": entry.name, "summary": summary})
+    return rows
+
+
 def _brief_cards() -> list[Row]:
     from reports.cards.card import cards, index
 
@@ -360,6 +375,9 @@ KINDS = {
         _deployment,
         order="rehearse list deployments NAME shows where step times come from. FP4 weights, gpt-oss and DeepSeek "
         "have no measured kernels.",
+    ),
+    "dialects": Kind(
+        "protocols of servers for speech or text (rehearse live URL --dialect NAME)", _brief_dialects
     ),
     "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _card),
     "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metric),

@@ -222,7 +222,9 @@ def test_a_dry_run_prints_the_points_and_leaves_nothing(rehearse: Rehearse) -> N
     assert [path.name for path in Path().iterdir()] == ["fake.yaml"]
 
 
-@pytest.mark.parametrize("kind", ["engines", "workloads", "devices", "gpus", "deployments", "cards"])
+@pytest.mark.parametrize(
+    "kind", ["engines", "workloads", "devices", "gpus", "deployments", "dialects", "cards"]
+)
 def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) -> None:
     entries = json.loads(rehearse("list", kind, "--json")[1])
     assert entries
@@ -233,7 +235,7 @@ def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) ->
 
 def test_a_list_without_a_kind_says_which_there_are(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("list")
-    kinds = ("engines", "workloads", "devices", "gpus", "deployments", "cards", "metrics")
+    kinds = ("engines", "workloads", "devices", "gpus", "deployments", "dialects", "cards", "metrics")
     assert status == 0 and all(kind in out for kind in kinds)
     assert [row["name"] for row in csv.DictReader(io.StringIO(rehearse("list", "--csv")[1]))] == list(kinds)
 

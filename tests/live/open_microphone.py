@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from websockets.exceptions import ConnectionClosed
 
-from harness.live.endpoints import base_endpoint
+from harness.live.endpoints.dialects.dialect import Dialect
 from harness.metrics.metric import Metric
 from harness.metrics.turn_taking import summarise_turn_taking
 from harness.request_tables.turn_taking_table import turn_taking_table
@@ -189,7 +189,7 @@ def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = Non
     """On the virtual clock."""
     call, tasks = Call("/", {}), []
 
-    async def connect(url: str, receiver: Any, **_: Any) -> _Client:
+    async def connect(dialect: Dialect, receiver: Any) -> _Client:
         wire = _Wire(receiver)
 
         async def answer() -> None:
@@ -205,7 +205,7 @@ def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = Non
         await use("ws://127.0.0.1:9/v1/realtime")
         return [call]
 
-    monkeypatch.setattr(base_endpoint, "connect", connect)
+    monkeypatch.setattr(Dialect, "connect", connect)
     target = {"dialect": "rehearsal", **target}
     return Heard.of(scripted.played(trace, serving, virtual=True, save=save, **target))
 

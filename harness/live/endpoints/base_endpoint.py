@@ -10,14 +10,14 @@ from typing import Any, Generic, TypeVar
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.live.endpoints.dialects.detect import BUSY, FULL, OVERLOADED
-from harness.live.endpoints.dialects.dialect import APPEND, UNDO, Dialect
+from harness.live.endpoints.dialects.dialect import UNDO, Dialect
 from harness.live.endpoints.dialects.events import Event, Failure, Garbage, Greeted, Ready, UnreadAudio
 from harness.live.endpoints.logs import REASON, FailureLog, SendLog
 from harness.live.endpoints.microphone import SpeechMessages
 from harness.live.endpoints.outcome import NORMAL
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.limits import Violation
-from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket, connect
+from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket
 from workloads.errors import printable
 from workloads.trace import Trace, Turn
 
@@ -52,8 +52,9 @@ class ConnectionContext:
 
     def __post_init__(self) -> None:
         dialect = self.dialect
-        self.url, self.headers, self.hello = dialect.url(), dialect.headers(), tuple(dialect.opening())
-        self.connect_timeout_s, self.route = dialect.target.connect_timeout_s, dialect.target.route()
+        dialect.headers()  # without the token, the run ends before it begins
+        self.hello = tuple(dialect.opening())
+        self.connect_timeout_s = dialect.target.connect_timeout_s
 
 
 class Connection:
@@ -84,7 +85,7 @@ class Connection:
         self._unconfirmed: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._classify = context.dialect.reader()
-        self._numbers, self._pieces = context.dialect.numbers, 0
+        self._write = context.dialect.writer()
         self._undone = 0
         """Interruptions that we sent. The server may still object to each one without naming it."""
 
@@ -123,10 +124,7 @@ class Connection:
 
     def send(self, message: bytes) -> None:
         if self._socket is not None:
-            if self._numbers and message.startswith(APPEND):
-                message = self.context.dialect.number(message, self._pieces)
-                self._pieces += 1
-            self._socket.send(message)
+            self._socket.send(message if self._write is None else self._write(message))
 
     def fail(self, reason: str, at_s: float | None, refused: bool = False) -> None:
         """End a session that cannot go on; `refused`: the server rejects it."""
@@ -217,14 +215,7 @@ class Connection:
     async def _connect(self) -> None:
         context = self.context
         try:
-            socket = await connect(
-                context.url,
-                self,
-                headers=context.headers,
-                timeout_s=context.connect_timeout_s,
-                binary=context.dialect.binary,
-                route=context.route,
-            )
+            socket = await context.dialect.connect(self)
         except ConnectFailed as failed:
             self.fail(f"connect: {failed.reason}", None, refused=failed.status in BUSY)
             return
@@ -233,7 +224,7 @@ class Connection:
             socket.abort()
             return
         for message in context.hello:
-            socket.send(message)
+            self.send(message)
         if not context.dialect.ready_on:
             self._begin(Ready(), self._loop.time())
         early, self._early = self._early, []

@@ -285,7 +285,7 @@ class DuplexConnection(Connection):
         if reply.done:
             return
         reply.done = True
-        for message in self.context.dialect.receipt(event):
+        for message in self.context.dialect.answer(event):
             self.send(message)
         self._log_sent(reply)
         cut = event.status == "cancelled"

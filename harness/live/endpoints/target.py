@@ -22,21 +22,30 @@ from harness.live.endpoints.request_shape import (
 )
 from harness.live.endpoints.transport.route import Route, check_proxy, proxy_of
 from workloads.bounds import MOST_SEED
-from workloads.errors import UserError, printable
+from workloads.errors import UserError, printable, unknown
 from workloads.host_names import check_host
+from workloads.plugins import entry_points
 
-Dialect = Literal[
-    "auto",
-    "openai",
-    "vllm_omni",
-    "vllm",
-    "sglang_omni",
-    "sglang_duplex",
-    "rtvi",
-    "rehearsal",
-    "text",
-    "synthesis",
-]
+DIALECTS = {
+    "openai": "OpenAI's Realtime API and compatible servers",
+    "vllm_omni": "vLLM-Omni's duplex sessions",
+    "vllm": "vLLM's own /v1/realtime (text out), vLLM-Omni's turns",
+    "sglang_omni": "SGLang-Omni's turn-based sessions",
+    "sglang_duplex": "SGLang-Omni's negotiated sessions, native duplex among them",
+    "rtvi": "Pipecat bots: RTVI over a WebSocket",
+    "rehearsal": "our own server",
+    "text": "chat completions over HTTP",
+    "synthesis": "text in, audio out, over HTTP or a WebSocket",
+}
+"""Protocols of ours, each with its servers."""
+GROUP = "rehearsal.dialects"
+"""Entry points of packages with dialects of their own: each names a `Dialect`."""
+
+
+def dialect_names() -> tuple[str, ...]:
+    """Return all dialects, ours and those of other packages, which are not imported."""
+    return (*DIALECTS, *(entry.name for entry in entry_points(group=GROUP)))
+
 
 TOKEN_ENV = "REHEARSAL_TOKEN"
 """Variable of the token where `token_env` is not given. [chosen]"""
@@ -80,7 +89,7 @@ class TargetParams(BaseModel):
     url: str = Field(
         description="ws(s):// of a realtime endpoint, http(s):// of chat completions, or /v1/audio/speech"
     )
-    dialect: Dialect = Field(
+    dialect: str = Field(
         "auto", description="protocol that the endpoint speaks; auto: look at its first words"
     )
     model: str | None = Field(None, description="model to ask for, where the endpoint has several")
@@ -211,6 +220,13 @@ class TargetParams(BaseModel):
         description="dialects openai and vllm_omni: say how long each reply is to be, for a server whose GPUs are "
         "modelled; dialect rehearsal always does",
     )
+
+    @field_validator("dialect")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in (names := ("auto", *dialect_names())):
+            raise unknown("dialect", value, names)
+        return value
 
     @field_validator("url", "scrape", "text_url")
     @classmethod

@@ -246,7 +246,7 @@ class TurnConnection(Connection):
 
     def _done(self, reply: _Reply, event: Done, at_s: float) -> None:
         reply.produced = event.text_tokens, event.audio_tokens
-        for message in self._dialect.receipt(event):
+        for message in self._dialect.answer(event):
             self.send(message)
         if event.status == "transcribed" and reply.received_s:
             reply.transcribed = True

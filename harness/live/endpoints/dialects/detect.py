@@ -7,40 +7,19 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import msgspec
-
-from harness.live.endpoints.dialects import DIALECTS, dialect_of
-from harness.live.endpoints.dialects.chat import LENIENT, any_json
+from harness.live.endpoints.dialects import dialect_of, dialects, greeted_by, known_at
+from harness.live.endpoints.dialects.chat import any_json
 from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.events import Failure, Ready
-from harness.live.endpoints.dialects.parsing import Reader
-from harness.live.endpoints.dialects.vllm import VLLM
-from harness.live.endpoints.target import OPENAI_TOKEN_ENV, TOKEN_ENV, TargetParams, is_openai
+from harness.live.endpoints.dialects.parsing import Reader, first_event
+from harness.live.endpoints.target import OPENAI_TOKEN_ENV, TOKEN_ENV, TargetParams
 from harness.live.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
 from harness.live.endpoints.transport.limits import MOST_MESSAGE
-from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket, connect
+from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket
 from workloads.errors import UserError
 
 HELLO_S = 1.5
 """A server that has said nothing for so long waits for the client's session.update. [chosen]"""
-
-
-_UNDERSTOOD = {
-    "rehearsal": ("rehearsal", "openai"),
-    "openai": ("openai", "rehearsal", "vllm_omni"),
-    "vllm": ("vllm",),
-    "vllm_omni": ("vllm_omni",),
-    "sglang_omni": ("sglang_omni",),
-    "sglang_duplex": ("sglang_duplex",),
-}
-"""Greeting dialect -> the dialects that such a server may understand."""
-_MARKS = {
-    "rehearsal": "rehearsal",
-    "sglang": "sglang_duplex",
-    "playback_commit_policy": "vllm_omni",  # whose session states capabilities, too
-    "capabilities": "sglang_omni",
-}
-"""Field of the session in a greeting -> who greets so; other sessions are OpenAI's."""
 BEGIN_S = 2.0
 """A server that has begun no session by then is slow, or was not spoken to in its dialect. [chosen]"""
 SETTLE_S = 0.5
@@ -55,19 +34,12 @@ BUSY = (429, 503)
 """HTTP statuses of a server that has no room now. [config: RFC 9110, RFC 6585]"""
 OVERLOADED = 1013
 """Close code: try again later. [config: IANA WebSocket close codes]"""
-_SILENT = ("vllm_omni", "rtvi")
-"""Dialects whose servers wait for the client's first words."""
 FULL = re.compile(r"overload|capacity|too_many|limit|max_sessions|busy", re.IGNORECASE)
 """Codes of errors with which servers refuse a session before it begins. [chosen]"""
 
 
 _COST = 128
 """Bytes that a message takes besides its own. [chosen]"""
-
-
-class _Hello(msgspec.Struct):
-    type: str = ""
-    session: dict | None = None
 
 
 class _End(NamedTuple):
@@ -105,18 +77,12 @@ async def resolve(target: TargetParams) -> TargetParams:
         return target.model_copy(update={"dialect": "text"})
     if target.synthesizes:
         return target.model_copy(update={"dialect": "synthesis"})
-    if target.dialect == "auto" and is_openai(target.url):
-        target = target.model_copy(update={"dialect": "openai"})
-    if target.dialect in DIALECTS:
-        dialect = dialect_of(target)
-        url, headers = dialect.url(), dialect.headers()
-    else:
-        url, headers = target.url, target.request_headers()
+    if target.dialect == "auto":
+        target = target.model_copy(update={"dialect": known_at(target.url) or "auto"})
+    dialect = Dialect(target) if target.dialect == "auto" else dialect_of(target)
     receiver = _Messages()
     try:
-        socket = await connect(
-            url, receiver, headers=headers, timeout_s=target.connect_timeout_s, route=target.route()
-        )
+        socket = await dialect.connect(receiver)
     except ConnectFailed as failed:
         raise UserError(await _unreachable(target, failed)) from None
     if target.dialect != "auto":
@@ -134,7 +100,7 @@ async def resolve(target: TargetParams) -> TargetParams:
 
 async def _with_model(target: TargetParams) -> TargetParams:
     """Return `target` with the server's only model, where the dialect needs one and none is named."""
-    if target.dialect != VLLM.name or target.model is not None:
+    if not dialects()[target.dialect].needs_model or target.model is not None:
         return target
     names = await asyncio.to_thread(models, target)
     return target.model_copy(update={"model": names[0]}) if len(names) == 1 else target
@@ -144,7 +110,8 @@ async def _tried(target: TargetParams) -> str:
     """Return the dialect of a server that waits for the client's first words. UserError, which names the tried
     dialects."""
     tried = []
-    for name in _SILENT:
+    waiting = [name for name, cls in dialects().items() if cls.waits]
+    for name in waiting:
         receiver = _Messages()
         dialect = dialect_of(target.model_copy(update={"dialect": name}))
         try:
@@ -166,7 +133,7 @@ async def _tried(target: TargetParams) -> str:
         finally:
             socket.abort()
         tried.append(f"{name} ({heard})")
-    names = ", ".join(name for name in DIALECTS if name not in _SILENT)
+    names = ", ".join(name for name in dialects() if name not in waiting)
     raise UserError(
         f"dialect=auto: url {target.url} says nothing by itself for {HELLO_S:g} s, and begins no session when it is "
         f"spoken to in {' or '.join(tried)}; name its dialect with --dialect ({names}), or correct the path."
@@ -175,16 +142,9 @@ async def _tried(target: TargetParams) -> str:
 
 async def _begun(dialect: Dialect, receiver: _Messages) -> WebSocket:
     """Return a connection on which the client has said its first words. ConnectFailed where there is none."""
-    socket = await connect(
-        dialect.url(),
-        receiver,
-        headers=dialect.headers(),
-        timeout_s=dialect.target.connect_timeout_s,
-        binary=dialect.binary,
-        route=dialect.target.route(),
-    )
+    socket, write = await dialect.connect(receiver), dialect.writer()
     for message in dialect.opening():
-        socket.send(message)
+        socket.send(message if write is None else write(message))
     return socket
 
 
@@ -233,8 +193,8 @@ async def begin_session(dialect: Dialect, serves: str) -> None:
 
 
 def _check_greeting(dialect: Dialect, first: bytes, wanted: str) -> None:
-    spoken, url = _known(first), dialect.target.url
-    if spoken is not None and dialect.name not in _UNDERSTOOD[spoken]:
+    spoken, url = greeted_by(first), dialect.target.url
+    if spoken not in (None, dialect.name) and dialect.name not in dialects()[spoken].understands:
         raise UserError(
             f"url {url} speaks dialect {spoken}, not {dialect.name}; leave --dialect out, or give another url."
         )
@@ -268,29 +228,12 @@ def _words(failure: Failure) -> str:
     return " ".join(failure.message.split()).rstrip(".")[:MOST_WORDS] or failure.code
 
 
-def _known(first: bytes) -> str | None:
-    """Return the dialect of a greeting; None: an unknown one, or no greeting."""
-    hello = _hello(first)
-    if hello is None or hello.type != "session.created":
-        return None
-    if hello.session is None:
-        return "vllm"
-    return next((name for key, name in _MARKS.items() if key in hello.session), "openai")
-
-
-def _hello(message: bytes) -> _Hello | None:
-    try:
-        return msgspec.json.decode(message, type=_Hello) if len(message) <= LENIENT else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 def _spoken(target: TargetParams, first: bytes | _End) -> str:
     if isinstance(first, _End):
         raise UserError(f"url {target.url} {first.words('new connections')}")
-    spoken = _known(first)
+    spoken = greeted_by(first)
     if spoken is None:
-        hello = _hello(first)
+        hello = first_event(first)
         kind = hello.type if hello is not None and hello.type else "no event"
         raise UserError(
             f"dialect=auto: url {target.url} greets with {kind!r} and not session.created; name its dialect with "

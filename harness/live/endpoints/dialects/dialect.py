@@ -1,7 +1,7 @@
 """The base of dialects: the messages that a client sends in a protocol, and the meaning of the server's messages.
 
-All dialects are JSON text messages over a WebSocket and share the names of OpenAI's Realtime API where they can, so the
-reading of events stands in one place. A dialect defines the differences.
+The defaults are those of a protocol with the events of OpenAI's Realtime API, whose reading stands in one place. A
+dialect defines the differences. Other packages name theirs by entry points of group `rehearsal.dialects`.
 """
 
 import json
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from harness.live.endpoints.dialects.events import Done, Event
-from harness.live.endpoints.dialects.parsing import Reader
+from harness.live.endpoints.dialects.events import Event
+from harness.live.endpoints.dialects.parsing import Reader, created
 from harness.live.endpoints.request_shape import merged
 from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport import websocket
 from workloads.trace import Turn
 
 SESSION = b'"session":{'
@@ -76,8 +77,39 @@ class Dialect:
     """True where its servers may serve interaction sessions."""
     binary: ClassVar[bool] = False
     """True where its messages are binary, not JSON texts."""
-    numbers: ClassVar[bool] = False
-    """True where a session's pieces of audio are numbered when sent."""
+    needs_model: ClassVar[bool] = False
+    """True where the client has to name a model: without one, a server's only model is taken."""
+    waits: ClassVar[bool] = False
+    """True where its servers wait for the client's first words: detection tries them."""
+    mark: ClassVar[str | None] = None
+    """Field of the session in its servers' `session.created`, by which detection knows them; "": none is needed, where
+    no other dialect knows them."""
+    understands: ClassVar[tuple[str, ...]] = ()
+    """Other dialects that its servers may understand."""
+
+    @classmethod
+    def at(cls, url: str) -> bool:
+        """Return whether a server at `url` is known to speak it."""
+        return False
+
+    @classmethod
+    def greets(cls, first: bytes) -> bool:
+        """Return whether `first` is what its servers say first."""
+        hello = created(first)
+        if cls.mark is None or hello is None or hello.session is None:
+            return False
+        return not cls.mark or cls.mark in hello.session
+
+    async def connect(self, receiver: websocket.Receiver) -> websocket.WebSocket:
+        """Open a connection, whose messages go to `receiver`. ConnectFailed where there is none."""
+        return await websocket.connect(
+            self.url(),
+            receiver,
+            headers=self.headers(),
+            timeout_s=self.target.connect_timeout_s,
+            binary=self.binary,
+            route=self.target.route(),
+        )
 
     def url(self) -> str:
         return self.target.url
@@ -131,9 +163,10 @@ class Dialect:
         """Return the messages of audio, 16-bit little-endian mono at `input_rate`."""
         return b'%s,"audio":"%s"}' % (APPEND, b2a_base64(pcm, newline=False))
 
-    def number(self, piece: bytes, count: int) -> bytes:
-        """Return a piece of audio numbered after `count` others of its session, where the dialect `numbers` them."""
-        return piece
+    def writer(self) -> Callable[[bytes], bytes] | None:
+        """Return what makes the sent message of each message of one connection, in their order, such as by numbering
+        them; None: they are sent as they are."""
+        return None
 
     def begin_of_turn(self) -> list[bytes]:
         """Return the messages of a user who begins to speak."""
@@ -169,8 +202,8 @@ class Dialect:
         none."""
         return []
 
-    def receipt(self, done: Done) -> list[bytes]:
-        """Return the confirmation that the events up to this one have come."""
+    def answer(self, event: Event) -> list[bytes]:
+        """Return the messages that answer the end of a reply, such as a confirmation that it has come."""
         return []
 
     def missing(self, begun: bool, spoke: bool) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from harness.live.endpoints.dialects.dialect import UNDO, Cut, Dialect, encode, with_query
+from harness.live.endpoints.target import is_openai
 from workloads.trace import Turn
 
 
@@ -20,6 +21,12 @@ class OpenAI(Dialect):
     ready_on: ClassVar[str] = "session.updated"
     hears: ClassVar[bool] = True
     confirms: ClassVar[bool] = False
+    mark: ClassVar[str | None] = ""
+    understands: ClassVar[tuple[str, ...]] = ("rehearsal", "vllm_omni")
+
+    @classmethod
+    def at(cls, url: str) -> bool:
+        return is_openai(url)
 
     def url(self) -> str:
         return with_query(self.target.url, model=self.target.model)
@@ -88,6 +95,12 @@ class Rehearsal(OpenAI):
     speech_stops: ClassVar[bool] = False
     gates: ClassVar[bool] = True
     takes_frames: ClassVar[bool] = True
+    mark: ClassVar[str | None] = "rehearsal"
+    understands: ClassVar[tuple[str, ...]] = ("openai",)
+
+    @classmethod
+    def at(cls, url: str) -> bool:
+        return False
 
     @property
     def hints(self) -> bool:

@@ -126,6 +126,27 @@ class Reader:
         return UnreadAudio(id, format) if format.unread else Audio(id, message.item_id, size, format, data)
 
 
+class Created(msgspec.Struct):
+    """A first event by OpenAI's names. `session`: its session; None: it has none."""
+
+    type: str = ""
+    session: dict[str, Any] | None = None
+
+
+def first_event(message: bytes) -> Created | None:
+    """Return a message as an event; None: it is none."""
+    try:
+        return msgspec.json.decode(message, type=Created) if len(message) <= LENIENT else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def created(message: bytes) -> Created | None:
+    """Return a first event that begins a session by OpenAI's names; None: it is none."""
+    hello = first_event(message)
+    return hello if hello is not None and hello.type == "session.created" else None
+
+
 def _untyped(data: bytes) -> Event:
     """Return the meaning of an object without a type: some servers state errors so."""
     error = stated_error(any_json(data))

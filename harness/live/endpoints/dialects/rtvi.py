@@ -75,6 +75,7 @@ class RTVI(Dialect):
     hears: ClassVar[bool] = True
     speech_stops: ClassVar[bool] = False
     binary: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
 
     def cannot(self, typed: bool) -> str | None:
         if self.target.turn_detection != "server" and not typed:

@@ -6,10 +6,12 @@ the server answers with what it grants. A native session listens and speaks by i
 takes turns has a VAD of its own, or takes commits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar, Literal
 
-from harness.live.endpoints.dialects.dialect import UNDO, Cut, Dialect, encode
+from harness.live.endpoints.dialects.dialect import APPEND, UNDO, Cut, Dialect, encode
 from workloads.trace import Turn
 
 _EVENT = "rehearsal"
@@ -27,7 +29,7 @@ class SGLangDuplex(Dialect):
     hears: ClassVar[bool] = True
     speech_stops: ClassVar[bool] = False
     """A native model decides itself whether speech stops it."""
-    numbers: ClassVar[bool] = True
+    mark: ClassVar[str | None] = "sglang"
 
     def cannot(self, typed: bool) -> str | None:
         if self.target.voice is not None:
@@ -53,8 +55,13 @@ class SGLangDuplex(Dialect):
     def append(self, pcm: bytes) -> bytes:
         return super().append(pcm)[:-1] + b',"event_id":"%s",%s' % (_EVENT.encode(), _NUMBER)
 
-    def number(self, piece: bytes, count: int) -> bytes:
-        return piece[:-3] + b"%d}}" % count
+    def writer(self) -> Callable[[bytes], bytes]:
+        numbers = count()
+
+        def write(message: bytes) -> bytes:
+            return message[:-3] + b"%d}}" % next(numbers) if message.startswith(APPEND) else message
+
+        return write
 
     def end_of_turn(self, turn: Turn) -> list[bytes]:
         return [] if self.server_vad else [encode("input_audio_buffer.commit", event_id=_EVENT)]
@@ -82,6 +89,7 @@ class SGLangOmni(Dialect):
     turn_detection: ClassVar[str] = "server"
     hears: ClassVar[bool] = True
     confirms: ClassVar[bool] = False
+    mark: ClassVar[str | None] = "capabilities"
 
     def cannot(self, typed: bool) -> str | None:
         if not self.server_vad:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from harness.live.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode, with_query
-from harness.live.endpoints.dialects.events import Done
+from harness.live.endpoints.dialects.events import Done, Event
+from harness.live.endpoints.dialects.parsing import created
 from workloads.trace import Turn
 
 
@@ -22,6 +23,12 @@ class VLLM(Dialect):
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.created"
     answers_hello: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = True
+
+    @classmethod
+    def greets(cls, first: bytes) -> bool:
+        hello = created(first)
+        return hello is not None and hello.session is None
 
     def cannot(self, typed: bool) -> str | None:
         if self.server_vad:
@@ -57,6 +64,8 @@ class VLLMOmni(Dialect):
     ready_on: ClassVar[str] = "session.created"
     answers_hello: ClassVar[bool] = False
     hears: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
+    mark: ClassVar[str | None] = "playback_commit_policy"
 
     def cannot(self, typed: bool) -> str | None:
         if self.target.turn_detection == "semantic":
@@ -117,7 +126,7 @@ class VLLMOmni(Dialect):
             % (response, item, ms, ms)
         ]
 
-    def receipt(self, done: Done) -> list[bytes]:
-        if done.number is None:
+    def answer(self, event: Event) -> list[bytes]:
+        if not isinstance(event, Done) or event.number is None:
             return []
-        return [encode("session.event_ack", server_event_seq=done.number)]
+        return [encode("session.event_ack", server_event_seq=event.number)]
