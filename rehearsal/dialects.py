@@ -3,6 +3,7 @@
 Needs the extra `live`. docs/dialects.md says how a package brings a dialect of its own.
 """
 
+from harness.live.endpoints.conformance import Server, check_dialect
 from harness.live.endpoints.dialects.audio_format import AudioFormat
 from harness.live.endpoints.dialects.dialect import CLOSE, Cut, Dialect, encode
 from harness.live.endpoints.dialects.events import (
@@ -41,11 +42,13 @@ __all__ = [
     "Item",
     "Other",
     "Ready",
+    "Server",
     "SpeechStarted",
     "SpeechStopped",
     "Started",
     "TargetParams",
     "Text",
     "UnreadAudio",
+    "check_dialect",
     "encode",
 ]
