@@ -181,8 +181,8 @@ def test_what_a_dialect_cannot_do_is_said():
     assert all(dialect(name).cannot(typed=True) is None for name in REALTIME)
     for name in ("sglang_omni", "rtvi"):
         reason = dialect(name, turn_detection="client").cannot(typed=False) or ""
-        assert "find the ends of turns themselves; take turn_detection=server" in reason
-    assert "voice is the bot's own; leave it out" in (dialect("rtvi", voice="v").cannot(typed=False) or "")
+        assert "know no turn_detection=client; take turn_detection=server" in reason
+    assert "voice is the server's own; leave it out" in (dialect("rtvi", voice="v").cannot(typed=False) or "")
 
 
 def test_urls():

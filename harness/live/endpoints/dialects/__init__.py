@@ -55,7 +55,7 @@ def greeted_by(first: bytes) -> str | None:
 def dialect_of(target: TargetParams) -> Dialect:
     """Return the dialect that `target` names, which must not be auto or text."""
     cls = dialects()[target.dialect]
-    return cls(target.model_copy(update={"turn_detection": target.turn_detection or cls.turn_detection}))
+    return cls(target.model_copy(update={"turn_detection": target.turn_detection or cls.turn_detection[0]}))
 
 
 def for_turns(target: TargetParams, trace: Trace) -> Dialect:
@@ -70,8 +70,8 @@ def for_open_microphone(target: TargetParams) -> Dialect:
     if target.turn_detection in (None, "client"):
         target = target.model_copy(update={"turn_detection": "server"})
     dialect = dialect_of(target)
-    if not dialect.hears:
-        able = ", ".join(name for name, cls in dialects().items() if cls.hears)
+    if "server" not in dialect.turn_detection:
+        able = ", ".join(name for name, cls in dialects().items() if "server" in cls.turn_detection)
         raise UserError(
             f"dialect {dialect.name}: its servers do not detect the ends of turns; use a server with "
             f"dialect {able}, or workload speech."

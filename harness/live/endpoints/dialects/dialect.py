@@ -60,10 +60,10 @@ class Dialect:
     """Type of the event after which the session can begin; empty: as soon as it is connected."""
     reports_played: ClassVar[bool] = False
     """True where the server reports how much was played of a reply that was cut after it had been sent."""
-    turn_detection: ClassVar[str] = "client"
-    """Default, if the target does not name one."""
-    hears: ClassVar[bool] = False
-    """True where its servers detect the ends of turns on an open microphone."""
+    turn_detection: ClassVar[tuple[str, ...]] = ("client",)
+    """Who may say that a turn has ended, the default first: client, server, semantic. Open microphones need server."""
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Parameters of a target that its servers choose themselves."""
     speech_stops: ClassVar[bool] = True
     """True where its clients drop a reply when the server reports speech, not when it reports the cut."""
     gates: ClassVar[bool] = False
@@ -144,9 +144,20 @@ class Dialect:
 
     def cannot(self, typed: bool) -> str | None:
         """Return why this dialect cannot do what the target or the trace needs; `typed`: the trace has typed turns."""
-        if not self.gates and (self.target.min_duration_s or self.target.min_words):
+        target = self.target
+        if target.turn_detection not in self.turn_detection:
+            able = " or ".join(self.turn_detection)
+            return f"its servers know no turn_detection={target.turn_detection}; take turn_detection={able}"
+        if self.needs_model and target.model is None:
+            return "its server wants to be asked for a model; set model"
+        if typed and type(self).typed_turn is Dialect.typed_turn:
+            return "its server takes no typed turns; take a workload whose turns are spoken"
+        for name in self.fixed:
+            if getattr(target, name) is not None:
+                return f"{name} is the server's own; leave it out"
+        if not self.gates and (target.min_duration_s or target.min_words):
             return "a client cannot set how much speech cuts a reply; leave min_duration_s and min_words out"
-        if self.target.session is not None and not any(SESSION in each for each in self.hello()):
+        if target.session is not None and not any(SESSION in each for each in self.hello()):
             return "a client has no session to update; leave session out"
         return None
 

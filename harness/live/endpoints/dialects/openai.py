@@ -19,7 +19,7 @@ class OpenAI(Dialect):
     name: ClassVar[str] = "openai"
     input_rate: ClassVar[int] = 24_000
     ready_on: ClassVar[str] = "session.updated"
-    hears: ClassVar[bool] = True
+    turn_detection: ClassVar[tuple[str, ...]] = ("client", "server", "semantic")
     confirms: ClassVar[bool] = False
     mark: ClassVar[str | None] = ""
     understands: ClassVar[tuple[str, ...]] = ("rehearsal", "vllm_omni")

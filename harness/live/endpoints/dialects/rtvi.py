@@ -71,19 +71,11 @@ class RTVI(Dialect):
     name: ClassVar[str] = "rtvi"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "bot-ready"
-    turn_detection: ClassVar[str] = "server"
-    hears: ClassVar[bool] = True
+    turn_detection: ClassVar[tuple[str, ...]] = ("server",)
+    fixed: ClassVar[tuple[str, ...]] = ("model", "voice", "silence_duration_ms")
     speech_stops: ClassVar[bool] = False
     binary: ClassVar[bool] = True
     waits: ClassVar[bool] = True
-
-    def cannot(self, typed: bool) -> str | None:
-        if self.target.turn_detection != "server" and not typed:
-            return "its bots find the ends of turns themselves; take turn_detection=server"
-        for name in ("model", "voice", "silence_duration_ms"):
-            if getattr(self.target, name) is not None:
-                return f"{name} is the bot's own; leave it out"
-        return super().cannot(typed)
 
     def hello(self) -> list[bytes]:
         about = {"library": "rehearsal"}

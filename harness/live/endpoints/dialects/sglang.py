@@ -26,17 +26,11 @@ class SGLangDuplex(Dialect):
     name: ClassVar[str] = "sglang_duplex"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.updated"
-    hears: ClassVar[bool] = True
+    turn_detection: ClassVar[tuple[str, ...]] = ("client", "server", "semantic")
+    fixed: ClassVar[tuple[str, ...]] = ("voice",)
     speech_stops: ClassVar[bool] = False
     """A native model decides itself whether speech stops it."""
     mark: ClassVar[str | None] = "sglang"
-
-    def cannot(self, typed: bool) -> str | None:
-        if self.target.voice is not None:
-            return "its server has no voices to choose from; leave voice out"
-        if typed:
-            return "its server takes no typed turns; take a workload whose turns are spoken"
-        return super().cannot(typed)
 
     def hello(self) -> list[bytes]:
         target = self.target
@@ -86,17 +80,9 @@ class SGLangOmni(Dialect):
     name: ClassVar[str] = "sglang_omni"
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.updated"
-    turn_detection: ClassVar[str] = "server"
-    hears: ClassVar[bool] = True
+    turn_detection: ClassVar[tuple[str, ...]] = ("server", "semantic")
     confirms: ClassVar[bool] = False
     mark: ClassVar[str | None] = "capabilities"
-
-    def cannot(self, typed: bool) -> str | None:
-        if not self.server_vad:
-            return "its servers find the ends of turns themselves; take turn_detection=server or semantic"
-        if typed:
-            return "its server takes no typed turns; take a workload whose turns are spoken"
-        return super().cannot(typed)
 
     def hello(self) -> list[bytes]:
         speaks = self.target.modalities == "audio"

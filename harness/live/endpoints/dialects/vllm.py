@@ -30,15 +30,6 @@ class VLLM(Dialect):
         hello = created(first)
         return hello is not None and hello.session is None
 
-    def cannot(self, typed: bool) -> str | None:
-        if self.server_vad:
-            return "its server does not listen for the end of a turn; take turn_detection=client"
-        if self.target.model is None:
-            return "its server wants to be asked for a model; set model"
-        if typed:
-            return "its server takes no typed turns; take a workload whose turns are spoken"
-        return super().cannot(typed)
-
     def hello(self) -> list[bytes]:
         return [encode("session.update", model=self.target.model)]
 
@@ -63,14 +54,9 @@ class VLLMOmni(Dialect):
     input_rate: ClassVar[int] = 16_000
     ready_on: ClassVar[str] = "session.created"
     answers_hello: ClassVar[bool] = False
-    hears: ClassVar[bool] = True
+    turn_detection: ClassVar[tuple[str, ...]] = ("client", "server")
     waits: ClassVar[bool] = True
     mark: ClassVar[str | None] = "playback_commit_policy"
-
-    def cannot(self, typed: bool) -> str | None:
-        if self.target.turn_detection == "semantic":
-            return "its servers have no semantic turn detection; take turn_detection=server"
-        return super().cannot(typed)
 
     def url(self) -> str:
         return with_query(self.target.url, duplex="1", model=self.target.model, autostart="0")
