@@ -40,6 +40,9 @@ DELAYS: dict[str, tuple[str, str, str]] = {
         "stop_s", "time from the begin of an interruption to the last sound of the reply that it cut", _STOPPED,
     ),
     "stop_server": ("stop_server_s", "time from the begin of an interruption to the arrival of that sound", _STOPPED),
+    "stop_report": (
+        "stop_report_s", "time from the begin of an interruption to the server's message that cuts the reply", _STOPPED,
+    ),
     "respond": (
         "end_of_turn_delay_s", "end-of-turn delay of interrupting words",
         "over interruptions; infinite and missing as there",
@@ -75,7 +78,7 @@ def _delays(turns: _Columns, name: str) -> np.ndarray:
 
 
 def _concerned(turns: _Columns, name: str) -> np.ndarray:
-    if name in ("stop", "stop_server"):
+    if name in ("stop", "stop_server", "stop_report"):
         return (turns["event"] == "interruption") & (turns["happened"] > 0)
     if name == "talk_over":
         return turns["user_speech_s"] > 0

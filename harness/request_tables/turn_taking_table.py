@@ -112,7 +112,8 @@ SERVER_PARTS = ("queue_s", "prefill_s", "first_packet_s")
 """Parts of `server_s`, where the server's own log is at hand; they sum to it."""
 COLUMNS = (
     "session", "turn", "said", "event", "user_end_s", "end_of_turn_delay_s", *PARTS, *SERVER_PARTS,
-    "takeover", "cut_in", "happened", "interrupted", "gave_way", "stop_s", "stop_server_s", "resumed",
+    "takeover", "cut_in", "happened", "interrupted", "gave_way", "stop_s", "stop_server_s",
+    "stop_report_s", "resumed",
     "user_speech_s", "talk_over_s",
 )  # fmt: skip
 """Columns of the table. NaN: does not apply to the turn, or is not known.
@@ -125,7 +126,7 @@ interrupted      1 if the agent's reply was cut and its sound over within 2 s of
 gave_way         of corrections: 1 if none began to sound during it, and one that did before was interrupted
 end_of_turn_delay_s  infinite where no reply began before the user's next turn, NaN where one sounds at the turn's end
 stop_s           begin of the event to the end of the cut reply's sound, at the listener; stop_server_s: as it arrived;
-                 infinite where the reply was not cut
+                 stop_report_s: to the server's message that cuts the reply; infinite where the reply was not cut
 resumed          of false interruptions: 1 if the agent sounded again within 2 s, before the user's next turn
 talk_over_s      both sounded, while the user spoke to the agent for `user_speech_s`
 """
@@ -220,14 +221,15 @@ def _reaction(
     reply = next((one for one in replies.values() if one.begin_s <= at_s < one.end_s), None)
     reaction = {"happened": float(reply is not None)}
     if reply is not None:
-        stop_reported = bool(call.reported_s("stopped", reply.label, since_s=at_s))
-        cut = stop_reported or (reply == answer and turn not in call.done)
+        reported_s = call.reported_s("stopped", reply.label, since_s=at_s)
+        cut = bool(reported_s) or (reply == answer and turn not in call.done)
         stop_s = reply.end_s - at_s
         reaction["interrupted"] = float(cut and stop_s <= REACTION_S)
-        reaction |= {"stop_s": inf, "stop_server_s": inf}
+        reaction |= {"stop_s": inf, "stop_server_s": inf, "stop_report_s": inf}
         if cut:
             reaction["stop_s"] = stop_s
             reaction["stop_server_s"] = max(call.sent_s.get(reply.label, nan) - at_s, 0.0)
+            reaction["stop_report_s"] = next(iter(reported_s), nan) - at_s
         if event not in TAKES_FLOOR and reaction["interrupted"]:
             by_s = min(reply.end_s + REACTION_S, next_s)
             reaction["resumed"] = float(any(reply.end_s < one.begin_s <= by_s for one in call.agent))

@@ -14,7 +14,7 @@ from harness.metrics.vocabulary import definition
 
 WAIT_S, PAUSE_S, TOKEN_S = 0.050, 0.020, 0.005
 LEAST_S = {
-    r"audio_ttfp|ttft|e2e|end_of_turn|answer|end_of_turn_delay|respond|stop|stop_server|queueing_.*|reload": WAIT_S,
+    r"audio_ttfp|ttft|e2e|end_of_turn(_delay)?|answer|respond|stop(_server|_report)?|queueing_.*|reload": WAIT_S,
     r"max_gap|talk_over": PAUSE_S,
     r"tbt|itl": TOKEN_S,
 }
