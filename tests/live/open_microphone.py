@@ -185,7 +185,14 @@ class _Client:
         self.send, self.close, self.abort = wire.send_to_server, wire.close, wire.abort
 
 
-def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = None, **target: Any) -> Heard:
+def play(
+    monkeypatch: Any,
+    trace: Trace,
+    script: Script,
+    save: Path | None = None,
+    agents: type[Agent] = Agent,
+    **target: Any,
+) -> Heard:
     """On the virtual clock."""
     call, tasks = Call("/", {}), []
 
@@ -193,7 +200,7 @@ def play(monkeypatch: Any, trace: Trace, script: Script, save: Path | None = Non
         wire = _Wire(receiver)
 
         async def answer() -> None:
-            agent = Agent(Peer(wire, call))  # type: ignore[arg-type]
+            agent = agents(Peer(wire, call))  # type: ignore[arg-type]
             await agent.greet()
             await script(agent)
             await agent.over()

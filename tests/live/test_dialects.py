@@ -17,7 +17,7 @@ from harness.clocks import clock
 from harness.live.endpoints.dialects import DIALECTS, detect, dialect_of
 from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat
 from harness.live.endpoints.dialects.detect import resolve
-from harness.live.endpoints.dialects.dialect import CLOSE, Cut, with_query
+from harness.live.endpoints.dialects.dialect import CLOSE, Cut, Dialect, with_query
 from harness.live.endpoints.dialects.events import (
     Audio,
     AudioDone,
@@ -45,7 +45,8 @@ from workloads.errors import UserError
 URL = "ws://localhost:8000/v1/realtime"
 TURN = spoken().sessions[0].turns[0]
 CUT = Cut("resp_1", "item_1", 1.2345)
-IN_JSON = [name for name, cls in DIALECTS.items() if not cls.binary]
+IN_JSON = [name for name, cls in DIALECTS.items() if cls.reader is Dialect.reader]
+"""Dialects of OpenAI's events."""
 REALTIME = ("openai", "rehearsal", "vllm_omni")
 
 

@@ -11,10 +11,11 @@ from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.live.endpoints.dialects.detect import BUSY, FULL, OVERLOADED
 from harness.live.endpoints.dialects.dialect import UNDO, Dialect
-from harness.live.endpoints.dialects.events import Event, Failure, Garbage, Greeted, Ready, UnreadAudio
+from harness.live.endpoints.dialects.events import Event, Failure, Garbage, Greeted, Mark, Ready, UnreadAudio
 from harness.live.endpoints.logs import REASON, FailureLog, SendLog
 from harness.live.endpoints.microphone import SpeechMessages
 from harness.live.endpoints.outcome import NORMAL
+from harness.live.endpoints.playout import Playout
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.limits import Violation
 from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket
@@ -86,6 +87,8 @@ class Connection:
         self._connecting: asyncio.Task[None] | None = None
         self._classify = context.dialect.reader()
         self._write = context.dialect.writer()
+        quiet_s = context.dialect.quiet_s
+        self._playout = None if quiet_s is None else Playout(quiet_s, self.on_event, self._played)
         self._undone = 0
         """Interruptions that we sent. The server may still object to each one without naming it."""
 
@@ -149,6 +152,8 @@ class Connection:
         """End the session; the socket closes by itself."""
         if self.over:
             return
+        for message in self.context.dialect.goodbye():
+            self.send(message)
         self._end()
         if self._socket is not None:
             self._socket.close()
@@ -175,7 +180,7 @@ class Connection:
         try:
             if type(event) in _COMMON:
                 self._common(event, at_s)
-            else:
+            elif self._playout is None or self._playout.takes(event, at_s):
                 self.on_event(event, at_s)
         except Violation as error:
             self.fail(str(error), at_s)
@@ -246,6 +251,9 @@ class Connection:
         elif not self.ready and not self.over:
             self._begin(event, at_s)
 
+    def _played(self, mark: Mark, due_s: float) -> None:
+        self.say("ack", self.context.dialect.answer(mark), due_s)
+
     def _time_out(self) -> None:
         """Give up a session that has not begun."""
         missing = "connection" if self._socket is None else self.context.dialect.ready_on
@@ -290,6 +298,8 @@ class Connection:
                 self._connecting.cancel()
             self._set_closed()
         self._acts.clear()
+        if self._playout is not None:
+            self._playout.close()
         self.on_end()
 
     def _set_closed(self) -> None:

@@ -33,6 +33,8 @@ DIALECTS = {
     "sglang_omni": "SGLang-Omni's turn-based sessions",
     "sglang_duplex": "SGLang-Omni's negotiated sessions, native duplex among them",
     "rtvi": "Pipecat bots: RTVI over a WebSocket",
+    "twilio": "voice agents on the telephone: Twilio's Media Streams",
+    "telnyx": "the same: Telnyx's media streaming",
     "rehearsal": "our own server",
     "text": "chat completions over HTTP",
     "synthesis": "text in, audio out, over HTTP or a WebSocket",

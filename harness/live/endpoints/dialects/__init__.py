@@ -9,6 +9,7 @@ from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.openai import OpenAI, Rehearsal
 from harness.live.endpoints.dialects.rtvi import RTVI
 from harness.live.endpoints.dialects.sglang import SGLangDuplex, SGLangOmni
+from harness.live.endpoints.dialects.twilio import Telnyx, Twilio
 from harness.live.endpoints.dialects.vllm import VLLM, VLLMOmni
 from harness.live.endpoints.target import DIALECTS as OURS
 from harness.live.endpoints.target import GROUP, TargetParams
@@ -16,7 +17,7 @@ from workloads.errors import UserError
 from workloads.plugins import entry_points, load
 from workloads.trace import Trace
 
-_OURS = (OpenAI, Rehearsal, VLLM, SGLangOmni, VLLMOmni, SGLangDuplex, RTVI)
+_OURS = (OpenAI, Rehearsal, VLLM, SGLangOmni, VLLMOmni, SGLangDuplex, RTVI, Twilio, Telnyx)
 DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _OURS}
 """Our dialects over WebSockets by name."""
 

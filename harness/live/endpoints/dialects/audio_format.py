@@ -92,6 +92,16 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING = AudioFormat()
+ULAW = AudioFormat(_ULAW, TELEPHONE_RATE, 1)
+
+
+def as_ulaw(pcm: bytes) -> bytes:
+    """Return 16-bit little-endian samples in G.711's u-law."""
+    samples = np.frombuffer(pcm, "<i2").astype(np.int32)
+    size = np.minimum(np.abs(samples), 32635) + 132
+    chord = np.floor(np.log2(size)).astype(np.int32) - 7
+    code = (chord << 4) | (size >> (chord + 3) & 0x0F) | np.where(samples < 0, 0x80, 0)
+    return (code ^ 0xFF).astype(np.uint8).tobytes()
 
 
 def stated(about: Any, format: bool = False, depth: int = 0) -> AudioFormat:

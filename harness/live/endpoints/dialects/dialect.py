@@ -6,7 +6,7 @@ dialect defines the differences. Other packages name theirs by entry points of g
 
 import json
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -18,8 +18,6 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport import websocket
 from workloads.trace import Turn
 
-SESSION = b'"session":{'
-"""In a message with the settings of a session."""
 UNDO = "interrupt"
 """Begins the event_id of all that is sent to interrupt: the reply may have ended meanwhile, so no error about it
 counts. [chosen]"""
@@ -79,6 +77,10 @@ class Dialect:
     """True where its messages are binary, not JSON texts."""
     needs_model: ClassVar[bool] = False
     """True where the client has to name a model: without one, a server's only model is taken."""
+    quiet_s: ClassVar[float | None] = None
+    """Seconds of silence after which a reply is complete, where the protocol does not say so; None: it does."""
+    settings: ClassVar[tuple[str, ...]] = ("session",)
+    """Names that lead to the settings of a session in the first messages: a user's own are merged into them."""
     waits: ClassVar[bool] = False
     """True where its servers wait for the client's first words: detection tries them."""
     mark: ClassVar[str | None] = None
@@ -157,14 +159,16 @@ class Dialect:
                 return f"{name} is the server's own; leave it out"
         if not self.gates and (target.min_duration_s or target.min_words):
             return "a client cannot set how much speech cuts a reply; leave min_duration_s and min_words out"
-        if target.session is not None and not any(SESSION in each for each in self.hello()):
+        if target.session is not None and self.opening() == self.hello():
             return "a client has no session to update; leave session out"
         return None
 
     def opening(self) -> list[bytes]:
         """Return `hello` with the target's own fields of a session."""
         own = self.target.session
-        return self.hello() if own is None else [_with_session(message, own) for message in self.hello()]
+        if own is None:
+            return self.hello()
+        return [with_settings(message, self.settings, own) for message in self.hello()]
 
     def hello(self) -> list[bytes]:
         """Return the messages sent as soon as the connection is open."""
@@ -214,7 +218,11 @@ class Dialect:
         return []
 
     def answer(self, event: Event) -> list[bytes]:
-        """Return the messages that answer the end of a reply, such as a confirmation that it has come."""
+        """Return the messages that answer the end of a reply, or a `Mark` whose audio has been played."""
+        return []
+
+    def goodbye(self) -> list[bytes]:
+        """Return the messages of a user who hangs up."""
         return []
 
     def missing(self, begun: bool, spoke: bool) -> str:
@@ -233,12 +241,20 @@ class Dialect:
         return Reader(self.ready_on)
 
 
-def _with_session(message: bytes, own: Mapping[str, Any]) -> bytes:
-    """Return a message whose session, where it has one, has the user's `own` fields too."""
-    if SESSION not in message:
+def with_settings(message: bytes, path: Sequence[str], own: Mapping[str, Any]) -> bytes:
+    """Return a message with the user's `own` fields in the object at `path`, where it is JSON that has one."""
+    try:
+        event = json.loads(message)
+    except ValueError:
         return message
-    event = json.loads(message)
-    return encode(event.pop("type"), **{**event, "session": merged(event["session"], own)})
+    *outer, last = path
+    place = event
+    for name in outer:
+        place = place.get(name, {})
+    if last not in place:
+        return message
+    place[last] = merged(place[last], own)
+    return json.dumps(event, separators=(",", ":")).encode()
 
 
 def encode(kind: str, **fields: Any) -> bytes:

@@ -111,6 +111,12 @@ class Cleared(Event, frozen=True):
     response: str | None
 
 
+class Mark(Event, frozen=True):
+    """The server wants to know when what it has sent so far has been played."""
+
+    name: str
+
+
 class FrameDone(Event, frozen=True):
     """An interaction session's answer up to frame number `frame`: `tokens` of text. That frame waited `waited_s` for
     the server's tick."""
