@@ -34,7 +34,10 @@ class Receiver:
     def events(self) -> list[tuple[str, dict[str, Any], float]]:
         """Messages as events: type, content, and when it was read."""
         events = map(json.loads, self.messages)
-        return [(event["type"], event, at_s) for event, at_s in zip(events, self.stamps, strict=True)]
+        return [
+            (event.get("type") or event["event"], event, at_s)
+            for event, at_s in zip(events, self.stamps, strict=True)
+        ]
 
     def kinds(self) -> list[str]:
         return [kind for kind, _, _ in self.events()]

@@ -9,10 +9,13 @@ import sys
 import pytest
 
 from harness.clocks.clock import run
+from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.websocket import connect
 from harness.live.null_server.null_server import NullServer
 from tests.live.receivers import Receiver, Stream
+from tests.live.scripted import tone
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
@@ -171,6 +174,30 @@ def contents(answer: Stream) -> list[str]:
         for choice in json.loads(line)["choices"]
         if choice["delta"]
     ]
+
+
+def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_over(tmp_path):
+    dialect = dialect_of(TargetParams(url="ws://127.0.0.1:9/", dialect="twilio"))
+    write, speech, silence = dialect.writer(), dialect.append(tone(0.02, 8000)), dialect.append(bytes(320))
+
+    async def conversation(socket, session):
+        for message in [*dialect.hello(), silence, speech, speech, silence, silence]:
+            socket.send(write(message))
+        await session.until("media", 3)
+        for message in (speech, silence):
+            socket.send(write(message))
+        await session.until("clear")
+        await session.until("media", 4)
+
+    with NullServer(
+        "telephone", tmp_path, "--first-s", "0.1", "--interval-s", "0.04", "--packets", "50"
+    ) as server:
+        session = talk(server.url, conversation)
+        truth, _ = server.stop()
+    kinds = session.kinds()
+    assert kinds[:3] == ["media"] * 3 and kinds.count("clear") == 1
+    first_s = (truth["first_s"].to_numpy() - truth["read_s"].to_numpy()).tolist()
+    assert len(first_s) == 2 and min(first_s) >= 0.1, "counted from the end of the speech"
 
 
 def test_text_streams_as_many_tokens_as_asked_at_its_times(tmp_path):

@@ -4,6 +4,7 @@
 exactly `first_s` and one more each `interval_s`, for the seconds that the request's hint asks, else `packets` of
 them. With `echo` each appended piece of audio is answered by an audio packet that belongs to no response: a session
 then receives at least as many messages as it sends. With `frame_s` each so much audio is answered by one event.
+`telephone` is an agent of Twilio's protocol, whose answers have `packets` packets.
 `text` streams chat completions over HTTP: a first token `first_s` after the request has been read and one more each
 `interval_s`, as many as asked, else `packets`.
 
@@ -32,10 +33,12 @@ import pyarrow.parquet as pq
 
 from harness.clocks import clock
 from harness.clocks.parent import end_with_parent
+from harness.live.null_server.null_telephone import Telephone
 from harness.live.null_server.null_voice import Voice, packet_of
 from harness.live.null_server.pace import Answer, Pace
 
-TIMING = {"voice": (0.2, 0.1, 20), "text": (0.02, 0.01, 32)}  # first_s, interval_s, packets [chosen]
+# first_s, interval_s, packets [chosen]
+TIMING = {"voice": (0.2, 0.1, 20), "telephone": (0.2, 0.1, 10), "text": (0.02, 0.01, 32)}
 _BACKLOG = 4096  # connections that may come at once [chosen]
 
 
@@ -43,11 +46,13 @@ async def listen(
     kind: str, pace: Pace, host: str, port: int, echo: bool = False, frame_s: float | None = None
 ) -> tuple[asyncio.AbstractServer, str]:
     """Return the listening server and its URL."""
-    if kind == "voice":
+    if kind != "text":
         packet = packet_of(pace.interval_s)
-        server = await picows.ws_create_server(
-            lambda _: Voice(pace, packet, echo, frame_s), host, port, backlog=_BACKLOG
-        )
+
+        def called(_: object) -> picows.WSListener:
+            return Telephone(pace, echo) if kind == "telephone" else Voice(pace, packet, echo, frame_s)
+
+        server = await picows.ws_create_server(called, host, port, backlog=_BACKLOG)
         form = "ws://{}:{}/v1/realtime"
     else:
         make: Any = aiofastnet.create_server

@@ -19,11 +19,16 @@ TONE_HZ, TONE_DBFS = 400, -20.0  # of the packets: silence would be a fault of a
 _ENVELOPE = len('{"type":"input_audio_buffer.append","audio":""}')
 
 
+def tone(seconds: float, rate: int) -> bytes:
+    """Return a tone of this length, 16 bits."""
+    at_s = np.arange(round(seconds * rate)) / rate
+    size = 2**0.5 * 10 ** (TONE_DBFS / 20) * 32768
+    return (size * np.sin(2 * np.pi * TONE_HZ * at_s)).astype("<i2").tobytes()
+
+
 def packet_of(seconds: float) -> bytes:
     """Return a tone of this length, as it goes into an event."""
-    at_s = np.arange(round(seconds * RATE)) / RATE
-    size = 2**0.5 * 10 ** (TONE_DBFS / 20) * 32768
-    return base64.b64encode((size * np.sin(2 * np.pi * TONE_HZ * at_s)).astype("<i2").tobytes())
+    return base64.b64encode(tone(seconds, RATE))
 
 
 def _event(kind: str, **fields: Any) -> bytes:

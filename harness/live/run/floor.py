@@ -28,7 +28,9 @@ from workloads.registry import make_trace
 from workloads.seeds import stream
 from workloads.trace import Trace
 
-PACKETS = {"voice": ["audio"], "text": ["first_text", "text"], "frames": ["frame"]}
+PACKETS = {"voice": ["audio"], "telephone": ["audio"], "text": ["first_text", "text"], "frames": ["frame"]}
+SERVERS = {"voice": "rehearsal", "telephone": "twilio", "text": "text"}
+"""Kinds of null server, each with the dialect that the clients speak to it."""
 """Kinds of events that bring an answer, by kind of load."""
 REPLY_S = 1.0  # of audio in each answer: short, so that there are many [chosen]
 SPEECH_S = 1.2  # of the longest utterance, for the same reason [chosen]
@@ -89,7 +91,7 @@ def measure_floor(
     kind: str, sessions: int, shards: int, seconds: float, params: Mapping[str, Any] | None = None
 ) -> Floor:
     """Measure the floor of `sessions` concurrent sessions in `shards` processes. No turn begins after `seconds`.
-    `kind`: voice, text or frames. `params`: fields of `TargetParams`."""
+    `kind`: voice, telephone, text or frames. `params`: fields of `TargetParams`."""
     if kind == "frames":
         trace, args = frames_trace(sessions, seconds), ("--frame-s", str(FRAME_S))
     elif kind == "text":
@@ -115,10 +117,10 @@ def play(
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-floor-") as name:
         folder = Path(name)
-        with NullServer("text" if kind == "text" else "voice", folder, *server_args, core=core) as server:
-            dialect = "text" if kind == "text" else "rehearsal"
+        listens = kind if kind in SERVERS else "voice"
+        with NullServer(listens, folder, *server_args, core=core) as server:
             target = TargetParams.model_validate(
-                {"url": server.url, "dialect": dialect, "shards": shards, **params}
+                {"url": server.url, "dialect": SERVERS[listens], "shards": shards, **params}
             )
             plan = write_plan(folder, trace, target, ClientParams.model_validate({"stop_after_s": seconds}))
             progress = RunProgress(len(trace.sessions))
