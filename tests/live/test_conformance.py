@@ -114,7 +114,7 @@ def without(kind: str, read: Callable[[bytes], Event], data: bytes) -> Event:
         (unread, "its reader raises JSONDecodeError"),
         (partial(without, "end"), "timeout: no response.done"),
         (partial(without, "sound"), "call 0: "),
-        (partial(without, "word"), "0 of 3 replies have text"),
+        (partial(without, "word"), "0 of 4 replies have text"),
         (partial(without, "error"), "an error of the server is"),
     ],
 )

@@ -83,12 +83,14 @@ def check_dialect(target: TargetParams, server: Server) -> None:
         assert not len(call.failures), f"{where}: {call.failures.table()['reason'].to_pylist()}"
         for turn, heard_s in enumerate(call.heard_s()):
             kind, sent_s = call.outcomes()[turn], call.sent_s[turn]
-            wanted = "barge_in" if turn == _INTERRUPTED else "reply_done"
+            wanted = "barge_in" if turn in _INTERRUPTED else "reply_done"
             assert kind == wanted, f"{where}: turn {turn} should end with {wanted}, not {kind}"
-            whole = turn == _INTERRUPTED or math.isclose(heard_s, sent_s, abs_tol=1e-3)
+            whole = turn in _INTERRUPTED or math.isclose(heard_s, sent_s, abs_tol=1e-3)
             assert whole, f"{where}: turn {turn} has {heard_s:.3f} s of audio, and {sent_s:.3f} s were sent"
         texts = call.count("first_text") if server.text(0) else len(_TURNS)
-        assert texts >= len(_TURNS) - 1, f"{where}: {texts} of {len(_TURNS)} replies have text"
+        assert texts >= len(_TURNS) - len(_INTERRUPTED), (
+            f"{where}: {texts} of {len(_TURNS)} replies have text"
+        )
     if server.error():
         call = _Call(target, server, random.Random(0), fails=True)
         call.play()
@@ -96,8 +98,8 @@ def check_dialect(target: TargetParams, server: Server) -> None:
         assert len(reasons) == 1 and reasons[0].startswith("error"), f"an error of the server is {reasons}"
 
 
-_TURNS = range(3)
-_INTERRUPTED = 1
+_TURNS = range(4)
+_INTERRUPTED = (1, 3)
 
 
 def _check_reader(dialect: Dialect, server: Server) -> None:
@@ -129,7 +131,7 @@ def _check_reader(dialect: Dialect, server: Server) -> None:
 
 @dataclass
 class _Call:
-    """One user of three turns, who interrupts the second reply. `fails`: the server states an error instead of its
+    """One user of four turns, who interrupts every second reply. `fails`: the server states an error instead of its
     first reply. `sent_s`: seconds of each reply."""
 
     target: TargetParams
@@ -184,7 +186,7 @@ class _Call:
         self.say(self.server.begin(turn))
         for packet in packets:
             self.say(packet)
-        if turn != _INTERRUPTED:
+        if turn not in _INTERRUPTED:
             self.say(self.server.end(turn))
 
 
@@ -226,7 +228,8 @@ class _Endpoint(TurnEndpoint):
 
     def barge_in(self, session: int, played_s: float) -> None:
         super().barge_in(session, played_s)
-        self._loop.call_later(CUT_S, self.call.say, self.call.server.cut(_INTERRUPTED))
+        turn = self._connections[session].turn - 1
+        self._loop.call_later(CUT_S, self.call.say, self.call.server.cut(turn))
 
 
 def _tone(seconds: float, rate: int) -> bytes:
@@ -246,8 +249,8 @@ def _trace() -> Trace:
             "audio_s": SPEECH_S,
             "output_tokens": 10,
             "reply_audio_s": REPLY_S,
-            "think_s": [math.nan, THINK_S, THINK_S],
-            "barge_in_after_s": [THINK_S if turn == _INTERRUPTED else math.nan for turn in _TURNS],
+            "think_s": [math.nan, *(len(first) * [THINK_S])],
+            "barge_in_after_s": [THINK_S if turn in _INTERRUPTED else math.nan for turn in _TURNS],
             "network_s": 0.0,
         },
         generator="speech",

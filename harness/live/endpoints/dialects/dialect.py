@@ -36,6 +36,13 @@ class Cut(NamedTuple):
     played_s: float
     done: bool = False
 
+    def cancelled(self) -> list[bytes]:
+        """Return the message to a server of OpenAI's events that cancels it."""
+        if self.done:
+            return []
+        about = {} if self.response is None else {"response_id": self.response}
+        return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
+
     def truncated(self, **about: Any) -> list[bytes]:
         """Return the message to a server of OpenAI's events about how much of its item was played. `about`: its first
         fields."""
@@ -202,10 +209,7 @@ class Dialect:
 
     def cancel(self, cut: Cut) -> list[bytes]:
         """Return the messages that stop the reply's generation."""
-        if cut.done:
-            return []
-        about = {} if cut.response is None else {"response_id": cut.response}
-        return [encode("response.cancel", event_id=f"{UNDO}-cancel", **about)]
+        return []
 
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """Return the messages of a user who speaks over the reply, after hearing `cut.played_s` seconds of it. Empty

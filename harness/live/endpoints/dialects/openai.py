@@ -67,6 +67,9 @@ class OpenAI(Dialect):
         item = {"type": "message", "role": "user", "content": content}
         return [encode("conversation.item.create", item=item), self._respond(turn)]
 
+    def cancel(self, cut: Cut) -> list[bytes]:
+        return cut.cancelled()
+
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         messages = [] if self.server_vad else self.cancel(cut)
         return messages + cut.truncated(event_id=f"{UNDO}-truncate")

@@ -94,6 +94,9 @@ class SGLangOmni(Dialect):
         }
         return [encode("session.update", session=session)]
 
+    def cancel(self, cut: Cut) -> list[bytes]:
+        return cut.cancelled()
+
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         """Return no message: its VAD cuts the reply, and the unheard part leaves the conversation."""
         return cut.truncated()

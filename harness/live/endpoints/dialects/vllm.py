@@ -92,6 +92,9 @@ class VLLMOmni(Dialect):
         item = {"type": "message", "role": "user", "content": content}
         return [encode("conversation.item.create", item=item), encode("response.create")]
 
+    def cancel(self, cut: Cut) -> list[bytes]:
+        return cut.cancelled()
+
     def interrupt(self, cut: Cut) -> list[bytes] | Literal["close"]:
         # Before the first audio the reply has no item, and a report of it is an error.
         messages = self.ack(cut, playing=False) if cut.played_s else []
