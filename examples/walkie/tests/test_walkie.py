@@ -34,4 +34,5 @@ class Server:
 
 
 def test_walkie_is_a_dialect() -> None:
-    check_dialect(TargetParams(url="ws://127.0.0.1:9/", dialect="walkie"), Server())
+    target = {"url": "ws://127.0.0.1:9/", "dialect": "walkie"}
+    check_dialect(TargetParams.model_validate(target), Server())
