@@ -27,7 +27,7 @@ _HINTS = (
     (r"http 4..$", "the server does not take what is asked; see its log, and set model where it has several"),
     (r"connect", "see whether the server still runs"),
     (
-        r"timeout: no (session\.(created|updated)|bot-ready)|garbage|serves|closed|cut short",
+        r"timeout: no (session\.(created|updated)|bot-ready|setupComplete)|garbage|serves|closed|cut short",
         "name what it speaks with --dialect, or see the server's log",
     ),
     (_SHED, "take fewer sessions, or let the server take more"),

@@ -32,7 +32,7 @@ def shown(name: str) -> list[str]:
 
 
 def without_audio(message: bytes) -> str:
-    text = re.sub(r'"(audio|payload)":"[\w/+=]+"', r'"\1":"…"', message.decode())
+    text = re.sub(r'"(audio|payload|data)":"[\w/+=]+"', r'"\1":"…"', message.decode())
     return re.sub("(MZ|CA|v3:)[0-9a-f]{32}", r"\1…", text)
 
 

@@ -198,7 +198,8 @@ def test_a_token_goes_into_the_handshake_and_nowhere_else(monkeypatch: pytest.Mo
     monkeypatch.setenv("MINE", "opensesame")
     for name in DIALECTS:
         spoken = dialect(name, token_env="MINE")
-        assert spoken.headers() == {"Authorization": "Bearer opensesame"}
+        key = {"x-goog-api-key": "opensesame"}
+        assert spoken.headers() == (key if name == "gemini" else {"Authorization": "Bearer opensesame"})
         assert "opensesame" not in repr(spoken) + spoken.url() + str(spoken.hello())
     monkeypatch.delenv("MINE")
     monkeypatch.delenv("REHEARSAL_TOKEN", raising=False)

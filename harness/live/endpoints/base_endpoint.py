@@ -11,7 +11,18 @@ from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.live.endpoints.dialects.detect import BUSY, FULL, OVERLOADED
 from harness.live.endpoints.dialects.dialect import UNDO, Dialect
-from harness.live.endpoints.dialects.events import Event, Failure, Garbage, Greeted, Mark, Ready, UnreadAudio
+from harness.live.endpoints.dialects.events import (
+    Event,
+    Failure,
+    Garbage,
+    Greeted,
+    Leaves,
+    Mark,
+    Ready,
+    Several,
+    ToolCall,
+    UnreadAudio,
+)
 from harness.live.endpoints.logs import REASON, FailureLog, SendLog
 from harness.live.endpoints.microphone import SpeechMessages
 from harness.live.endpoints.outcome import NORMAL
@@ -82,6 +93,8 @@ class Connection:
         self._begun_s = math.nan
         self.finished = False
         """The server has closed the connection normally, with nothing under way."""
+        self.leaves = False
+        """The server has said that it will close the connection."""
         self._limit: asyncio.TimerHandle | None = None
         self._unconfirmed: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -178,10 +191,11 @@ class Connection:
             return
         event = self._classify(data)
         try:
-            if type(event) in _COMMON:
-                self._common(event, at_s)
-            elif self._playout is None or self._playout.takes(event, at_s):
-                self.on_event(event, at_s)
+            for each in event.events if isinstance(event, Several) else (event,):
+                if type(each) in _COMMON:
+                    self._common(each, at_s)
+                elif self._playout is None or self._playout.takes(each, at_s):
+                    self.on_event(each, at_s)
         except Violation as error:
             self.fail(str(error), at_s)
 
@@ -248,6 +262,11 @@ class Connection:
                 self._unconfirmed = self._loop.call_later(UNCONFIRMED_S, self._begin_unconfirmed)
         elif isinstance(event, UnreadAudio):
             self.fail(str(event.format.unread), at_s)
+        elif isinstance(event, ToolCall):
+            for message in self.context.dialect.answer(event):
+                self.send(message)
+        elif isinstance(event, Leaves):
+            self.leaves = True
         elif not self.ready and not self.over:
             self._begin(event, at_s)
 
@@ -313,7 +332,7 @@ class Connection:
             self.listener.failed(reason, at_s)
 
 
-_COMMON = frozenset({Ready, Greeted, Failure, Garbage, UnreadAudio})
+_COMMON = frozenset({Ready, Greeted, Failure, Garbage, UnreadAudio, ToolCall, Leaves})
 
 
 TELL_S = 2.0

@@ -33,6 +33,7 @@ DIALECTS = {
     "sglang_omni": "SGLang-Omni's turn-based sessions",
     "sglang_duplex": "SGLang-Omni's negotiated sessions, native duplex among them",
     "rtvi": "Pipecat bots: RTVI over a WebSocket",
+    "gemini": "Google's Gemini Live API",
     "twilio": "voice agents on the telephone: Twilio's Media Streams",
     "telnyx": "the same: Telnyx's media streaming",
     "rehearsal": "our own server",
@@ -100,7 +101,8 @@ class TargetParams(BaseModel):
     turn_detection: Literal["client", "server", "semantic"] | None = _own(
         None,
         description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; "
-        "default: the client, but the server in dialects rtvi and sglang_omni and in workload duplex",
+        "default: the client, but the server in dialects rtvi, sglang_omni, gemini, twilio and telnyx, and in workload "
+        "duplex",
     )
     silence_duration_ms: int | None = _own(
         None,
@@ -204,7 +206,9 @@ class TargetParams(BaseModel):
         "HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Its user and password are read from there and not kept",
     )
     session: dict[str, JsonValue] | None = _own(
-        None, description="realtime: more fields of session.update, such as instructions, tools or audio"
+        None,
+        description="realtime: more fields of session.update, such as instructions, tools or audio; of Gemini's setup; "
+        "of a telephone call's custom parameters",
     )
     chat_history: Literal["replies", "recorded"] | None = _own(
         None,

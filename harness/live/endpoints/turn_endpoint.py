@@ -342,6 +342,10 @@ class TurnEndpoint(CallEndpoint[TurnConnection]):
 
     def speech_start(self, turn: Turn) -> None:
         connection = self._at(turn.session)
+        if connection.leaves and not connection.over:
+            connection.hang_up(connection.due_s)
+            self._keep_until_closed(connection)
+            connection = self._call_again(connection)
         connection.speak(turn, connection.due_s, self._speech)
 
     def commit(self, turn: Turn, end_s: float) -> None:

@@ -6,6 +6,7 @@ Which dialect each kind of user speaks to a target, and what a target cannot be 
 from functools import cache
 
 from harness.live.endpoints.dialects.dialect import Dialect
+from harness.live.endpoints.dialects.gemini import Gemini
 from harness.live.endpoints.dialects.openai import OpenAI, Rehearsal
 from harness.live.endpoints.dialects.rtvi import RTVI
 from harness.live.endpoints.dialects.sglang import SGLangDuplex, SGLangOmni
@@ -17,7 +18,7 @@ from workloads.errors import UserError
 from workloads.plugins import entry_points, load
 from workloads.trace import Trace
 
-_OURS = (OpenAI, Rehearsal, VLLM, SGLangOmni, VLLMOmni, SGLangDuplex, RTVI, Twilio, Telnyx)
+_OURS = (OpenAI, Rehearsal, VLLM, SGLangOmni, VLLMOmni, SGLangDuplex, RTVI, Twilio, Telnyx, Gemini)
 DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _OURS}
 """Our dialects over WebSockets by name."""
 

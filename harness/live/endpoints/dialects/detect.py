@@ -16,7 +16,7 @@ from harness.live.endpoints.target import OPENAI_TOKEN_ENV, TOKEN_ENV, TargetPar
 from harness.live.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
 from harness.live.endpoints.transport.limits import MOST_MESSAGE
 from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket
-from workloads.errors import UserError
+from workloads.errors import UserError, printable
 
 HELLO_S = 1.5
 """A server that has said nothing for so long waits for the client's session.update. [chosen]"""
@@ -43,14 +43,17 @@ _COST = 128
 
 
 class _End(NamedTuple):
-    """The end of a connection: its close code, and the fault for which the client has ended it; "" for none."""
+    """The end of a connection: its close code and what the server says of it, and the fault for which the client has
+    ended it; "" for none."""
 
     code: int
+    said: str
     fault: str
 
     def words(self, what: str) -> str:
         """Return what the server does, as the rest of a sentence. `what`: what it closes."""
-        done = f"sends {self.fault}" if self.fault else f"closes {what} with code {self.code}"
+        said = f" ({printable(self.said, MOST_WORDS)})" if self.said else ""
+        done = f"sends {self.fault}" if self.fault else f"closes {what} with code {self.code}{said}"
         return f"{done}; see the server's log."
 
 
@@ -67,7 +70,7 @@ class _Messages:
             self.next.put_nowait(data)
 
     def closed(self, code: int, reason: str, at_s: float) -> None:
-        self.next.put_nowait(_End(code, reason if code == ABNORMAL else ""))
+        self.next.put_nowait(_End(code, *(("", reason) if code == ABNORMAL else (reason, ""))))
 
 
 async def resolve(target: TargetParams) -> TargetParams:

@@ -222,7 +222,7 @@ class Dialect:
         return []
 
     def answer(self, event: Event) -> list[bytes]:
-        """Return the messages that answer the end of a reply, or a `Mark` whose audio has been played."""
+        """Return the messages that answer the end of a reply, a `ToolCall`, or a `Mark` whose audio has been played."""
         return []
 
     def goodbye(self) -> list[bytes]:

@@ -117,6 +117,22 @@ class Mark(Event, frozen=True):
     name: str
 
 
+class ToolCall(Event, frozen=True):
+    """The reply waits for the results of these calls, each with its id and its name."""
+
+    calls: tuple[tuple[str, str], ...]
+
+
+class Leaves(Event, frozen=True):
+    """The server will close the connection soon."""
+
+
+class Several(Event, frozen=True):
+    """The events of one message, in order."""
+
+    events: tuple[Event, ...]
+
+
 class FrameDone(Event, frozen=True):
     """An interaction session's answer up to frame number `frame`: `tokens` of text. That frame waited `waited_s` for
     the server's tick."""

@@ -1,0 +1,237 @@
+"""Gemini Live: calls with a server written from the public event reference (ai.google.dev/api/live)."""
+
+import json
+from base64 import b64decode, b64encode
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from harness.clocks import clock
+from harness.live.endpoints.conformance import check_dialect
+from harness.live.endpoints.dialects import dialect_of, known_at
+from harness.live.endpoints.dialects.audio_format import AudioFormat
+from harness.live.endpoints.dialects.detect import begin_session
+from harness.live.endpoints.dialects.events import (
+    Audio,
+    Done,
+    Garbage,
+    Leaves,
+    Other,
+    Ready,
+    Several,
+    Text,
+    ToolCall,
+    UnreadAudio,
+)
+from harness.live.endpoints.target import TargetParams
+from tests.live.scripted import PIECES, Peer, play, spoken, table, tone, typed
+from workloads.errors import UserError
+
+PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+RATE = 24_000
+GEMINI: dict[str, Any] = {"dialect": "gemini", "model": "live-1", "path": PATH}
+
+
+def say(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def content(**fields: Any) -> bytes:
+    return say(serverContent=fields)
+
+
+def part(pcm: bytes, mime_type: str = f"audio/pcm;rate={RATE}") -> dict[str, Any]:
+    return {"inlineData": {"mimeType": mime_type, "data": b64encode(pcm).decode()}}
+
+
+def audio(pcm: bytes) -> bytes:
+    return content(modelTurn={"parts": [part(pcm)]})
+
+
+READY, COMPLETE, OVER = say(setupComplete={}), content(generationComplete=True), content(turnComplete=True)
+
+
+class Live:
+    """Its messages. Implements `harness.live.endpoints.conformance.Server`."""
+
+    rate = RATE
+
+    def ready(self) -> list[bytes]:
+        return [READY]
+
+    def begin(self, reply: int) -> list[bytes]:
+        return []
+
+    def audio(self, reply: int, pcm: bytes) -> list[bytes]:
+        return [audio(pcm)]
+
+    def text(self, reply: int) -> list[bytes]:
+        return [content(modelTurn={"parts": [{"text": "word "}]})]
+
+    def end(self, reply: int) -> list[bytes]:
+        return [COMPLETE, OVER]
+
+    def cut(self, reply: int) -> list[bytes]:
+        return [content(interrupted=True), OVER]
+
+    def error(self) -> list[bytes]:
+        return []
+
+
+@pytest.mark.parametrize("detection", ["server", "client"])
+def test_gemini_keeps_the_promises_of_a_dialect(detection: str) -> None:
+    target = {
+        "url": f"ws://127.0.0.1:9{PATH}",
+        "dialect": "gemini",
+        "model": "m",
+        "turn_detection": detection,
+    }
+    check_dialect(TargetParams.model_validate(target), Live())
+
+
+def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "opensesame")
+    url = f"wss://generativelanguage.googleapis.com{PATH}"
+    fields = {"model": "live-1", "voice": "Kore", "silence_duration_ms": 300, "token_env": "GEMINI_API_KEY"}
+    own = {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "generationConfig": {"temperature": 0}}
+    target = TargetParams.model_validate({"url": url, "dialect": "gemini", "session": own, **fields})
+    dialect = dialect_of(target)
+    [setup] = [json.loads(message)["setup"] for message in dialect.opening()]
+    assert known_at(url) == "gemini" and dialect.cannot(typed=True) is None
+    assert dialect.headers() == {"x-goog-api-key": "opensesame"}
+    assert setup["model"] == "models/live-1" and setup["systemInstruction"] == own["systemInstruction"]
+    assert setup["realtimeInputConfig"] == {
+        "automaticActivityDetection": {"disabled": False, "silenceDurationMs": 300}
+    }
+    generation = setup["generationConfig"]
+    assert generation["responseModalities"] == ["AUDIO"] and generation["temperature"] == 0
+    assert generation["speechConfig"] == {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Kore"}}}
+
+
+def test_what_gemini_says() -> None:
+    read = dialect_of(TargetParams(url="ws://h/", dialect="gemini", model="m")).reader()
+    assert read(READY) == Ready() and read(say(goAway={"timeLeft": "10s"})) == Leaves()
+    assert read(COMPLETE) == read(content(interrupted=True)) == Other(), "of nothing that began"
+    assert read(content(outputTranscription={"text": "late"})) == Other(), "of a reply that has ended"
+    thought = {"text": "The user wants", "thought": True}
+    both = read(
+        content(modelTurn={"parts": [thought, {"text": "word "}, part(bytes(480))]}, turnComplete=True)
+    )
+    sound = Audio("reply-1", None, 480, AudioFormat("pcm", RATE), b64encode(bytes(480)).decode())
+    assert both == Several((Text("reply-1", 1, 5), sound, Done("reply-1", "completed")))
+    assert read(OVER) == Other(), "it has ended"
+    assert isinstance(read(audio(bytes(2))), Audio)
+    assert read(content(interrupted=True)) == Done("reply-2", "cancelled")
+    call = {"functionCalls": [{"id": "c1", "name": "weather", "args": {"city": "Ulm"}}]}
+    assert read(say(toolCall=call)) == ToolCall((("c1", "weather"),))
+    assert isinstance(read(content(modelTurn={"parts": [part(b"", "audio/opus")]})), UnreadAudio)
+    assert read(b"[]") == read(say(serverContent=7)) == Garbage() and read(say(usageMetadata={})) == Other()
+
+
+async def heard(peer: Peer) -> dict[str, Any]:
+    """The next message; its type is the name of its field."""
+    message = json.loads(await peer.socket.recv())
+    [kind] = message
+    peer.call.received.append({"type": kind, **message[kind]})
+    return peer.call.received[-1]
+
+
+async def begun(peer: Peer) -> None:
+    assert (await heard(peer))["model"] == "models/live-1"
+    await peer.socket.send(READY)
+
+
+async def turn_heard(peer: Peer) -> None:
+    """Hear speech, and then silence, as its VAD does."""
+    speaking = False
+    while True:
+        message = await heard(peer)
+        speech = any(b64decode(message.get("audio", {}).get("data", "")))
+        if speaking and not speech:
+            return
+        speaking = speech
+
+
+async def answers(peer: Peer) -> None:
+    for packet in [tone(0.1)] * 3:
+        await peer.socket.send(audio(packet))
+    await peer.socket.send(content(outputTranscription={"text": "words"}))
+    for message in (COMPLETE, OVER):
+        await peer.socket.send(message)
+
+
+async def server(peer: Peer) -> None:
+    await begun(peer)
+    while True:
+        await turn_heard(peer)
+        await answers(peer)
+
+
+async def server_with_a_tool(peer: Peer) -> None:
+    await begun(peer)
+    await turn_heard(peer)
+    await peer.socket.send(say(toolCall={"functionCalls": [{"id": "c1", "name": "weather", "args": {}}]}))
+    while (await heard(peer))["type"] != "toolResponse":
+        pass
+    await answers(peer)
+    while True:
+        await heard(peer)
+
+
+async def server_that_leaves(peer: Peer) -> None:
+    await begun(peer)
+    await turn_heard(peer)
+    await answers(peer)
+    await peer.socket.send(say(goAway={"timeLeft": "5s"}))
+    while True:
+        await heard(peer)
+
+
+def test_a_call() -> None:
+    out = play(spoken(turns=2), server, **GEMINI)
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
+    assert out.values("audio") == [0.1] * 6 and len(out.values("first_text")) == 2
+    [call] = out.calls
+    assert call.path == PATH and len(call.of("realtimeInput")) > 2 * PIECES
+
+
+def test_a_tool_gets_a_result() -> None:
+    out = play(spoken(), server_with_a_tool, **GEMINI)
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"]
+    [response] = out.calls[0].of("toolResponse")
+    assert response["functionResponses"] == [{"id": "c1", "name": "weather", "response": {"result": "ok"}}]
+
+
+def test_the_next_turn_of_a_server_that_leaves_is_another_call() -> None:
+    out = play(spoken(turns=2), server_that_leaves, **GEMINI)
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
+    assert len(out.calls) == 2 and all(call.kinds[0] == "setup" for call in out.calls)
+
+
+def test_typed_turns() -> None:
+    async def typed_server(peer: Peer) -> None:
+        await begun(peer)
+        [asked] = (await heard(peer))["turns"]
+        assert asked["role"] == "user" and asked["parts"][0]["text"]
+        await peer.socket.send(content(modelTurn={"parts": [{"text": "word"}]}, turnComplete=True))
+        await heard(peer)
+
+    out = play(typed(), typed_server, modalities="text", **GEMINI)
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed"]
+
+
+def test_what_it_says_when_it_hangs_up_is_repeated() -> None:
+    async def refuses(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.close(1007, "API key not valid")
+
+    async def begins() -> None:
+        async with serve(refuses, "127.0.0.1", 0) as server:
+            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            await begin_session(dialect_of(TargetParams(url=url, dialect="gemini", model="m")), "turns")
+
+    with pytest.raises(
+        UserError, match=r"closes a session of dialect gemini with code 1007 \(API key not valid\)"
+    ):
+        clock.run(begins(), virtual=False)
