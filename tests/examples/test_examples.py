@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the packages installed in `site`, as from an index but without a network."""
     place = tmp_path_factory.mktemp("examples")
     sources = []
-    for name in ("edf_policy", "my_system", "vtc"):
+    for name in ("edf_policy", "my_system", "vtc", "walkie"):
         # A build leaves folders beside its source.
         ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
         sources.append(shutil.copytree(EXAMPLES / name, place / "sources" / name, ignore=ignored))
@@ -113,7 +113,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_what_the_packages_bring_is_listed(rehearse_all: RehearseAll) -> None:
-    kinds = ("engines", "workloads", "deployments")
+    kinds = ("engines", "workloads", "deployments", "dialects")
     done = rehearse_all(*(("list", what, "--json") for what in kinds))
     listed = {
         what: {entry["name"]: entry for entry in json.loads(process.stdout)}
@@ -123,6 +123,13 @@ def test_what_the_packages_bring_is_listed(rehearse_all: RehearseAll) -> None:
     assert listed["engines"]["edf"]["composition"]["scheduler"].startswith("edf: ")
     assert listed["engines"]["rag"]["serves"] == listed["workloads"]["rag"]["serves"] == "rag"
     assert "rag_2gpu" in listed["deployments"]
+    assert listed["dialects"]["walkie"]["summary"] == "Servers of an example protocol: push to talk"
+
+
+def test_the_dialect_of_a_package_passes_its_own_test(place: Path, python: Rehearse) -> None:
+    tests = place / "sources" / "walkie" / "tests"
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_system_shows_its_composition_and_its_parameters(rehearse: Rehearse) -> None:
