@@ -29,7 +29,7 @@ from workloads.trace import Trace, Turn
 CALLS = 10
 """Calls, each with another order and other packets. [chosen]"""
 SPEECH_S, THINK_S, REPLY_S = 0.5, 0.2, 1.0
-"""Of a user's speech and thought, and of a reply. [chosen]"""
+"""Lengths of a user's speech and thought, and of a reply, s. [chosen]"""
 ANSWERED_S, CUT_S = 0.3, 0.1
 """From the end of a turn to its reply, and from an interruption to the cut. [chosen]"""
 TONE_HZ = 400
@@ -44,7 +44,7 @@ class Server(Protocol):
     rate: int
 
     def ready(self) -> list[bytes]:
-        """What it says until a session can begin."""
+        """Return its messages until a session can begin."""
         ...
 
     def begin(self, reply: int) -> list[bytes]:

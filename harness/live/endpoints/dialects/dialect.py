@@ -66,7 +66,7 @@ class Dialect:
     reports_played: ClassVar[bool] = False
     """True where the server reports how much was played of a reply that was cut after it had been sent."""
     turn_detection: ClassVar[tuple[str, ...]] = ("client",)
-    """Who may say that a turn has ended, the default first: client, server, semantic. Open microphones need server."""
+    """Sides that may end a turn, the default first: client, server, semantic. Open microphones need server."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Parameters of a target that its servers choose themselves."""
     speech_stops: ClassVar[bool] = True

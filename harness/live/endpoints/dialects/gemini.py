@@ -33,7 +33,7 @@ from workloads.trace import Turn
 
 KEY_HEADER = "x-goog-api-key"
 TOOL_RESULT = {"result": "ok"}
-"""What the client answers to each call of a tool: it runs none. [chosen]"""
+"""The client's answer to each call of a tool: it runs none. [chosen]"""
 _MOST_PARTS = 64
 """Parts that are read of one message. [chosen]"""
 

@@ -20,7 +20,7 @@ from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.events import Audio, Done, Event, Garbage, Mark, Other
 
 FRAME_MS = 20
-"""Of each message of audio. [config: Twilio Media Streams]"""
+"""Length of each message of audio, ms. [config: Twilio Media Streams]"""
 QUIET_S = 1.0
 """A reply is over after so long. [chosen] The longest usual silence within a conversation (Jefferson 1989)."""
 _MEDIA = b'{"event":"media"'
