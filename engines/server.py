@@ -173,14 +173,14 @@ class ServerParams(BaseModel):
         ge=0,
         le=0.1,
         exclude_if=lambda share: not share,
-        description="share of a modelled device's steps in which its host stalls too; mean times stay as they are",
+        description="share of a modelled device's steps before which its host stalls",
     )
-    step_stall: float = Field(
-        20.0,
-        ge=1,
-        le=100,
-        exclude_if=lambda factor: factor == 20.0,
-        description="factor on the time of a step in which the host stalls: [chosen]",
+    step_stall_s: float = Field(
+        0.2,
+        gt=0,
+        le=10,
+        exclude_if=lambda seconds: seconds == 0.2,
+        description="seconds that the host stalls, whatever the step computes: [chosen]",
     )
     decode_fast_path: bool = Field(
         True,
@@ -449,9 +449,9 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
             f"step_stall_chance={params.step_stall_chance:g} is for modelled GPUs; leave step_stall_chance out on "
             f"device {device}."
         )
-    if params.step_stall != type(params).model_fields["step_stall"].default and not params.step_stall_chance:
+    if params.step_stall_s != type(params).model_fields["step_stall_s"].default and not params.step_stall_chance:
         raise UserError(
-            f"step_stall={params.step_stall:g} is for steps in which the host stalls, and none does; set "
+            f"step_stall_s={params.step_stall_s:g} is for steps before which the host stalls, and it never does; set "
             "step_stall_chance too."
         )
     if params.slower != 1.0 and device in REAL_DEVICES:

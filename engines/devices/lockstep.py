@@ -65,7 +65,8 @@ class LockstepDies:
         summed: Sequence[SummedRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        await asyncio.sleep(self.step_s(rows, summed) * self._scale * self._noise.next())
+        seconds = self.step_s(rows, summed) * self._scale * self._noise.next()
+        await asyncio.sleep(seconds + self._noise.next_stall_s() * self._scale)
         vocab = self.decoder.vocab
         return [
             [[die_requests[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in die_rows]

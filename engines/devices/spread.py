@@ -12,24 +12,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spread:
-    """Factors of step times, with mean 1 and independent from step to step. `cv`: coefficient of variation of a
-    lognormal. `stall_chance`: share of steps in which the host stalls too, each `stall` times as long. ValueError for
-    numbers that no server has."""
+    """Step times around the modelled ones, independent from step to step. `cv`: coefficient of variation of a lognormal
+    factor with mean 1. `stall_chance`: share of steps before which the host stalls, for `stall_s` seconds whatever the
+    step computes. ValueError for numbers that no server has."""
 
     cv: float
     stall_chance: float = 0.0
-    stall: float = 1.0
+    stall_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.cv <= 0.5 and 0 <= self.stall_chance <= 0.1 and 1 <= self.stall <= 100):
-            raise ValueError(f"spread has cv to 0.5, stall_chance to 0.1, stall from 1 to 100, got {self}")
+        if not (0 <= self.cv <= 0.5 and 0 <= self.stall_chance <= 0.1 and 0 <= self.stall_s <= 10):
+            raise ValueError(f"spread has cv to 0.5, stall_chance to 0.1, stall_s to 10, got {self}")
+        if (self.stall_chance > 0) != (self.stall_s > 0):
+            raise ValueError(f"spread has stall_chance and stall_s together, got {self}")
 
     def draw(self, rng: np.random.Generator, count: int) -> list[float]:
         """Return factors of `count` steps."""
         sigma = math.sqrt(math.log1p(self.cv**2))
         factors = rng.lognormal(-0.5 * sigma**2, sigma, count)
-        if self.stall_chance:
-            stalled = rng.random(count) < self.stall_chance
-            longer = self.stall - 1
-            factors *= (1 + longer * stalled) / (1 + self.stall_chance * longer)
         return factors.round(6).tolist()  # the last bits of exp() differ between machines
+
+    def stalls(self, rng: np.random.Generator, count: int) -> list[float]:
+        """Return seconds for which the host stalls before each of `count` steps."""
+        return (self.stall_s * (rng.random(count) < self.stall_chance)).tolist()

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.core.device import NO_ROWS, Ended, Row, SummedRows
@@ -12,7 +12,7 @@ from engines.core.request import NO_WORK, StageRequest
 from engines.core.stage import Safepoints
 from engines.devices.noise import NO_NOISE, Noise
 from engines.devices.roofline import Roofline, StepCost, Work
-from engines.devices.sharing import SharedCompute, SharedExecution, SharedStep
+from engines.devices.sharing import Part, SharedCompute, SharedExecution, SharedStep
 from engines.devices.step_time import StepTime
 from engines.devices.virtual import ComputeQueue, Execution, VirtualGpu
 from engines.models import Decoder
@@ -26,6 +26,7 @@ class _Step:
     rows: Sequence[Row]
     requests: Mapping[str, StageRequest]
     noise: float
+    stall_s: float
 
 
 @dataclass(slots=True)
@@ -132,13 +133,13 @@ class VirtualStage:
         summed: SummedRows = NO_ROWS,
         ended: Callable[[], None] | None = None,
     ) -> Execution | SharedExecution:
-        noise, compute = self.next_noise(), self.gpu.compute
+        noise, stall_s, compute = self.next_noise(), self.next_stall_s(), self.gpu.compute
         execution: Execution | SharedExecution
         if isinstance(compute, SharedCompute):
-            execution = compute.submit(self._shared_step(work, noise), self.sms)
+            execution = compute.submit(self._shared_step(work, noise, stall_s), self.sms)
         else:
-            execution = compute.submit(self._step_cost(rows, work, noise, summed), ended)
-        self._step, self._dropped = _Step(execution, rows, requests, noise), frozenset()
+            execution = compute.submit(self._step_cost(rows, work, noise, summed, stall_s), ended)
+        self._step, self._dropped = _Step(execution, rows, requests, noise, stall_s), frozenset()
         return execution
 
     def _end(self, rows: Sequence[Row], requests: Mapping[str, StageRequest]) -> list[list[int] | None]:
@@ -178,18 +179,28 @@ class VirtualStage:
         work, compute = self.work(rest, step.requests), self.gpu.compute
         if isinstance(compute, SharedCompute):
             assert isinstance(step.execution, SharedExecution)
-            return compute.interrupt(step.execution, self._shared_step(work, step.noise) if rest else None)
+            shared = self._shared_step(work, step.noise, step.stall_s) if rest else None
+            return compute.interrupt(step.execution, shared)
         assert isinstance(step.execution, Execution)
-        return compute.interrupt(step.execution, self._step_cost(rest, work, step.noise) if rest else None)
+        cost = self._step_cost(rest, work, step.noise, stall_s=step.stall_s) if rest else None
+        return compute.interrupt(step.execution, cost)
 
-    def _shared_step(self, work: Work, noise: float) -> SharedStep:
-        return self.roofline.shared_step(work, noise, self._slower[work.prompts > 0])
+    def _shared_step(self, work: Work, noise: float, stall_s: float) -> SharedStep:
+        step = self.roofline.shared_step(work, noise, self._slower[work.prompts > 0])
+        return replace(step, before=(Part(fixed_s=stall_s), *step.before)) if stall_s else step
 
     def _step_cost(
-        self, rows: Sequence[Row], work: Work, noise: float, summed: SummedRows = NO_ROWS
+        self,
+        rows: Sequence[Row],
+        work: Work,
+        noise: float,
+        summed: SummedRows = NO_ROWS,
+        stall_s: float = 0.0,
     ) -> StepCost:
         cost, every = self._layer_cost(rows, work, noise, summed), self.safepoints
-        return cost if every is None else cost.at_safepoints(every.layers, every.seconds)
+        if every is not None:
+            cost = cost.at_safepoints(every.layers, every.seconds)
+        return replace(cost, before_s=cost.before_s + stall_s) if stall_s else cost
 
     def _layer_cost(self, rows: Sequence[Row], work: Work, noise: float, summed: SummedRows) -> StepCost:
         """Return the step's cost. Fitted times are spread evenly over the layers; the grid they were measured on had no
@@ -233,6 +244,10 @@ class VirtualStage:
     def next_noise(self) -> float:
         """Return the factor of the next step's seconds."""
         return self._noise.next() * self._scale
+
+    def next_stall_s(self) -> float:
+        """Return the seconds for which the host stalls before the next step."""
+        return self._noise.next_stall_s() * self._scale
 
 
 def _begin_in(row: Row, starts: Sequence[int]) -> int:

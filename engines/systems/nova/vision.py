@@ -25,6 +25,9 @@ class VisionPasses:
         compute = worker.gpu.compute
         assert isinstance(compute, SharedCompute)
         step = worker.roofline.image_step(tokens, worker.next_noise())
+        stall_s = worker.next_stall_s()
+        if stall_s:
+            await asyncio.sleep(stall_s)
         if weights is None:
             await compute.submit(step, worker.sms)
             return

@@ -46,7 +46,7 @@ BASELINE = "vllm_omni"
 REQUESTS = 96
 """[chosen] six for each slot at c = 16."""
 STALLS = 0.005
-"""[chosen] share of steps in which the host stalls, for 20 times the step: one or two in 10 s of a talker's steps."""
+"""[chosen] share of steps before which the host stalls, for 0.2 s: one or two in 10 s of a talker's steps."""
 
 PAIRS = {
     "April": "qwen3_omni_2gpu_april",
