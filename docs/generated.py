@@ -18,7 +18,7 @@ from harness.metrics.definitions import Definition
 from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
-from harness.metrics.turns import DEFINITIONS
+from harness.metrics.turns import DEFINITIONS, REJECTED_DEFINITIONS
 from reports.tables.columns import families
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ METRICS = ROOT / "docs" / "reference" / "metrics.md"
 _STAGES = "Stages with other names have `busy_NAME`, `decode_batch_NAME_mean` and `decode_batch_NAME_peak`."
 _CALLS = "Calls on an open microphone; see [Turn-taking](../turn-taking.md)."
 VOCABULARIES: tuple[tuple[str, str, Mapping[str, Definition]], ...] = (
-    ("Turns", _STAGES, DEFINITIONS),
+    ("Turns", _STAGES, DEFINITIONS | REJECTED_DEFINITIONS),
     ("Turn-taking", _CALLS, TURN_TAKING_DEFINITIONS),
     ("Frames", "Calls that never pause.", FRAME_DEFINITIONS),
     ("Each class of requests", "Named `CLASS.metric`, such as `online.ttft_p90`.", CLASS_DEFINITIONS),

@@ -1,8 +1,10 @@
 """The answer to one HTTP request: a session of a single typed turn."""
 
+from http import HTTPStatus
+
 from engines.endpoint.base_session import SessionContext
 from engines.endpoint.http_socket import HttpSocket
-from engines.turns.gateway import Gateway
+from engines.turns.gateway import REJECTED, Gateway
 from workloads.columns.classes import RequestClass
 from workloads.trace import Turn
 
@@ -52,8 +54,11 @@ class HttpReply:
     def reply_done(self, turn: int) -> None:
         self._context.stats.when_ended(self._number, 0, self._completed)
 
-    def refused(self, reason: str) -> None:
-        raise AssertionError(f"{reason}: what does not fit is refused as it is read")
+    def refused(self, reason: str, status: HTTPStatus) -> None:
+        assert status == REJECTED, f"{reason}: what does not fit is refused as it is read"
+        self._context.stats.settle(self._number, 0, "failed")
+        self._over = True
+        self._stream.reject(status, reason)
 
     def _completed(self) -> None:
         raise NotImplementedError

@@ -69,6 +69,16 @@ class HttpSocket(Socket):
         self._transport.write(b"0\r\n\r\n")
         self._done()
 
+    def reject(self, status: HTTPStatus, why: str) -> None:
+        """Answer with an error; where the head of a stream has gone, send the error as its last event."""
+        body = error_body(status, why, "rate_limit_exceeded")
+        if self._streams:
+            self.event(body)
+            self.finish()
+        else:
+            self._say(status, body)
+            self._done()
+
     def answer(self, body: bytes) -> None:
         self._say(HTTPStatus.OK, body)
         self._done()

@@ -1,6 +1,7 @@
 """The server's side of a realtime session: turns begin; replies go out and end complete, interrupted or lost."""
 
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from engines.endpoint.base_session import BaseSession, SessionContext
@@ -11,7 +12,7 @@ from engines.endpoint.response import Response
 from engines.endpoint.settings import Modality, Settings
 from engines.endpoint.turn_detection import ServerVad
 from engines.endpoint.user_turn import Buffer, Items, UserItem
-from engines.turns.gateway import Gateway
+from engines.turns.gateway import REJECTED, Gateway
 from workloads.distributions.speech import AUDIO_TOKENS_PER_S
 from workloads.trace import Turn
 
@@ -79,12 +80,13 @@ class RealtimeSession(BaseSession):
         assert self._response is not None
         self.context.stats.when_ended(self.number, turn, partial(self._completed, self._response))
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, status: HTTPStatus) -> None:
         response = self._response
         assert response is not None
         self.context.stats.settle(self.number, response.turn.turn, "failed")
         response.over = True
-        response.finish("failed", {"code": "context_length_exceeded", "message": reason})
+        code = "rate_limit_exceeded" if status == REJECTED else "context_length_exceeded"
+        response.finish("failed", {"code": code, "message": reason})
         self._respond_next()
 
     # Turns.

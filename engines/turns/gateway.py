@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
 from engines.core.recorder import Recorder
@@ -21,7 +22,8 @@ from workloads.trace import Turn
 
 
 class Listener(Protocol):
-    """The client's end of a session: it receives the server's messages. `refused`: its latest turn does not fit.
+    """The client's end of a session: it receives the server's messages. `refused`: its latest turn gets no reply, as
+    with this HTTP status: it does not fit, or admission rejects it (`REJECTED`).
 
     A class with `texts`, a `fast_path.batch_listeners.TellGroup`, gets a decode batch's tokens by one call.
     """
@@ -32,7 +34,7 @@ class Listener(Protocol):
 
     def reply_done(self, turn: int) -> None: ...
 
-    def refused(self, reason: str) -> None: ...
+    def refused(self, reason: str, status: HTTPStatus) -> None: ...
 
 
 class Piece(Protocol):
@@ -57,6 +59,7 @@ class AudioEncoder(Protocol):
 
 TOO_LONG = "http 400: longer than max_model_len"
 """Reason of a refused turn."""
+REJECTED = HTTPStatus.TOO_MANY_REQUESTS
 
 
 class Cut(NamedTuple):
@@ -106,6 +109,7 @@ class Gateway:
         self.pipeline = Pipeline(deployment, self, transfer)
         self.audio_encoder: AudioEncoder | None = None
         self.refused_prompts = 0
+        self.rejected_turns = 0
         self.truncated_prompts = 0
         self.truncated_replies = 0
         self.sounds_heard = 0
@@ -250,6 +254,7 @@ class Gateway:
         )
         rare = {
             "refused_prompts": self.refused_prompts,
+            "rejected_turns": self.rejected_turns,
             "truncated_talker_prompts": self.pipeline.truncated_prompts,
         }
         counters |= {name: count for name, count in rare.items() if count}
@@ -344,6 +349,10 @@ class Gateway:
             features = features + audio.at(len(history))
             self.sounds_heard += 1
         prompt = history + user_ids
+        asked = self.pipeline.hooks if session.coming is turn else ()
+        if reason := next(filter(None, (hook.rejects(turn, len(prompt)) for hook in asked)), ""):
+            self._refuse(turn, len(prompt), reason)
+            return
         length = self.deployment.stages[self.deployment.entry].max_model_len
         lag, reply = (model.frame_lag_steps, frames) if self.deployment.speech_only else (0, text)
         if len(prompt) > (room := length - reply - lag) and self.truncate_prompts:
@@ -404,13 +413,16 @@ class Gateway:
             begin = min(len(prompt) - 1, begin + model.whole_tokens(session.encoded_s))
         self.pipeline.start(session.reply, audio_s, begin)
 
-    def _refuse(self, turn: Turn, tokens: int) -> None:
-        """Refuse the turn, whose prompt has `tokens` and does not fit; its session stays as it was."""
-        session, stage = self._sessions[turn.session], self.deployment.entry
+    def _refuse(self, turn: Turn, tokens: int, rejected: str = "") -> None:
+        """Refuse the turn, whose prompt has `tokens`; its session stays as it was. `rejected`: why admission rejects
+        it; empty: it does not fit."""
+        session = self._sessions[turn.session]
         session.coming = session.reply = None
-        self.refused_prompts += 1
-        self.recorder.event(self._loop.time(), "refused", turn.session, turn.turn, stage, tokens)
-        session.listener.refused(TOO_LONG)
+        self.rejected_turns += bool(rejected)
+        self.refused_prompts += not rejected
+        kind, stage = ("rejected", rejected) if rejected else ("refused", self.deployment.entry)
+        self.recorder.event(self._loop.time(), kind, turn.session, turn.turn, stage, tokens)
+        session.listener.refused(rejected or TOO_LONG, REJECTED if rejected else HTTPStatus.BAD_REQUEST)
 
     def _to_hear(self, turn: Turn) -> float:
         """Return the seconds of the recording of a cloned voice, if the talker has to encode it."""

@@ -21,6 +21,14 @@ class Hook:
         seconds of sound that are encoded already."""
         return 0.0
 
+    def rejects(self, turn: Turn, tokens: int) -> str:
+        """Called when a complete turn has come, before it is admitted. `tokens`: of its prompt, with the history.
+
+        A text rejects it for this reason, as a server does with HTTP status 429: its session ends, and it counts as
+        rejected, not as failed. Empty: it may go on.
+        """
+        return ""
+
     def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
         """Called when a complete turn has come, and its prompt is tokenised.
 

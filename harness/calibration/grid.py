@@ -15,6 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class _Nobody:
 
     def reply_done(self, turn: int) -> None: ...
 
-    def refused(self, reason: str) -> None: ...
+    def refused(self, reason: str, status: HTTPStatus) -> None: ...
 
 
 class Driver:

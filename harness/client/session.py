@@ -20,7 +20,8 @@ from harness.events.log import EventLog
 from harness.request_tables.playback import Playback
 from workloads.trace import Session, Turn
 
-FAILED, ABORTED = "turn_failed", "turn_aborted"
+FAILED, ABORTED, REJECTED = "turn_failed", "turn_aborted", "turn_rejected"
+LAST = (FAILED, ABORTED, REJECTED)
 """Events of a turn that ends its session."""
 
 
@@ -154,7 +155,7 @@ class Client(User):
                 self._release_slot()
                 break
             outcome = await self._turn(turn, begin_s)
-            if outcome in (FAILED, ABORTED):
+            if outcome in LAST:
                 break
             interrupted = outcome == "barge_in"
         await self._leave(self.session.turns[-1].turn)
@@ -202,6 +203,10 @@ class Client(User):
         whose reply is complete stays so, and is heard out."""
         del reason, at_s  # whoever calls keeps both
         self._end(FAILED)
+
+    def turned_away(self, reason: str) -> None:
+        del reason  # the gateway logs it
+        self._end(REJECTED)
 
     def abort(self) -> None:
         """Abort the current turn and hang up: the replies are not wanted any more."""
@@ -262,7 +267,7 @@ class Client(User):
         self._release_slot()
         if not self._in_background:
             point_progress.turn_over()
-        self._event(outcome if outcome in (FAILED, ABORTED) else "turn_done", turn.turn)
+        self._event(outcome if outcome in LAST else "turn_done", turn.turn)
         return outcome
 
     async def _listen(self, turn: Turn, end_s: float) -> str:
@@ -277,7 +282,7 @@ class Client(User):
             if self._patience is not None:
                 self._patience.cancel()
         listening.stop()
-        if outcome in (FAILED, ABORTED):
+        if outcome in LAST:
             self._log.never(turn.session, turn.turn)
         self._listening = (
             None  # it knows its client: the two would outlive the session, as nothing looks for cycles

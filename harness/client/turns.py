@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.client.client_params import ClientParams
-from harness.client.session import ABORTED, FAILED, Client, Leaving, Server
+from harness.client.session import LAST, Client, Leaving, Server
 from harness.clocks.clock import VirtualClockLoop
 from harness.events.log import EventLog
 from workloads.columns.jobs import BEGIN, links
@@ -105,7 +105,7 @@ class Agent(Client):
 
     async def _turn(self, turn: Turn, begin_s: float) -> str:
         outcome = await super()._turn(turn, begin_s)
-        self._job.ended(turn, outcome not in (FAILED, ABORTED))
+        self._job.ended(turn, outcome not in LAST)
         return outcome
 
     async def _hang_up(self) -> None:

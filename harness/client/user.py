@@ -5,6 +5,7 @@ Messages keep their order; without `network_s`, as over real sockets, they are h
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from math import nan
 from typing import Any
 
@@ -26,9 +27,13 @@ class User:
         """Lose the session. The caller keeps the reason."""
         raise NotImplementedError
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, status: HTTPStatus) -> None:
         """Note that the server refuses the turn under way: the session is lost when the user hears it."""
-        self._send(self.failed, reason)
+        self._send(self.turned_away if status == HTTPStatus.TOO_MANY_REQUESTS else self.failed, reason)
+
+    def turned_away(self, reason: str) -> None:
+        """Lose the session, as admission rejects the turn under way."""
+        self.failed(reason)
 
     def rejected(self, at_s: float | None = None) -> None:
         """Note that the server rejects the session."""

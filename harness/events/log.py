@@ -11,9 +11,9 @@ before the end); silent_reply (live; all of a reply's sound, of a cut one more t
 RMS in dBFS, -120 for zeros; on open microphones stage = the number of the reply); unconfirmed (live; the session began
 without the event that confirms the client's settings; value = seconds waited for it after the server's greeting);
 end_heard (live; the server reports that it heard the end of the user's turn); playback_done (value = seconds played);
-shed (the server rejected the session); turn_done; turn_failed; turn_aborted (by the backlog it is of, when the last
-user has gone); backlog_dry (of its last session: a slot of the backlog stays empty, as the trace holds no more; value =
-sessions under way); session_end.
+shed (the server rejected the session); turn_done; turn_failed; turn_rejected (by admission); turn_aborted (by the
+backlog it is of, when the last user has gone); backlog_dry (of its last session: a slot of the backlog stays empty, as
+the trace holds no more; value = sessions under way); session_end.
 
 Client kinds of interaction sessions, whose turns are frames: connected; session_start; admitted or shed; turn_end (at
 the *scheduled* time at which the frame's audio is complete; value = how much later it was sent, s); frame (what a Step
@@ -27,14 +27,15 @@ reply) and, live, server_speech (of what was sent), each with value = its length
 from the server: stage = speech_started, speech_stopped, committed, reply_begun, first_packet or stopped, value =
 number of the reply, if it is of one). There the server kinds have the number of the reply for the turn.
 
-Server kinds: refused (a turn whose prompt does not fit, as by HTTP 400; value = tokens of the prompt); arrive
-(request enters a stage's queue); start (first step that schedules it begins); token (value =
-production tokens at the end of a step: text tokens at the thinker, codec frames at the talker); finish and abort
-(value = production tokens in all, those in flight included); computed (with the abort of a backlog's request; value =
-tokens of its prompt that had KV); preempt; heard (at barge-in; value = production tokens of the stage that the listener
-heard); load_start and load_end (a request waits for KV from the host before it starts, or after its first token for
-that from the replica which computed it; value of the end = blocks loaded for it, 0 if it waited for somebody else's
-load); preloaded (at its start; value = blocks that it found because they were loaded before it came).
+Server kinds: refused (a turn whose prompt does not fit, as by HTTP 400; value = tokens of the prompt); rejected (by
+admission, as by HTTP 429; stage = the reason, value as before); arrive (request enters a stage's queue); start (first
+step that schedules it begins); token (value = production tokens at the end of a step: text tokens at the thinker, codec
+frames at the talker); finish and abort (value = production tokens in all, those in flight included); computed (with the
+abort of a backlog's request; value = tokens of its prompt that had KV); preempt; heard (at barge-in; value = production
+tokens of the stage that the listener heard); load_start and load_end (a request waits for KV from the host before it
+starts, or after its first token for that from the replica which computed it; value of the end = blocks loaded for it, 0
+if it waited for somebody else's load); preloaded (at its start; value = blocks that it found because they were loaded
+before it came).
 
 Server kinds of interaction sessions, instead of token, finish and abort. Of the tick (session -1, turn = its number):
 tick (its Step is dispatched; value = sessions due); tick_end (it returns; value = 1 if the cap on its wait cut it off);

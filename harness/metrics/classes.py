@@ -199,8 +199,8 @@ def _of(events: pd.DataFrame, requests: pd.DataFrame, kinds: tuple[str, ...]) ->
 
 
 _DUE = (
-    "over the class's started requests with such a deadline, failed and unfinished ones as missed, without requests "
-    "that were aborted with their backlog"
+    "over the class's started requests with such a deadline, failed, unfinished and rejected ones as missed, without "
+    "requests that were aborted with their backlog"
 )
 _SPAN = "per second of the steady window, the same for every class"
 

@@ -35,6 +35,7 @@ from harness.request_tables.request_table import (
     COLUMNS,
     COMPLETED,
     FAILED,
+    REJECTED,
     UNFINISHED,
 )
 from harness.request_tables.stages import AR_STAGES, ENTRY, STAGES, WORDS, by_role
@@ -92,6 +93,8 @@ def summarise(
     steps = by_role(steps, entry)
     run = TurnRun(turns, every, phase, window, steps, run_end_s, planned_turns, planned_sessions)
     vocabulary = dict(DEFINITIONS)
+    if (every["status"] == REJECTED).any():
+        vocabulary |= REJECTED_DEFINITIONS
     for stage in sorted({*np.asarray(steps["stage"], str).tolist()} - {*STAGES}):
         vocabulary |= stage_use_definitions(stage)
     span = rate_span(every, window, run_end_s)
@@ -294,6 +297,7 @@ def _counts(run: TurnRun) -> dict[str, Measured]:
         **{
             name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
         },
+        "shed": (float((status == REJECTED).sum()), n, 0),
         "preemptions": statistic(run.every["preemptions"], "sum"),
     }
 
@@ -475,6 +479,14 @@ def _session_definitions() -> dict[str, Definition]:
             "1/min", f"over sessions: {pace}", origin, "higher", heading="turns", digits=1),
     })  # fmt: skip
 
+
+REJECTED_DEFINITIONS: dict[str, Definition] = {
+    "shed": Definition(
+        "1", "turns that admission rejected, each with its session; they have no latencies, did not fail, and met no "
+        "deadline; only where there are any",
+        _OF_STARTED, None, heading="rejected", shown="sessions", digits=0),
+}  # fmt: skip
+"""Metrics of replays in which admission rejected a turn."""
 
 _SINGLE: dict[str, Definition] = {
     "continuity": share_of(

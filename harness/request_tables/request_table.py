@@ -16,15 +16,15 @@ from workloads.columns.classes import DEADLINES, class_of
 from workloads.trace import OWN
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
-ABORTED = "aborted"
+ABORTED, REJECTED = "aborted", "rejected"
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "session": ("int64", "session of the trace"),
     "turn": ("int64", "turn within the session"),
     "status": (
         "str",
-        "completed, barged_in, failed (error or timeout), unfinished (at the end of the run) or aborted (its backlog "
-        "ended)",
+        "completed, barged_in, failed (error or timeout), rejected (by admission), unfinished (at the end of the run) "
+        "or aborted (its backlog ended)",
     ),
     "spoken": ("bool", "the trace asks for a spoken reply; a text-only reply has no audio metrics"),
     "turn_start_s": ("float64", "time at which the user begins"),
@@ -32,7 +32,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "completion_s": ("float64", "time at which the reply was received in full, or of the barge-in"),
     "ended_s": (
         "float64",
-        "completion_s; of a failed or aborted turn the time at which it failed or was aborted",
+        "completion_s; of a failed, rejected or aborted turn the time at which it was that",
     ),
     "send_delay_s": ("float64", "actual send of the end of the turn behind its schedule"),
     "audio_ttfp_s": (
@@ -94,6 +94,7 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
     "turn_done": (),
     "turn_failed": (("t", "min"),),
     "turn_aborted": (("t", "min"),),
+    "turn_rejected": (("t", "min"),),
     "arrive": (("t", "min"),),
     "start": (("t", "min"),),
     "token": (("value", "sum"),),
@@ -167,10 +168,11 @@ class _Turns:
             [
                 self.has("turn_failed"),
                 self.has("turn_aborted"),
+                self.has("turn_rejected"),
                 ~self.has("turn_done"),
                 ~np.isnan(self.cut_s),
             ],
-            [FAILED, ABORTED, UNFINISHED, BARGED_IN],
+            [FAILED, ABORTED, REJECTED, UNFINISHED, BARGED_IN],
             COMPLETED,
         )
         self.completed = self.status == COMPLETED
@@ -220,7 +222,8 @@ class _Turns:
             ]
             self._entry = str(first[0]) if len(first) else None
         kinds, stages = (pd.Categorical(piece[name][in_trace]) for name in ("kind", "stage"))
-        groups = kinds.codes.astype(np.int16) * len(stages.categories) + stages.codes
+        few = len(kinds.categories) * len(stages.categories) < 2**15  # reasons of rejections are stages, too
+        groups = kinds.codes.astype(np.int16 if few else np.int32) * len(stages.categories) + stages.codes
         order = np.argsort(groups, kind="stable")
         ends = np.cumsum(np.bincount(groups, minlength=len(kinds.categories) * len(stages.categories)))
         by_kind: dict[tuple[str, str], _Events] = {}
@@ -322,7 +325,7 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
     heard_s = _select(
         turns, turns.reduce("value", "max", "playback_done"), turns.reduce("value", "max", "barge_in")
     )
-    failed_s = np.fmin(turns.reduce("t", "min", "turn_failed"), turns.reduce("t", "min", "turn_aborted"))
+    lost_s = [turns.reduce("t", "min", f"turn_{end}") for end in (FAILED, ABORTED, REJECTED)]
     return {
         "session": turns.keys >> 16,
         "turn": turns.keys & 0xFFFF,
@@ -331,7 +334,7 @@ def _course(turns: _Turns) -> dict[str, np.ndarray]:
         "turn_start_s": turns.reduce("t", "min", "turn_start"),
         "turn_end_s": turns.end_s,
         "completion_s": _select(turns, reply_done_s, turns.cut_s),
-        "ended_s": np.fmin(np.fmin(reply_done_s, turns.cut_s), failed_s),
+        "ended_s": np.fmin.reduce([reply_done_s, turns.cut_s, *lost_s]),
         "send_delay_s": turns.reduce("value", "first", "turn_end"),
         "e2e_s": np.where(turns.completed, reply_done_s - turns.end_s, np.nan),
         "heard_s": np.where(turns.spoken, heard_s, np.nan),

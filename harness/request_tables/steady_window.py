@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
-from harness.request_tables.request_table import ABORTED, FAILED
+from harness.request_tables.request_table import ABORTED, FAILED, REJECTED
 from harness.request_tables.stages import ENTRY
 from workloads.columns.jobs import starts
 
@@ -125,7 +125,7 @@ def _sessions(requests: pd.DataFrame, turns: Any) -> tuple[np.ndarray, np.ndarra
     of_trace = np.searchsorted(ids, np.asarray(turns["session"])[mine])
     np.maximum.at(planned, of_trace, np.asarray(turns["turn"])[mine].astype(int))
     gave_up = np.zeros(ids.size, bool)
-    gave_up[row[np.isin(requests["status"], [FAILED, ABORTED])]] = True
+    gave_up[row[np.isin(requests["status"], [FAILED, ABORTED, REJECTED])]] = True
     return np.sort(came_s), np.sort(np.where((last == planned) | gave_up, left_s, np.inf))
 
 

@@ -187,10 +187,11 @@ AT_STAGE = {"arrive": "queued", "start": "prefill", "token": "decode"}
 """Events of a request at a stage, and the phase that begins with each."""
 OF_USER = {"turn_start": "speak", "turn_end": "wait", "first_text": "read"}
 """The same of a turn at the client; of a typed one nothing is spoken."""
-ENDS = {"finish", "abort", "turn_done", "turn_failed", "turn_aborted"}
+LOST = {"turn_failed", "turn_aborted", "turn_rejected"}
+ENDS = {"finish", "abort", "turn_done", *LOST}
 OF_USERS = ("session", "turn", "playback", "tick")
 """Subjects of asynchronous slices, other than requests at a stage. Slices of one name share their lanes in a viewer."""
-INSTANTS = {"preempt", "barge_in", "barge_in_missed", "turn_failed", "turn_aborted", "shed", "session_failed"}
+INSTANTS = {"preempt", "barge_in", "barge_in_missed", *LOST, "shed", "session_failed"}
 OF_FRAME = {"fed": "step", "frame_out": "return"}
 """The same of a frame of a call without pause, which begins with `turn_end`, and is over when its answer is there."""
 
@@ -233,7 +234,7 @@ class RequestSlices:
             yield from self._marked("n", (stage or "turn", session, turn), kind, now)
         if kind == "audio" and value > 0 and ("playback", session, turn) not in self._tracks:
             yield from self._phase(("playback", session, turn), "", now)
-        elif kind in ("playback_done", "barge_in", "turn_done", "turn_failed", "turn_aborted"):
+        elif kind in {"playback_done", "barge_in", "turn_done", *LOST}:
             yield from self._close(("playback", session, turn), now)
 
     def _of_request(self, kind: str, key: Key, now: int) -> Iterator[Event]:

@@ -18,19 +18,25 @@ COUNTED = {
 """Counters -> their sentences."""
 
 
-def reasons(points: Iterable[Measured]) -> Counter[str]:
-    """Return the number of failed turns for each reason; a rejected session is one of them."""
-    tables = [point.record.table("failures") for point in points if point.has("failures")]
+def reasons(points: Iterable[Measured], table: str = "failures") -> Counter[str]:
+    """Return the number of failed turns for each reason; a rejected session of a live run is one of them. `table`:
+    `rejections` has the turns that admission rejected in replays, which did not fail."""
+    tables = [point.record.table(table) for point in points if point.has(table)]
     return Counter(reason for table in tables for reason in table["reason"].astype(str))
 
 
 def failed_turns(run: Run) -> list[str]:
-    """Return a sentence for each reason for which turns failed, the most frequent first. A turn that no failure is
-    logged of had no answer in time."""
+    """Return a sentence for each reason for which turns failed or were rejected, the most frequent first. A turn that
+    no failure is logged of had no answer in time."""
     finished = [point for point in run.points if point.error is None]
     counts = reasons(finished)
     counts["no answer in time"] += int(sum(point.value("failed") or 0 for point in finished)) - counts.total()
-    return [f"{counted(count, 'turn')} failed: {reason}." for reason, count in (+counts).most_common()]
+    ends = {"failed": +counts, "rejected": reasons(finished, "rejections")}
+    return [
+        f"{counted(count, 'turn')} {end}: {reason}."
+        for end, of_end in ends.items()
+        for reason, count in of_end.most_common()
+    ]
 
 
 def notes(run: Run) -> list[str]:

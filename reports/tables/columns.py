@@ -168,7 +168,7 @@ JOBS = (
 (CUMULATIVE,) = _columns("continuity_fixed_timeline")
 """vLLM-Omni's definition: the pauses of a reply add up."""
 (WASTED_AUDIO,) = _columns("wasted_audio_ratio")
-LIVE = _columns("send_delay_p99 shed failed", later="send_delay_p99 shed failed")
+LIVE = _, SHED, _ = _columns("send_delay_p99 shed failed", later="send_delay_p99 shed failed")
 """Metrics over real sockets: the load generator's timing and the server's failures."""
 COMPLETED = "completed_rps"
 PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50")
@@ -272,6 +272,8 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
         return [*frames, *(column for column in live if column not in frames and column.metric in names)]
     spoken = "audio_ttfp_p50" in names or "continuity" in names
     turns = [*TEXT] if live and not spoken else columns(spoken)
+    if "shed" in names and not live:
+        turns.append(SHED)
     if "job_time_p50" in names:
         turns += JOBS
     elif "session_time_p50" in names and not spoken and not live:

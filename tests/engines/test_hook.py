@@ -3,12 +3,19 @@
 import asyncio
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from engines.turns.hook import Hook
 from engines.turns.reply import Reply, ReplyRequest
+from harness.kinds.turns import TURNS
+from harness.metrics.turns import summarise
+from harness.replays.worker.measure import refusals
 from harness.replays.worker.replay import Replay
+from harness.request_tables.steady_window import Load
+from tests.builders import typed_turn
 from tests.engines.replays import cut_short, replay, voice_trace
+from workloads.trace import Trace, Turn
 
 DIVIDED = {"prefill": 1, "decode": 3}
 
@@ -86,3 +93,38 @@ def test_what_is_held_is_sent_later_and_the_others_are_told_all_the_same():
     assert ends[1].min() == pytest.approx(ends[0].min() + 0.5)
     assert held.proof["requests_after"] == held.proof["kv_blocks_used_after"] == 0
     assert any("produced" in events for events in behind.told.values())
+
+
+class TwoATime(Hook):
+    """Rejects further turns while two are served."""
+
+    def __init__(self) -> None:
+        self.served = 0
+
+    def rejects(self, turn: Turn, tokens: int) -> str:
+        return "http 429: two at a time" if self.served == 2 else ""
+
+    def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
+        self.served += 1
+        return False
+
+    def closed(self, reply: Reply) -> None:
+        self.served -= 1
+
+
+def test_a_rejected_turn_has_not_failed_and_ends_its_session():
+    def arrange(server: Any) -> None:
+        server.gateway.pipeline.attach(TwoATime())
+
+    said = [typed_turn(session, 0, arrival_s=session / 10) for session in range(4)]
+    trace = Trace.from_turns([*said, *(typed_turn(session, 1) for session in range(4))])
+    done = replay("vllm_omni_wo", {}, {"deployment": "llama_8b_1gpu"}, {}, trace, 7, arrange=arrange)
+    turns = TURNS.requests(pd.DataFrame(trace.columns()), done.events.to_pandas(), Load())
+    assert turns["status"].tolist() == [*["completed"] * 4, "rejected", "rejected"]
+    assert turns["ended_s"].tolist()[4:] == pytest.approx([0.2, 0.3], abs=0.1)
+    metrics = summarise(turns, done.steps.to_pandas(), done.run_end_s)
+    counts = {name: metrics[name].value for name in ("started", "completed", "failed", "shed")}
+    assert counts == {"started": 6, "completed": 4, "failed": 0, "shed": 2}
+    assert metrics["ttft_mean"].n == 4 and metrics["ttft_mean"].missing == 2
+    reasons = refusals(done.log.event_pieces(), "rejected")["reason"].to_pylist()
+    assert reasons == ["http 429: two at a time"] * 2

@@ -7,16 +7,20 @@ from typing import Any
 import pytest
 from openai import (
     APIConnectionError,
+    APIError,
     AsyncOpenAI,
     AuthenticationError,
     BadRequestError,
     InternalServerError,
     NotFoundError,
+    RateLimitError,
 )
 
 from engines.endpoint.limits import Limits
+from engines.turns.hook import Hook
 from tests.live.served import served
 from tests.waiting import WITHIN_S, in_a_loop, until
+from workloads.trace import Turn
 
 TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
@@ -268,3 +272,22 @@ async def test_a_reply_that_cannot_be_built_takes_no_session() -> None:
         with pytest.raises(APIConnectionError):
             await streamed(client, "x", 1)
         assert not server.sockets.sessions and str(mistakes[0]) == "a mistake of ours"
+
+
+class Closed(Hook):
+    """Rejects all turns."""
+
+    def rejects(self, turn: Turn, tokens: int) -> str:
+        return "no more today"
+
+
+@in_a_loop
+async def test_a_rejected_request_is_answered_with_429_and_others_can_follow() -> None:
+    async with served() as server, server.client() as client:
+        server.sessions.server.gateway.pipeline.attach(Closed())
+        for _ in range(2):
+            with pytest.raises(RateLimitError, match="no more today"):
+                await whole(client, {**HELLO, "stream": False})
+        with pytest.raises(APIError, match="no more today"):
+            await streamed(client, "x", 1)
+        assert server.sockets.sockets == 1 and server.sessions.stats.turns == {"failed": 3}

@@ -39,8 +39,9 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
         return (piece.to_pandas() for piece in run.log.event_pieces()) if whole is None else whole
 
     requests, more = kind.requests(turns, events(), facts.timing), dict[str, pa.Table]()
-    if run.counters.get("refused_prompts"):
-        more["failures"] = refusals(run.log.event_pieces())
+    for kind_of_event, counter, table in REFUSALS:
+        if run.counters.get(counter):
+            more[table] = refusals(run.log.event_pieces(), kind_of_event)
     if run.answers is not None:
         checkpoint = server.params.checkpoint
         assert checkpoint is not None, "what has been said was read with a checkpoint's tokenizer"
@@ -63,13 +64,18 @@ def measure(point: ReplayPoint, folder: Path | None = None) -> Measurement:
     )
 
 
-def refusals(events: Iterable[pa.Table]) -> pa.Table:
-    """Return the refused turns of a log, in the form of the failures of a live run."""
+REFUSALS = (("refused", "refused_prompts", "failures"), ("rejected", "rejected_turns", "rejections"))
+"""Kind of event of turns without a reply, the counter of these, and the table of their reasons."""
+
+
+def refusals(events: Iterable[pa.Table], kind: str = "refused") -> pa.Table:
+    """Return the turns of a log that the server refused, in the form of the failures of a live run."""
     from engines.turns.gateway import TOO_LONG
 
-    rows = pd.concat([each[each["kind"] == "refused"] for each in (piece.to_pandas() for piece in events)])
+    rows = pd.concat([each[each["kind"] == kind] for each in (piece.to_pandas() for piece in events)])
     turns = {name: rows[name].to_numpy(np.int32) for name in ("session", "turn")}
-    return pa.table({"t_s": rows["t"].to_numpy(), **turns, "reason": [TOO_LONG] * len(rows)})
+    reasons = [TOO_LONG] * len(rows) if kind == "refused" else rows["stage"].astype(str).to_list()
+    return pa.table({"t_s": rows["t"].to_numpy(), **turns, "reason": reasons})
 
 
 def check_send_delay(lags_s: np.ndarray, limit_s: float) -> None:
