@@ -102,8 +102,9 @@ def _sum(files: Mapping[Path, Path], versions: Mapping[str, str]) -> str:
 def metrics_hash(root: Path = ROOT) -> str:
     """Return the SHA-256 over everything that makes metrics of a log, with the versions of NumPy and pandas."""
     files = {path: root for name in METRICS for path in _files(root / name)}
-    for entry in entry_points(group="rehearsal.kinds"):
-        files |= _of_root(entry.module, root)
+    for group in ("rehearsal.kinds", "rehearsal.metrics"):
+        for entry in entry_points(group=group):
+            files |= _of_root(entry.module, root)
     return _sum(files, packages(("numpy", "pandas")))
 
 

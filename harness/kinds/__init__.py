@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from harness.kinds.kind import Kind, OwnMetrics
 from harness.metrics.definitions import HEADLINES, OWN_DEFINITIONS
+from harness.metrics.from_packages import package_metrics
 from workloads.deferred import Deferred
 from workloads.plugins import entry_points, load
 from workloads.registry import serves
@@ -18,8 +19,8 @@ GROUP = "rehearsal.kinds"
 
 
 def _discover() -> dict[str, Kind | Deferred]:
-    """Register the kinds of other packages. ValueError where two kinds, or two metrics of such packages, have one
-    name."""
+    """Register the kinds and metrics of other packages. ValueError where two kinds, or two metrics of such packages,
+    have one name."""
     kinds: dict[str, Kind | Deferred] = {
         "turns": Deferred("harness.kinds.turns:TURNS"),
         "frames": Deferred("harness.kinds.frames:FRAMES"),
@@ -33,6 +34,7 @@ def _discover() -> dict[str, Kind | Deferred]:
                 if OWN_DEFINITIONS.setdefault(name, meaning) is not meaning:
                     raise ValueError(f"two metrics are called {name}")
             HEADLINES[kind.name] = tuple(kind.headline)
+    package_metrics()
     return kinds
 
 

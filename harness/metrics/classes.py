@@ -13,8 +13,8 @@ import pandas as pd
 
 from harness.metrics.definitions import PREEMPTIONS, TBT, TTFT, Definition, share_of, statistics
 from harness.metrics.failed_turns import infinite_where_failed
-from harness.metrics.metric import Measured, Metric, Result, measured_as, metrics_of, statistic
-from harness.metrics.metric_name import in_class, parsed
+from harness.metrics.metric import Measured, Metric, Result, by_class, statistic
+from harness.metrics.metric_name import in_class
 from harness.metrics.rates import RATE, Span, is_rate, within
 from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, FAILED
 from harness.request_tables.steady_window import counted
@@ -51,17 +51,7 @@ def summarise_classes(turns: Turns, every: Turns, span: tuple[float, float] | No
         results["preemptions"] = statistic(whole["preemptions"], "sum")
         results["priority"] = (float(urgency[name]), n, 0)
         measured |= {in_class(str(name), metric): value for metric, value in results.items()}
-    return _named(measured)
-
-
-def _named(measured: Mapping[str, Result]) -> dict[str, Metric]:
-    definitions = {
-        in_class(name, metric): meaning
-        for name in dict.fromkeys(parsed(each).request_class for each in measured)
-        for metric, meaning in CLASS_DEFINITIONS.items()
-        if in_class(name, measured_as(metric, meaning)) in measured
-    }
-    return metrics_of(measured, definitions, [dict])
+    return by_class(measured, CLASS_DEFINITIONS)
 
 
 def of_log(
@@ -109,7 +99,7 @@ def of_log(
             empty_s = dry.loc[dry["request_class"] == name, "t"].clip(first_s, last_s).to_numpy(float)
             results["backlog_dry_s"] = (last_s - float(empty_s.min(initial=last_s)), n, 0)
         measured |= {in_class(name, metric): value for metric, value in results.items()}
-    return _named(measured)
+    return by_class(measured, CLASS_DEFINITIONS)
 
 
 def _latencies(turns: Turns) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.metrics.definitions import Definition
-from harness.metrics.metric_name import parsed, quantile_of
+from harness.metrics.metric_name import in_class, parsed, quantile_of
 
 Measured = tuple[float | None, int, int]
 """Value, n and missing of a metric, before the unit of its definition joins them."""
@@ -49,6 +49,20 @@ def metrics_of(
         name: _metric(measured[measured_as(name, meaning)], meaning.statistic, meaning.unit)
         for name, meaning in vocabulary.items()
     }
+
+
+def by_class(measured: Mapping[str, Result], definitions: Mapping[str, Definition]) -> dict[str, Metric]:
+    """Return metrics of classes, and of none, as far as they were measured; the definitions name no class. ValueError
+    for a result without a definition."""
+    vocabulary = {
+        in_class(name, metric): meaning
+        for name in dict.fromkeys(parsed(each).request_class for each in measured)
+        for metric, meaning in definitions.items()
+        if in_class(name, measured_as(metric, meaning)) in measured
+    }
+    if unknown := measured.keys() - {measured_as(*each) for each in vocabulary.items()}:
+        raise ValueError(f"metric {min(unknown)} has no definition")
+    return metrics_of(measured, vocabulary, [dict])
 
 
 def measured_as(name: str, meaning: Definition) -> str:

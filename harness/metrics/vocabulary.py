@@ -21,12 +21,15 @@ for _name, _own in (TURN_TAKING_DEFINITIONS | JOB_DEFINITIONS).items():
 KNOWN = ChainMap(OWN_DEFINITIONS, QUALITY_DEFINITIONS, FRAME_DEFINITIONS, DEFINITIONS, LIVE_DEFINITIONS)
 """The vocabularies but that of classes. A name that several have has the meaning of the first."""
 
+OF_CLASSES = ChainMap(CLASS_DEFINITIONS, OWN_DEFINITIONS)
+"""Metrics of classes, and those of packages, which may have classes too."""
+
 
 def definition(name: str) -> Definition:
     """Return the definition of a metric of any vocabulary, a class's included, also of a percentile that no run has
     unless it is asked for. KeyError for an unknown name."""
     asked = parsed(name)
-    key, table = str(asked._replace(request_class="")), CLASS_DEFINITIONS if asked.request_class else KNOWN
+    key, table = str(asked._replace(request_class="")), OF_CLASSES if asked.request_class else KNOWN
     if key in table:
         return table[key]
     for other, meaning in table.items():

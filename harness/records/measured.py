@@ -7,14 +7,17 @@ own tables do not give. What has been made once is kept in `harness.records.metr
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
 from harness.request_tables.steady_window import WHOLE, Load, Window, steady_window
+from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from harness.metrics.metric import Metric
@@ -92,7 +95,24 @@ def metrics_of(
     as of `Kind.requests`. `more`: further tables of the record by name; `sends`, `failures` and `scrape` of live runs
     and `outputs` and `answers` of quality probes are read.
     """
+    from harness.metrics.from_packages import keeping, of_packages, package_metrics
+
+    kept: list[pd.DataFrame] = []
+    if packages := {name: each for name, each in package_metrics().items() if each.kind == kind.name}:
+        events = keeping(events, {name for each in packages.values() for name in each.reads}, kept)
     metrics = dict(kind.metrics(turns, events, steps, requests, facts.end_s, facts.timing))
+    if packages:
+        from harness.metrics.rates import rate_span
+
+        deque(events, maxlen=0)  # what the kind has not read
+        begins_s = requests["turn_start_s"].to_numpy(float) if "turn_start_s" in requests else np.zeros(1)
+        span = rate_span({"turn_start_s": begins_s}, window_of(facts, requests, turns), facts.end_s)
+        own = of_packages(packages, requests, turns, pd.concat(kept), span)
+        if taken := own.keys() & metrics.keys():
+            raise UserError(
+                f"metric {min(taken)} of {' or '.join(packages)} has the name of one of ours; rename it."
+            )
+        metrics |= own
     if facts.live is not None:
         from harness.metrics.live import summarise_live
 
