@@ -25,6 +25,8 @@ from workloads.columns.classes import CLASS_COLUMNS, NO_CLASS, RequestClass, as_
 from workloads.columns.classes import rules as class_rules
 from workloads.columns.duplex_events import DUPLEX_COLUMNS, ONE_BREATH, Microphone
 from workloads.columns.duplex_events import rules as duplex_rules
+from workloads.columns.hints import HINT_COLUMNS, NO_HINTS, Hints
+from workloads.columns.hints import rules as hint_rules
 from workloads.columns.jobs import JOB_COLUMNS, NO_JOB, JobTurn
 from workloads.columns.jobs import rules as job_rules
 from workloads.errors import UserError, existing_file, nearest
@@ -69,10 +71,13 @@ SCHEMA = pa.schema(
         pa.field("waits", pa.string()),
         pa.field("prefix", pa.int64()),
         pa.field("recorded_s", pa.float64()),
+        pa.field("tenant", pa.string()),
+        pa.field("predicted_tokens", pa.int64()),
     ]
 )
-UNWRITTEN = ("reference_s", "voice", *CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS)
-"""Columns of cloned voices, classes, open microphones and jobs: a trace that leaves one empty has a file without it."""
+UNWRITTEN = ("reference_s", "voice", *CLASS_COLUMNS, *DUPLEX_COLUMNS, *JOB_COLUMNS, *HINT_COLUMNS)
+"""Columns of cloned voices, classes, open microphones, jobs and hints: a trace that leaves one empty has a file without
+it."""
 LATER = ("visual_tokens", "content", *UNWRITTEN)
 """Columns younger than the first files: a file may lack them; a trace that leaves them empty keeps its hash."""
 HASHED_AS = {"backlog": "pool"}
@@ -111,8 +116,9 @@ class Turn:
     request           its class and urgency, where the trace has any (`columns.classes`)
     microphone        pauses and sounds of an open microphone (`columns.duplex_events`)
     job               its part of an agent's job (`columns.jobs`)
+    hints             what policies may know of it in advance (`columns.hints`)
 
-    A table of turns has a column for each field, for each field of these three, and those of the workload's own.
+    A table of turns has a column for each field, for each field of these four, and those of the workload's own.
     """
 
     session: int
@@ -134,6 +140,7 @@ class Turn:
     request: RequestClass = NO_CLASS
     microphone: Microphone = ONE_BREATH
     job: JobTurn = NO_JOB
+    hints: Hints = NO_HINTS
 
     @classmethod
     def of(cls, **columns: Any) -> Turn:
@@ -147,7 +154,8 @@ class Turn:
     def row(self) -> dict[str, Any]:
         """Return the turn as a row of the table: a value for each column of `SCHEMA`."""
         flat = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in GROUPS}
-        return flat | asdict(self.request) | asdict(self.microphone) | asdict(self.job)
+        groups = (self.request, self.microphone, self.job, self.hints)
+        return flat | {name: value for group in groups for name, value in asdict(group).items()}
 
     def changed(self, **columns: Any) -> Turn:
         """Return the turn with other values in these columns."""
@@ -164,7 +172,7 @@ class Turn:
         return [(0.0, pause_after_s), (pause_after_s + pause_s, self.audio_s)]
 
 
-GROUPS: dict[str, type] = {"request": RequestClass, "microphone": Microphone, "job": JobTurn}
+GROUPS: dict[str, type] = {"request": RequestClass, "microphone": Microphone, "job": JobTurn, "hints": Hints}
 """Fields of `Turn` that are optional groups of columns, which few traces have."""
 
 
@@ -443,6 +451,7 @@ def _check(columns: Columns) -> None:
         *class_rules(columns),
         *duplex_rules(columns),
         *job_rules(columns),
+        *hint_rules(columns),
     ]
     for name, values in columns.items():
         if name.startswith(OWN):

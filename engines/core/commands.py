@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.core.device import Row
-from engines.core.policy import ReactingPolicy, RequestView
+from engines.core.policy import ReactingPolicy
 from engines.core.request import StageRequest
 from engines.core.requests import RequestTable
 from engines.core.step import SchedulerStep
+from engines.core.view import plain_view
 
 
 class Command(Protocol):
@@ -37,9 +38,8 @@ def asking(policy: ReactingPolicy) -> Arrival:
         request, rows = command.request, step.rows
         shape, ids = [(row.tokens, row.context) for row in rows], [row.request_id for row in rows]
         elapsed_s = request.arrive_s - step.start_s
-        view = RequestView(
-            request.id, request.arrive_s, request.due_s, request.slo, tokens=len(request.prompt)
-        )
+        view = plain_view(request)
+        view.tokens = view.prompt_tokens
         return policy.arrived(view, shape, ids, elapsed_s)
 
     return on_arrival

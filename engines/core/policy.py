@@ -15,7 +15,10 @@ class RequestView:
     """One request of one stage at the beginning of a round.
 
     `ready_s`: when it became runnable at this stage; `due_s`: when its next token is due, None: at no time; both s on
-    the run's clock. `slo`: its deadlines. A library of systems adds further fields.
+    the run's clock. `slo`: its deadlines. `prompt_tokens`: of its prompt. `max_tokens`: tokens that it asks for, as in
+    vLLM's `Request`; a replayed request ends there, so that a policy which orders by it knows the length of the answer.
+    `tenant`: its client; "" where the trace names none. `predicted_tokens`: the trace's prediction of its tokens, in
+    the entry stage; None without one. A library of systems adds further fields.
 
     From vLLM's scheduler: `tokens`: prompt and output tokens so far; `computed`: tokens whose KV exists; `blocks`: KV
     blocks held; `hashes`: of its full blocks (empty without prefix caching). A hash covers all tokens before its block
@@ -31,6 +34,10 @@ class RequestView:
     computed: int = 0
     blocks: int = 0
     hashes: Sequence[bytes] = ()
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    tenant: str = ""
+    predicted_tokens: int | None = None
 
     @property
     def new(self) -> int:
@@ -45,8 +52,10 @@ View_co = TypeVar("View_co", bound=RequestView, covariant=True)
 class StageView(Generic[View_co]):
     """One stage replica at the beginning of a round: requests that could make progress, and the round's budgets.
 
-    `parked`: requests that keep their slot and KV, but whose next input has not come. `step_s` predicts a step's
-    seconds from its work, by this stage's own measurements; None until there are enough.
+    `requests`: running ones, then waiting ones, each in the order of vLLM's queue: that of arrival until a plan's
+    `order` changes it. `ready_s` keeps the order of arrival. `parked`: requests that keep their slot and KV, but whose
+    next input has not come. `step_s` predicts a step's seconds from its work, by this stage's own measurements; None
+    until there are enough.
     """
 
     stage: str

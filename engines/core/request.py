@@ -44,6 +44,7 @@ class StageRequest:
     The caller sets it for the first token (`Slo.first_due_s`), as it knows when the user asked. `speculative`: it
     computes ahead of a turn that the user is still saying; neither client nor log learns of it. `background`: nobody
     waits for it (`RequestClass.backlog`), and its abort is logged with the computed tokens of its prompt. Never both.
+    `tenant`, `predicted_tokens`: hints of the trace (`workloads.columns.hints`).
 
     State. `produced`: production tokens so far, including those of a step in which it was aborted; `streamed`:
     production tokens passed on, never more; `output`: token ids, as delivered. `log_key`: session and turn as two
@@ -63,6 +64,8 @@ class StageRequest:
     due_s: float | None = None
     speculative: bool = False
     background: bool = False
+    tenant: str = ""
+    predicted_tokens: int | None = None
     id: str = field(init=False)
     log_key: bytes = field(init=False, repr=False)
     arrive_s: float = field(init=False, default=0.0)

@@ -8,9 +8,18 @@ from engines.core.request import StageRequest
 from engines.core.step_cost import StepWork
 
 
-def plain_view(request: StageRequest, now: float) -> RequestView:
-    """Return the policy's view of a request, without vLLM's counts."""
-    return RequestView(request.id, request.arrive_s, request.due_s, request.slo)
+def plain_view(request: StageRequest, now: float = 0.0) -> RequestView:
+    """Return the policy's view of a request, the same at any time, without vLLM's counts."""
+    return RequestView(
+        request.id,
+        request.arrive_s,
+        request.due_s,
+        request.slo,
+        prompt_tokens=len(request.prompt),
+        max_tokens=request.max_tokens,
+        tenant=request.tenant,
+        predicted_tokens=request.predicted_tokens,
+    )
 
 
 def stage_view(

@@ -147,7 +147,15 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             progress, slo = self._progress(request, listener), Slo(priority=request.priority)
             if self._token_per_frame:
                 listener = replace(listener, speech_s_per_token=self._frame_s)
-            return SpeechView(request.request_id, ready_s, slo=slo, progress=progress, session=listener)
+            return SpeechView(
+                request.request_id,
+                ready_s,
+                slo=slo,
+                progress=progress,
+                session=listener,
+                prompt_tokens=request.num_prompt_tokens,
+                max_tokens=request.max_tokens,
+            )
 
         predict = self.step_cost.predict
         return stage_view(self.stage, now, self, self.requests, view_of, predict, left_out, seated)

@@ -277,6 +277,10 @@ class Gateway:
                 progress=request.reply.progress,
                 session=session,
                 speculative=request.speculative,
+                prompt_tokens=len(request.prompt),
+                max_tokens=request.max_tokens,
+                tenant=request.tenant,
+                predicted_tokens=request.predicted_tokens,
             )
         seen.due_s = request.due_s
         return seen

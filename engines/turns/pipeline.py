@@ -149,6 +149,7 @@ class Pipeline:
             work=work,
             features=reply.features,
             slo=turn.request.slo,
+            predicted_tokens=turn.hints.predicted_tokens,
             due_s=reply.due_s,
             background=turn.request.backlog is not None,
         )

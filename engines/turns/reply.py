@@ -123,6 +123,7 @@ class Reply:
             max_tokens,
             self.first_token_id,
             reply=self,
+            tenant=self.turn.hints.tenant or "",
             **fields,
         )
 

@@ -13,6 +13,7 @@ import pandas as pd
 from harness.request_tables.playback import Playback, is_continuous
 from harness.request_tables.stages import AR_STAGES, ENTRY, STAGES, TALKER, VOCODER
 from workloads.columns.classes import DEADLINES, class_of
+from workloads.columns.hints import HINT_COLUMNS
 from workloads.trace import OWN
 
 COMPLETED, BARGED_IN, FAILED, UNFINISHED = "completed", "barged_in", "failed", "unfinished"
@@ -111,7 +112,7 @@ _REDUCED: dict[str, tuple[tuple[str, str], ...]] = {
 
 def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame) -> pd.DataFrame:
     """Return one row per started turn, ordered by session and turn, with the columns of `COLUMNS` and `CLASS_COLUMNS`,
-    and the workload's own.
+    hints, and the workload's own.
 
     `events` is the event log (columns t, kind, session, turn, stage, value), whole or in pieces one after the other;
     then at most one piece is in memory. `trace`: the rows of the trace: session, turn, reply_audio_s and, if there are
@@ -129,7 +130,8 @@ def request_table(events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataF
         wanted = COLUMNS | CLASS_COLUMNS
     # A column at a time: a million turns leave no room for all of them twice.
     table = {name: pd.array(columns.pop(name), dtype=dtype) for name, (dtype, _) in wanted.items()}
-    if own := [name for name in trace if str(name).startswith(OWN)]:
+    hints = [name for name in trace if name in HINT_COLUMNS and {*trace[name].dropna()} - {""}]
+    if own := [*hints, *(name for name in trace if str(name).startswith(OWN))]:
         rows = turns.of_started(np.argsort(turn_keys(trace)))
         table |= {str(name): trace[name].to_numpy()[rows] for name in own}
     return pd.DataFrame(table, copy=False)

@@ -29,6 +29,8 @@ labels = st.fixed_dictionaries(
         "priority": st.none() | st.integers(-1000, 1000),
         "ttft_deadline_s": st.none() | positive_seconds,
         "tbt_deadline_s": st.none() | positive_seconds,
+        "tenant": st.none() | st.sampled_from(["a", "B-2_c"]),
+        "predicted_tokens": st.none() | tokens,
     }
 )
 
@@ -255,6 +257,11 @@ def test_a_pause_and_an_event_survive_the_file(tmp_path: Path) -> None:
         (NOISE | {"event_s": None}, "event_s is None; goes with event"),
         ({"event_after_s": 1.0}, "goes with event"),
         (NOISE | {"reply_audio_s": None}, "needs a spoken reply"),
+        (
+            {"tenant": "two words"},
+            "tenant is two words; must be letters, digits, _ and -, at most 64 characters",
+        ),
+        ({"predicted_tokens": 0}, "predicted_tokens is 0.0; must be a whole number above 0"),
     ],
 )
 def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -> None:
