@@ -108,15 +108,23 @@ class Component(Generic[C]):
 class Scheduler(Component[C]):
     """A scheduling policy of a stage. `stage` is its role: `engines.core.stage.ENTRY`, or the name of a later stage.
 
-    `policy(stage, params)`: None keeps vLLM's own policy, which is `vllm`. `loop(stage, params)` makes the loop that
+    `policy(stage, params)`, called for each replica: None keeps vLLM's own policy, which is `vllm`. With
+    `shared(stage, params)`, which is called once for all replicas of a stage, it takes the result as a third argument:
+    state that their policies share, such as counters. `loop(stage, params)` makes the loop that
     drives a replica, as `engines.core.engine.StageEngine` does, if a replica has several steps under way at once; None:
     the core's own.
     """
 
     extension_point = "scheduler"
-    policy: Callable[[str, C], Policy | None] = lambda stage, params: None
+    policy: Callable[..., Policy | None] = lambda stage, params: None
+    shared: Callable[..., Any] | None = None
     vllm: Literal["fcfs", "priority"] = "fcfs"
     loop: Callable[[str, C], Callable[..., StageEngine] | None] = lambda stage, params: None
+
+    def policies(self, stage: str, replicas: int = 1) -> list[Policy | None]:
+        """Return the policies of the replicas of a stage."""
+        shared = () if self.shared is None else (self.shared(stage, self.params),)
+        return [self.policy(stage, self.params, *shared) for _ in range(replicas)]
 
 
 @dataclass(frozen=True)
@@ -392,14 +400,21 @@ class Composition:
 
     def policy(self, stage: str, params: LibraryParams) -> Policy | None:
         """Return the policy that orders the requests of one replica of `stage` in vLLM's own loop; None: vLLM's own
-        policy. UserError if the scheduler needs a loop of its own."""
+        policy. UserError if the scheduler needs a loop of its own, or what a step produced."""
+        from engines.core.policy import FollowingPolicy
+
         scheduler: Scheduler = self.chosen(dict(params))["scheduler"].given(params.flat())
         if scheduler.loop(stage, scheduler.params) is not None:
             raise UserError(
                 f"scheduler={scheduler.name} has several steps of one replica under way at once, which stock vLLM has "
                 "not; set another scheduler, or replay it with rehearse run."
             )
-        return scheduler.policy(stage, scheduler.params)
+        (policy,) = scheduler.policies(stage)
+        if isinstance(policy, FollowingPolicy):
+            raise UserError(
+                f"scheduler={scheduler.name} follows each step's tokens, as stock vLLM cannot; use rehearse run."
+            )
+        return policy
 
     def chosen(self, settings: Mapping[str, object]) -> dict[str, Any]:
         """Return the component of each extension point under these settings. UserError for an unknown or unsuitable

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from engines.core import vllm_adapter as vllm
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate
@@ -17,8 +17,8 @@ from engines.core.fast_path.decode_batch import BatchTokens, Produced
 from engines.core.first_come import OrderCount
 from engines.core.host_kv import HandedKv, HostKv, KvTraffic
 from engines.core.kv_manager import KvManager, KvStore
-from engines.core.output import Output
-from engines.core.policy import DEFAULT_PLAN, Plan, Policy, StageView
+from engines.core.output import Followed, Output
+from engines.core.policy import DEFAULT_PLAN, FollowingPolicy, Plan, Policy, StageView
 from engines.core.recorder import Recorder
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
@@ -55,6 +55,8 @@ class StageEngine:
         self.device = replica.device
         self.path = path or vllm.SchedulerPath(replica.scheduler)
         self.output = output
+        if isinstance(policy, FollowingPolicy):
+            self.output = cast(Output, Followed(output, policy))
         self.recorder = recorder
         self.policy = policy
         self.order = OrderCount(replica.scheduler.cached_tokens)

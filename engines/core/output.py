@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from engines.core.fast_path.batch_listeners import BatchListeners
 from engines.core.fast_path.decode_batch import BatchTokens, Produced
-from engines.core.policy import RequestView
+from engines.core.policy import FollowingPolicy, RequestView
 from engines.core.recorder import Recorder, StepLog
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
@@ -37,6 +37,26 @@ class Output(Protocol):
     def view(self, request: StageRequest, now: float) -> RequestView:
         """Return the request as policies see it, without the counts of vLLM's scheduler."""
         ...
+
+
+class Followed:
+    """An output that first reports its products to a policy, which excludes decode batches."""
+
+    def __init__(self, output: Output, policy: FollowingPolicy) -> None:
+        self._output, self._policy = output, policy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._output, name)
+
+    def deliver(
+        self, produced: Iterable[Produced | BatchTokens], requests: dict[str, StageRequest], now: float
+    ) -> None:
+        produced = list(produced)
+        for product in produced:
+            assert not isinstance(product, BatchTokens)
+            request_id, token_ids, finished = product
+            self._policy.produced(request_id, len(token_ids), finished)
+        self._output.deliver(produced, requests, now)
 
 
 Request = TypeVar("Request", bound=StageRequest)

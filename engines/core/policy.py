@@ -116,6 +116,19 @@ class ProfiledPolicy(Protocol):
 
 
 @runtime_checkable
+class FollowingPolicy(Protocol):
+    """A policy that also learns what each step produced."""
+
+    def produced(self, request: str, tokens: int, finished: bool) -> None:
+        """Note output tokens that a step gave a request, by id. `finished`: its last, at a prefill replica its first.
+
+        Called at the end of a step and before the next plan, for each request that got a token, in the step's order. A
+        request that leaves without it was aborted.
+        """
+        ...
+
+
+@runtime_checkable
 class ReactingPolicy(Protocol):
     """A policy that also reacts to a new request during a step."""
 

@@ -40,7 +40,7 @@ def build(parts: Parts, params: CallParams, chosen: Mapping[str, Any]) -> Servin
     if parts.audio_encoder is not None and trace is not None:
         text = _text(parts.audio_encoder, trace)
         answers = Answers() if text is not None else None
-    policies = [scheduler.policy(ENTRY, scheduler.params) for _ in replicas]
+    policies = scheduler.policies(ENTRY, len(replicas))
     if any(policy is not None for policy in policies):
         listeners = CallListeners(deployment.model.speech_s_per_text_token, frame_s)
     engines = []

@@ -9,7 +9,7 @@ from engines.composition import Component, KvManagement, Routing, Scheduler
 from engines.core.commands import Arrival, abort_at_layer, all_of, asking
 from engines.core.engine import StageEngine
 from engines.core.output import StageOutput
-from engines.core.policy import ReactingPolicy
+from engines.core.policy import Policy, ReactingPolicy
 from engines.core.replica import Replica
 from engines.core.router import Router
 from engines.core.stage import ENTRY, AttentionWindow, Stage
@@ -45,7 +45,11 @@ def engines_of(
     role = parts.deployment.role(stage.name)
     stage = _composed(stage, role, params, chosen)
     replicas = [replica for part in stage.roles or (None,) for replica in parts.replicas(stage, part)]
-    return [_engine(replica, role, parts, chosen, pipeline) for replica in replicas]
+    policies = chosen["scheduler"].policies(role, len(replicas))
+    return [
+        _engine(replica, role, policy, parts, chosen, pipeline)
+        for replica, policy in zip(replicas, policies, strict=True)
+    ]
 
 
 def routers_of(engines: Mapping[str, Sequence[StageEngine]], chosen: Mapping[str, Any]) -> dict[str, Router]:
@@ -76,11 +80,15 @@ def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[s
 
 
 def _engine(
-    replica: Replica, role: str, parts: Parts, chosen: Mapping[str, Any], pipeline: Pipeline
+    replica: Replica,
+    role: str,
+    policy: Policy | None,
+    parts: Parts,
+    chosen: Mapping[str, Any],
+    pipeline: Pipeline,
 ) -> StageEngine:
     scheduler: Scheduler = chosen["scheduler"]
     kv: KvManagement = chosen["kv"]
-    policy = scheduler.policy(role, scheduler.params)
     arrivals: list[Arrival] = [abort_at_layer] if parts.params.abort_at == "layer" else []
     if isinstance(policy, ReactingPolicy):
         arrivals.append(asking(policy))

@@ -55,6 +55,7 @@ class NewestFirst:
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter(asked=0)
         self.seen: list[list[Any]] = []
+        self.made: Counter[str] = Counter()
 
     def plan(self, view: StageView) -> Plan:
         self.counters["asked"] += 1
@@ -62,11 +63,18 @@ class NewestFirst:
         order = [
             each.id for each in sorted(view.requests, key=lambda each: (not each.running, -each.ready_s))
         ]
-        self.seen.append([(e.id, e.tokens, e.computed, e.blocks, len(e.hashes)) for e in view.requests])
+        self.seen.append(
+            [(e.id, e.tokens, e.computed, e.blocks, len(e.hashes), e.prompt_tokens) for e in view.requests]
+        )
+        assert all(e.tokens == e.prompt_tokens + self.made[e.id] for e in view.requests)
         held = order[1:] if self.counters["asked"] % 3 == 0 else ()
         few = 6 * (self.counters["asked"] % 3)
         caps = dict.fromkeys(order[1:], few) if self.counters["asked"] % 4 == 0 else {}
         return Plan([each for each in order if each not in held], frozenset(held), caps=caps)
+
+    def produced(self, request: str, tokens: int, finished: bool) -> None:
+        self.made[request] += tokens
+        self.seen.append([(request, tokens, finished)])
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ class RagLibrary:
                 parts.engine(
                     replica,
                     StageOutput(replica, parts.recorder, gateway.on_token, gateway.on_finish, view=view),
-                    scheduler.policy(name, scheduler.params),
+                    policy,
                 )
-                for replica in replicas
+                for replica, policy in zip(replicas, scheduler.policies(name, len(replicas)), strict=True)
             ]
             if name == RERANKER:
                 gateway.router = routing.router(replicas)
