@@ -11,31 +11,37 @@ INPUT, OUTPUT = 1, 2
 
 
 class Fair:
-    """See `engines.core.policy.Policy`. A client is a class of the trace. Of its requests the oldest is next."""
+    """See `engines.core.policy.Policy` and `FollowingPolicy`. A client is a tenant of the trace. Of its requests the
+    oldest is next. `served`: the counters, which all replicas of a stage share."""
 
-    def __init__(self) -> None:
+    def __init__(self, served: Counter[str]) -> None:
         self.counters: Counter[str] = Counter()
-        self._served: Counter[str] = Counter()
-        self._seen: dict[str, int] = {}
+        self._served = served
+        self._seen: dict[str, RequestView] = {}
+        self._paid: set[str] = set()
         self._waited: set[str] = set()
 
     def plan(self, view: StageView) -> Plan:
         """Requests that run go on; waiting ones come in the order of their clients' counters."""
         running = [request for request in view.requests if request.running]
         waiting = sorted((r for r in view.requests if not r.running), key=lambda request: request.ready_s)
+        self._seen = {request.id: request for request in view.requests}
+        self._paid &= self._seen.keys()
         for request in running:
-            self._charge(request)
-        self._seen = {r.id: self._seen[r.id] for r in view.requests if r.id in self._seen}
-        self._lift({_client(request) for request in waiting})
+            self._pay(request)
+        self._lift({request.tenant for request in waiting})
         return Plan(order=[request.id for request in (*running, *self._fair(waiting, view.slot_budget))])
 
-    def _charge(self, request: RequestView) -> None:
-        """The prompt counts when a request first runs, and each token of the answer when it is there. What a preempted
-        request computes again is no service."""
-        before = self._seen.get(request.id)
-        cost = INPUT * request.tokens if before is None else OUTPUT * (request.tokens - before)
-        self._served[_client(request)] += cost
-        self._seen[request.id] = request.tokens
+    def produced(self, request: str, tokens: int, finished: bool) -> None:
+        """Count tokens of an answer. What a preempted request computes again is no service."""
+        self._pay(self._seen[request])
+        self._served[self._seen[request].tenant] += OUTPUT * tokens
+
+    def _pay(self, request: RequestView) -> None:
+        """Count the prompt, once the request runs."""
+        if request.id not in self._paid:
+            self._paid.add(request.id)
+            self._served[request.tenant] += INPUT * request.prompt_tokens
 
     def _lift(self, now: set[str]) -> None:
         """A client that comes back has no credit from the time in which it asked for nothing."""
@@ -49,23 +55,24 @@ class Fair:
         """The first `most` requests to run, each charged with its prompt as soon as it is named."""
         counts, queues = Counter(self._served), dict[str, deque[RequestView]]()
         for request in waiting:
-            queues.setdefault(_client(request), deque()).append(request)
+            queues.setdefault(request.tenant, deque()).append(request)
         order: list[RequestView] = []
         while queues and len(order) < most:
             client = min(queues, key=lambda each: (counts[each], each))
             order.append(queues[client].popleft())
-            counts[client] += 0 if order[-1].id in self._seen else INPUT * order[-1].tokens
+            counts[client] += 0 if order[-1].id in self._paid else INPUT * order[-1].prompt_tokens
             if not queues[client]:
                 del queues[client]
         return order
 
 
-def _client(request: RequestView) -> str:
-    return request.slo.request_class or ""
-
-
 COMPONENTS = (
-    Scheduler("vtc", "the client that was served least first (VTC)", policy=lambda stage, params: Fair()),
+    Scheduler(
+        "vtc",
+        "the client that was served least first (VTC)",
+        policy=lambda stage, params, served: Fair(served),
+        shared=lambda stage, params: Counter(),
+    ),
 )
 SYSTEMS = (
     Composition("vtc", "vLLM with VTC's order", SPEAKING, {"scheduler": "vtc"}, against=("vllm_omni_wo",)),

@@ -37,7 +37,7 @@ def clients(params: ClientsParams, seed: int) -> Trace:
         "input_tokens": params.input_tokens,
         "output_tokens": params.output_tokens,
         "network_s": network_delays(streams("jitter"), params.network_ms, len(times)),
-        "request_class": names,
+        "tenant": names,
     }
     return Trace.made("clients", params, streams, columns, [])
 
