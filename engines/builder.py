@@ -321,7 +321,9 @@ class Parts:
         elif cv and self.deployment.spread:
             spread = self.deployment.spread
         if self.params.step_stall_chance:
-            spread = replace(spread, stall_chance=self.params.step_stall_chance, stall_s=self.params.step_stall_s)
+            spread = replace(
+                spread, stall_chance=self.params.step_stall_chance, stall_s=self.params.step_stall_s
+            )
         return Noise(spread, self.stream(f"device/{device}"), draws)
 
     def _step_times(self, stage: Stage) -> tuple[StepTime | KernelSteps | None, float]:

@@ -449,7 +449,10 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
             f"step_stall_chance={params.step_stall_chance:g} is for modelled GPUs; leave step_stall_chance out on "
             f"device {device}."
         )
-    if params.step_stall_s != type(params).model_fields["step_stall_s"].default and not params.step_stall_chance:
+    if (
+        params.step_stall_s != type(params).model_fields["step_stall_s"].default
+        and not params.step_stall_chance
+    ):
         raise UserError(
             f"step_stall_s={params.step_stall_s:g} is for steps before which the host stalls, and it never does; set "
             "step_stall_chance too."
