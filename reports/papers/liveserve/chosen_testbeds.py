@@ -20,9 +20,9 @@ TESTBEDS = [
     Testbed("qwen3_omni_2gpu_april", 25, 4000, 60, step_stall_chance=STALLS),
     Testbed("qwen3_omni_2gpu_june", 14, 4000, 60, step_stall_chance=STALLS),
 ]
-"""No testbed meets every number, so these are the nearest with stalls: of each month the one that meets most, and of
-those with the paper's share of continuous replies at c = 12 the one that meets most (the second). Chosen by the
-baseline alone."""
+"""No testbed meets every number, so these are the nearest with stalls: of each month the one that meets most, and the
+one that meets most together with the share of continuous replies at c = 12 (the second). Chosen by the baseline
+alone."""
 
 _OPEN = (
     "the month of its server, its first packet, the lengths of prompts and replies, and how often the host stalls; "
