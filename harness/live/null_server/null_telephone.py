@@ -7,10 +7,8 @@ clears it. No packet has less than a frame.
 import json
 from base64 import b64encode
 
-import picows
-from picows import WSMsgType
-
 from harness.live.endpoints.dialects.audio_format import TELEPHONE_RATE, as_ulaw
+from harness.live.null_server.null_session import NullSession
 from harness.live.null_server.null_voice import tone
 from harness.live.null_server.pace import Answer, Pace
 
@@ -23,30 +21,17 @@ def _media(stream: str, ulaw: bytes) -> bytes:
     return json.dumps({"event": "media", "streamSid": stream, "media": media}).encode()
 
 
-class Telephone(picows.WSListener):
+class Telephone(NullSession):
     """A call. `echo`: each frame is answered by a silent one."""
 
     def __init__(self, pace: Pace, echo: bool) -> None:
-        self._pace, self._echoes = pace, echo
+        super().__init__(pace)
+        self._echoes = echo
         self._silent = b'"%s"' % b64encode(_SILENT)
-        self._answer: Answer | None = None
         self._speaks = False
 
-    def on_ws_connected(self, transport: picows.WSTransport) -> None:
-        self._transport = transport
-
-    def on_ws_disconnected(self, transport: picows.WSTransport) -> None:
-        if self._answer is not None:
-            self._answer.cancel()
-
-    def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
-        read_s = self._pace.loop.time()
-        self._pace.truth.messages_in += 1
-        data = frame.get_payload_as_bytes()
-        if frame.msg_type == WSMsgType.CLOSE:
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
-        elif data.startswith(b'{"event":"media"'):
+    def heard(self, read_s: float, data: bytes) -> None:
+        if data.startswith(b'{"event":"media"'):
             self._hear(read_s, speech=self._silent not in data)
         elif b'"start"' in data:
             stream = json.loads(data)["streamSid"]
@@ -64,12 +49,3 @@ class Telephone(picows.WSListener):
             end_s, packets = read_s - FRAME_S, self._pace.packets
             self._answer = Answer(self._pace, end_s, packets, lambda _: self._send(self._packet))
         self._speaks = speech
-
-    def _send(self, message: bytes) -> None:
-        self._transport.send(WSMsgType.TEXT, message)
-
-    def pause_writing(self) -> None:
-        pass
-
-    def resume_writing(self) -> None:
-        pass

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import picows
-from picows import WSMsgType
 
+from harness.live.null_server.null_session import NullSession
 from harness.live.null_server.pace import Answer, Pace
 
 RATE = 24_000  # samples/s, what the protocol says where a session does not
@@ -68,7 +68,7 @@ def _done(response: str, status: str) -> bytes:
     return _event("response.done", response={"id": response, "status": status, "usage": usage})
 
 
-class Voice(picows.WSListener):
+class Voice(NullSession):
     """A realtime session. Its responses follow one another."""
 
     def __init__(self, pace: Pace, packet: bytes, echo: bool, frame_s: float | None) -> None:
@@ -76,31 +76,20 @@ class Voice(picows.WSListener):
 
         `frame_s`: answer frames of this length instead of turns.
         """
-        self._pace = pace
+        super().__init__(pace)
         self._packet = packet
         self._echo = _audio_delta("resp_echo", packet_of(ECHO_S)) if echo else None
-        self._answer: Answer | None = None
         self._responses = 0
         self._greetings = _greetings(frame_s)
         self._frame_bytes = None if frame_s is None else 2 * round(frame_s * RATE_IN)
         self._frame = self._received = 0
 
     def on_ws_connected(self, transport: picows.WSTransport) -> None:
-        self._transport = transport
+        super().on_ws_connected(transport)
         self._send(self._greetings[0])
 
-    def on_ws_disconnected(self, transport: picows.WSTransport) -> None:
-        if self._answer is not None:
-            self._answer.cancel()
-
-    def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
-        read_s = self._pace.loop.time()
-        self._pace.truth.messages_in += 1
-        data = frame.get_payload_as_bytes()
-        if frame.msg_type == WSMsgType.CLOSE:
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
-        elif b'"input_audio_buffer.append"' in data:
+    def heard(self, read_s: float, data: bytes) -> None:
+        if b'"input_audio_buffer.append"' in data:
             if self._echo is not None:
                 self._send(self._echo)
             if self._frame_bytes is not None:
@@ -143,15 +132,6 @@ class Voice(picows.WSListener):
 
         self._answer = Answer(pace, read_s, packets, write)
         self._send(_event("response.created", response={"id": response, "status": "in_progress"}))
-
-    def _send(self, message: bytes) -> None:
-        self._transport.send(WSMsgType.TEXT, message)
-
-    def pause_writing(self) -> None:
-        pass
-
-    def resume_writing(self) -> None:
-        pass
 
 
 def _asked_seconds(request: bytes, otherwise: float) -> float:
