@@ -114,8 +114,8 @@ def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Pat
     asyncio.run(ask_one_token(TargetParams(url=f"{completions.http}/v1", model=completions.model)))
     preflight = tokens_read(completions) - before
     talk = ["--set", "workload=file", "--set", f"path={tmp_path / 'chats.parquet'}", "--sessions", "2"]
-    asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", "--duration", "30", *ALL_TOKENS]
-    record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked)
+    asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", *ALL_TOKENS]
+    record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked, "--duration", "30")
     assert table(record, "requests")["status"].tolist() == ["completed"] * (2 * turns)
     prompts = [user_tokens * (turn + 1) + answered * turn for turn in range(turns)]
     assert tokens_read(completions) - before == 2 * sum(prompts) + 2 * preflight
