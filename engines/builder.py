@@ -247,7 +247,6 @@ class Parts:
             self._noise(ROOFLINE_NOISE_CV, f"{stage.name}/lockstep", draws=1),
             reach(stage),
             windowed_share(stage),
-            self.params.slower,
         )
         group = Lockstep(engines, device)
         self._groups.append(group)
@@ -297,7 +296,6 @@ class Parts:
             vision_slots=slots_of(stage),
             kernels=times if isinstance(times, KernelSteps) else None,
             slower=(1.0, 1.0) if factors is None else (factors.decode.value, factors.prompt.value),
-            scale=self.params.slower,
         )
         transfers = None
         if stage.host_kv_gb and stage.role is None:

@@ -226,7 +226,8 @@ class ServerParams(BaseModel):
         gt=0,
         le=1e6,
         exclude_if=lambda factor: factor == 1.0,
-        description="factor on all step times of modelled devices, as where this machine is too slow for real ones",
+        description="real seconds in a second of a server on modelled devices and of the users of device sockets, for "
+        "a machine that is too slow to keep up; results are in their seconds",
     )
     active_stream_window: int = Field(
         0,
@@ -414,6 +415,10 @@ def check_runtime(params: ServerParams, device: str) -> None:
         if getattr(params, name) not in (field.get_default(), stated.get(name))
         and name not in ("runtime", "deployment")
     }
+    if params.slower != 1.0 and device != "sockets":
+        raise UserError(
+            f"slower={params.slower:g} is for a clock on the wall; leave slower out on device {device}."
+        )
     if params.runtime == "rehearsal":
         for name in sorted(set_here & runtime_only):
             raise UserError(f"{name} is of runtime vllm-omni; add runtime=vllm-omni, or leave it out.")

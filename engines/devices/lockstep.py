@@ -21,7 +21,7 @@ combination. Called once a step."""
 
 class LockstepDies:
     """Implements `engines.core.lockstep.GroupDevice`. Weights of routed experts are divided among the dies, all others
-    are on each. `noise`, `scale`: as `VirtualStage`'s, of a step of all."""
+    are on each. `noise`: as `VirtualStage`'s, of a step of all."""
 
     def __init__(
         self,
@@ -31,10 +31,8 @@ class LockstepDies:
         noise: Noise = NO_NOISE,
         reach: int | None = None,
         reach_share: float = 1.0,
-        scale: float = 1.0,
     ) -> None:
         self.decoder = decoder
-        self._scale = scale
         self.reach, self.reach_share = reach, reach_share
         self.experts_s = experts_s
         self._loop = asyncio.get_running_loop()
@@ -65,8 +63,8 @@ class LockstepDies:
         summed: Sequence[SummedRows],
         requests: Sequence[Mapping[str, StageRequest]],
     ) -> list[list[list[int]]]:
-        seconds = self.step_s(rows, summed) * self._scale * self._noise.next()
-        await asyncio.sleep(seconds + self._noise.next_stall_s() * self._scale)
+        seconds = self.step_s(rows, summed) * self._noise.next()
+        await asyncio.sleep(seconds + self._noise.next_stall_s())
         vocab = self.decoder.vocab
         return [
             [[die_requests[row.request_id].fake_token_id(vocab)] if row.samples else [] for row in die_rows]

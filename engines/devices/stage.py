@@ -47,8 +47,7 @@ class VirtualStage:
     steps can be interrupted. `in_turn`, `waves`: see `Roofline`. `sms`: its share of a GPU whose SMs are shared, from
     its next step on; None: it has none, and takes what it gets. `vision_slots`: see `VisionSlots`. `kernels`: step
     times of its kernels, instead of the roofline of `in_turn` and `waves`. `slower`: factors on the layers and sampling
-    of steps of decodes alone and of steps with prompts; not on fitted step times. `scale`: factor on all seconds of a
-    step.
+    of steps of decodes alone and of steps with prompts; not on fitted step times.
     """
 
     modelled = True
@@ -68,14 +67,12 @@ class VirtualStage:
         vision_slots: int | None = None,
         kernels: Roofline | None = None,
         slower: tuple[float, float] = (1.0, 1.0),
-        scale: float = 1.0,
     ) -> None:
         self.gpu = gpu
         self.sms = sms
         self.roofline = kernels or Roofline(decoder, gpu.facts, gpu.count, in_turn, waves, vision_slots)
         self.step_time = step_time
         self._slower = slower
-        self._scale = scale
         self.reach, self.reach_share = reach, reach_share
         self.takes_sums = step_time is None or reach is None
         """True if rows may come as sums besides the listed ones."""
@@ -243,11 +240,11 @@ class VirtualStage:
 
     def next_noise(self) -> float:
         """Return the factor of the next step's seconds."""
-        return self._noise.next() * self._scale
+        return self._noise.next()
 
     def next_stall_s(self) -> float:
         """Return the seconds for which the host stalls before the next step."""
-        return self._noise.next_stall_s() * self._scale
+        return self._noise.next_stall_s()
 
 
 def _begin_in(row: Row, starts: Sequence[int]) -> int:

@@ -52,7 +52,7 @@ class StockParams(BaseModel):
         False,
         description="the talker takes one text token with each codec frame, so that its lead counts in frames",
     )
-    slower: float = Field(1.0, gt=0, le=1e6, description="factor on all step times of the modelled device")
+    slower: float = Field(1.0, gt=0, le=1e6, description="real seconds in a second of the modelled device")
     seed: int = Field(
         0, ge=0, le=MOST_SEED, description="of the lengths of replies that the modelled device ends itself"
     )

@@ -1,7 +1,8 @@
 """A policy in stock vLLM: `--scheduler-cls engines.stock.scheduler.Scheduler`, or `AsyncScheduler`.
 
 vLLM's own engine core runs the loop. The scheduler builds the policy's view from its queues, its own step times and
-clients' reports; all times are on the engine process's monotonic clock.
+clients' reports; all times are on the engine process's monotonic clock, in seconds of
+the modelled device where that is slowed.
 """
 
 import time
@@ -54,7 +55,8 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         self.planner = policy_of(params.engine, params.role, params.engine_params)
         self.signals = Signals(params.speech_s_per_text_token or model.speech_s_per_text_token)
         self.step_cost = StepCost()
-        self.clock = time.monotonic
+        self._slower = params.slower
+        self.clock = lambda: time.monotonic() / params.slower
         self.rounds = 0
         self._frame_s = model.frame_s or 0.0
         self._lag = model.frame_lag_steps
@@ -198,7 +200,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
     def rest_s(self) -> float:
         if self._rest_until_s is None:
             return 0.0
-        return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S)
+        return min(max(0.0, self._rest_until_s - self.clock()), LONGEST_REST_S) * self._slower
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self.note_reply(request)

@@ -157,14 +157,16 @@ class Alarm:
 class WallClockLoop(uvloop.Loop):
     """uvloop whose time starts at 0.0 s, and whose timers fire on time: uvloop's own wait for whole milliseconds.
 
+    `slower`: real seconds in a second of its time.
+
     All timers share one heap and one timerfd, set to the earliest of them; where the system has no timerfd, one timer
     of uvloop's. Sockets are served after each `_BURST` of timers. As on any asyncio loop, an exception in a
     callback goes to the loop's exception handler.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slower: float = 1.0) -> None:
         super().__init__()
-        self._origin = monotonic()
+        self._origin, self._slower = monotonic(), slower
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_made = 0
         self._timers_cancelled = 0
@@ -175,12 +177,12 @@ class WallClockLoop(uvloop.Loop):
 
     def time(self) -> float:
         """Return the seconds since the loop was made, or since the origin given to `restart`; below 0 before it."""
-        return monotonic() - self._origin
+        return (monotonic() - self._origin) / self._slower
 
-    def restart(self, at: float | None = None) -> None:
+    def restart(self, at: float | None = None, slower: float = 1.0) -> None:
         """Set time to 0.0 s at the `time.monotonic()` instant `at`, default now. No timer may be waiting."""
         assert all(timer.cancelled() for _, _, timer in self._timers), "a timer set before would fire late"
-        self._origin = monotonic() if at is None else at
+        self._origin, self._slower = monotonic() if at is None else at, slower
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -192,7 +194,7 @@ class WallClockLoop(uvloop.Loop):
         return timer
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        return self.call_at(monotonic() - self._origin + delay, callback, *args, context=context)
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_first_at(self, when: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
         """Schedule the callback at `when`, as `call_at` does: on the wall clock no two timers are due at once."""
@@ -208,22 +210,22 @@ class WallClockLoop(uvloop.Loop):
     def _arm(self, when: float) -> None:
         self._armed_for = when
         if self._alarm is not None:
-            self._alarm.set(when - _LEAD_S + self._origin)
+            self._alarm.set(when * self._slower - _LEAD_S + self._origin)
         elif when < math.inf:
-            super().call_later(max(0.0, when - self.time()), self._run_timers)
+            super().call_later(max(0.0, when - self.time()) * self._slower, self._run_timers)
 
     def _run_timers(self) -> None:
-        timers, now = self._timers, monotonic() - self._origin
+        timers, now, lead = self._timers, self.time(), _LEAD_S / self._slower
         self._armed_for = -math.inf  # a timer that a callback sets need not move the alarm: it is set below
         burst = _BURST
         try:
             while timers and burst:
                 when, _, timer = timers[0]
                 if when > now and not timer._cancelled:
-                    if when - now > _LEAD_S:
+                    if when - now > lead:
                         break
                     while when > now:
-                        now = monotonic() - self._origin
+                        now = self.time()
                 heappop(timers)
                 timer._scheduled = False
                 if timer._cancelled:

@@ -50,12 +50,12 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
     by what this process lags, and lag does not add up. When it grows past `MOST_LAG_S` model time gives up and jumps to
     real time.
 
-    `lag_s`: how late the last timer ran, s; `most_lag_s`: its maximum since it was last set to 0; `jumps`: how often
-    model time gave up.
+    `slower`: real seconds in a second of its time. `lag_s`: how late the last timer ran, s; `most_lag_s`: its maximum
+    since it was last set to 0; `jumps`: how often model time gave up.
     """
 
-    def __init__(self) -> None:
-        self._origin = monotonic()
+    def __init__(self, slower: float = 1.0) -> None:
+        self._origin, self._slower = monotonic(), slower
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timers_made = 0
@@ -70,7 +70,7 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
 
     def real_time(self) -> float:
         """Return real time from the same origin, s: model time without its lag."""
-        return monotonic() - self._origin
+        return (monotonic() - self._origin) / self._slower
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
         if context is not None:
@@ -93,7 +93,7 @@ class ModelClockLoop(asyncio.SelectorEventLoop):
             heappop(timers)
         idle, timeout = not ready, 0.0
         if idle and not self._stopping:  # type: ignore[attr-defined]
-            timeout = max(0.0, timers[0][0] - self.real_time()) if timers else None
+            timeout = max(0.0, timers[0][0] - self.real_time()) * self._slower if timers else None
         events = self._selector.select(timeout)  # type: ignore[attr-defined]
         if idle:
             real_s = self.real_time()

@@ -72,7 +72,8 @@ def serve(
     check(config)
     if config.device == "virtual":  # what vLLM finds missing while it loads is modelled
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    loop_factory = ModelClockLoop if config.device == "virtual" else WallClockLoop
+    slower = parameters(config)[1].slower
+    loop_factory = partial(ModelClockLoop, slower) if config.device == "virtual" else WallClockLoop
     main = partial(_serve, config, ready, status, loading, draining)
     return run_until_stopped(config.host, config.port, loop_factory, main)
 

@@ -52,7 +52,9 @@ def measure_sockets(point: ReplayPoint) -> Measurement:
     with ServerProcess(config) as server:
         fields = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
         target = TargetParams.model_validate(fields)
-        measurement = measure_target(live_point(point, target), target, timing=timing)
+        measurement = measure_target(
+            live_point(point, target), target, timing=timing, slower=served.params.slower
+        )
     check_own_server(measurement, target.send_delay_limit_ms)
     return measurement
 
@@ -105,7 +107,7 @@ def measure_omni(point: ReplayPoint) -> Measurement:
     with OmniServer(OmniParams.model_validate({**asked, **more}), port) as omni:
         usage = CpuUse(lambda: [process.pid for process in omni.processes])
         target = TargetParams.model_validate({"url": omni.url, "dialect": omni.dialect, "hint": True})
-        measurement = measure_target(live_point(point, target), target, timing=timing)
+        measurement = measure_target(live_point(point, target), target, timing=timing, slower=server.slower)
         taken = measurement.proof["cpu"] = usage.share()
         measurement.more["runtime_steps"] = omni.steps(measurement.proof["origin_s"])
     if taken["machine"] > BUSY:

@@ -92,7 +92,8 @@ class OmniServer:
     def steps(self, origin_s: float) -> pa.Table:
         """Return a row for each step of the modelled stages so far, in the order in which they began on their GPUs.
 
-        Columns `stage` and `FIELDS`; times in s since `origin_s`, which is s of the machine's monotonic clock.
+        Columns `stage` and `FIELDS`; times in s of the server's clock since `origin_s`, which is s of the machine's
+        monotonic clock.
         """
         rows: list[tuple[str | float, ...]] = []
         for path in sorted(Path(self._folder.name).glob(f"*{SUFFIX}")):
@@ -102,7 +103,9 @@ class OmniServer:
         columns: dict[str, list[str | float]] = {name: [] for name in ("stage", *FIELDS)}
         for row in rows:
             for name, value in zip(columns, row, strict=True):
-                columns[name].append(value - origin_s if name.endswith("_s") else value)  # type: ignore[operator]
+                if name.endswith("_s"):
+                    value = (float(value) - origin_s) / self._params.slower
+                columns[name].append(value)
         return pa.table(columns)
 
     def wait(self, until: Callable[[], bool]) -> int | None:

@@ -149,6 +149,7 @@ def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, 
             "first_chunk_frames=1 is not for runtime",
         ),
         ({"active_stream_window": 4}, "sockets", "active_stream_window is of runtime vllm-omni"),
+        ({"slower": 4}, "virtual", "slower=4 is for a clock on the wall; leave slower out on device virtual"),
     ],
 )
 def test_what_does_not_go_with_a_runtime_is_said_in_one_sentence(

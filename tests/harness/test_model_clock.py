@@ -46,6 +46,18 @@ def test_work_between_timers_takes_no_model_time_which_is_never_ahead_of_real_ti
     assert max(ahead_s) <= 0
 
 
+def test_a_slowed_loop_takes_as_many_real_seconds():
+    async def main() -> float:
+        before_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.02)
+        return asyncio.get_running_loop().time() - before_s
+
+    begun_s = time.monotonic()
+    with asyncio.Runner(loop_factory=lambda: ModelClockLoop(4)) as runner:
+        assert runner.run(main()) >= 0.02
+    assert time.monotonic() - begun_s >= 0.08
+
+
 def test_a_loop_that_falls_far_behind_gives_up_and_says_so():
     async def main() -> tuple[float, int]:
         loop = asyncio.get_running_loop()

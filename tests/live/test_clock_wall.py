@@ -48,6 +48,18 @@ async def test_time_can_start_later_and_counts_from_the_instant_given(alarm):
 
 
 @in_a_loop
+async def test_a_slowed_clock_makes_all_that_waits_longer(alarm):
+    loop, at = asyncio.get_running_loop(), time.monotonic()
+    loop.restart(at, slower=4)
+    fired = []
+    loop.call_at(0.01, lambda: fired.append(time.monotonic() - at))
+    await asyncio.sleep(0.02)
+    assert time.monotonic() - at >= 0.08 and fired[0] >= 0.04
+    earliest, now, latest = time.monotonic() - at, loop.time(), time.monotonic() - at
+    assert earliest / 4 - 1e-6 <= now <= latest / 4 + 1e-6
+
+
+@in_a_loop
 async def test_restart_refuses_while_a_timer_waits_and_accepts_cancelled_ones():
     loop = asyncio.get_running_loop()
     loop.call_later(60, print).cancel()

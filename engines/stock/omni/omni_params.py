@@ -39,7 +39,7 @@ class OmniParams(BaseModel):
         le=1_000_000,
         description="vLLM-Omni's own: replies that the talker speaks at once, first come first; 0: all",
     )
-    slower: float = Field(1.0, gt=0, le=1e6, description="factor on all step times")
+    slower: float = Field(1.0, gt=0, le=1e6, description="real seconds in a second of the modelled stages")
     seed: int = Field(
         0, ge=0, le=MOST_SEED, description="seed for the lengths of replies to requests without a length"
     )

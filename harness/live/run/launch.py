@@ -46,6 +46,19 @@ class _Shard:
     user: bool = False
 
 
+@dataclass
+class _Begin:
+    """The begin of a run with `slower` real seconds in each of its own."""
+
+    slower: float
+    origin_s: float = float("inf")
+    """As in `RunOutput`, once it is known."""
+
+    def passed_s(self) -> float:
+        """Return the time of the run, s."""
+        return (time.monotonic() - self.origin_s) / self.slower
+
+
 @dataclass(frozen=True)
 class RunOutput:
     """The output of the load generators, and the target's own metrics if asked for."""
@@ -61,30 +74,28 @@ async def play_plan(
 ) -> RunOutput:
     """Play the plan in `folder` with a process for each shard.
 
-    A process that takes longer than `timeout_s` is stopped and counts as lost. UserError and GeneratorFailed when a
-    generator cannot begin; none keeps running, however this ends.
+    A process that takes longer than `timeout_s`, in real seconds, is stopped and counts as lost. UserError and
+    GeneratorFailed when a generator cannot begin; none keeps running, however this ends.
     """
     shards = [await _start(folder, index) for index in range(plan.shards)]
     lost: dict[int, Loss] = {}
-    origin = [float("inf")]
+    begin = _Begin(plan.slower)
     try:
         listening = [
-            asyncio.create_task(_listen(shard, progress, show, lost, origin), name=f"shard {shard.index}")
+            asyncio.create_task(_listen(shard, progress, show, lost, begin), name=f"shard {shard.index}")
             for shard in shards
         ]
         await _all_ready(shards, listening)
         lead_s = plan.target.connect_lead_s if plan.clients[0].c is None else 0.0
-        origin[0] = time.monotonic() + lead_s + MARGIN_S
+        begin.origin_s = time.monotonic() + (lead_s + MARGIN_S) * plan.slower
         for shard in shards:
-            _tell(shard, f"start {origin[0]!r}")
-        scraper = scraper_of(plan.target, origin[0])
+            _tell(shard, f"start {begin.origin_s!r}")
+        scraper = scraper_of(plan.target, begin.origin_s, plan.slower)
         with scraper or nullcontext():
             await _ended(listening, shards, progress, timeout_s)
             for shard, task in zip(shards, listening, strict=True):
                 if not task.done():
-                    lost[shard.index] = Loss(
-                        time.monotonic() - origin[0], f"took longer than {timeout_s:g} s"
-                    )
+                    lost[shard.index] = Loss(begin.passed_s(), f"took longer than {timeout_s:g} s")
                     shard.process.kill()
             await asyncio.gather(*listening)
     finally:
@@ -94,7 +105,7 @@ async def play_plan(
         await asyncio.gather(*(shard.process.wait() for shard in shards))
     merged = merge(folder, lost)
     table = scraper.table() if scraper is not None else None
-    return RunOutput(merged, table, origin[0])
+    return RunOutput(merged, table, begin.origin_s)
 
 
 async def _ended(
@@ -137,7 +148,7 @@ async def _start(folder: Path, index: int) -> _Shard:
 
 
 async def _listen(
-    shard: _Shard, progress: RunProgress, show: Show | None, lost: dict[int, Loss], origin: list[float]
+    shard: _Shard, progress: RunProgress, show: Show | None, lost: dict[int, Loss], begin: "_Begin"
 ) -> None:
     """Read the shard's messages to its end. A shard that ends without reporting that it is done is lost."""
     assert shard.process.stdout is not None
@@ -154,7 +165,7 @@ async def _listen(
             shard.ready.set()
     status = await shard.process.wait()
     if not shard.done and shard.ready.is_set():
-        lost.setdefault(shard.index, Loss(max(0.0, time.monotonic() - origin[0]), _ending(shard, status)))
+        lost.setdefault(shard.index, Loss(max(0.0, begin.passed_s()), _ending(shard, status)))
         progress.lose(shard.index)
 
 

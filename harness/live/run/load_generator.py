@@ -94,7 +94,7 @@ async def play(folder: Path, index: int, start: Callable[[], Awaitable[float]], 
     gc.freeze()
     gc.disable()  # as in a replay: an event loop makes no cycles worth the pauses
     say({"ready": True})
-    loop.restart(await start())
+    loop.restart(await start(), plan.slower)
     endpoint.expect(plan.clients[index])
     cpu_s, begun = time.process_time(), time.monotonic()
     progress = ShardProgress(trace)

@@ -67,10 +67,12 @@ def measure_target(
     timeout_s: float = 900,
     *,
     timing: Any = None,
+    slower: float = 1.0,
     say: Callable[[str], None] = print,
 ) -> Measurement:
     """Play the point's users against `target`; otherwise as `measure_live`, whatever the server answers. `timing`:
-    facts that the metrics need about the server (`harness.kinds`), where known."""
+    facts that the metrics need about the server (`harness.kinds`), where known. `slower`: real seconds in one of the
+    users', which everything but `timeout_s` and the cost is in; the server's clock is as slow."""
     begun = time.perf_counter()
     trace, client, kind = point.trace(), point.setup.client, point.setup.kind
     expected = expected_phases(trace, client)
@@ -95,7 +97,7 @@ def measure_target(
     tell(progress)
     with tempfile.TemporaryDirectory(prefix="rehearsal-live-") as name:
         folder = Path(name)
-        plan = write_plan(folder, trace, target, client)
+        plan = write_plan(folder, trace, target, client, slower)
         try:
             output = run_until_ctrl_c(play_plan(folder, plan, progress, show, timeout_s))
             calls = saved_calls([results_of(folder, index) for index in range(plan.shards)], target)

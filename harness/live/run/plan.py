@@ -47,13 +47,17 @@ class Plan(BaseModel):
     kind: str
     """Name of the kind of its users (`harness.kinds`)."""
     trace_hash: str
+    slower: float = 1.0
+    """Real seconds in a second of the run: its users' speech, pauses and limits."""
 
     @property
     def shards(self) -> int:
         return len(self.clients)
 
 
-def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams) -> Plan:
+def write_plan(
+    folder: Path, trace: Trace, target: TargetParams, client: ClientParams, slower: float = 1.0
+) -> Plan:
     """Deal `trace` and the `c` or `most` of its loop out to `target.shards` processes; write into `folder`.
 
     A process without a session, or with c = 0, would do nothing, so there may be fewer.
@@ -61,7 +65,9 @@ def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientP
     parts = shard(trace, min(target.shards, client.c or client.most or target.shards))
     counts, most = (split_concurrency(limit, len(parts)) for limit in (client.c, client.most))
     clients = tuple(client.model_copy(update={"c": c, "most": n}) for c, n in zip(counts, most, strict=True))
-    plan = Plan(target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash)
+    plan = Plan(
+        target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash, slower=slower
+    )
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
         part.save(trace_of(folder, index))

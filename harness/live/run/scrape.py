@@ -51,7 +51,8 @@ class Scraper:
     """Polls `url` in a `with` block, at once and once more at its end; `table()` has the answers.
 
     `origin` is the run's time 0 on `time.monotonic()`, in s; `token` is sent to the endpoint; `period_s`: between two
-    polls; `route`: how it is reached. UserError for anything but an HTTP address.
+    polls; `route`: how it is reached; `slower`: real seconds in a second of the run. UserError for anything but an HTTP
+    address.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Scraper:
         token: str | None = None,
         period_s: float = 1.0,
         route: Route = DIRECT,
+        slower: float = 1.0,
     ) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
             raise UserError(
                 f"scrape {url!r} is not an HTTP address; write for example http://host:8000/metrics."
             )
-        self._url, self._origin, self._period_s, self._route = url, origin, period_s, route
+        self._url, self._period_s, self._route = url, period_s, route
+        self._origin, self._slower = origin, slower
         self._headers = {"Accept": "text/plain;version=0.0.4"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -110,8 +113,12 @@ class Scraper:
             if last:
                 return
             # On whole periods from time 0, so that a slow answer costs its polls and shifts no later one.
-            passed = time.monotonic() - self._origin
-            last = self._ended.wait(self._period_s * (math.floor(passed / self._period_s) + 1) - passed)
+            passed = self._run_s(time.monotonic())
+            left_s = self._period_s * (math.floor(passed / self._period_s) + 1) - passed
+            last = self._ended.wait(left_s * self._slower)
+
+    def _run_s(self, at_s: float) -> float:
+        return (at_s - self._origin) / self._slower
 
     def _poll(self, begin: float) -> _Poll:
         body, reason = b"", ""
@@ -121,7 +128,7 @@ class Scraper:
             reason = _reason(error)
         except ValueError as error:
             reason = str(error)
-        return _Poll(begin - self._origin, time.monotonic() - begin, zlib.compress(body, 1), reason)
+        return _Poll(self._run_s(begin), time.monotonic() - begin, zlib.compress(body, 1), reason)
 
     def _answer(self) -> bytes:
         """Return the metrics. OSError or ValueError without them."""
@@ -139,12 +146,12 @@ class Scraper:
         return answer.body
 
 
-def scraper_of(target: TargetParams, origin: float) -> Scraper | None:
-    """Return a scraper of the metrics that the target names; None where it names none."""
+def scraper_of(target: TargetParams, origin: float, slower: float = 1.0) -> Scraper | None:
+    """Return a scraper of the metrics that the target names; None where it names none. Otherwise as `Scraper`."""
     if target.scrape is None:
         return None
     period_s, route = target.scrape_period_s or 1.0, target.route(target.scrape)
-    return Scraper(target.scrape, origin, target.scrape_token(), period_s, route)
+    return Scraper(target.scrape, origin, target.scrape_token(), period_s, route, slower)
 
 
 def _reason(error: OSError) -> str:
