@@ -184,8 +184,8 @@ CLAIMS = {
         "and takes 38 % off TTFT",
         _stated("ttft", FULL, PROXY),
         over("ttft", FULL, PROXY),
-        "OmniProxy's faster decode brings each prefill instance 8.0 requests/s, and round robin 7.8, of 8.4 that it "
-        "can serve: the queue of the higher load outweighs the better choice of an instance",
+        "its faster decode brings each prefill instance more requests, where it is nearly saturated: the longer queue "
+        "outweighs the better choice of an instance",
         fact=PROXY_TTFT,
     ),
     "table2-proxy-less-ttft-p99": claim(
