@@ -135,7 +135,8 @@ class ModelledExecutor(Executor):
 
     def _run(self, work: Work, result: ModelRunnerOutput, submitted_s: float) -> ModelRunnerOutput:
         if work.requests:
-            end_s = self._ends_s(submitted_s, self._roofline.step(work).total_s)
+            step_s = self._roofline.step(work).total_s * self._params.slower
+            end_s = self._ends_s(submitted_s, step_s)
             time.sleep(max(0.0, end_s - time.monotonic()))
         return result
 

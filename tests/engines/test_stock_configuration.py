@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+from vllm.v1.outputs import ModelRunnerOutput
 
+from engines.core.device import Row
 from engines.core.stage import ENTRY
+from engines.devices.roofline import Work
 from engines.stock.arguments import KEY, StockParams, arguments, policy_of, scheduler_class, serve_command
 from engines.stock.executor import ModelledExecutor
 from engines.stock.plugin import SWITCH
@@ -89,6 +92,19 @@ def test_the_modelled_executor_refuses_another_model():
     config = EngineArgs(**{**other, "additional_config": {KEY: params.model_dump(exclude_defaults=True)}})
     with pytest.raises(UserError, match="but the thinker of 'llama_8b_1gpu' has"):
         ModelledExecutor(config.create_engine_config())
+
+
+def test_a_slowed_device_takes_as_many_real_seconds():
+    from vllm.engine.arg_utils import EngineArgs
+
+    def ends_s(slower: float) -> float:
+        params = StockParams.of({KEY: {"deployment": "llama_tiny", "slower": slower}})
+        executor = ModelledExecutor(EngineArgs(**arguments(params)).create_engine_config())
+        executor._run(Work.of([Row("a", 8, 0, True)]), ModelRunnerOutput([], {}), 0.0)
+        return executor._free_at_s
+
+    assert ends_s(1.0) > 0
+    assert ends_s(3.0) == pytest.approx(3 * ends_s(1.0))
 
 
 def test_the_platform_plug_in_is_installed_and_inactive_unless_asked_for(monkeypatch):

@@ -51,7 +51,6 @@ class OmniExecutor(ModelledExecutor):
         served = params.served
         self._role = params.role
         self._roofline = kernel_steps(served, self.limits)
-        self._slower = params.slower
         self._lengths = Lengths(params.seed, served.model)
         self._requests: dict[str, Any] = {}
         self._encoded = {"clips": 0, "audio_s": 0.0}
@@ -91,7 +90,6 @@ class OmniExecutor(ModelledExecutor):
         return self.model_config.max_model_len * (1 + self.scheduler_config.max_num_seqs)
 
     def _ends_s(self, submitted_s: float, step_s: float) -> float:
-        step_s *= self._slower
         shared = self._gpu
         end_s = super()._ends_s(submitted_s, step_s) if shared is None else shared.ends_s(submitted_s, step_s)
         self._span_s = end_s - step_s, end_s
