@@ -23,15 +23,8 @@ from harness.metrics.live import GAPS_MS
 from harness.metrics.metric import share, statistic
 from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
-from harness.metrics.stats import (
-    least_for_quantile,
-    least_for_share,
-    mean_interval,
-    quantile_interval,
-    wilson,
-)
+from harness.metrics.stats import mean_interval, quantile_interval, wilson
 from harness.metrics.turns import DISTRIBUTIONS, from_turn_end
-from harness.metrics.vocabulary import definition
 from harness.records.record import INVALID, Record
 from harness.request_tables.playback import CONTINUITY_GAP_S
 from harness.request_tables.request_table import FAILED
@@ -43,8 +36,10 @@ from harness.slo.targets import (
     Repeat,
     Target,
     Verdict,
+    counts_events,
     is_sampled,
     judged_value,
+    needed,
     number,
     scale,
     turn_values,
@@ -208,27 +203,6 @@ def verdict_of(judgements: Iterable[Judgement]) -> Verdict:
     return FAIL if FAIL in verdicts else PASS if verdicts == {PASS} else INCONCLUSIVE
 
 
-def needed(target: Target) -> int | None:
-    """Return the fewest turns, replies or events that show a target to be met if all of them meet it; None: no number
-    does."""
-    metric, bound = target.metric, target.bound
-    if metric == FAILED_SHARE:
-        return 1
-    if is_sampled(metric):
-        if (quantile := parsed(metric).quantile) is None:
-            return 2
-        return least_for_quantile(float(quantile if target.op == "<=" else 1 - quantile))
-    if not _counts_events(metric):
-        return 1
-    missed = bound if target.op == "<=" else 1 - bound
-    return least_for_share(missed) if missed > 0 else None
-
-
-def judges_turns(target: Target) -> bool:
-    """Return whether a number of turns decides the target, and not a length of time."""
-    return target.metric == FAILED_SHARE or is_sampled(target.metric) or _counts_events(target.metric)
-
-
 def _judge(target: Target, observed: Sequence[Observed]) -> Judgement:
     if target.metric == FAILED_SHARE:
         return _judge_failures(target, observed)
@@ -296,7 +270,7 @@ def _sample(metric: str, observed: Sequence[Observed]) -> Any:
     if samples:
         values = np.concatenate(samples)
         return lambda k: _of_turns(metric, np.tile(values, k))
-    if not _counts_events(metric):
+    if not counts_events(metric):
         return None
     shares = [each.metrics[metric] for each in observed if metric in each.metrics]
     n = sum(one["n"] for one in shares)
@@ -312,14 +286,6 @@ def _of_turns(metric: str, values: np.ndarray) -> _Sampled:
     if value is not None:  # interpolated, it may lie beside an end that is one of few values
         low, high = min(low, value), max(high, value)
     return value, (low, high), values.size
-
-
-def _counts_events(metric: str) -> bool:
-    """Return whether the metric is a share of turns, replies or events: independent draws, unlike time or tokens."""
-    text = definition(metric).definition
-    return text.startswith(("share of ", "the same share")) and not text.startswith(
-        ("share of the time", "share of the user's speech")
-    )
 
 
 def _as_they_are(target: Target, observed: Sequence[Observed], runs: tuple[float | None, ...]) -> Judgement:

@@ -22,6 +22,7 @@ import harness.kinds  # noqa: F401  (metrics of other packages are known once th
 from harness.metrics.metric import statistic
 from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
+from harness.metrics.stats import least_for_quantile, least_for_share
 from harness.metrics.turn_taking import DELAYS, delays
 from harness.metrics.turns import DISTRIBUTIONS, columns_of
 from harness.metrics.vocabulary import definition, metric_named
@@ -203,6 +204,35 @@ def is_sampled(metric: str) -> bool:
     """Return whether it is a percentile or a mean over turns."""
     name = parsed(metric)
     return name.statistic != "" and (name.family in DISTRIBUTIONS or name.family in DELAYS)
+
+
+def counts_events(metric: str) -> bool:
+    """Return whether the metric is a share of turns, replies or events: independent draws, unlike time or tokens."""
+    text = definition(metric).definition
+    return text.startswith(("share of ", "the same share")) and not text.startswith(
+        ("share of the time", "share of the user's speech")
+    )
+
+
+def needed(target: Target) -> int | None:
+    """Return the fewest turns, replies or events that show a target to be met if all of them meet it; None: no number
+    does."""
+    metric, bound = target.metric, target.bound
+    if metric == FAILED_SHARE:
+        return 1
+    if is_sampled(metric):
+        if (quantile := parsed(metric).quantile) is None:
+            return 2
+        return least_for_quantile(float(quantile if target.op == "<=" else 1 - quantile))
+    if not counts_events(metric):
+        return 1
+    missed = bound if target.op == "<=" else 1 - bound
+    return least_for_share(missed) if missed > 0 else None
+
+
+def judges_turns(target: Target) -> bool:
+    """Return whether a number of turns decides the target, and not a length of time."""
+    return target.metric == FAILED_SHARE or is_sampled(target.metric) or counts_events(target.metric)
 
 
 def turn_values(metric: str, requests: pd.DataFrame) -> np.ndarray | None:

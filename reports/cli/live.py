@@ -382,7 +382,7 @@ class _Plan:
 def _duration_lines(length: Duration, name: str, runs: int, chosen: bool) -> list[str]:
     """`8 calls: about 24 turns per minute, 111 judged: at most 4 min 40 s`; for a duration set by the user only the
     missing turns."""
-    from harness.live.verdict import needed
+    from harness.slo.targets import needed
 
     never = [each for each in length.lacking if needed(each) is None]
     lacking = [each for each in length.lacking if needed(each) is not None]

@@ -23,13 +23,13 @@ from rich.text import Text
 
 from harness import exit_status
 from harness.live.live_slo import Asked, counted_as, default_targets, served
-from harness.live.verdict import Judgement, LoadVerdict, load_verdict, needed, span
+from harness.live.verdict import Judgement, LoadVerdict, load_verdict, span
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.stats import MIN_FOR_INTERVAL
 from harness.records.record import INVALID
 from harness.slo.goodput import goodput_rps
 from harness.slo.search import SHOWN, Search, Step
-from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, number
+from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, Verdict, name_of, needed, number
 from reports.live.live_connection import connection_notes, limit_notes
 from reports.live.live_goodput import goodput_notes
 from reports.live.live_prompts import prompt_notes

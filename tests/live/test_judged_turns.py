@@ -12,9 +12,8 @@ from harness.live.run.duration import given as given_length
 from harness.live.run.forecast import Phases
 from harness.live.run.judged_turns import FORECAST_AFTER, JudgedTurns
 from harness.live.run.run_progress import RunProgress
-from harness.live.verdict import needed
 from harness.request_tables.steady_window import DRAIN, RAMP, STEADY, Load, phases, steady_window
-from harness.slo.targets import parse_targets
+from harness.slo.targets import needed, parse_targets
 from tests.live.scripted import typed
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.live.verdict import Observed, judge, needed, span
+from harness.live.verdict import Observed, judge, span
 from harness.metrics.metric import statistic
 from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
-from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, parse_targets
+from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, needed, parse_targets
 
 
 def run(ttfp_s: list[float], broken: int = 0) -> Observed:

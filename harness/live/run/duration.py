@@ -1,6 +1,6 @@
 """The length of a live run that decides its targets, known from its users before the first call.
 
-A target needs a number of turns (`harness.live.verdict.needed`); the users say how many there will be. The numbers
+A target needs a number of turns (`harness.slo.targets.needed`); the users say how many there will be. The numbers
 hold for a server that answers in half the time that its targets allow, and whose replies are as long as the trace says.
 Where the user gives no length, the number of turns that are judged is fixed, and the run ends with the last of them
 (`harness.live.run.judged_turns`): sooner where the server is faster or its replies are shorter. The length is then the
@@ -17,9 +17,8 @@ import numpy as np
 
 from harness.client.client_params import ClientParams
 from harness.live.run.forecast import Counts, expected_counts, expected_phases
-from harness.live.verdict import judges_turns, needed
 from harness.metrics.vocabulary import definition
-from harness.slo.targets import Target, is_sampled
+from harness.slo.targets import Target, is_sampled, judges_turns, needed
 from workloads.columns.jobs import starts
 from workloads.trace import Trace
 
