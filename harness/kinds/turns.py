@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from harness.client.client_params import ClientParams
-from harness.client.turns import serve_turns
-from harness.events.log import EventLog
 from harness.metrics.classes import of_log
 from harness.metrics.jobs import of_jobs
 from harness.metrics.metric import Metric
@@ -19,7 +16,15 @@ from harness.metrics.rates import rate_span
 from harness.metrics.turns import columns_of, summarise
 from harness.request_tables.request_table import ABORTED, BARGED_IN, COMPLETED, request_table, typed
 from harness.request_tables.steady_window import PHASE, Load, phases, steady_window
-from workloads.trace import Trace
+from workloads.deferred import Deferred
+
+if TYPE_CHECKING:
+    from harness.client.client_params import ClientParams
+    from harness.events.log import EventLog
+    from workloads.trace import Trace
+
+_serve_turns = Deferred("harness.client.turns:serve_turns")
+"""Plans and tables need no clients."""
 
 
 class Turns:
@@ -32,7 +37,7 @@ class Turns:
     async def play(
         self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
     ) -> None:
-        await serve_turns(trace, server, log, params, replicas)
+        await _serve_turns(trace, server, log, params, replicas)
 
     def requests(
         self, turns: pd.DataFrame, events: pd.DataFrame | Iterable[pd.DataFrame], timing: Load

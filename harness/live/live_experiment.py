@@ -13,11 +13,11 @@ from harness.live.expand import ENDPOINTS
 from harness.live.kinds import named
 from harness.live.live_options import OPTIONS, written
 from workloads.errors import UserError, unknown, validate
-from workloads.generators.conversations import NAME as CONVERSATIONS
 from workloads.registry import WORKLOADS
 
-SPOKEN, TYPED = "speech", "sharegpt"
-"""Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths. [chosen]"""
+SPOKEN, TYPED, CONVERSATIONS = "speech", "sharegpt", "conversations"
+"""Workloads where none is set: speech, real or synthetic, and chat completions with ShareGPT's lengths or a file's
+text. [chosen]"""
 WITH_TEXT = (".json", ".jsonl")
 """Files of conversations with their text; others have lengths alone."""
 MOST_REPLY_TOKENS = 128

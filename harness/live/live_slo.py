@@ -30,7 +30,6 @@ from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
-from harness.records.record import write_json
 from harness.slo.targets import Target, name_of, parse_targets
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
@@ -108,6 +107,8 @@ class Asked:
 
     def write(self, folder: Path, more: dict[str, Any] | None = None) -> None:
         """DIR/verdict.json."""
+        from harness.records.record import write_json
+
         targets = [{"metric": t.metric, "op": t.op, "bound": t.bound} for t in self.targets]
         data = {"schema_version": 1, "asked": {"targets": targets, "given": self.given}}
         write_json(folder / VERDICT, {**data, **(more or {})})

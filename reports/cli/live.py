@@ -134,7 +134,6 @@ def live(
     from harness.live.endpoints.target import TargetParams
     from harness.live.expand import expand
     from harness.live.live_experiment import ends, live_experiment
-    from harness.records.results import claim
     from reports.cli.live_folder import check_same, earlier, new_folder
     from reports.cli.live_request import shape
     from reports.cli.measuring import check_new, show_points
@@ -183,6 +182,8 @@ def live(
         for note in connection_notes(experiment.set) if form == "table" else ():
             typer.echo(note)
         if out is not None:  # Locust's part of the experiment, and its targets
+            from harness.records.results import claim
+
             with claim(out, experiment):
                 asked.write(out)
         return

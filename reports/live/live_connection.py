@@ -4,12 +4,12 @@ is in flight."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.live.live_record import loads
-from reports.runs.measured import Measured, Run
+if TYPE_CHECKING:
+    from reports.runs.measured import Measured, Run
 
 LATE_S = 0.05
 """A user who came later than this after the scheduled time had to wait for a place, s. [chosen]"""
@@ -32,6 +32,8 @@ def connection_notes(settings: Mapping[str, Any]) -> list[str]:
 
 def limit_notes(run: Run) -> list[str]:
     """Return a sentence for each load of an open loop whose limit made users wait."""
+    from reports.live.live_record import loads
+
     most = run.experiment.set.get("most")
     notes = []
     for load in loads(run) if most else ():

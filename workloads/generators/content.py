@@ -5,27 +5,30 @@ in order, from a place of its own, so it says all before it repeats one. For cal
 the sound of each frame.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workloads.audio import library, voice
 from workloads.audio.degrade import Degradation
-from workloads.audio.duplex import Stream
 from workloads.audio.library import Clip
 from workloads.audio.phrases import Phrases
 from workloads.audio.synth import synthetic_clips
 from workloads.audio.utterances import Utterance
 from workloads.columns.duplex_events import TAKES_FLOOR
 from workloads.errors import UserError
-from workloads.generators import calls, questions
 from workloads.seeds import stream
 from workloads.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from workloads.audio.duplex import Stream
 
 RAMP_S = 0.005  # fade of cut or synthetic sounds, against clicks [chosen]
 LEVEL_DB = {
@@ -105,11 +108,21 @@ def _rms(sound: np.ndarray) -> float:
     return float(np.sqrt(np.mean(sound.astype(np.float64) ** 2)))
 
 
+def _calls(params: dict[str, Any], seed: int, rate: int) -> list[Stream]:
+    from workloads.generators import calls
+
+    return calls.streams(calls.CallParams(**params), seed, rate)
+
+
+def _questions(params: dict[str, Any], seed: int, rate: int) -> list[Stream]:
+    from workloads.generators import questions
+
+    return questions.streams(questions.QuestionParams(**params), seed, rate)
+
+
 STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
-    "metronome": lambda params, seed, rate: calls.streams(calls.CallParams(**params), seed, rate),
-    questions.GENERATOR: lambda params, seed, rate: questions.streams(
-        questions.QuestionParams(**params), seed, rate
-    ),
+    "metronome": _calls,
+    "questions": _questions,
 }
 """Workloads of calls without pause by generator: parameters, seed and samples/s -> the sound of each session."""
 STREAM = "utterances"

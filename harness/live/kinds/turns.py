@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.client.client_params import ClientParams
-from harness.events.log import EventLog
 from harness.kinds.turns import Turns, load_of, spoken
-from harness.live.endpoints.logs import FailureLog, SendLog
 from harness.live.endpoints.target import TargetParams, check_secrets
 from harness.request_tables.steady_window import Load
 from workloads.errors import UserError
@@ -18,7 +15,10 @@ from workloads.trace import Trace
 from workloads.transforms.shard import check_shards
 
 if TYPE_CHECKING:
+    from harness.client.client_params import ClientParams
+    from harness.events.log import EventLog
     from harness.live.endpoints.dialects.dialect import Dialect
+    from harness.live.endpoints.logs import FailureLog, SendLog
     from harness.live.kinds.kind import LiveServer
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.client.client_params import ClientParams
-from harness.client.turns import by_backlog
 from harness.request_tables.steady_window import Window
 from workloads.registry import serves
 from workloads.trace import Session, Trace
@@ -105,6 +104,8 @@ def coming(trace: Trace, client: ClientParams) -> int:
 
 def on_line(trace: Trace) -> int:
     """Return the approximate maximum of concurrent sessions of an open loop; at least 1."""
+    from harness.client.turns import by_backlog
+
     begins = np.sort([_arrival_s(session) for session in _users(trace)])
     played = _played(trace, ClientParams.model_validate({}), 0.0)
     ends = np.sort([turns[-1].end_s for turns in played if turns])

@@ -31,6 +31,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import harness.client.turns  # noqa: F401  (no user is to wait for it)
 from harness.clocks import clock
 from harness.events.log import EventLog
 from harness.live.endpoints.duplex_endpoint import DuplexEndpoint
