@@ -69,7 +69,8 @@ class SessionView:
     """One session as the server sees it. Times in s on the run's clock, durations in s; None = not known (yet).
 
     `epoch` counts turns begun; acks that carry an older one are stale. `audio_complete`: all of the reply's audio has
-    been sent. `played_from_s`: when its playback would have begun without pauses, by the last report that moved it.
+    been sent. `last_ack_s`: when the newest ack arrived. `played_from_s`: when its playback would have begun without
+    pauses, by the last report that moved it.
     Moving averages over the session: `speech_s_per_token`, seconds of speech per text token; `utterance_s` and
     `reply_audio_s`, lengths of the user's turns and of replies generated to their end; `reply_gap_s`, from the end of
     playback to the end of the user's next turn (paper section 5.1). `workload`: the same over all sessions.
@@ -85,7 +86,7 @@ class SessionView:
     first_audio_s: float | None = None
     audio_sent_s: float = 0.0
     played_s: float = 0.0
-    ack_s: float | None = None
+    last_ack_s: float | None = None
     playing: bool = False
     barge_in_s: float | None = None
     playback_end_s: float | None = None
@@ -103,9 +104,9 @@ class SessionView:
     def played(self, now: float) -> float:
         """Return the seconds heard by `now`: the last ack, extrapolated at normal speed while playing, up to the sent
         audio."""
-        if self.ack_s is None:
+        if self.last_ack_s is None:
             return 0.0
-        played = self.played_s + (now - self.ack_s if self.playing else 0.0)
+        played = self.played_s + (now - self.last_ack_s if self.playing else 0.0)
         return min(played, self.audio_sent_s)
 
     @property
@@ -115,7 +116,7 @@ class SessionView:
 
     def telemetry_ok(self, now: float, timeout_s: float) -> bool:
         """Return True if playback is reported: an ack within `timeout_s`, or first audio too recent to expect one."""
-        last = self.ack_s if self.ack_s is not None else self.first_audio_s
+        last = self.last_ack_s if self.last_ack_s is not None else self.first_audio_s
         return last is None or now - last <= timeout_s
 
 
@@ -165,7 +166,7 @@ class Monitor:
             if epoch != view.epoch or view.heard is not Phase.PLAYING:
                 self.stale_acks += 1
             else:
-                view.played_s, view.ack_s, view.playing = played_s, at_s, playing
+                view.played_s, view.last_ack_s, view.playing = played_s, at_s, playing
         return view
 
     def reports(self, session: int, epoch: int, reports: Reports, now: float) -> None:
@@ -207,7 +208,7 @@ class Monitor:
             self.workload.reply_gap.add(gap)
         view.phase, view.epoch, view.speech_end_s = Phase.AWAIT_FIRST_AUDIO, epoch, now
         view.spoken_over = None
-        view.first_audio_s = view.ack_s = view.playback_end_s = view.played_from_s = None
+        view.first_audio_s = view.last_ack_s = view.playback_end_s = view.played_from_s = None
         view.audio_sent_s = view.played_s = 0.0
         view.playing = view.audio_complete = False
 

@@ -34,7 +34,7 @@ class Listener:
 
     def listen(self, seconds: float, now: float) -> None:
         self.played_s = min(self.session.audio_sent_s, self.played_s + seconds)
-        self.session.played_s, self.session.ack_s, self.session.playing = self.played_s, now, True
+        self.session.played_s, self.session.last_ack_s, self.session.playing = self.played_s, now, True
 
     def generate(self) -> None:
         progress = self.progress

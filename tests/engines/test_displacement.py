@@ -30,7 +30,7 @@ class Listener:
         if self.ahead_s is not None:
             progress.frames = progress.frames_sent = 25 + round(self.ahead_s / 0.08)
             session.audio_sent_s = progress.frames * 0.08
-            session.first_audio_s, session.ack_s, session.played_s, session.playing = 1.0, NOW, 2.0, True
+            session.first_audio_s, session.last_ack_s, session.played_s, session.playing = 1.0, NOW, 2.0, True
         return SpeechView(name, self.ready_s, progress=progress, session=session)
 
 

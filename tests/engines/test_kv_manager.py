@@ -17,7 +17,7 @@ from tests.engines.kv_bench import TIMEOUT_S, Bench, Store, listener
 
 def test_next_use_is_the_end_of_playback_plus_the_gap_and_does_not_change_while_time_passes():
     view = listener(phase=Phase.PLAYING, first_audio_s=9.9, audio_sent_s=30.0, audio_complete=True)
-    view.played_s, view.ack_s, view.playing, view.reply_gap_s = 4.0, 14.0, True, 3.0
+    view.played_s, view.last_ack_s, view.playing, view.reply_gap_s = 4.0, 14.0, True, 3.0
     assert estimate.next_use_s(view, 14.0, TIMEOUT_S) == 14.0 + 26.0 + 3.0
     assert estimate.next_use_s(view, 15.5, TIMEOUT_S) == pytest.approx(43.0)
     view.playing = False
@@ -36,8 +36,10 @@ def test_an_unfinished_reply_is_expected_to_be_as_long_as_the_sessions_replies_t
 
 
 def test_without_playback_reports_the_time_since_first_audio_counts_and_longer_replies_end_later():
-    short = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=20.0, ack_s=10.5, played_s=0.2)
-    long = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=25.0, ack_s=10.5, played_s=0.2)
+    short = listener(
+        phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=20.0, last_ack_s=10.5, played_s=0.2
+    )
+    long = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=25.0, last_ack_s=10.5, played_s=0.2)
     ends = [estimate.playback_end_s(view, 15.0, TIMEOUT_S) for view in (short, long)]
     assert ends == [30.0, 35.0]
     assert estimate.playback_end_s(short, 50.0, TIMEOUT_S) == 50.0, "never in the past"

@@ -43,7 +43,7 @@ def request(
     session = SessionView(session=0, speech_s_per_token=0.28)
     if played_s is not None:
         delivered = frames * 0.08 if delivered_s is None else played_s + delivered_s
-        session.first_audio_s, session.ack_s, session.playing = 50.0, NOW, True
+        session.first_audio_s, session.last_ack_s, session.playing = 50.0, NOW, True
         session.audio_sent_s, session.played_s = delivered, played_s
     progress = Progress(spoken=True, chunk_end=frames + 25, frame_s=0.08, frames=frames, text_tokens=text)
     progress.frames_sent = frames if sent is None else sent
@@ -133,7 +133,7 @@ def test_a_text_reply_is_u1_until_its_first_token():
 
 
 def test_played_time_is_extrapolated_from_the_last_ack_and_bounded_by_what_was_sent():
-    session = SessionView(0, 0.28, audio_sent_s=3.0, ack_s=10.0, played_s=1.0, playing=True)
+    session = SessionView(0, 0.28, audio_sent_s=3.0, last_ack_s=10.0, played_s=1.0, playing=True)
     assert session.played(10.5) == pytest.approx(1.5)
     assert session.played(99.0) == 3.0
     assert replace(session, playing=False).played(99.0) == 1.0
@@ -185,7 +185,10 @@ def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, da
             states % 8 == 1,
             states % 8 == 2,
         )
-        r.session.playing, r.session.ack_s = states < 16, NOW - ago_s if states % 8 > 3 else r.session.ack_s
+        r.session.playing, r.session.last_ack_s = (
+            states < 16,
+            NOW - ago_s if states % 8 > 3 else r.session.last_ack_s,
+        )
     requests, stage = [r for r, _, _ in crowd], data.draw(st.sampled_from(["talker", "thinker"]))
     policy = UrgencyPolicy(stage, Params(u2_mode="work_conserving", **params))
     weights, round_ = policy.weights, view(*requests, stage=stage, token_budget=10**6, slot_budget=10**6)
@@ -490,7 +493,7 @@ def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk
 def test_without_telemetry_the_stage_keeps_its_native_order():
     policy = UrgencyPolicy("talker", Params())
     silent = request("a", frames=200, played_s=2.0)
-    silent.session.ack_s = NOW - 2.5
+    silent.session.last_ack_s = NOW - 2.5
     result = policy.plan(view(silent, request("b")))
     assert (list(result.order), result.held) == ([], frozenset())
     assert policy.counters["fallback_order"] == 1

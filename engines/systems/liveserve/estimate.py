@@ -46,7 +46,7 @@ def playback_end_s(view: SessionView, now: float, telemetry_timeout_s: float) ->
     total_s = view.audio_sent_s
     if not view.audio_complete:
         total_s = max(total_s, _expected(view.reply_audio_s, view.workload.reply_audio, REPLY_AUDIO_S))
-    if view.ack_s is None or not view.telemetry_ok(now, telemetry_timeout_s):
+    if view.last_ack_s is None or not view.telemetry_ok(now, telemetry_timeout_s):
         assert view.first_audio_s is not None
         return max(now, view.first_audio_s + total_s)
     return now + max(0.0, total_s - view.played(now))

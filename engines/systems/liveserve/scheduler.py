@@ -166,8 +166,8 @@ class UrgencyPolicy:
         u0, u1, u2, ahead = classes = ([], [], [], [])
         for request in view.requests:
             session, progress, ready_s = request.session, request.progress, request.ready_s
-            first_s, ack_s = session.first_audio_s, session.ack_s
-            heard_s = first_s if ack_s is None else ack_s
+            first_s, last_ack_s = session.first_audio_s, session.last_ack_s
+            heard_s = first_s if last_ack_s is None else last_ack_s
             if heard_s is not None and now - heard_s > timeout_s:
                 return None
             if request.speculative:
@@ -180,8 +180,8 @@ class UrgencyPolicy:
             buffer = played_s = 0.0
             if heard:
                 sent_s = session.audio_sent_s
-                if ack_s is not None:
-                    played_s = session.played_s + (now - ack_s) if session.playing else session.played_s
+                if last_ack_s is not None:
+                    played_s = session.played_s + (now - last_ack_s) if session.playing else session.played_s
                     if played_s > sent_s:
                         played_s = sent_s
                 delivered = sent_s - played_s
