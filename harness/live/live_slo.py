@@ -29,7 +29,7 @@ from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.metric_name import parsed
 from harness.metrics.replies import FAILED_SHARE
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
-from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS
+from harness.metrics.turns import DEFINITIONS
 from harness.slo.targets import Target, name_of, parse_targets
 from workloads.errors import UserError
 from workloads.registry import WORKLOADS
@@ -43,14 +43,15 @@ DEFAULTS = {
     "open microphones": "end_of_turn_delay_p50<=800ms interruption_recall>=80%",
     "frames": "cadence_nonempty>=95%",
 }
-_SPOKEN = ("continuity", "continuity_fixed_timeline", "ttfp_in_target", "effective_rps", "talked_over")
 _TURNS, _FRAMES, _DUPLEX = (
     {parsed(name).family for name in definitions.keys() | LIVE_DEFINITIONS}
     for definitions in (DEFINITIONS, FRAME_DEFINITIONS, DEFINITIONS | TURN_TAKING_DEFINITIONS)
 )
 _METRICS = {
     "voice": _TURNS,
-    "text": _TURNS.difference(_SPOKEN, (name for name, each in DISTRIBUTIONS.items() if each.spoken_only)),
+    "text": {
+        parsed(name).family for name, each in (DEFINITIONS | LIVE_DEFINITIONS).items() if not each.spoken
+    },
     "open microphones": _DUPLEX,
     "frames": _FRAMES,
 }

@@ -38,6 +38,8 @@ class Definition:
     """Decimals in tables; None: as others of its unit."""
     share: bool = False
     """A share, which targets have in %."""
+    spoken: bool = False
+    """Only runs with spoken replies have it."""
     statistic: str = ""
     """The statistic of a quantity with values of its own, so that it has any percentile; else empty."""
 

@@ -309,21 +309,22 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         f"continuity_{gap_ms}ms": share_of(
             f"share of spoken replies without a pause beyond {gap_ms} ms; a reply that failed has one. "
             "`continuity` is the same at 100 ms",
-            "over spoken turns that were not interrupted, in a player that waits for late packets", "higher")
+            "over spoken turns that were not interrupted, in a player that waits for late packets", "higher",
+            spoken=True)
         for gap_ms in GAPS_MS
     },
     **statistics(("p50", "p99"), {
         f"vllm_omni_{name}": Definition(
             unit, f"of vLLM-Omni's {name}: {meaning}",
             "from the send, over spoken turns that completed; vLLM-Omni's continuity is continuity_fixed_timeline",
-            "lower")
+            "lower", spoken=True)
         for name, (unit, meaning) in BENCHMARK.items()
     }),
     "audio_received_s": Definition(
         "s", "seconds of audio received, those after a barge-in included", "over started turns", None, shown="s"),
     "wasted_audio_ratio": share_of(
         "audio received and not heard over audio received; it needs nothing from the server",
-        "over completed and barged-in turns", "lower", heading="wasted audio"),
+        "over completed and barged-in turns", "lower", heading="wasted audio", spoken=True),
     "lost_sessions": Definition(
         "1", "sessions open when their load generator was lost; the turn under way of each, or its next one, counts as "
         "failed",

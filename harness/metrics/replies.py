@@ -85,7 +85,7 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
     **{
         f"reply_{name}_{each}": Definition(
             unit, f"{text} {what}", f"over completed turns whose reply is {how}, where {case}", None,
-            heading="reply" if each == "mean" else "", shown=unit)
+            heading="reply" if each == "mean" else "", shown=unit, spoken=how == "spoken")
         for name, unit, what, how, case in (
             ("tokens", "token", "tokens of a reply", "read", "the server states its tokens"),
             ("audio_s", "s", "seconds of audio of a reply", "spoken", "the trace has a length"),
@@ -104,7 +104,7 @@ REPLY_DEFINITIONS: dict[str, Definition] = {
         "over the turns that metrics are over", "lower"),
     "talked_over": share_of(
         "share of spoken replies that began before the caller had finished speaking",
-        "over spoken turns", "lower"),
+        "over spoken turns", "lower", spoken=True),
     **statistics(("p50", "p90"), {
         "end_of_turn": Definition(
             "s", "of the time until the server reports that it heard the end of the turn; below 0 if early",

@@ -426,7 +426,7 @@ _IN_USE = "from the end of the first step to the end of the run; in use means re
 _OF_SPOKEN = "over turns of the steady window with a spoken reply"
 
 
-def _waste_definitions(suffix: str, tokens: str) -> dict[str, Definition]:
+def _waste_definitions(suffix: str, tokens: str, spoken: bool = False) -> dict[str, Definition]:
     origin = (
         "over turns of the steady window with known generated and heard tokens; a reply that ends by itself was heard "
         "in full; prefill, preload and recomputation do not count as generated"
@@ -437,9 +437,12 @@ def _waste_definitions(suffix: str, tokens: str) -> dict[str, Definition]:
             origin,
             "lower",
             heading=f"wasted tokens{suffix.replace('_', ' ')}",
+            spoken=spoken,
         ),
-        f"generated_tokens{suffix}": Definition("token", f"generated: {tokens}", origin, None),
-        f"heard_tokens{suffix}": Definition("token", f"heard by users: {tokens}", origin, None),
+        f"generated_tokens{suffix}": Definition("token", f"generated: {tokens}", origin, None, spoken=spoken),
+        f"heard_tokens{suffix}": Definition(
+            "token", f"heard by users: {tokens}", origin, None, spoken=spoken
+        ),
     }
 
 
@@ -492,17 +495,18 @@ _SINGLE: dict[str, Definition] = {
     "continuity": share_of(
         "share of spoken replies in which no pause of a player that waits for late packets exceeds 100 ms; failed "
         "and unfinished turns and replies without audio count as not continuous",
-        f"{_OF_SPOKEN}, without barged-in ones", "higher"),
+        f"{_OF_SPOKEN}, without barged-in ones", "higher", spoken=True),
     "continuity_fixed_timeline": share_of(
         "the same share with vLLM-Omni's player, which never waits: lateness against the first packet accumulates "
         "and must stay within 100 ms",
-        f"{_OF_SPOKEN}, without barged-in ones", "higher", heading="cumulative"),
+        f"{_OF_SPOKEN}, without barged-in ones", "higher", heading="cumulative",
+        spoken=True),
     **_waste_definitions("", "text tokens of the first stage and codec frames of the talker together"),
     **_waste_definitions(f"_{ENTRY}", "text tokens of the first stage"),
-    **_waste_definitions("_talker", "codec frames of the talker"),
+    **_waste_definitions("_talker", "codec frames of the talker", spoken=True),
     f"continuity{WHOLE_RUN}": share_of(
         "continuity over the whole run", "over all started turns with a spoken reply, without barged-in ones", "higher",
-        heading="continuity whole"),
+        heading="continuity whole", spoken=True),
     "completed_rps": Definition(
         "1/s", "completions in the steady window, per second of it; a barged-in turn completes at the barge-in",
         f"n is the completions inside the window; {RATE}", "higher", heading="completed"),
@@ -511,13 +515,14 @@ _SINGLE: dict[str, Definition] = {
     "effective_rps": Definition(
         "1/s", "of the turns of completed_rps the spoken ones that were continuous, or were barged in before a pause "
         "above 100 ms, whatever their TTFP; per second of the same window",
-        f"n is the spoken turns that ended inside the window; {RATE}", "higher", heading="effective"),
+        f"n is the spoken turns that ended inside the window; {RATE}", "higher", heading="effective",
+        spoken=True),
     f"completed_rps{WHOLE_RUN}": Definition(
         "1/s", "completions of the whole run, per second of its makespan", f"n is the completions; {RATE}", "higher",
         heading="completed whole"),
     f"effective_rps{WHOLE_RUN}": Definition(
         "1/s", "effective_rps over the whole run and its makespan", f"n is the spoken turns that ended; {RATE}",
-        "higher", heading="effective whole"),
+        "higher", heading="effective whole", spoken=True),
     "steady_begin": Definition(
         "s", "begin of the steady window: as many requests have ended as there are slots, or, in an open loop, the "
         "first user comes; missing where the run has no steady part, and is measured whole",
@@ -532,7 +537,7 @@ _SINGLE: dict[str, Definition] = {
         "1", "turns that were asked after the steady window", _OF_STARTED, None),
     "ttfp_in_target": share_of(
         f"share of spoken turns with a TTFP of at most {TTFP_TARGET_S:g} s, without early replies", _OF_SPOKEN,
-        "higher"),
+        "higher", spoken=True),
     "makespan": MAKESPAN,
     "started": Definition(
         "1", "turns that users started; missing counts turns of the trace that never started: turns after a failed "
@@ -542,10 +547,10 @@ _SINGLE: dict[str, Definition] = {
     "failed": Definition(
         "1", "turns that ended in an error or a timeout", _OF_STARTED, "lower", shown="turns", digits=0),
     "unfinished": Definition("1", "turns still going at the end of the run", _OF_STARTED, "lower"),
-    "barge_in_rate": share_of("share of replies that the user cut short", _OF_SPOKEN, None),
+    "barge_in_rate": share_of("share of replies that the user cut short", _OF_SPOKEN, None, spoken=True),
     "barge_in_missed_rate": share_of(
         "share of replies that had ended before the time that the workload drew for the user's interruption; of "
-        "users who never interrupt it is 0", _OF_SPOKEN, None),
+        "users who never interrupt it is 0", _OF_SPOKEN, None, spoken=True),
     **{
         f"kv_occupancy_{stage}_{which}": share_of(
             f"{text} share of the KV blocks of the {WORDS[stage]} in use", _IN_USE, None)
@@ -577,7 +582,11 @@ def _expanded() -> dict[str, Definition]:
     return {
         metric: meaning
         for name, each in DISTRIBUTIONS.items()
-        for over in [replace(each.meaning, definition=f"over turns: {each.meaning.definition}")]
+        for over in [
+            replace(
+                each.meaning, definition=f"over turns: {each.meaning.definition}", spoken=each.spoken_only
+            )
+        ]
         for metric, meaning in statistics(each.statistics, {name: over}).items()
     }
 

@@ -31,6 +31,17 @@ def test_every_metric_is_defined_in_order_with_its_unit():
         assert type(metric.n) is int and type(metric.missing) is int
 
 
+def test_text_has_no_metric_of_spoken_replies():
+    speech = summary(EventLog().spoken_turn())
+    text = summary(EventLog().start(spoken=False).text((1.5, 1), (1.6, 2)).produce().done(2.0))
+    absent = {
+        name for name, metric in text.items() if metric.value is None and speech[name].value is not None
+    }
+    spoken = {name for name, definition in DEFINITIONS.items() if definition.spoken}
+    assert "audio_ttfp_p50" in absent and absent <= spoken
+    assert not [name for name in spoken if text[name].value is not None]
+
+
 def test_pacing_makes_rtf_neither_better_nor_worse():
     assert DEFINITIONS["rtf_p50"].better is None and DEFINITIONS["continuity"].better == "higher"
 
