@@ -57,10 +57,8 @@ def _numbers(record: Path, without: frozenset[str]) -> Any:
     """The metrics of a point, which stand in the summary of its results, and its counters."""
     rows = json.loads((record.parents[1] / "summary.json").read_text())
     metrics = next((row["metrics"] for row in rows if row["point"] == record.name), None)
-    facts = record / "run.json"
-    if not facts.exists():  # of 0.2
-        facts = record / "summary.json"
-    return _pruned([metrics, json.loads(facts.read_text())["counters"]], without)
+    counters = json.loads((record / "run.json").read_text())["counters"]
+    return _pruned([metrics, counters], without)
 
 
 def _data(folder: Path) -> list[str]:

@@ -171,6 +171,5 @@ def check_schema(version: Any, path: Path) -> None:
     if version in range(SCHEMA_VERSION):
         raise UserError(
             f"{path} was written by an earlier version (schema {version}, now {SCHEMA_VERSION}); read it with the "
-            "release that wrote it, or run `python -m tools.migrate` on its folder, which keeps the finished points "
-            "of 0.2."
+            "release that wrote it, or measure its experiment again."
         )
