@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from engines.core.vllm_adapter.attention.reference import dense_attention
+from engines.core.vllm_adapter.attention.cpu import visible
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 
@@ -121,3 +121,21 @@ def failures(attend, cases: Sequence[Case] = CASES) -> dict[str, str]:
         except Exception as error:
             wrong[str(case)] = f"{type(error).__name__}: {error}"
     return wrong
+
+
+def dense_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int, sinks: int
+) -> torch.Tensor:
+    """Return the attention of one request's last tokens over its whole context, in float32.
+
+    `query`: (Q, heads, D), the last Q of the L tokens; `key`, `value`: (L, kv heads, D). Query heads share KV heads in
+    groups, in order. Returns (Q, heads, D).
+    """
+    group = query.shape[1] // key.shape[1]
+    q, k, v = query.float(), key.float(), value.float()
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    positions = torch.arange(len(k))
+    seen = visible(positions[-len(q) :], positions, window, sinks)
+    scores = torch.einsum("qhd,khd->hqk", q, k) * scale
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, v)

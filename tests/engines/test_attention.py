@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.vllm_adapter.attention.cpu import attend, plan, store
-from engines.core.vllm_adapter.attention.reference import dense_attention, visible
-from tests.engines.paged import CASES, Batch, Case, batch
+from engines.core.vllm_adapter.attention.cpu import attend, plan, store, visible
+from tests.engines.paged import CASES, Batch, Case, batch, dense_attention
 
 
 def gathered(prepared: Batch) -> torch.Tensor:

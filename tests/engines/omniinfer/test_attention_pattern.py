@@ -13,11 +13,11 @@ from engines.core.device import Row
 from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.policy import Plan
 from engines.core.stage import AttentionWindow, reach, windowed_share
-from engines.core.vllm_adapter.attention.reference import dense_attention
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from engines.systems.omniinfer.omniinfer_params import AttentionParams
+from tests.engines.paged import dense_attention
 from tests.engines.real import clean, stage, steps, submit, words
 from tests.engines.stage import finish, make_stage
 from workloads.errors import UserError

@@ -9,13 +9,17 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from engines.core.vllm_adapter.attention.reference import visible
-
 QUERY_TILE = 128
 """[chosen] queries of one request that attend together: a prefill gathers W + this many tokens at a time."""
 
 DECODE_ROWS = 32
 """[chosen] requests with one query each that attend together; bounds the memory of a gather."""
+
+
+def visible(query: torch.Tensor, key: torch.Tensor, window: int, sinks: int) -> torch.Tensor:
+    """Return the mask of visible keys: (..., Q, K) of bool, from positions (..., Q) and (..., K) in tokens."""
+    t, k = query.unsqueeze(-1), key.unsqueeze(-2)
+    return (k <= t) & ((k < sinks) | (k > t - window))
 
 
 class Gather(NamedTuple):
