@@ -2,9 +2,20 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from engines.co_serving.class_params import ClassParams
+
+class ClassParams(BaseModel):
+    """Tells online requests from offline ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    offline_priority: int = Field(
+        1,
+        ge=-1000,
+        le=1000,
+        description="requests of this priority or a less urgent one (higher) are offline",
+    )
 
 
 class OrderParams(ClassParams):
