@@ -78,8 +78,13 @@ class Published:
 
     @property
     def file_name(self) -> str:
-        """The name of our file: the model's name in small letters."""
-        return re.sub(r"[^a-z0-9]+", "_", self.name.rpartition("/")[2].lower()).strip("_") + ".yaml"
+        """The name of our file."""
+        return file_name(self.name)
+
+
+def file_name(model: str) -> str:
+    """Return the name of our file of a published model: the model's name in small letters."""
+    return re.sub(r"[^a-z0-9]+", "_", model.rpartition("/")[2].lower()).strip("_") + ".yaml"
 
 
 def read_config(path: str | Path, name: str | None = None) -> Published:

@@ -30,7 +30,7 @@ from harness.measured_runs.measured_run import (
     achieved_rate,
     slots_of,
 )
-from harness.measured_runs.predict import DEPLOYMENT, LOG, Planned, beside, plan, serve
+from harness.measured_runs.predict import DEPLOYMENT, LOG, MODEL, Planned, beside, plan, serve
 from harness.measured_runs.replayed import Prefixes, queue_grows, summary_trace
 from harness.replays.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
@@ -406,13 +406,14 @@ class Row:
 @dataclass(frozen=True)
 class Calibration:
     """A calibration. `deployment`: content of the server's deployment file. `saturated`: loads that are neither fitted
-    nor held out."""
+    nor held out. `model`: content of the model's file, which is to be written; None: the deployment names one."""
 
     profile: Calibrated
     deployment: dict[str, Any]
     held_out: list[Row]
     fitted: list[Row]
     saturated: list[Load]
+    model: dict[str, Any] | None = None
 
 
 def calibrate(
@@ -442,18 +443,15 @@ def calibrate(
         with workers(folder / LOG) as pool:
             profile, before, after = Search(below, deployment, pool, show).profile(_label(runs))
         rows = [Row(*each) for each in zip(below, before, after, strict=True)]
-        facts = read_yaml(folder / planned[0].run.name / DEPLOYMENT)
-        return Calibration(profile, facts, rows[1::2], rows[::2], [each for each in loads if each.saturated])
+        first = folder / planned[0].run.name
+        facts, made = read_yaml(first / DEPLOYMENT), next((first / MODEL).glob("*"), None)
+        saturated = [each for each in loads if each.saturated]
+        return Calibration(profile, facts, rows[1::2], rows[::2], saturated, made and read_yaml(made))
 
 
 def _one_server(planned: Sequence[Planned], folder: Path) -> Deployment:
     servers: dict[tuple[str, str, int], Deployment] = {}
     for each in planned:
-        if (folder / each.run.name / "model.yaml").exists():
-            raise UserError(
-                f"{each.run.name} has its model's config.json; make a file of it with `rehearse model config.json` and "
-                "add --model FILE, by which later runs name the same model."
-            )
         deployment = resolve(ServerParams.of({"deployment": str(folder / each.run.name / DEPLOYMENT)}))
         (stage,) = deployment.stages.values()
         servers.setdefault((deployment.model.name, deployment.gpu.name, stage.split), deployment)

@@ -16,7 +16,7 @@ from engines.devices.hardware import gpu_called, load_gpu
 from engines.devices.profile import FilePart
 from engines.devices.step_file import as_step_file
 from engines.models import Model, load_model, model_of, yaml_files
-from engines.models.config_file import as_yaml, read_config
+from engines.models.config_file import as_yaml, file_name, read_config
 from engines.server import ResolvedServer, ServerParams, resolve
 from harness.measured_runs.measured_run import (
     ALL_AT_ONCE,
@@ -39,7 +39,8 @@ ENGINE = "vllm_omni_wo"
 PATIENCE_S = 1e6
 """No user gives up: every measured request was answered."""
 
-DEPLOYMENT, LOG = "deployment.yaml", "measured_runs.log"
+DEPLOYMENT, MODEL, LOG = "deployment.yaml", "model", "measured_runs.log"
+"""Files of a planned run, and the folder of its model where no file of ours has it."""
 
 Show = Callable[[str, int, int], None]
 
@@ -269,7 +270,7 @@ def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str, tu
     """Return the model, its name or file, and its unknown facts: by its config.json where that is with the run,
     else by its name; in FP8 where the server made it so, by a file in `folder`. UserError for an unknown model or
     quantisation."""
-    model, unknown = model_of(server.model), ()
+    model, unknown, name = model_of(server.model), (), server.model or "model"
     if server.config is not None:
         published = read_config(server.config)
         facts, unknown = yaml.safe_load(as_yaml(published)), published.unknown
@@ -286,10 +287,10 @@ def served_model(run: str, server: Server, folder: Path) -> tuple[Model, str, tu
     if server.quantization is not None and not fp8:
         if server.quantization not in FP8:
             raise UserError(f"{run} served {server.model} quantised by {server.quantization}; {FIX}.")
-        facts, model = _in_fp8(facts), None
+        facts, model, name = _in_fp8(facts), None, f"{name}-fp8"
     if server.config is None and model is not None:
         return model, model.name, ()
-    path = folder / "model.yaml"
+    path = folder / MODEL / file_name(name)
     with output(path, make_folder=True) as file:
         file.write(yaml.safe_dump(facts).encode())
     return load_model(str(path)), str(path), unknown

@@ -25,6 +25,9 @@ NO_MODEL = "the model is missing; add --model NAME, or give runs of your server 
 SERVER_HEADER = """\
 # The measured server, made by `rehearse profile --from RUNS`. More replicas: `gpus: [[0], [1]]`.
 """
+MODEL_HEADER = """\
+# The model of the measured server, made by `rehearse profile --from RUNS` of the config.json in the run's folder.
+"""
 KERNELS = "aiconfigurator"
 """The value of --from that is not a path."""
 
@@ -124,8 +127,12 @@ def _from_runs(
     made = calibration.profile
     path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
     save_calibrated(made, path)
-    server = path.with_name(f"{path.stem}-server{path.suffix}")
-    save_facts(calibration.deployment, server, SERVER_HEADER)
+    server, facts = path.with_name(f"{path.stem}-server{path.suffix}"), calibration.deployment
+    if calibration.model is not None:
+        model_file = path.parent / "models" / f"{made.model}.yaml"
+        save_facts(calibration.model, model_file, MODEL_HEADER)
+        facts = {**facts, "model": str(model_file)}
+    save_facts(facts, server, SERVER_HEADER)
     console = wide(150)
     print_tables(tables(calibration), console)
     tell(console, sentences(calibration))

@@ -26,6 +26,7 @@ from engines.devices.step_file import (
     load_step_file,
     save_calibrated,
 )
+from engines.models import load_model
 from engines.server import ResolvedServer, ServerParams
 from harness.measured_runs import calibrate as module
 from harness.measured_runs.calibrate import Calibration, calibrate, errors_of, loads_of
@@ -36,6 +37,7 @@ from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
 from reports.cli.app import NAMES, build
 from tests.conftest import Rehearse
+from tests.measured_runs.test_prediction import LLAMA
 from tests.measured_runs.test_requests import BENCH
 from workloads.errors import UserError
 
@@ -287,6 +289,28 @@ def test_the_server_is_written_next_to_its_profile(
         served = ResolvedServer.of(params).deployment
         assert len(served.stages["thinker"].gpus) == replicas
         assert profile_of(given, "p.yaml", "virtual", params, served) == given
+
+
+def test_a_model_by_its_config_is_written_next_to_the_profile(
+    rehearse: Rehearse, folder: Callable[..., Path]
+) -> None:
+    many = {"input_lens": [400] * 6, "output_lens": [20] * 6, "ttfts": [0.04] * 6, "itls": [[0.01] * 19] * 6}
+    loads = {
+        f"{rate}.json": BENCH
+        | many
+        | {"model_id": "owner/Mine-7B", "request_rate": rate, "errors": [""] * 6}
+        | {"start_times": [at / rate for at in range(6)]}
+        for rate in (1.0, 2.0)
+    }
+    runs = folder(**loads, **{"config.json": LLAMA})
+
+    status, _, err = rehearse("profile", "--from", str(runs), "--gpu", "h100", "--out", "own.yaml")
+
+    assert status == 0, err
+    params, given = ServerParams.of({"deployment": "own-server.yaml"}), load_step_file("own.yaml")
+    served = ResolvedServer.of(params).deployment
+    assert served.model.name == "mine_7b" and served.model.stages == load_model("llama_3_1_8b").stages
+    assert profile_of(given, "own.yaml", "virtual", params, served) == given
 
 
 def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
