@@ -140,8 +140,8 @@ def _label(record: Record) -> str:
 
 
 def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
-    """Return the requests. Tokens of a reply are as the server states. Tokens of a prompt are the new ones and all that
-    its session had said before, which the prefix cache may hold."""
+    """Return the requests. Tokens of prompts and replies are as the server states them. Where it states no prompt, its
+    tokens are the new ones and all that its session had said before, which the prefix cache may hold."""
     turns = pd.DataFrame(record.trace().columns()).sort_values(KEYS)
     table = record.table("requests")
     if set(table["spoken"]) - {False} or set(turns["modality"]) - {"text"}:
@@ -150,6 +150,9 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
     output = both["generated_entry"].astype(float).fillna(both["output_tokens"])
     tokens = both["input_tokens"] + output
     before = both["history_tokens"].fillna(tokens.groupby(both["session"]).cumsum() - tokens)
+    prompt = _stated_prompts(record, both).fillna(before + both["input_tokens"])
+    said = (prompt + output).groupby(both["session"]).shift()
+    before = both["history_tokens"].fillna(said).fillna(0.0).clip(upper=prompt - 1)
     over_s = (both["turn_end_s"] + both["e2e_s"]).groupby(both["session"]).shift()
     for at, row in enumerate(both.to_dict("records")):
         history = int(before.iloc[at])
@@ -157,7 +160,7 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
         yield Request(
             id="",
             arrival_s=begin_s + row["turn_end_s"],
-            prompt_tokens=history + int(row["input_tokens"]),
+            prompt_tokens=int(prompt.iloc[at]),
             output_tokens=int(output.iloc[at]),
             ttft_s=ttft,
             e2e_s=e2e,
@@ -166,6 +169,16 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
             session=f"{name}/{row['session']}",
             think_s=None if pd.isna(over_s.iloc[at]) else max(0.0, row["turn_end_s"] - over_s.iloc[at]),
         )
+
+
+def _stated_prompts(record: Record, turns: pd.DataFrame) -> pd.Series:
+    """Return the tokens of each turn's prompt by the server's count; NaN where it states none."""
+    events = record.table("events")
+    stated = events[events["kind"] == "prompt"]
+    tokens = dict(zip(zip(stated["session"], stated["turn"], strict=True), stated["value"], strict=True))
+    return pd.Series(
+        [tokens.get(key) for key in zip(turns["session"], turns["turn"], strict=True)], dtype=float
+    )
 
 
 RESULTS = ("", "results", "inference-perf-data")

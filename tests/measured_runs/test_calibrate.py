@@ -378,7 +378,8 @@ def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, said: str) -> 
 
 
 def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two loads of text: the later one was measured first; a prompt holds what its session had said before."""
+    """Two loads of text: the later one was measured first; a prompt holds what its session had said before. In the
+    other one the server states prompts."""
     turns = pd.DataFrame(
         {"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]}
     )
@@ -387,6 +388,7 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
         spoken=False, turn_end_s=[0.0, 3.0, 1.0], ttft_s=[0.1, 0.2, np.nan], e2e_s=[0.5, 0.6, np.nan]
     )
     table = table.assign(generated_entry=pd.array([5, 6, None], "Int64"))
+    prompts = table[["session", "turn"]].assign(kind="prompt", value=[13.0, 43.0, np.nan]).iloc[:2]
 
     def record(path: Path) -> Any:
         rate = float(path.name)
@@ -400,7 +402,7 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
             manifest={"status": "ok", "started": f"{9 - rate}"},
             point=SimpleNamespace(seed=0, **params),
             trace=lambda: SimpleNamespace(columns=lambda: turns),
-            table=lambda name: table,
+            table=lambda name: table if name == "requests" else prompts[: 2 if rate == 1 else 0],
         )
 
     (tmp_path / "experiment.json").write_text('{"device": "live", "label": "build 7"}')
@@ -415,6 +417,8 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (35, 15, "0/0")
     assert (first.session, first.think_s) == (later.session, None) == ("0/0", None) and later.think_s == 2.5
     assert (other.output_tokens, other.e2e_s) == (9, None)
+    stated = run.requests[3:]
+    assert [(each.prompt_tokens, each.prefix_tokens) for each in stated] == [(13, 0), (30, 0), (43, 18)]
     table["spoken"] = True
     with pytest.raises(UserError, match="give a run of text"):
         read_runs(tmp_path)
