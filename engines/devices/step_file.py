@@ -106,12 +106,15 @@ class Calibrated(FilePart):
         count = len(self.fitted.loads)
         return f"fitted to {count} load{'' if count == 1 else 's'} of {self.server} on {self.date}"
 
-    def extrapolated(self, rate: float) -> str:
-        """Return a sentence if a replay's requests per second are outside the loads'; else nothing."""
+    def extrapolated(self, rate: float, replicas: int = 1) -> str:
+        """Return a sentence if a replay's requests per second and replica are outside the loads', which one replica
+        served; else nothing."""
         low, high = self.range.lowest_rate, self.range.highest_rate
-        if low * (1 - MARGIN) <= rate <= high * (1 + MARGIN):
+        if low * (1 - MARGIN) <= rate / replicas <= high * (1 + MARGIN):
             return ""
-        return f"Extrapolated: the replay has {rate:.3g} requests a second, and the loads had {low:.3g} to {high:.3g}."
+        each = f" for each of {replicas} replicas" if replicas > 1 else ""
+        asked = f"the replay has {rate / replicas:.3g} requests a second{each}"
+        return f"Extrapolated: {asked}, and the loads had {low:.3g} to {high:.3g}."
 
 
 MARGIN = 0.02

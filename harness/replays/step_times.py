@@ -23,7 +23,8 @@ def step_times(
     sources = step_sources(server, given)
     if isinstance(given, Calibrated) and starts_s is not None and len(starts_s) > 1:
         took_s = max(starts_s) - min(starts_s)
-        note = given.extrapolated((len(starts_s) - 1) / took_s) if took_s else ""
+        (stage,) = server.deployment.stages.values()
+        note = given.extrapolated((len(starts_s) - 1) / took_s, len(stage.gpus)) if took_s else ""
         return {stage: f"{source}. {note}" if note else source for stage, source in sources.items()}
     return sources
 

@@ -370,10 +370,18 @@ def test_bad_fields_of_a_profile_are_named(change: dict[str, Any], said: str, tm
 
 
 @pytest.mark.parametrize(
-    ("rate", "said"), [(2.0, ""), (12.1, ""), (1.0, "Extrapolated: the replay has 1 "), (20.0, "20 ")]
+    ("rate", "replicas", "said"),
+    [
+        (2.0, 1, ""),
+        (12.1, 1, ""),
+        (1.0, 1, "Extrapolated: the replay has 1 "),
+        (20.0, 1, "20 "),
+        (20.0, 2, ""),
+        (3.0, 2, "1.5 requests a second for each of 2 replicas"),
+    ],
 )
-def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, said: str) -> None:
-    found = a_profile().extrapolated(rate)
+def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, replicas: int, said: str) -> None:
+    found = a_profile().extrapolated(rate, replicas)
     assert said in found and bool(said) == bool(found)
 
 
