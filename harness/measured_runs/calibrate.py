@@ -49,7 +49,7 @@ Means = dict[str, float]
 @dataclass(frozen=True)
 class Load:
     """One load. `slots`: sessions at once of a closed loop. `rate`: achieved, requests a second. `in_flight`: by
-    Little's law. `counted`, by LATENCIES: which requests are behind the mean in `measured`."""
+    Little's law, at most all. `counted`, by LATENCIES: which requests are behind the mean in `measured`."""
 
     label: str
     deployment: str
@@ -99,7 +99,7 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
         if not saturated and here["queue"].isna().all():
             latencies = pd.DataFrame({"arrival": arrival, "predicted_e2e": np.nan_to_num(e2e)})
             saturated = queue_grows(latencies, [(rate, float(arrival.max()))])
-        label, in_flight = f"{run.name}, {part}", rate * measured["e2e"]
+        label, in_flight = f"{run.name}, {part}", min(rate * measured["e2e"], float(len(order)))
         yield Load(label, path, rows, prefixes, slots, rate, in_flight, saturated, measured, counted)
 
 

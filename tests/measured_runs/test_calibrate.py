@@ -171,6 +171,14 @@ def test_a_closed_loop_is_replayed_as_one(tmp_path: Path) -> None:
     assert closed.max() < 1.1 * alone["predicted_e2e"].max() < open_.max()
 
 
+def test_no_more_are_in_flight_than_a_burst_has(tmp_path: Path) -> None:
+    """As guidellm sends where it begins late: 100 a second, each of which takes 5 s."""
+    burst = tuple(Request(0.01 * at, 800, 30, 1.0, 5.0) for at in range(8))
+    run = MeasuredRun("run", SERVER, burst, (("2/s", 0, 8),), None)
+    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    assert load.rate == pytest.approx(100) and load.in_flight == 8
+
+
 def test_turns_of_a_session_follow_each_other_and_their_context_grows(tmp_path: Path) -> None:
     """Of two sessions, which take turns; a third one has lost its beginning."""
     follow = {"think_s": 1.5, "prefix_tokens": 130}
