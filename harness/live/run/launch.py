@@ -52,7 +52,7 @@ class _Begin:
 
     slower: float
     origin_s: float = float("inf")
-    """As in `RunOutput`, once it is known."""
+    """The time 0 of the run in s of the machine's monotonic clock; infinite until it is known."""
 
     def passed_s(self) -> float:
         """Return the time of the run, s."""
