@@ -1,4 +1,4 @@
-"""GET of what is not a turn: metrics, a list of models, the health of a server.
+"""Requests that are no turns: metrics, a list of models, the health of a server, an offer of WebRTC.
 
 All requests but turns are made here. No redirect is followed, since a header may carry a key; one deadline counts for
 the whole answer, however slowly it comes; and a proxy is used if sessions use one.
@@ -39,16 +39,17 @@ def get(
     headers: Mapping[str, str] | None = None,
     verified: bool = True,
     route: Route = DIRECT,
+    body: bytes | None = None,
 ) -> Answer:
-    """Return the answer at an http(s):// address, with `most_bytes` of its body. The name's look-up is not limited in
-    time.
+    """Return the answer at an http(s):// address, with `most_bytes` of its body, to a GET, or to a POST of `body`. The
+    name's look-up is not limited in time.
 
     `verified`: the certificate of an https host must hold. OSError, such as TimeoutError, without an answer; ValueError
     where it is no answer in HTTP, or its head is too long.
     """
     assert verified or not headers, "a header may carry a key"
     parts, until_s = urlsplit(url), time.monotonic() + timeout_s
-    request = _request(url, headers or {})
+    request = _request(url, headers or {}, body)
     answer = _Receiver(most_bytes)
     with _connected(
         route, parts.hostname or "", parts.port, parts.scheme == "https", verified, until_s
@@ -65,14 +66,18 @@ def get(
     return Answer(answer.status, answer.software, bytes(answer.body), answer.cut)
 
 
-def _request(url: str, headers: Mapping[str, str]) -> bytes:
-    parts = urlsplit(url)
+def _request(url: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    parts, first = urlsplit(url), "GET" if body is None else "POST"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     fields = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", "Accept-Encoding": "identity"}
-    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**fields, **headers}.items())]
+    fields |= {} if body is None else {"Content-Length": str(len(body))}
+    lines = [
+        f"{first} {path} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in {**fields, **headers}.items()),
+    ]
     if " " in path or not all(line.isascii() and line.isprintable() for line in lines):
         raise ValueError(f"{url!r} or a header has characters that a request cannot have")
-    return "\r\n".join([*lines, "", ""]).encode()
+    return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
 
 
 def _connected(
