@@ -14,10 +14,10 @@ class LiveOption(NamedTuple):
 
 
 OPTIONS = {
-    "url": LiveOption("ws(s):// realtime, or http(s):// chat completions.", "URL", "URL"),
+    "url": LiveOption("ws(s):// realtime, or http(s):// chat completions or WebRTC offers.", "URL", "URL"),
     "dialect": LiveOption(
-        "auto, openai, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi (Pipecat), gemini, "
-        "twilio, telnyx, text, synthesis, or a package's (rehearse list dialects).",
+        "auto, openai, openai_webrtc, rehearsal, vllm, vllm_omni, sglang_omni, sglang_duplex, rtvi and "
+        "rtvi_webrtc (Pipecat), gemini, twilio, telnyx, text, synthesis, or a package's (rehearse list dialects).",
         None, "--dialect"),
     "path": LiveOption("What users say; default: sentences of a synthesized voice.", "DIR", "--audio"),
     "data": LiveOption(

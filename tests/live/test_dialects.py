@@ -38,7 +38,7 @@ from harness.live.endpoints.dialects.events import (
     UnreadAudio,
 )
 from harness.live.endpoints.dialects.rtvi import message as rtvi_message
-from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.target import OFFERS, TargetParams
 from tests.live.scripted import spoken
 from workloads.errors import UserError
 
@@ -52,7 +52,8 @@ REALTIME = ("openai", "rehearsal", "vllm_omni")
 
 def dialect(name: str, **target: Any):
     model = {"model": "m"} if name == "vllm" else {}
-    return dialect_of(TargetParams(url=URL, dialect=name, **{**model, **target}))  # type: ignore[arg-type]
+    url = f"http{URL.removeprefix('ws')}" if name in OFFERS else URL
+    return dialect_of(TargetParams(url=url, dialect=name, **{**model, **target}))  # type: ignore[arg-type]
 
 
 def decoded(messages: list[bytes]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from harness.live.endpoints.dialects.rtvi import _field, _number
 from harness.live.endpoints.dialects.synthesis import Sound, Synthesis
 from harness.live.endpoints.outcome import Facts, outcome
 from harness.live.endpoints.replies import Replies, Reply
-from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.target import OFFERS, TargetParams
 from harness.live.endpoints.transport.limits import MOST_REPLIES, Violation
 from harness.live.run import scrape
 from workloads.audio import wav
@@ -37,10 +37,9 @@ URL = "ws://127.0.0.1:1/v1/realtime"
 
 def readers(save_audio: int | None = None) -> dict[str, Read]:
     """A fresh reader of each dialect's messages; none of them may raise."""
-    targets = [
-        TargetParams.model_validate({"url": URL, "dialect": name, "model": "m", "save_audio": save_audio})
-        for name in DIALECTS
-    ]
+    about = {"model": "m", "save_audio": save_audio}
+    urls = {name: "http://127.0.0.1:1/" if name in OFFERS else URL for name in DIALECTS}
+    targets = [TargetParams.model_validate({"url": urls[name], "dialect": name, **about}) for name in urls]
     by_dialect: dict[str, Read] = {target.dialect: dialect_of(target).reader() for target in targets}
     by_dialect["synthesis"] = Synthesis(targets[0]).reader()
     return by_dialect

@@ -309,6 +309,8 @@ class Connection:
 
     def _end(self) -> None:
         self.over, self.ready = True, False
+        for kind, value in getattr(self._socket, "statistics", dict)().items():
+            self.context.log.event(self._loop.time(), kind, self.session, self.turn, value=value)
         for timer in (self._limit, self._unconfirmed):
             if timer is not None:
                 timer.cancel()

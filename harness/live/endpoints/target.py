@@ -33,6 +33,8 @@ DIALECTS = {
     "sglang_omni": "SGLang-Omni's turn-based sessions",
     "sglang_duplex": "SGLang-Omni's negotiated sessions, native duplex among them",
     "rtvi": "Pipecat bots: RTVI over a WebSocket",
+    "openai_webrtc": "OpenAI's Realtime API over WebRTC",
+    "rtvi_webrtc": "Pipecat bots: RTVI over WebRTC (SmallWebRTC)",
     "gemini": "Google's Gemini Live API",
     "twilio": "voice agents on the telephone: Twilio's Media Streams",
     "telnyx": "the same: Telnyx's media streaming",
@@ -41,6 +43,8 @@ DIALECTS = {
     "synthesis": "text in, audio out, over HTTP or a WebSocket",
 }
 """Protocols of ours, each with its servers."""
+OFFERS = {"openai_webrtc": "/realtime/calls", "rtvi_webrtc": "/api/offer"}
+"""Dialects over WebRTC, each with the end of the path at which its servers take offers."""
 GROUP = "rehearsal.dialects"
 """Entry points of packages with dialects of their own: each names a `Dialect`."""
 
@@ -90,7 +94,7 @@ class TargetParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str = Field(
-        description="ws(s):// of a realtime endpoint, http(s):// of chat completions, or /v1/audio/speech"
+        description="ws(s):// of a realtime endpoint, http(s):// of chat completions, /v1/audio/speech or WebRTC offers"
     )
     dialect: str = Field(
         "auto", description="protocol that the endpoint speaks; auto: look at its first words"
@@ -101,8 +105,8 @@ class TargetParams(BaseModel):
     turn_detection: Literal["client", "server", "semantic"] | None = _own(
         None,
         description="who says that a turn has ended: the client, the server's own VAD, or its semantic detector; "
-        "default: the client, but the server in dialects rtvi, sglang_omni, gemini, twilio and telnyx, and in workload "
-        "duplex",
+        "default: the client, but the server in dialects rtvi, sglang_omni, gemini, twilio and telnyx, over WebRTC and "
+        "in workload duplex",
     )
     silence_duration_ms: int | None = _own(
         None,
@@ -138,6 +142,15 @@ class TargetParams(BaseModel):
         description="synthesis over WebSocket: words that go out per second; default: all at once",
     )
     chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
+    packet_loss: float | None = _own(
+        None, ge=0, le=0.5, description="WebRTC: share of the packets that is lost, each way; default: 0"
+    )
+    packet_jitter_ms: float | None = _own(
+        None, ge=0, le=1000, description="WebRTC: delay of each packet, evenly from 0 to this, ms; default: 0"
+    )
+    jitter_buffer_ms: float | None = _own(
+        None, ge=0, le=1000, description="WebRTC: delay of the listener's jitter buffer, ms; default: 60"
+    )
     connect_lead_s: float = Field(
         1.0, ge=0, le=60, description="open loop: a session connects this long before it is due, s"
     )
@@ -289,13 +302,18 @@ class TargetParams(BaseModel):
             raise ValueError(
                 "dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream"
             )
-        if self.dialect not in ("text", "auto", "synthesis") and web:
+        if self.dialect in OFFERS and not web:
+            raise ValueError(f"dialect={self.dialect} needs an http(s):// url, which takes offers")
+        for name in ("packet_loss", "packet_jitter_ms", "jitter_buffer_ms"):
+            if getattr(self, name) is not None and not self.is_webrtc:
+                raise ValueError(f"{name} is for WebRTC; leave it out")
+        if self.dialect not in ("text", "auto", "synthesis", *OFFERS) and web:
             raise ValueError(f"dialect={self.dialect} needs a ws(s):// url")
         if self.eagerness is not None and self.turn_detection != "semantic":
             raise ValueError("eagerness is of turn_detection=semantic; set that too, or leave it out")
         if self.silence_duration_ms is not None and self.turn_detection == "semantic":
             raise ValueError("silence_duration_ms is of turn_detection=server; leave it out")
-        if self.text_url is not None and web:
+        if self.text_url is not None and web and not self.is_webrtc:
             raise ValueError("text_url is for typed sessions next to a ws(s):// url; leave it out")
         for name in ("scrape", "text_url"):
             address = getattr(self, name)
@@ -310,8 +328,14 @@ class TargetParams(BaseModel):
 
     @property
     def is_http(self) -> bool:
-        """True over HTTP; everything else is a WebSocket."""
-        return self.url.startswith(("http://", "https://"))
+        """True over HTTP; everything else is a WebSocket, or WebRTC."""
+        return self.url.startswith(("http://", "https://")) and not self.is_webrtc
+
+    @property
+    def is_webrtc(self) -> bool:
+        """True over WebRTC, with the offer over HTTP."""
+        offers = urlsplit(self.url).path.rstrip("/").endswith(tuple(OFFERS.values()))
+        return self.dialect in OFFERS or (self.dialect == "auto" and offers)
 
     @property
     def synthesizes(self) -> bool:

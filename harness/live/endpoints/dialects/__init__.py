@@ -12,20 +12,24 @@ from harness.live.endpoints.dialects.rtvi import RTVI
 from harness.live.endpoints.dialects.sglang import SGLangDuplex, SGLangOmni
 from harness.live.endpoints.dialects.twilio import Telnyx, Twilio
 from harness.live.endpoints.dialects.vllm import VLLM, VLLMOmni
+from harness.live.endpoints.dialects.webrtc import OpenAIWebRTC, RTVIWebRTC
 from harness.live.endpoints.target import DIALECTS as OURS
 from harness.live.endpoints.target import GROUP, TargetParams
 from workloads.errors import UserError
 from workloads.plugins import entry_points, load
 from workloads.trace import Trace
 
-_OURS = (OpenAI, Rehearsal, VLLM, SGLangOmni, VLLMOmni, SGLangDuplex, RTVI, Twilio, Telnyx, Gemini)
+_OURS = (
+    *(OpenAIWebRTC, RTVIWebRTC, OpenAI, Rehearsal, VLLM, SGLangOmni, VLLMOmni, SGLangDuplex),
+    *(RTVI, Twilio, Telnyx, Gemini),
+)
 DIALECTS: dict[str, type[Dialect]] = {cls.name: cls for cls in _OURS}
-"""Our dialects over WebSockets by name."""
+"""Our dialects of calls by name."""
 
 
 @cache
 def dialects() -> dict[str, type[Dialect]]:
-    """Return all dialects over WebSockets by name: ours, and those of other packages. Detection asks the last first.
+    """Return all dialects of calls by name: ours, and those of other packages. Detection asks the last first.
     UserError for an entry point that names no dialect, or one whose name is taken."""
     known = dict(DIALECTS)
     for entry in entry_points(group=GROUP):

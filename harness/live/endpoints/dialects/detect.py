@@ -12,7 +12,7 @@ from harness.live.endpoints.dialects.chat import any_json
 from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.events import Failure, Ready
 from harness.live.endpoints.dialects.parsing import Reader, first_event
-from harness.live.endpoints.target import OPENAI_TOKEN_ENV, TOKEN_ENV, TargetParams
+from harness.live.endpoints.target import OFFERS, OPENAI_TOKEN_ENV, TOKEN_ENV, TargetParams
 from harness.live.endpoints.transport.connect_diagnosis import PLAIN, Answer, asked, described
 from harness.live.endpoints.transport.limits import MOST_MESSAGE
 from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket
@@ -136,7 +136,7 @@ async def _tried(target: TargetParams) -> str:
         finally:
             socket.abort()
         tried.append(f"{name} ({heard})")
-    names = ", ".join(name for name in dialects() if name not in waiting)
+    names = ", ".join(name for name in dialects() if name not in (*waiting, *OFFERS))
     raise UserError(
         f"dialect=auto: url {target.url} says nothing by itself for {HELLO_S:g} s, and begins no session when it is "
         f"spoken to in {' or '.join(tried)}; name its dialect with --dialect ({names}), or correct the path."
@@ -317,6 +317,8 @@ async def _unreachable(target: TargetParams, failed: ConnectFailed) -> str:
         return f"url {target.url} {await _forbidden(target)}"
     if failed.status in BUSY:
         return f"url {target.url} turns connections away (HTTP status {failed.status}); see the server's log."
+    if target.is_webrtc and failed.status is not None:
+        return f"url {target.url} takes no offer ({failed.reason}); correct the path, often /api/offer."
     fault = await asyncio.to_thread(described, target.url, target.route())
     return (
         f"url {target.url} {fault}"

@@ -22,7 +22,7 @@ class OpenAI(Dialect):
     turn_detection: ClassVar[tuple[str, ...]] = ("client", "server", "semantic")
     confirms: ClassVar[bool] = False
     mark: ClassVar[str | None] = ""
-    understands: ClassVar[tuple[str, ...]] = ("rehearsal", "vllm_omni")
+    understands: ClassVar[tuple[str, ...]] = ("rehearsal", "vllm_omni", "openai_webrtc")
 
     @classmethod
     def at(cls, url: str) -> bool:

@@ -115,6 +115,8 @@ class _Reader:
 
     def __call__(self, data: bytes) -> Event:
         try:
+            if data.startswith(b"{"):  # over WebRTC, which needs no frames
+                return self._message(data)
             [(field, body)] = _fields(data)
             if field == _AUDIO:
                 return self._audio(_read(body))
@@ -217,6 +219,11 @@ def message(kind: str, data: dict[str, Any]) -> bytes:
         {"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":")
     )
     return _field(_MESSAGE, _field(_DATA, text.encode()))
+
+
+def unframed(frame: bytes) -> bytes:
+    """Return the message in a frame."""
+    return _read(_read(frame)[_MESSAGE])[_DATA]
 
 
 def _varint(value: int) -> bytes:

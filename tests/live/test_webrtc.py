@@ -1,0 +1,371 @@
+"""Calls over WebRTC: the jitter buffer in virtual time, and calls with peers of aiortc over real sockets."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
+from inspect import iscoroutinefunction
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("aiortc", reason="needs the extra webrtc")
+
+import aiortc
+import av
+from aiortc.mediastreams import MediaStreamError
+
+from harness.clocks import clock
+from harness.live.endpoints.conformance import check_dialect
+from harness.live.endpoints.dialects import dialect_of, known_at
+from harness.live.endpoints.dialects.events import Audio, Done, Other
+from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport import rtp, webrtc
+from harness.live.null_server.pace import Pace
+from tests.live.scripted import Call, Outcome, Use, over_http, played, spoken, table, tone
+from tests.live.webrtc_bots import encoded, listen
+from workloads.errors import UserError, validate
+
+FRAME = 960
+"""Ticks and samples of 20 ms."""
+
+
+def heard(*packets: tuple[int, int, float], delay_s: float = 0.06) -> list[tuple[int, int]]:
+    """Number and time (ms) of each packet that the buffer plays. `packets`: number, ticks and time of arrival (s)."""
+    out: list[tuple[int, int]] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+
+        def play(payload: bytes, at_s: float) -> None:
+            out.append((int(payload), round(1e3 * (at_s - begun_s))))
+
+        buffer = rtp.JitterBuffer(delay_s, play)
+        for number, ticks, at_s in packets:
+            add = buffer.add, number % 2**16, ticks % 2**32, str(number).encode(), begun_s + at_s
+            loop.call_at(begun_s + at_s, *add)
+        await asyncio.sleep(5)
+
+    clock.run(run(), virtual=True)
+    return out
+
+
+def test_packets_are_heard_at_their_place_whenever_they_come() -> None:
+    late_s = [0.0, 0.02, 0.005, 0.06, 0.0]
+    packets = [(k, k * FRAME, 0.1 + 0.02 * k + late) for k, late in enumerate(late_s)]
+    assert heard(*packets) == [(k, 160 + 20 * k) for k in range(5)]
+
+
+def test_a_lost_packet_leaves_its_time_empty() -> None:
+    assert heard(*[(k, k * FRAME, 0.02 * k) for k in (0, 1, 3)]) == [(0, 60), (1, 80), (3, 120)]
+
+
+def test_a_packet_after_its_successor_is_dropped_and_a_second_copy_too() -> None:
+    packets = [(0, 0, 0.0), (2, 2 * FRAME, 0.04), (2, 2 * FRAME, 0.05), (1, FRAME, 0.15)]
+    assert heard(*packets) == [(0, 60), (2, 100)]
+
+
+def test_a_stall_is_heard_and_the_packets_after_it_are_not_late() -> None:
+    stalled = [(k, k * FRAME, 0.5) for k in (1, 2)]
+    assert heard((0, 0, 0.0), *stalled, (3, 3 * FRAME, 0.06)) == [(0, 60), (3, 120)]
+    assert heard((0, 0, 0.0), *stalled) == [(0, 60), (1, 500), (2, 520)]
+
+
+def test_numbers_and_timestamps_begin_again() -> None:
+    packets = [(2**16 - 1 + k, 2**32 - FRAME + k * FRAME, 0.02 * k) for k in range(3)]
+    assert heard(*packets) == [(2**16 - 1 + k, 60 + 20 * k) for k in range(3)]
+
+
+class Bot:
+    """A bot's messages. Implements `harness.live.endpoints.conformance.Server`."""
+
+    rate = rtp.RATE
+
+    def _say(self, kind: str) -> list[bytes]:
+        data = {"text": "word", "error": "gone", "fatal": True}
+        return [json.dumps({"label": "rtvi-ai", "type": kind, "data": data}).encode()]
+
+    def ready(self) -> list[bytes]:
+        return self._say("bot-ready")
+
+    def begin(self, reply: int) -> list[bytes]:
+        return [rtp.AUDIO + bytes(2 * FRAME), *self._say("bot-llm-started"), rtp.AUDIO + bytes(2 * FRAME)]
+
+    def audio(self, reply: int, pcm: bytes) -> list[bytes]:
+        return [rtp.AUDIO + pcm]
+
+    def text(self, reply: int) -> list[bytes]:
+        return self._say("bot-llm-text")
+
+    def end(self, reply: int) -> list[bytes]:
+        return [*self._say("bot-stopped-speaking"), rtp.AUDIO + bytes(2 * FRAME)]
+
+    def cut(self, reply: int) -> list[bytes]:
+        return self._say("bot-interrupted")
+
+    def error(self) -> list[bytes]:
+        return self._say("error")
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"type": kind, **fields}).encode()
+
+
+class Realtime(Bot):
+    """OpenAI's messages."""
+
+    def ready(self) -> list[bytes]:
+        return [event("session.created", session={}), event("session.updated", session={})]
+
+    def begin(self, reply: int) -> list[bytes]:
+        begun = event("response.created", response={"id": f"r{reply}"})
+        return [begun, event("output_audio_buffer.started", response_id=f"r{reply}")]
+
+    def text(self, reply: int) -> list[bytes]:
+        return [event("response.output_audio_transcript.delta", response_id=f"r{reply}", delta="word")]
+
+    def end(self, reply: int, status: str = "completed", way: str = "stopped") -> list[bytes]:
+        done = event("response.done", response={"id": f"r{reply}", "status": status})
+        return [done, event(f"output_audio_buffer.{way}", response_id=f"r{reply}")]
+
+    def cut(self, reply: int) -> list[bytes]:
+        return self.end(reply, "cancelled", "cleared")
+
+    def error(self) -> list[bytes]:
+        return [event("error", error={"code": "server_error", "message": "gone"})]
+
+
+def target(name: str) -> TargetParams:
+    return TargetParams.model_validate({"url": "http://h/", "dialect": name})
+
+
+@pytest.mark.parametrize(("name", "server"), [("rtvi_webrtc", Bot()), ("openai_webrtc", Realtime())])
+def test_both_dialects_keep_their_promises(name: str, server: Any) -> None:
+    check_dialect(target(name), server)
+
+
+def test_a_reply_has_ended_when_its_sound_has_been_sent() -> None:
+    read, server = dialect_of(target("openai_webrtc")).reader(), Realtime()
+    silence, sound = rtp.AUDIO + bytes(2 * FRAME), rtp.AUDIO + tone(0.02, rtp.RATE)
+    for message in server.begin(0):
+        read(message)
+    assert read(silence) == Other(), "it has not begun to speak"
+    first, pause = read(sound), read(silence)
+    assert isinstance(first, Audio) and first.seconds == 0.02 and first.response == "r0"
+    assert isinstance(pause, Audio)
+    made, sent = server.end(0)
+    assert read(made) == Other() and isinstance(read(silence), Audio)
+    assert read(sent) == Done("r0", "completed") and read(silence) == Other()
+
+
+def test_a_cut_ends_a_reply_that_has_been_made() -> None:
+    read, server = dialect_of(target("openai_webrtc")).reader(), Realtime()
+    made, _ = server.end(0)
+    for message in [*server.begin(0), made]:
+        read(message)
+    cut = read(event("output_audio_buffer.cleared", response_id="r0"))
+    assert cut == Done("r0", "cancelled")
+
+
+async def bots(use: Use) -> list[Call]:
+    """Bots that answer with ten frames of tone after 50 ms."""
+    server, url = await listen(Pace(0.05, 0.02, 10))
+    await use(url)
+    server.close()
+    return []
+
+
+async def long_bots(use: Use) -> list[Call]:
+    """The same with answers of 2 s."""
+    server, url = await listen(Pace(0.05, 0.02, 100))
+    await use(url)
+    server.close()
+    return []
+
+
+def counted(out: Outcome, kind: str) -> float:
+    return sum(out.events["value"][out.events["kind"] == kind].tolist())
+
+
+def test_a_call_with_a_bot() -> None:
+    out = played(spoken(turns=2), bots, dialect="rtvi_webrtc")
+    assert not len(out.failures) and table(out)["status"].tolist() == ["completed"] * 2
+    assert out.values("audio") == [0.02] * 20
+    assert counted(out, "rtp_packets") == 20 and counted(out, "rtp_lost") == 0
+    assert len(out.values("rtp_buffered")) == 1
+
+
+def test_speech_over_a_reply_cuts_it() -> None:
+    cut = {"barge_in_after_s": [0.06, float("nan")], "reply_audio_s": 0.6}
+    out = played(spoken(turns=2, **cut), long_bots, dialect="rtvi_webrtc")
+    assert not len(out.failures) and table(out)["status"].tolist() == ["barged_in", "completed"]
+    first, second = table(out)["audio_s"]
+    assert 0.06 <= first < second == pytest.approx(2.0)
+
+
+def test_lost_packets_are_counted_and_leave_gaps() -> None:
+    out = played(
+        spoken(sessions=4, turns=4), bots, dialect="rtvi_webrtc", packet_loss=0.3, packet_jitter_ms=20
+    )
+    lost, n = counted(out, "rtp_lost"), counted(out, "rtp_packets")
+    assert abs(lost / n - 0.3) < 5 * (0.3 * 0.7 / n) ** 0.5, "within five standard deviations"
+    assert counted(out, "audio") <= 0.02 * (n - lost) + 1e-6
+    assert table(out)["max_gap_s"].max() > 0.019
+
+
+class Sound(aiortc.MediaStreamTrack):
+    """A server's track in real time: its samples, else silence."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pcm, self._ticks, self._begun_s = b"", 0, asyncio.get_running_loop().time()
+
+    async def recv(self) -> av.AudioFrame:
+        await asyncio.sleep(
+            max(0.0, self._begun_s + self._ticks / rtp.RATE - asyncio.get_running_loop().time())
+        )
+        piece, self.pcm = self.pcm[: 2 * FRAME].ljust(2 * FRAME, b"\0"), self.pcm[2 * FRAME :]
+        frame = av.AudioFrame.from_ndarray(np.frombuffer(piece, "<i2")[None], format="s16", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = rtp.RATE, self._ticks, Fraction(1, rtp.RATE)
+        self._ticks += FRAME
+        return frame
+
+
+class Model:
+    """One call of an OpenAI server of aiortc's own encoder, decoder and jitter buffer. `loud`: of each frame heard."""
+
+    def __init__(self) -> None:
+        self.peer = aiortc.RTCPeerConnection(aiortc.RTCConfiguration(iceServers=[]))
+        self.sound, self.loud, self.sent, self.channel = Sound(), [], [], ""
+        self.replies = 0
+        self.peer.on("datachannel", self._opened)
+        self.peer.on("track", self._hear)
+
+    async def answer(self, sdp: str) -> str:
+        await self.peer.setRemoteDescription(aiortc.RTCSessionDescription(sdp, "offer"))
+        self.peer.addTrack(self.sound)
+        await self.peer.setLocalDescription(await self.peer.createAnswer())
+        return self.peer.localDescription.sdp
+
+    def _opened(self, channel: Any) -> None:
+        self.channel, self._say = channel.label, lambda message: channel.send(message.decode())
+        channel.on("message", self._read)
+        self._say(event("session.created", session={}))
+
+    def _read(self, text: str) -> None:
+        self.sent.append(json.loads(text))
+        if self.sent[-1]["type"] == "session.update":
+            self._say(event("session.updated", session={}))
+
+    async def _hear(self, track: Any) -> None:
+        with suppress(MediaStreamError):
+            while True:
+                samples = (await track.recv()).to_ndarray().astype(float)
+                self.loud.append(float(np.sqrt((samples**2).mean())) > 200)
+                if self.loud[-5:] == [True, *4 * [False]]:
+                    await self._reply()
+
+    async def _reply(self) -> None:
+        server, reply = Realtime(), self.replies
+        self.replies += 1
+        for message in server.begin(reply):
+            self._say(message)
+        self.sound.pcm = tone(0.3, rtp.RATE)
+        made, sent = server.end(reply)
+        self._say(made)
+        while self.sound.pcm:
+            await asyncio.sleep(0.01)
+        self._say(sent)
+
+
+def test_a_call_with_a_server_of_openai_s_offers() -> None:
+    models: list[Model] = []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        assert head.startswith("POST /v1/realtime/calls?model=m ") and "application/sdp" in head
+        length = int(head.lower().partition("content-length: ")[2].split()[0])
+        models.append(Model())
+        answer = await models[-1].answer((await reader.readexactly(length)).decode())
+        writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer.encode())
+
+    async def serving(use: Use) -> list[Call]:
+        async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await use(f"http://127.0.0.1:{port}/v1/realtime/calls")
+            await asyncio.gather(*(model.peer.close() for model in models))
+        return []
+
+    out = played(spoken(turns=2, think_s=[float("nan"), 0.3]), serving, model="m", dialect="openai_webrtc")
+    assert not len(out.failures) and table(out)["status"].tolist() == ["completed"] * 2
+    [model] = [model for model in models if model.loud]
+    assert model.channel == "oai-events" and [each["type"] for each in model.sent] == ["session.update"]
+    assert model.replies == 2 and sum(model.loud) >= 10, "it has heard the speech"
+    assert table(out)["audio_s"].min() >= 0.26, "and its reply has been heard"
+    done, *_ = out.times("reply_done")
+    assert out.times("audio")[0] <= done
+
+
+def test_a_server_that_takes_no_offer() -> None:
+    async def serving(use: Use) -> list[Call]:
+        async def refuse(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n")
+
+        return await over_http(refuse, use, "/api/offer")
+
+    with pytest.raises(UserError, match=r"takes no offer \(HTTP status 404\)"):
+        played(spoken(), serving)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"url": "ws://h/", "dialect": "rtvi_webrtc"}, r"needs an http\(s\):// url, which takes offers"),
+        ({"url": "ws://h/", "packet_loss": 0.01}, "packet_loss is for WebRTC"),
+        ({"url": "http://h/api/offer", "packet_loss": 2}, "packet_loss"),
+    ],
+)
+def test_what_a_target_cannot_be(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        validate(TargetParams, fields, "the target")
+
+
+def test_the_url_says_the_dialect() -> None:
+    assert known_at("https://h/api/offer") == "rtvi_webrtc"
+    assert known_at("https://api.openai.com/v1/realtime/calls?model=m") == "openai_webrtc"
+    assert known_at("wss://api.openai.com/v1/realtime") == "openai"
+
+
+def test_without_the_extra_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiortc", None)
+    with pytest.raises(UserError, match=r"package aiortc, which is not installed; run .*\[webrtc\]"):
+        asyncio.run(dialect_of(target("rtvi_webrtc")).connect(None))  # type: ignore[arg-type]
+
+
+def test_the_private_names_of_aiortc_are_there() -> None:
+    """`harness.live.endpoints.transport.webrtc` replaces them on its own objects."""
+
+    async def names() -> list[Callable[..., Any]]:
+        peer = aiortc.RTCPeerConnection()
+        line = peer.addTransceiver("audio")
+        assert line.receiver._RTCRtpReceiver__remote_streams == {}  # type: ignore[attr-defined]
+        found = [line.receiver._handle_rtp_packet, line.sender.transport._send_rtp]
+        await peer.close()
+        return found
+
+    assert all(map(iscoroutinefunction, asyncio.run(names())))
+
+
+def test_sound_keeps_its_length_through_the_codec() -> None:
+    encoder, decoder = webrtc.codec("w", 16_000), webrtc.codec("r", rtp.RATE)
+    frames = encoded(encoder, tone(0.4, 16_000))
+    out = [frame.to_ndarray()[0] for each in frames for frame in decoder.decode(av.Packet(each))]
+    assert len(frames) == 20 and {len(each) for each in out} == {FRAME}
+    peak = np.argmax(np.abs(np.fft.rfft(np.concatenate(out)[FRAME:])))
+    assert abs(peak / 0.38 - 400) < 5
