@@ -73,6 +73,7 @@ def summarise_live(
         "connect": np.append(connects, np.full(max(0, came - connects.size), np.nan)),
         "shed": (float((kinds == "shed").sum()), came, 0),
         "disconnects": (float(len(set(failures["session"].to_numpy()[closed]))), came, 0),
+        **_rtp(kinds, events["value"].to_numpy(float)),
         **{name: _floor(floor.get(key)) for name, key in FLOOR.items()},
         "lost_sessions": (float(lost_sessions), came, 0),
     }
@@ -92,6 +93,14 @@ def summarise_live(
         measured |= _continuity(steady) | _benchmark(steady) | _audio(events, steady)
         measured |= _window(events, requests, window)
     return metrics_of(measured, LIVE_DEFINITIONS, [dict])
+
+
+def _rtp(kinds: np.ndarray, values: np.ndarray) -> dict[str, Result]:
+    names = ("packets", "lost", "late", "jitter", "buffered")
+    packets, lost, late, jitter_s, buffered_s = (values[kinds == f"rtp_{name}"] for name in names)
+    n = int(packets.sum())
+    missing: Result = ((lost.sum() + late.sum()) / n if n else None, n, 0)
+    return {"rtp_loss": missing, "rtp_jitter": jitter_s, "rtp_buffered": buffered_s}
 
 
 def _repeated(sends: pd.DataFrame) -> Measured:
@@ -298,6 +307,16 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
             "over the timers of its loop, one each 10 ms, in the steady window", "lower")
         for which, text in (("p99", "P99"), ("max", "largest"))
     },
+    "rtp_loss": share_of(
+        "share of RTP packets that did not come, or came when a later one had been played",
+        "over the packets that servers sent over WebRTC", "lower", heading="RTP loss"),
+    **statistics(("p50",), {
+        "rtp_jitter": Definition(
+            "s", "of the interarrival jitter of RTP packets at the end of a call (RFC 3550)", "over calls", "lower",
+            heading="jitter", digits=1),
+        "rtp_buffered": Definition(
+            "s", "of the mean wait of RTP packets in the listener's jitter buffer, which is part of each TTFP",
+            "over calls", None, heading="buffered", digits=0)}),
     "floor_send_delay_p99": Definition("s", "P99 of the send delay of the generator itself", _NULL, "lower"),
     **{
         f"floor_ttfp_bias_{which}": Definition(

@@ -168,6 +168,7 @@ JOBS = (
 (CUMULATIVE,) = _columns("continuity_fixed_timeline")
 """vLLM-Omni's definition: the pauses of a reply add up."""
 (WASTED_AUDIO,) = _columns("wasted_audio_ratio")
+RTP_LOSS = _columns("rtp_loss", later="rtp_loss")
 LIVE = _, SHED, _ = _columns("send_delay_p99 shed failed", later="send_delay_p99 shed failed")
 """Metrics over real sockets: the load generator's timing and the server's failures."""
 COMPLETED = "completed_rps"
@@ -291,7 +292,7 @@ def shown(points: Iterable[Mapping[str, float | None]]) -> list[Column]:
     load = [column for column in (ON_LINE, CAME) if column.metric in names]
     visible += [column for column in CACHED if column.metric in names][:1]
     visible[2:2] = [column for column in PARTS if column.metric in names]
-    return [*load, *visible, *(column for column in waste if column.metric in names), *live]
+    return [*load, *visible, *(column for column in (*waste, *RTP_LOSS) if column.metric in names), *live]
 
 
 def class_names(points: Iterable[Mapping[str, float | None]]) -> list[str]:
