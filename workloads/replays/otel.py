@@ -23,6 +23,7 @@ from workloads.files.record_file import Record, read_records, record
 from workloads.replays.agents import Agent, Job, JobParams, Step, counted, replay_jobs, tried
 from workloads.trace import Trace
 
+_USAGE = "langfuse.observation.usage_details"
 NAMES = {
     "operation": (
         "gen_ai.operation.name", "openinference.span.kind", "langfuse.observation.type", "traceloop.span.kind",
@@ -30,21 +31,24 @@ NAMES = {
     ),
     "input": (
         "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens",
-        "langfuse.observation.usage_details.input", "input_tokens",
+        f"{_USAGE}.input", f"{_USAGE}.prompt_tokens", f"{_USAGE}.input_tokens", "input_tokens",
     ),
     "output": (
         "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion",
-        "llm.usage.completion_tokens", "langfuse.observation.usage_details.output", "output_tokens",
+        "llm.usage.completion_tokens", f"{_USAGE}.output", f"{_USAGE}.completion_tokens", f"{_USAGE}.output_tokens",
+        "output_tokens",
     ),
     "cached": (
         "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
         "llm.token_count.prompt_details.cache_read", "llm.usage.cache_read_input_tokens",
-        "langfuse.observation.usage_details.input_cached_tokens", "cache_read_tokens",
+        f"{_USAGE}.input_cached_tokens", f"{_USAGE}.input_cache_read", f"{_USAGE}.cache_read_input_tokens",
+        f"{_USAGE}.prompt_tokens_details.cached_tokens", f"{_USAGE}.input_tokens_details.cached_tokens",
+        "cache_read_tokens",
     ),
     "written": (
         "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens",
         "llm.token_count.prompt_details.cache_write", "llm.usage.cache_creation_input_tokens",
-        "langfuse.observation.usage_details.input_cache_creation", "cache_creation_tokens",
+        f"{_USAGE}.input_cache_creation", f"{_USAGE}.cache_creation_input_tokens", "cache_creation_tokens",
     ),
     "model": (
         "gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "langfuse.observation.model.name",
@@ -64,8 +68,14 @@ MODEL_CALLS = (
     "llm_request",
 )
 """Operations that are calls of a model, in small letters; `AGENTS`: of an agent."""
-APART = ("cache_read_tokens", "langfuse.observation.usage_details.input_cached_tokens")
-"""Names of cached tokens that are not part of the prompt's by their convention: Claude Code's and Langfuse's."""
+APART = (
+    "cache_read_tokens",
+    f"{_USAGE}.input_cached_tokens",
+    f"{_USAGE}.input_cache_read",
+    f"{_USAGE}.cache_read_input_tokens",
+)
+"""Names of cached tokens that are not part of the prompt's by their convention: Claude Code's and Langfuse's own. What
+Langfuse's SDK passes on as OpenAI states it is part of the prompt."""
 AGENTS = ("invoke_agent", "agent")
 
 
@@ -174,13 +184,21 @@ def _span(span: Record) -> _Span:
         value = item.fields.get("value")
         key, value = item.text("key"), next(iter(value.values()), None) if isinstance(value, dict) else value
         if key.startswith("langfuse.") and isinstance(value, str) and isinstance(inner := _json(value), dict):
-            attributes |= {f"{key}.{name}": each for name, each in inner.items()}
+            attributes |= _flat(key, inner)
         attributes[key] = value
     begin_s, end_s = (_time_s(span, name) for name in ("startTimeUnixNano", "endTimeUnixNano"))
     if end_s < begin_s:
         span.refuse("endTimeUnixNano", "after startTimeUnixNano")
     parent = span.text("parentSpanId") if span.fields.get("parentSpanId") else ""
     return _Span(span.text("spanId"), parent, begin_s, end_s, record(attributes, span.place))
+
+
+def _flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields as `outer.inner`, those of objects within too."""
+    flat = {}
+    for key, value in fields.items():
+        flat |= _flat(f"{name}.{key}", value) if isinstance(value, dict) else {f"{name}.{key}": value}
+    return flat
 
 
 def _json(text: str) -> Any:
