@@ -1,7 +1,8 @@
 """Measurements of each request by aiperf, a client: its records, `profile_export.jsonl`.
 
-The load and the model are in the summary next to them, `profile_export_aiperf.json`. Versions differ in its
-settings (0.13: `phases`, `models`; before: `loadgen`, `endpoint`), so each value is looked for under all of them.
+The load and the model are in the summary next to them, `profile_export_aiperf.json`, or with a prefix `NAME.jsonl` and
+`NAME.json`. Versions differ in its settings (0.13: `phases`, `models`; before: `loadgen`, `endpoint`), so each value is
+looked for under all of them.
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,18 @@ PROMPT, OUTPUT = (
 )
 """Tokens as the server counted them, else as the client did."""
 _NS, _MS = 1e-9, 1e-3
+_SUMMARY = "_aiperf.json"
+
+
+def records_of(summary: Path) -> Path:
+    """Return the records of the run of a summary. UserError where there are none."""
+    records = summary.with_name(summary.name.removesuffix(_SUMMARY).removesuffix(".json") + ".jsonl")
+    if not records.is_file():
+        raise UserError(
+            f"{summary} states means and percentiles alone, and {records.name} is not next to it; give aiperf's "
+            "records (--export-level records)."
+        )
+    return records
 
 
 def read_part(path: Path) -> Part:
@@ -58,8 +71,11 @@ def _requests(path: Path) -> Iterator[Request]:
 
 
 def _settings(path: Path) -> Any:
-    summary = path.with_name(path.name.removesuffix(".jsonl") + "_aiperf.json")
-    return get(read_json(summary), "input_config") if summary.is_file() else None
+    for end in (_SUMMARY, ".json"):
+        summary = path.with_name(path.name.removesuffix(".jsonl") + end)
+        if summary.is_file():
+            return get(read_json(summary), "input_config")
+    return None
 
 
 def _label(path: Path) -> str:

@@ -62,6 +62,8 @@ def _file(path: Path) -> list[MeasuredRun | SummaryRun]:
     """Return the run of this file, or what it is by its content."""
     if path.suffix == ".csv":
         return [*read_summaries(path)]
+    if kind_of(path) == "aiperf summary":
+        path = aiperf.records_of(path)
     folder = path.parent.parent if path.parent.name in RESULTS else path.parent
     runs = files_of(folder)
     for files in runs:
@@ -196,6 +198,7 @@ _SHOWS = {
     "guidellm": rb'"benchmarks"(?s:.*)("guidellm_version"|"generative|"strategy|"request_loader")|'
     rb'"guidellm_version"(?s:.*)"benchmarks"',
     "aiperf": rb'^\s*\{\s*"metadata"(?s:.*)"request_start_ns"(?s:.*)"metrics"',
+    "aiperf summary": rb'"aiperf_version"\s*:',
     "bench": rb'"endpoint_type"(?s:.*)"model_id"|"model_id"(?s:.*)"endpoint_type"',
     "summary": rb'"load_summary"(?s:.*)"schedule_delay"',
     "requests": rb'^\s*\[\s*\{(?s:.*)"(start_time|end_time)"(?s:.*)"(request|info)"',

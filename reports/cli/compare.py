@@ -62,7 +62,8 @@ def compare(
 ) -> None:
     """Put two results directories side by side: each metric of both, their ratio and its spread over the seeds.
 
-    A result of another tool (guidellm, vllm bench serve, inference-perf) may be compared with a run of rehearse live.
+    A result of another tool (guidellm, aiperf, vllm bench serve, inference-perf) may be compared with a run of
+    rehearse live.
 
     `rehearse compare results/bench-cpu results/bench-virtual`
 

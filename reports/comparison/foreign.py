@@ -24,6 +24,8 @@ DEFINITIONS = {
     "guidellm": "TTFT and E2E count from when the client sent the request, which may be later than it was due",
     "vllm bench serve": "TTFT and E2E count from when the client sent the request, and E2E is its TTFT with all times "
     "between messages",
+    "aiperf": "TTFT and E2E count from when the client sent the request, and E2E ends with the last message that has "
+    "content",
     "inference-perf": "TTFT and E2E count from when the client sent the request",
     "": "times are the server's own, without the client and the network",
 }

@@ -41,6 +41,51 @@ def bench(path: Path) -> Path:
     return path
 
 
+def aiperf(folder: Path, prefix: str = "") -> Path:
+    """Write the files of aiperf 0.13 and return its summary."""
+    lines = [
+        {
+            "metadata": {"request_start_ns": at * 5 * 10**8, "request_end_ns": at * 5 * 10**8 + 13 * 10**8},
+            "metrics": {
+                "time_to_first_token": {"value": 200.0, "unit": "ms"},
+                "request_latency": {"value": 1100.0, "unit": "ms"},
+                "input_sequence_length": {"value": 10, "unit": "tokens"},
+                "output_sequence_length": {"value": 10, "unit": "tokens"},
+            },
+            "error": None,
+        }
+        for at in range(12)
+    ]
+    (folder / f"{prefix or 'profile_export'}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    phases = [{"name": "profiling", "type": "constant", "rate": 2.0}]
+    summary = folder / f"{prefix or 'profile_export_aiperf'}.json"
+    asked = {"models": {"items": [{"name": "some/model"}]}, "phases": phases}
+    summary.write_text(
+        json.dumps({"schema_version": "1.4", "aiperf_version": "0.13.0", "input_config": asked})
+    )
+    return summary
+
+
+@pytest.mark.parametrize("prefix", ["", "mine"])
+def test_files_of_aiperf_are_one_run(tmp_path: Path, prefix: str) -> None:
+    summary = aiperf(tmp_path, prefix)
+    sides = [summary, summary.with_name(f"{prefix or 'profile_export'}.jsonl"), tmp_path]
+    other = guidellm(tmp_path.parent / "guidellm.json")
+    (first, *others) = [compare_foreign(other, side) for side in sides]
+    assert {(row.load, row.a, row.b) for row in first.rows if row.metric == "TTFT P50"} == {
+        ("2/s", 100.0, 200.0)
+    }
+    assert all(each.rows == first.rows for each in others)
+    assert first.notes[1].startswith("aiperf: TTFT and E2E count from when the client sent")
+
+
+def test_a_summary_of_aiperf_without_its_records_is_refused(tmp_path: Path) -> None:
+    summary = aiperf(tmp_path)
+    (tmp_path / "profile_export.jsonl").unlink()
+    with pytest.raises(UserError, match=r"profile_export.jsonl is not next to it; give aiperf's records"):
+        compare_foreign(summary, bench(tmp_path / "b.json"))
+
+
 def test_metrics_of_both_are_made_in_one_way(tmp_path: Path) -> None:
     a, b = guidellm(tmp_path / "a.json"), bench(tmp_path / "b.json")
     assert is_foreign(a) and not is_foreign(tmp_path / "none")
