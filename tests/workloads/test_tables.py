@@ -33,9 +33,9 @@ TABLE = {
 }
 
 
-def as_csv(rows: Table) -> bytes:
+def as_csv(rows: Table, separator: str = ",") -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*rows[0]])
+    writer = csv.DictWriter(text, [*rows[0]], delimiter=separator)
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
@@ -49,6 +49,8 @@ def as_parquet(rows: Table) -> bytes:
 
 FORMATS: dict[str, Callable[[Table], bytes]] = {
     "csv": as_csv,
+    "csv with semicolons": lambda rows: as_csv(rows, ";"),
+    "csv with tabs": lambda rows: as_csv(rows, "\t"),
     "jsonl": lambda rows: "\n".join(map(json.dumps, rows)).encode(),
     "json": lambda rows: json.dumps(rows, indent=1).encode(),
     "object": lambda rows: json.dumps({"requests": rows}).encode(),
@@ -269,6 +271,27 @@ LAYOUTS: dict[str, tuple[bytes, str, int, int]] = {
     ),
     "OpenAI usage log": (
         rows('{"created": 1772366400, "model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 4}}'),
+        "sessions", 1, 1,
+    ),
+    "OpenRouter activity": (
+        rows(
+            "generation_id,created_at,cost_total,tokens_prompt,tokens_completion,tokens_reasoning",
+            "g1,2026-03-01 12:00:00.5,0.1,900,50,0",
+        ),
+        "sessions", 1, 1,
+    ),
+    "Helicone": (
+        rows(
+            "request_id,request_created_at,response_created_at,prompt_tokens,completion_tokens,latency",
+            "a,2026-03-01T12:00:00Z,2026-03-01T12:00:01Z,900,50,1000",
+        ),
+        "sessions", 1, 1,
+    ),
+    "AWS Bedrock": (
+        rows(
+            '{"timestamp": "2026-03-01T12:00:00Z", "modelId": "m", "input": {"inputTokenCount": 900}, '
+            '"output": {"outputTokenCount": 50}}'
+        ),
         "sessions", 1, 1,
     ),
     "LiteLLM spend log": (

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_OTHERS = (";", "\t", "|")
+"""Separators of a file whose header has no comma."""
+
+
 class CsvFile(RowFile):
     """The cells of a CSV file as text, and checked columns of numbers from them; may be packed."""
 
@@ -62,6 +66,7 @@ class CsvFile(RowFile):
         """
         import pandas as pd  # takes longer than all else that is imported here, and parameters need none
 
+        separator = ","
         try:
             if names:
                 header = 0
@@ -69,13 +74,20 @@ class CsvFile(RowFile):
                 end = re.search(rb"\r\n?|\n|$", data)
                 assert end is not None
                 header = end.end()
-                names = list(pd.read_csv(io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False))
-                self._refuse_doubled(data[:header])
-            data = data[:header] + b"," * (len(names) - 1) + b"\n" + data[header:]
+                if b"," not in data[:header]:
+                    separator = next((each for each in _OTHERS if each.encode() in data[:header]), ",")
+                names = [
+                    *pd.read_csv(
+                        io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False, sep=separator
+                    )
+                ]
+                self._refuse_doubled(data[:header], separator)
+            data = data[:header] + separator.encode() * (len(names) - 1) + b"\n" + data[header:]
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", pd.errors.ParserWarning)
                 frame = pd.read_csv(
                     io.BytesIO(data),
+                    sep=separator,
                     dtype=str,
                     na_filter=False,
                     skip_blank_lines=False,
@@ -95,9 +107,11 @@ class CsvFile(RowFile):
         skipped = [int(n) - 1 for warning in caught for n in re.findall(r"Skipping line (\d+)", str(warning))]
         return frame.iloc[1:], skipped
 
-    def _refuse_doubled(self, header: bytes) -> None:
+    def _refuse_doubled(self, header: bytes, separator: str) -> None:
         """UserError if two columns have one name: pandas would rename the second."""
-        cells = [cell.strip() for cell in next(csv.reader([header.decode("utf-8-sig")]), [])]
+        cells = [
+            cell.strip() for cell in next(csv.reader([header.decode("utf-8-sig")], delimiter=separator), [])
+        ]
         twice = next((cell for cell in cells if cell and cells.count(cell) > 1), None)
         if twice is not None:
             raise UserError(
