@@ -161,6 +161,11 @@ def chosen(name: str) -> Card | list[Figure]:
     raise unknown("card", name, [*cards(), *groups, *figures()])
 
 
+def known() -> list[str]:
+    """The names of all cards, groups and papers."""
+    return [*cards(), *figures(), *group_names(), *papers()]
+
+
 def group_names() -> list[str]:
     """The groups that have figure cards."""
     return list(dict.fromkeys(map(_group, figures())))

@@ -21,11 +21,14 @@ def figures(source: str) -> list[Figure]:
     if source.endswith((".yaml", ".yml")):
         return []
     if Path(source).is_dir():
-        from harness.records.results import COLLECTION
+        from harness.records.results import COLLECTION, EXPERIMENT
+        from reports.cards.card import known
 
         if (Path(source) / COLLECTION).is_file():
             raise UserError(f"{source} holds figure cards; run them by the name of a card or their group.")
-        return []
+        # A paper's own folder often has its name.
+        if (Path(source) / EXPERIMENT).is_file() or source not in known():
+            return []
     from reports.cards.card import Card, chosen
 
     cards = chosen(source)
@@ -67,17 +70,14 @@ def resolve(
 
 
 def _card(source: str) -> Card:
-    from reports.cards.card import Card, chosen
+    from reports.cards.card import Card, chosen, known
 
-    try:
-        card = chosen(source)
-    except UserError:
-        if Path(source).is_dir():
-            raise UserError(
-                f"{source} is a folder without results (no experiment.json); give the --out of a run, a card or a YAML "
-                "file."
-            ) from None
-        raise
+    if Path(source).is_dir() and source not in known():
+        raise UserError(
+            f"{source} is a folder without results (no experiment.json); give the --out of a run, a card or a YAML "
+            "file."
+        )
+    card = chosen(source)
     if not isinstance(card, Card):
         raise UserError(f"{source} names figure cards of a paper; run them with `rehearse run {source}`.")
     return card
@@ -100,7 +100,7 @@ def default_out(source: Source, name: str, device: str) -> Path:
     again."""
     from workloads.devices import WALL_DEVICES
 
-    if not isinstance(source, Mapping) and Path(source).is_dir():
+    if not isinstance(source, Mapping) and Path(source).is_dir() and _file(str(source)) is not None:
         return Path(f"{str(source).rstrip('/')}-{device}")
     suffix = f"-{device}" if device in WALL_DEVICES else ""
     return Path("results") / f"{name}{suffix}"

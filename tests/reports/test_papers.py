@@ -89,6 +89,19 @@ def test_cards_of_a_package_are_cards_like_ours(install: Install, rehearse: Rehe
     assert rehearse("run", "mine-fig2", "--dry-run")[0] == 0
 
 
+def test_a_folder_with_the_name_of_a_paper_is_no_source_unless_it_has_results(
+    install: Install, rehearse: Rehearse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(fig2=CARD)
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "other"):
+        Path(name).mkdir()
+    assert rehearse("run", "mine", "--dry-run")[0] == 0
+    assert "other is a folder without results" in rehearse("run", "other", "--dry-run")[2]
+    Path("mine/experiment.json").write_text("{}")
+    assert "mine/experiment.json" in rehearse("run", "mine", "--dry-run")[2]
+
+
 def test_its_engines_have_their_names_and_colours_and_ours_keep_theirs(install: Install) -> None:
     install()
     assert names()["mine_engine"] == "Mine" and names()["liveserve"] == "LiveServe"
