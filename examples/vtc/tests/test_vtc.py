@@ -1,4 +1,4 @@
-"""VTC's policy and metrics, and the rules that every card keeps."""
+"""VTC's policy and metrics, and the rules that every policy and every card keeps."""
 
 from collections import Counter
 
@@ -8,6 +8,7 @@ import pytest
 
 from engines.core.policy import RequestView, StageView
 from harness.metrics.from_packages import RunTables
+from harness.replays.contract import check_policy
 from reports.cli.contract import check_cards, check_page
 from vtc.metrics import measure
 from vtc.policy import Fair
@@ -54,6 +55,10 @@ def test_a_client_that_was_away_has_no_credit() -> None:
     order(policy, request("a1", 1000, running=True), request("a2"))
     order(policy, request("a2"), request("b3"), request("b4"))
     assert served["b"] == served["a"] == 1000
+
+
+def test_its_plans_keep_the_rules() -> None:
+    check_policy("vtc")
 
 
 def test_service_is_counted_by_client_and_its_evenness_is_jains() -> None:
