@@ -1,4 +1,4 @@
-"""The forms of a card's figure: lines, bars, stacked bars and distributions, each on one pair of axes.
+"""The forms of a card's figure: lines, bars, stacked bars, distributions and values over time, each on its own axes.
 
     draw = figure(
         TITLE,
@@ -7,9 +7,9 @@
     )
 
 A series says by x, or by group of bars, where a quantity is measured: a setting, a measure, or a number that needs no
-run. It has the look of the engine of its name unless `style` has another. `marks` are published values. Quantities are
-in s, 1/s or shares, and the name of an axis ends with the unit shown, as in "P90 TTFP, ms" and "tokens, 1000/s". A
-metric names its axis itself, and so does a parameter of `AXES`.
+run. It has the look of the engine of its name unless `style` has another, and the same colour in all axes of a figure.
+`marks` are published values. Quantities are in s, 1/s or shares, and the name of an axis ends with the unit shown, as
+in "P90 TTFP, ms" and "tokens, 1000/s". A metric names its axis itself, and so does a parameter of `AXES`.
 
 Further names of a form are those of `matplotlib.axes.Axes.set`, and these:
 
@@ -55,6 +55,8 @@ Marks = Mapping[str, Mapping[Any, float | None]]
 Styles = Mapping[str, Look]
 Fill = Callable[["Axes", Panels], int | None]
 """Draws on axes; returns how many values it found, None where it does not count."""
+Colours = dict[str, str]
+"""Name -> its colour in a figure, as the axes before have it."""
 AXES = {
     "c": "concurrent callers, c",
     "p": "probability of a barge-in, p",
@@ -83,9 +85,9 @@ def grid(panel: str, engines: Iterable[str], **axis: Sequence[Any]) -> Grid:
 
 @dataclass(frozen=True)
 class Plot:
-    """One pair of axes of a figure."""
+    """One pair of axes of a figure. `fill` keeps the colours that it gives."""
 
-    fill: Fill
+    fill: Callable[[Axes, Panels, Colours], int | None]
     points: Callable[[Panels], list[Measured]]
     """The points that it is made from."""
     spans: bool = False
@@ -124,7 +126,8 @@ def figure(
 
     @picture(title, len(plots), height_in, columns, points=used, bars=spans, paper=paper * published, **more)
     def draw(panels: Panels, *axes: Axes) -> str | LeftOut:
-        counts = [plot.fill(ax, panels) for plot, ax in zip(plots, axes, strict=True)]
+        colours: Colours = {}
+        counts = [plot.fill(ax, panels, colours) for plot, ax in zip(plots, axes, strict=True)]
         if not any(count is None or count for count in counts):
             return LeftOut("", title, "no value of it was measured")
         _once(axes, columns)
@@ -175,7 +178,7 @@ def picture(
 def custom(fill: Fill, **axes: Any) -> Plot:
     """Axes that a card draws itself."""
 
-    def draw(on: Axes, panels: Panels) -> int | None:
+    def draw(on: Axes, panels: Panels, colours: Colours) -> int | None:
         count = fill(on, panels)
         _dress(on, **axes)
         return count
@@ -200,9 +203,9 @@ def lines(
     axes = _shown(quantity, "y") | (_shown(against, "x") or getattr(series, "axes", {})) | axes
     factor, across_factor = _factor(axes, "ylabel"), _factor(axes, "xlabel") if against is not None else 1.0
 
-    def fill(on: Axes, panels: Panels) -> int:
+    def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         given = series(panels) if callable(series) else series
-        looks, count = style or engine_looks(*given), 0
+        looks, count = style or _looks(given, colours), 0
         for index, (label, by_x) in enumerate(given.items()):
             spreads = {x: _spread(at, quantity, panels) for x, at in by_x.items()}
             across = None if against is None else {x: _spread(at, against, panels) for x, at in by_x.items()}
@@ -239,8 +242,8 @@ def bars(
     axes = _shown(quantity, side) | axes
     factor = _factor(axes, f"{side}label")
 
-    def fill(on: Axes, panels: Panels) -> int:
-        looks, count = style or engine_looks(*series), 0
+    def fill(on: Axes, panels: Panels, colours: Colours) -> int:
+        looks, count = style or _looks(series, colours), 0
         published = {label: by_group for label, by_group in (marks or {}).items() if label in series}
         groups = list(dict.fromkeys(group for by in (*series.values(), *published.values()) for group in by))
         beside = {
@@ -285,7 +288,7 @@ def stacked(
     Medians over the seeds."""
     factor = _factor(axes, "ylabel")
 
-    def fill(on: Axes, panels: Panels) -> int:
+    def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         sums, names = [0.0] * len(groups), list(groups)
         for label, (quantity, colour) in parts.items():
             medians = [spread(at.points(panels), quantity).median or 0 for at in groups.values()]
@@ -319,8 +322,8 @@ def distribution(
     axes = {"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes
     factor = _factor(axes, "xlabel")
 
-    def fill(on: Axes, panels: Panels) -> int:
-        looks, count = style or engine_looks(*series), 0
+    def fill(on: Axes, panels: Panels, colours: Colours) -> int:
+        looks, count = style or _looks(series, colours), 0
         for label, at in series.items():
             read = [_values(point, values) for point in _at(at, panels) if point.error is None]
             pooled = np.concatenate([*read, np.empty(0)])
@@ -336,6 +339,40 @@ def distribution(
         return count
 
     return Plot(fill, _points({"": series}), False, _marked(marks))
+
+
+def over_time(
+    values: Callable[[Measured], tuple[np.ndarray, np.ndarray]],
+    series: Mapping[str, Setting | Sequence[Measured]],
+    *,
+    style: Styles | None = None,
+    title: str = "",
+    **axes: Any,
+) -> Plot:
+    """Draw values over the time of a run: of each series the finished point of the first seed, which the title names.
+    `values`: times, s since the run began, and the value at each."""
+    axes = {"xlabel": "time, s"} | axes
+    factor = _factor(axes, "ylabel")
+
+    def fill(on: Axes, panels: Panels, colours: Colours) -> int:
+        looks, count = style or _looks(series, colours), 0
+        for label, at in series.items():
+            for point in [each for each in _at(at, panels) if each.error is None][:1]:
+                times, heights = values(point)
+                on.plot(times, factor * heights, **looks[label].stroke, label=label)
+                on.set_title(", ".join(filter(None, (title, f"seed {point.seed}"))))
+                count += len(times)
+        _dress(on, **axes)
+        return count
+
+    return Plot(fill, _points({"": series}))
+
+
+def _looks(names: Iterable[str], colours: Colours) -> Styles:
+    """Return the looks of these names, with their colours of the figure, which gets those of new names."""
+    found = engine_looks(*names, kept=colours)
+    colours |= {name: look.colour for name, look in found.items()}
+    return found
 
 
 def _once(axes: Sequence[Axes], columns: int) -> None:

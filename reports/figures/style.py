@@ -69,11 +69,13 @@ def _first(of_papers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return dict(reversed([each for of_paper in of_papers for each in of_paper.items()]))
 
 
-def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
-    """A look for each variant. An engine's first one has the engine's own colour, wherever it appears."""
-    free = dict(_colours())
-    taken = {free.get(variant.engine) for variant in variants}
-    spare = iter([colour for colour in _OTHERS if colour not in taken] * (1 + len(variants)))
+def looks(variants: Sequence[Variant], kept: Mapping[str, str] | None = None) -> dict[Variant, Look]:
+    """A look for each variant. An engine's first one has the engine's own colour, wherever it appears, or the one that
+    is `kept` for it; no other engine has a colour that is kept."""
+    kept = kept or {}
+    free = {**kept, **_colours()}
+    taken = {*kept.values(), *(free.get(variant.engine) for variant in variants)}
+    spare = iter(([colour for colour in _OTHERS if colour not in taken] or _OTHERS) * (1 + len(variants)))
     return {
         variant: Look(
             free.pop(variant.engine, None) or next(spare),
@@ -85,9 +87,10 @@ def looks(variants: Sequence[Variant]) -> dict[Variant, Look]:
     }
 
 
-def engine_looks(*engines: str) -> dict[str, Look]:
+def engine_looks(*engines: str, kept: Mapping[str, str] | None = None) -> dict[str, Look]:
     """A look for each engine, baselines first; where no variant has parameters of its own."""
-    return {variant.engine: look for variant, look in looks([Variant(engine) for engine in engines]).items()}
+    variants = looks([Variant(engine) for engine in engines], kept)
+    return {variant.engine: look for variant, look in variants.items()}
 
 
 def named(text: str, by: Mapping[str, str]) -> str:

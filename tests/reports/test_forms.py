@@ -9,7 +9,7 @@ import pytest
 
 from reports.cards import card as cards
 from reports.claims.quantities import of, ratio, value
-from reports.figures.forms import Plot, bars, custom, distribution, figure, grid, lines, stacked
+from reports.figures.forms import Plot, bars, custom, distribution, figure, grid, lines, over_time, stacked
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 
@@ -85,6 +85,27 @@ def test_a_curve_stands_over_the_medians_of_another_quantity() -> None:
         "8",
         "16",
     ] and axes.get_xlabel() == "P90 TTFP, ms"
+
+
+def test_values_over_time_are_those_of_the_first_finished_seed() -> None:
+    def waits(point: Any) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([0.0, 1.0]), np.array([point.seed, point.value("any")])
+
+    series = {engine: of("load", engine, c=8) for engine in PAIR}
+    picture = drawn(over_time(waits, series, title="of c = 8", ylabel="wait, ms"))
+    (axes,) = picture.figure.axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[0, 8000], [0, 16000]]
+    assert axes.get_title("left") == "of c = 8, seed 0" and axes.get_xlabel() == "time, s"
+    assert named(picture) == PAIR
+
+
+def test_a_name_has_one_colour_in_all_axes_and_shares_it_with_no_other() -> None:
+    at = {8: of("load", "liveserve", c=8)}
+    names = (["one", "two"], ["two", "three"], ["liveserve", "one"])
+    picture = drawn(*(lines("completed_rps", dict.fromkeys(each, at)) for each in names))
+    seen = [(line.get_label(), line.get_color()) for axes in picture.figure.axes for line in axes.lines]
+    shown = {(name, colour) for name, colour in seen if not str(name).startswith("_")}
+    assert len(shown) == len({colour for _, colour in shown}) == 4
 
 
 def test_bars_stand_in_clusters_and_lie_in_rows() -> None:

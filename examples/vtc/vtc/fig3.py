@@ -1,11 +1,15 @@
 """Fig. 3: two clients that both ask for more than their share, at 90 and 180 requests per minute."""
 
+import numpy as np
+import pandas as pd
+
 from reports.claims.bands import of_model
 from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import at_least, claim, same, times
-from reports.figures.forms import bars, figure
+from reports.figures.forms import bars, figure, over_time
 from reports.papers.experiment import experiment
 from reports.runs.measured import Measured
+from vtc.metrics import READS, served
 
 TITLE = "Fig. 3: service of two clients that overload the server, 90 and 180 requests per minute"
 
@@ -31,6 +35,14 @@ def unfairness(point: Measured) -> float | None:
     """Service of the heavy client over that of the light one."""
     light, heavy = (point.value(f"{client}.service") for client in CLIENTS)
     return None if light is None or heavy is None else heavy / light
+
+
+def gap(point: Measured) -> tuple[np.ndarray, np.ndarray]:
+    """Difference of what the clients have been served, after each second."""
+    came = served(point.kinds(*READS), pd.DataFrame(point.record.trace().columns()))
+    tokens = came["tokens"].where(came["tenant"] == "heavy", -came["tokens"])
+    by_second = np.bincount(came["t"].astype(int), tokens)
+    return np.arange(1, len(by_second) + 1), np.abs(np.cumsum(by_second))
 
 
 CLAIMS = {
@@ -65,5 +77,6 @@ draw = figure(
         },
         ylabel="service, weighted tokens/s",
     ),
+    over_time(gap, {"FCFS": FCFS, "VTC": VTC}, ylabel="difference of service, weighted tokens"),
     caption="Both clients always have requests that wait.",
 )

@@ -1,23 +1,32 @@
 """Service of each client, and how evenly it is shared."""
 
 import numpy as np
+import pandas as pd
 
 from harness.metrics.definitions import Definition
 from harness.metrics.from_packages import PackageMetrics, RunTables
 from harness.metrics.metric import Result
 from vtc.policy import INPUT, OUTPUT
 
+READS = ("first_text", "text")
+"""Kinds of events by which clients get tokens."""
+
+
+def served(events: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """Return t, s, tenant and weighted tokens of each event. Prompts count with the first token of their answers, as
+    the client gets it."""
+    came = events.merge(requests[["session", "turn", "tenant", "input_tokens"]], on=["session", "turn"])
+    first = (came["kind"] == "first_text").to_numpy()
+    prompts, answers = (came[name].to_numpy(float) for name in ("input_tokens", "value"))
+    return came[["t", "tenant"]].assign(tokens=INPUT * prompts * first + OUTPUT * answers)
+
 
 def measure(run: RunTables) -> dict[str, Result]:
-    """Prompts count with the first token of their answers, as the client gets it."""
     if run.span is None or "tenant" not in run.requests:
         return {}
     begin_s, end_s = run.span
-    came = run.events[run.events["t"].between(begin_s, end_s, inclusive="right")]
-    came = came.merge(run.requests[["session", "turn", "tenant", "input_tokens"]], on=["session", "turn"])
-    first = (came["kind"] == "first_text").to_numpy()
-    prompts, answers = (came[name].to_numpy(float) for name in ("input_tokens", "value"))
-    tokens, tenants = INPUT * prompts * first + OUTPUT * answers, came["tenant"].to_numpy()
+    came = served(run.events[run.events["t"].between(begin_s, end_s, inclusive="right")], run.requests)
+    tokens, tenants = came["tokens"].to_numpy(), came["tenant"].to_numpy()
     clients = np.unique(run.requests["tenant"].to_numpy()).tolist()
     service = np.array([tokens[tenants == client].sum() for client in clients]) / (end_s - begin_s)
     n, total = len(clients), float(service.sum())
@@ -48,5 +57,5 @@ METRICS = PackageMetrics(
         ),
     },
     measure,
-    reads=("first_text", "text"),
+    reads=READS,
 )

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from reports.claims.bands import of_digits
-from reports.claims.quantities import Panels, Quantity, Setting, change, of, ratio
+from reports.claims.quantities import Quantity, Setting, change, of, ratio
 from reports.claims.stated import claim, moves, times
-from reports.figures.forms import Plot, bars, custom, figure
-from reports.figures.frames import after_steps, finished
+from reports.figures.forms import Plot, bars, figure, over_time
+from reports.figures.frames import after_steps
 from reports.figures.style import engine_looks
 from reports.papers.liveserve.common import WARM_SESSIONS, at_thinker, experiment
 from reports.runs.measured import Measured
@@ -118,13 +118,9 @@ def held(point: Measured) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _timeline(pool: str) -> Plot:
-    def fill(axes: Any, panels: Panels) -> None:
-        for variant, look in _LOOKS.items():
-            for point in finished(_at(pool, variant).points(panels))[:1]:
-                axes.plot(*held(point), **look.stroke, label=variant)
-                axes.set_title(f"{pool}, seed {point.seed}")
-
-    return custom(fill, across={POOLS[pool]: "the pool"}, xlabel="time, s", ylabel="KV blocks held")
+    series = {variant: _at(pool, variant) for variant in VARIANTS}
+    dressed = {"across": {POOLS[pool]: "the pool"}, "ylabel": "KV blocks held"}
+    return over_time(held, series, style=_LOOKS, title=pool, **dressed)
 
 
 def _over_unaware(pool: str) -> Plot:

@@ -100,7 +100,7 @@ def draw(panels: Panels, left: Any, right: Any) -> str:
     asked = {"fresh question": "answered_fresh", "recall": "answered_recall"}
     series = {row: {name: value(metric, of(row)) for name, metric in asked.items()} for row in rows}
     marks = {row: {"fresh question": PAPER[row][2]} for row in rows}
-    bars(None, series, marks=marks, ylabel="sessions", percent=(0, 1)).fill(right, panels)
+    bars(None, series, marks=marks, ylabel="sessions", percent=(0, 1)).fill(right, panels, {})
     return (
         "W, S of each line: the recent and the first tokens that a session keeps. An answer counts if "
         "the session says one of the question's keywords while it plays; a correct recall states one "
