@@ -77,6 +77,6 @@ draw = figure(
         },
         ylabel="service, weighted tokens/s",
     ),
-    over_time(gap, {"FCFS": FCFS, "VTC": VTC}, ylabel="difference of service, weighted tokens"),
+    over_time(gap, {"vllm_omni_wo": FCFS, "vtc": VTC}, ylabel="difference of service, weighted tokens"),
     caption="Both clients always have requests that wait.",
 )
