@@ -77,6 +77,5 @@ def told_as_found(checks: Iterator[Check]) -> Iterator[Check]:
         if group == "devices" and check.state == "ok":
             able.append(check.what)
         yield check
-    console.print(
-        f"\nThis machine can run device {' and '.join(able)}." if able else "\nNothing can run here yet."
-    )
+    nothing = "No device can run here yet; rehearse live, which calls servers, needs none."
+    console.print(f"\nThis machine can run device {' and '.join(able)}." if able else f"\n{nothing}")

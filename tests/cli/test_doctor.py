@@ -111,7 +111,7 @@ def test_a_cpu_torch_with_its_traps_says_what_to_remove(
     assert "pip uninstall torchvision torchaudio" in checks["torch"]["why"]
     assert {checks[name]["state"] for name in ("virtual", "cpu", "cuda")} == {"broken"}
     assert checks["virtual"]["why"] == "first fix: torch"
-    assert "Nothing can run here yet." in rehearse("doctor")[1]
+    assert "No device can run here yet; rehearse live" in rehearse("doctor")[1]
 
 
 def test_vllm_is_loaded_where_that_is_asked_for(
