@@ -35,11 +35,11 @@ import numpy as np
 
 from harness.metrics.stats import Spread, across_seeds
 from reports.claims.quantities import Measure, Panels, Quantity, Setting, of, spread
-from reports.figures.drawing import in_per_cent, legend, line, plain_log, sheet, whole_numbers
-from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker, whiskers
-from reports.figures.style import INK, MUTED, Look, engine_looks
+from reports.figures.axes import axis_of, bar, dress, factor_of, name_groups, name_markers
+from reports.figures.drawing import legend, line, sheet
+from reports.figures.picture import LeftOut, Picture, made_from, paper_handle, paper_marker
+from reports.figures.style import Look, engine_looks
 from reports.runs.measured import Measured
-from reports.tables.columns import column_for, spoken
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -180,7 +180,7 @@ def custom(fill: Fill, **axes: Any) -> Plot:
 
     def draw(on: Axes, panels: Panels, colours: Colours) -> int | None:
         count = fill(on, panels)
-        _dress(on, **axes)
+        dress(on, **axes)
         return count
 
     return Plot(draw, every)
@@ -200,8 +200,11 @@ def lines(
     """Draw a quantity over x, or against another quantity: medians with bars over the seeds. `beside` returns the
     text at a marker: at every marker of the first line, and of two lines; otherwise at the last one. `extra` draws
     more."""
-    axes = _shown(quantity, "y") | (_shown(against, "x") or getattr(series, "axes", {})) | axes
-    factor, across_factor = _factor(axes, "ylabel"), _factor(axes, "xlabel") if against is not None else 1.0
+    axes = axis_of(quantity, "y") | (axis_of(against, "x") or getattr(series, "axes", {})) | axes
+    factor, across_factor = (
+        factor_of(axes, "ylabel"),
+        factor_of(axes, "xlabel") if against is not None else 1.0,
+    )
 
     def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         given = series(panels) if callable(series) else series
@@ -212,14 +215,14 @@ def lines(
             places = line(on, spreads, looks[label], label, factor, across, across_factor)
             if beside is not None:
                 named = list(places)[0 if index == 0 or len(given) == 2 else -1 :]
-                _name(on, {beside(x): places[x] for x in named}, looks[label].colour, index > 0)
+                name_markers(on, {beside(x): places[x] for x in named}, looks[label].colour, index > 0)
             count += len(places)
             for x, value in (marks or {}).get(label, {}).items():
                 if value is not None:
                     paper_marker(on, x, factor * value, looks[label])
         if extra is not None:
             extra(on, panels)
-        _dress(on, **axes)
+        dress(on, **axes)
         return count
 
     return Plot(fill, _points(series), True, _marked(marks))
@@ -239,8 +242,8 @@ def bars(
     """A cluster of bars for each group, a bar for each series, with its bar over the seeds. `text` formats the value
     at its end; `rows`: bars lie, the first group on top."""
     side = "x" if rows else "y"
-    axes = _shown(quantity, side) | axes
-    factor = _factor(axes, f"{side}label")
+    axes = axis_of(quantity, side) | axes
+    factor = factor_of(axes, f"{side}label")
 
     def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         looks, count = style or _looks(series, colours), 0
@@ -262,16 +265,16 @@ def bars(
             for group, at in by_group.items():
                 stats = _spread(at, quantity, panels)
                 if stats.median is not None:
-                    _bar(on, place(label, group), stats, looks[label], factor, 0.9 * width, name, text, rows)
+                    bar(on, place(label, group), stats, looks[label], factor, 0.9 * width, name, text, rows)
                     count, name = count + 1, None
             for group, value in published.get(label, {}).items():
                 if value is not None:
                     x, height = place(label, group), factor * value
                     paper_marker(on, *((height, x) if rows else (x, height)), looks[label])
-        _ticks(on, groups, rows)
+        name_groups(on, groups, rows)
         if extra is not None:
             extra(on, panels)
-        _dress(on, upwards=not rows, **axes)
+        dress(on, upwards=not rows, **axes)
         return count
 
     return Plot(fill, _points(series), True, _marked(marks))
@@ -286,7 +289,7 @@ def stacked(
 ) -> Plot:
     """A bar for each group, of parts one on the other, its sum above: label of a part -> its quantity and colour.
     Medians over the seeds."""
-    factor = _factor(axes, "ylabel")
+    factor = factor_of(axes, "ylabel")
 
     def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         sums, names = [0.0] * len(groups), list(groups)
@@ -301,8 +304,8 @@ def stacked(
             )
         for group, value in (marks or {}).items():
             paper_marker(on, names.index(group) + 0.38, factor * value, engine_looks(group)[group])
-        _ticks(on, names, False)
-        _dress(on, **axes)
+        name_groups(on, names, False)
+        dress(on, **axes)
         return sum(total > 0 for total in sums)
 
     return Plot(fill, _points({"": groups}), False, bool(marks))
@@ -320,7 +323,7 @@ def distribution(
     turns with a spoken reply (turns without an answer keep the share below 1), or a function of a point. `marks`: by
     percentile."""
     axes = {"percent": (0, 1), "xlim": (0, None), "ylabel": "share of turns"} | axes
-    factor = _factor(axes, "xlabel")
+    factor = factor_of(axes, "xlabel")
 
     def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         looks, count = style or _looks(series, colours), 0
@@ -335,7 +338,7 @@ def distribution(
             for percentile, value in (marks or {}).get(label, {}).items():
                 if value is not None:
                     paper_marker(on, factor * value, percentile / 100, looks[label])
-        _dress(on, **axes)
+        dress(on, **axes)
         return count
 
     return Plot(fill, _points({"": series}), False, _marked(marks))
@@ -352,7 +355,7 @@ def over_time(
     """Draw values over the time of a run: of each series the finished point of the first seed, which the title names.
     `values`: times, s since the run began, and the value at each."""
     axes = {"xlabel": "time, s"} | axes
-    factor = _factor(axes, "ylabel")
+    factor = factor_of(axes, "ylabel")
 
     def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         looks, count = style or _looks(series, colours), 0
@@ -362,7 +365,7 @@ def over_time(
                 on.plot(times, factor * heights, **looks[label].stroke, label=label)
                 on.set_title(", ".join(filter(None, (title, f"seed {point.seed}"))))
                 count += len(times)
-        _dress(on, **axes)
+        dress(on, **axes)
         return count
 
     return Plot(fill, _points({"": series}))
@@ -411,114 +414,7 @@ def _spread(at: Shown, quantity: Quantity | None, panels: Panels) -> Spread:
     return across_seeds(at(panels) if callable(at) else {0: at})
 
 
-def _shown(quantity: Quantity | None, side: str) -> dict[str, Any]:
-    """Return the axis settings of a metric for that side; none for other quantities."""
-    if not isinstance(quantity, str):
-        return {}
-    column = column_for(quantity)
-    if column.unit.startswith("%"):
-        share = {"percent": (0, 1)} if side == "y" else {}
-        return {f"{side}label": spoken(column)} | share
-    return {f"{side}label": f"{spoken(column)}, {column.unit}".rstrip(", ")} | (
-        {"xlim": (0, None)} if side == "x" else {}
-    )
-
-
-def _factor(axes: Mapping[str, Any], label: str) -> float:
-    """Return the factor from the unit of quantities to the unit at the end of the axis label."""
-    unit = axes.get(label, "").rpartition(", ")[2].partition(" ")[0]
-    return 1e-3 if unit.startswith("1000") else {"ms": 1000.0, "%": 100.0}.get(unit, 1.0)
-
-
 def _values(point: Measured, values: str | Callable[[Measured], np.ndarray]) -> np.ndarray:
     if callable(values):
         return values(point)
     return point.requests.loc[point.requests["spoken"], values].to_numpy(float)
-
-
-def _name(axes: Axes, named: Mapping[str, tuple[Any, float]], colour: str, below: bool) -> None:
-    """Text on the outer side of a curve, so that two curves that meet keep theirs apart."""
-    away, ha, va = ((6, -5), "left", "top") if below else ((-6, 5), "right", "bottom")
-    for text, place in named.items():
-        axes.annotate(text, place, away, textcoords="offset points", ha=ha, va=va, fontsize=8, color=colour)
-
-
-def _bar(
-    axes: Axes,
-    place: float,
-    stats: Spread,
-    look: Look,
-    factor: float,
-    width: float,
-    label: str | None,
-    text: str,
-    lying: bool,
-) -> None:
-    height = factor * (stats.median or 0)
-    x, y = (height, place) if lying else (place, height)
-    (axes.barh if lying else axes.bar)(place, height, width, color=look.colour, label=label, zorder=2)
-    if stats.n > 1:
-        ends: dict[str, Any] = {"xerr" if lying else "yerr": whiskers(stats, factor)}
-        axes.errorbar(x, y, **ends, color=INK, lw=0.9, zorder=3)
-    if text:
-        high = factor * (stats.high or 0)
-        at, away, ha, va = (
-            ((high, place), (5, 0), "left", "center")
-            if lying
-            else ((place, high), (0, 4), "center", "bottom")
-        )
-        axes.annotate(text.format(height), at, away, textcoords="offset points", ha=ha, va=va)
-
-
-def _ticks(axes: Axes, groups: Sequence[Any], rows: bool) -> None:
-    names = [str(group) for group in groups]
-    if not rows:
-        axes.set_xticks(range(len(names)), names)
-        return
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-
-
-def _dress(
-    axes: Axes,
-    *,
-    percent: tuple[float, float] | None = None,
-    doubling: Sequence[float] = (),
-    tilted: bool = False,
-    whole: bool = False,
-    margins: tuple[float, float] | None = None,
-    across: Mapping[float, str] | None = None,
-    upright: Mapping[float, str] | None = None,
-    upwards: bool = True,
-    **named: Any,
-) -> None:
-    """Apply the further names of a form. `upwards`: values are on the y axis."""
-    if doubling:
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(doubling, [f"{x:,g}" for x in doubling])
-    for level, name in (across or {}).items():
-        axes.axhline(level, color=MUTED, lw=0.9, ls=(0, (2, 3)), zorder=1, label=name or None)
-    for place, name in (upright or {}).items():
-        axes.axvline(place, color=MUTED, lw=0.9, ls=(0, (2, 3)), zorder=1, label=name or None)
-    if margins is not None:
-        axes.margins(*margins)
-    if tilted:
-        for label in axes.get_xticklabels():
-            label.set(rotation=40, ha="right", rotation_mode="anchor")
-    limits = {side: named.pop(f"{side}lim", None) for side in "xy"}
-    axes.set(**named)
-    for axis, scale in ((axes.xaxis, "xscale"), (axes.yaxis, "yscale")):
-        if named.get(scale) == "log":
-            plain_log(axis)
-    if whole:
-        whole_numbers(axes.xaxis)
-    if percent is not None:
-        in_per_cent(axes, percent)
-    elif upwards and limits["y"] is None and axes.get_yscale() == "linear":
-        lowest = min(ax.dataLim.y0 for ax in axes.get_shared_y_axes().get_siblings(axes))
-        limits["y"] = (min(0.0, lowest), None)
-    elif not upwards and limits["x"] is None and axes.get_xscale() == "linear":
-        limits["x"] = (0, None)
-    for set_limit, limit in ((axes.set_xlim, limits["x"]), (axes.set_ylim, limits["y"])):
-        if limit is not None and limit != (None, None):
-            set_limit(*limit, auto=None in limit)  # an open end follows the panels that share the axis
