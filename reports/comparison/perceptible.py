@@ -20,8 +20,6 @@ LEAST_S = {
 }
 """Pattern of quantities -> least difference, s."""
 POINT = 0.01
-RTF = 0.05
-"""Twentieth of the speed of speech. [chosen]"""
 
 
 def least_difference(metric: str, n: int | None) -> float:
@@ -33,7 +31,5 @@ def least_difference(metric: str, n: int | None) -> float:
     for pattern, least_s in LEAST_S.items():
         if re.fullmatch(pattern, name):
             return least_s
-    if name.startswith("rtf"):
-        return RTF
     counts = meaning.unit == "1" and name in ("failed", "unfinished", "shed", "silent_replies")
     return 1.5 if counts else 0.0

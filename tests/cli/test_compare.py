@@ -193,13 +193,21 @@ def test_the_first_sentence_says_which_side_is_worse(cells: list[Cell], sentence
     ("name", "a", "b", "n", "seen"),
     [
         ("tbt_p50", 0.0001, 0.0, 60, False),  # nobody reads that fast
-        ("tbt_p50", 0.020, 0.026, 60, True),
-        ("ttft_p50", 0.020, 0.040, 60, False),  # both are instantaneous
+        ("tbt_p50", 0.0, 0.0049, 60, False),
+        ("tbt_p50", 0.0, 0.005, 60, True),
+        ("ttft_p50", 0.0, 0.049, 60, False),  # both are instantaneous
+        ("ttft_p50", 0.0, 0.05, 60, True),
+        ("max_gap_p50", 0.0, 0.019, 60, False),
+        ("max_gap_p50", 0.0, 0.02, 60, True),
         ("audio_ttfp_p50", 0.59, 1.79, 60, True),
+        ("audio_ttfp_p50", 2.0, 2.08, 60, False),  # less than a twentieth
         ("continuity", 0.95, 0.983, 30, False),  # one reply of thirty
-        ("continuity", 0.95, 0.983, 600, True),
-        ("failed", 1.0, 2.0, 60, False),
-        ("failed", 1.0, 4.0, 60, True),
+        ("continuity", 0.5, 0.514, 100, False),
+        ("continuity", 0.5, 0.516, 100, True),
+        ("continuity", 0.0, 0.01, 600, True),
+        ("continuity", 0.0, 0.009, 600, False),
+        ("failed", 0.0, 1.4, 60, False),
+        ("failed", 0.0, 1.5, 60, True),
         ("completed_rps", 0.5, 0.6, 60, True),
         ("ttft_p90", 0.5, np.inf, 60, True),  # of failed turns
     ],
