@@ -15,7 +15,7 @@ ITSELF := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help live omni bench quick nightly test perf conformance lint docs audit clean test-all test-omni
+.PHONY: help live omni bench quick nightly test mutants perf conformance lint docs audit clean test-all test-omni
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-all: $(VENV)/.ready  ## run every test, in one go: with real engines, other
 test-omni: .venv-omni/.ready  ## run the tests that need vLLM-Omni itself, in its own environment (ARGS="-k name")
 	.venv-omni/bin/python -m pytest tests/omni $(ARGS)
 	.venv-omni/bin/python -m tests.omni.control
+
+mutants: $(VENV)/.ready  ## change the code at random places and list the changes that no test notices (ARGS="--seed 1 --each 30")
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 perf: $(VENV)/.ready  ## how fast workloads and replays are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.traces

@@ -1,0 +1,57 @@
+"""The mutation run: what it draws, and which tests a mutant meets."""
+
+import random
+from pathlib import Path
+
+import yaml
+from coverage import CoverageData
+
+from tools.mutants import EQUIVALENT, FOLDERS, LONGEST_S, ROOT, drawn, reaching, statement
+
+TEXT = """LIMIT: int | None = 3
+
+
+def late(value: float) -> bool:
+    if value < 0:
+        raise ValueError("a text for the reader")
+    return (
+        value >= LIMIT
+    )
+"""
+AFTER = {"LIMIT: int | None = 4", "LIMIT: int | None = None", "if value <= 0:", "if value < 1:"}
+AFTER |= {"raise ValueError(None)", "value > LIMIT"}
+
+
+def test_places_are_drawn_by_seed_and_never_in_annotations_or_text() -> None:
+    every = drawn({"a.py": TEXT}, 99, random.Random(1))
+    assert {mutant.after for mutant in every} == AFTER and len(every) == len(AFTER)
+    assert drawn({"a.py": TEXT}, 2, random.Random(5)) == drawn({"a.py": TEXT}, 2, random.Random(5))
+    for mutant in every:
+        assert mutant.text.replace(mutant.after, mutant.before) == TEXT
+
+
+def test_a_statement_has_all_its_lines_and_not_its_block() -> None:
+    assert [statement(TEXT, line) for line in (1, 4, 5, 8)] == [
+        range(1, 2),
+        range(4, 5),
+        range(5, 6),
+        range(7, 10),
+    ]
+
+
+def test_a_mutant_meets_the_quickest_tests_of_its_lines_and_at_import_those_of_its_file() -> None:
+    data = CoverageData(no_disk=True)
+    for context, lines in {"": [1, 4], "slow": [5, 7], "quick": [5], "other": [7]}.items():
+        data.set_context(context)
+        data.add_lines({"a.py": lines})
+    seconds = {"slow": LONGEST_S, "quick": 1.0, "other": 0.5}
+    assert reaching(data, Path("a.py"), range(5, 6), {**seconds, "slow": 2.0}) == ["quick", "slow"]
+    assert reaching(data, Path("a.py"), range(5, 6), seconds) == ["quick"]
+    assert reaching(data, Path("a.py"), range(1, 2), seconds) == ["other", "quick"]
+    assert reaching(data, Path("a.py"), range(6, 7), seconds) == []
+
+
+def test_folders_exist_and_equivalent_mutants_are_of_lines_that_exist() -> None:
+    assert all((ROOT / folder).exists() for folder in FOLDERS)
+    for one in yaml.safe_load(EQUIVALENT.read_text()):
+        assert one["before"] in " ".join((ROOT / one["file"]).read_text().split()) and one["why"]
