@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.metrics.frames import hard_stall, progressive, silence
+from harness.metrics.frames import Silence, hard_stall, progressive, silence
 from harness.metrics.kv_pool import filling, last_third, occupancy, saturated_s, saturation, slope
 from harness.request_tables.frame_table import bucket_latencies, time_of_wall
 from tests.metrics.frame_log import BEAT, FAST_S, B, spoke, steps_of, table_of
@@ -89,8 +89,27 @@ def test_all_mute_and_an_idle_engine_is_a_hard_stall() -> None:
     assert hard_stall(found, working(until_s=152), BEAT)
     assert not hard_stall(found, working(), BEAT), "an engine that works is slow, not stalled"
     assert not progressive(found)
-    brief = silence(table_of(8, FRAMES, stalled(150, until_s=150 + 2 * B)), BEAT)
-    assert not hard_stall(brief, working(until_s=150), BEAT)
+
+
+@pytest.mark.parametrize(
+    ("mute", "due", "requests", "stalls"),
+    [(2, 1, 0, False), (3, 1, 0, True), (4, 1, 0, True), (3, 0, 0, False), (3, 1, 1, False)],
+)
+def test_three_beats_are_a_hard_stall(mute: int, due: int, requests: int, stalls: bool) -> None:
+    """Beats without speech from the third on, and a step of so many requests that begins before and ends in them."""
+    spoken = np.array([2, 2] + [0] * mute + [2])
+    counts = Silence(np.arange(spoken.size) * B, 0 * spoken, np.where(spoken, 2, due), spoken, 0)
+    step = steps_of(np.zeros(1), np.zeros(1), requests=requests).assign(t_s=1.5 * B, dt_s=2 * B)
+    assert hard_stall(counts, step, BEAT) == stalls
+
+
+@pytest.mark.parametrize(
+    ("silent", "spoken", "found"),
+    [([1, 2, 2, 2], 5, False), ([1, 2, 2, 3], 5, True), ([1, 2, 3, 4], 1, True), ([1, 2, 3, 4], 0, False)],
+)
+def test_three_beats_with_more_silence_are_progressive(silent: list[int], spoken: int, found: bool) -> None:
+    said = np.full(4, spoken)
+    assert progressive(Silence(np.arange(4) * B, np.array(silent), said + 1, said, 0)) == found
 
 
 def test_one_by_one_is_progressive_silence() -> None:
@@ -180,6 +199,18 @@ def test_a_plateau_has_no_slope_and_is_never_full() -> None:
     assert saturated_s(pool, NO_FAILS) is None
     flat = filling(filled(0.256, 0.0))
     assert flat is not None and saturation(flat) is None
+
+
+def test_the_line_is_fitted_from_10_to_60_s_below_an_occupancy_of_0_6() -> None:
+    edges = pd.Series({9.0: 0.5, 10.0: 0.1, 35.0: 0.35, 59.0: 0.6, 60.0: 0.59, 61.0: 0.1})
+    assert filling(edges.drop(59.0)) == filling(edges)
+    line = filling(edges.replace(0.59, 0.599))
+    assert line is not None and line.slope == pytest.approx(0.499 / 50, rel=1e-3)
+    assert filling(edges.drop([9.0, 10.0])) is None
+
+
+def test_a_pool_is_full_from_0_995_on() -> None:
+    assert saturated_s(pd.Series({0.0: 0.994, 1.0: 0.995, 2.0: 1.0}), NO_FAILS) == 1.0
 
 
 def test_a_stalled_engine_holds_what_it_held() -> None:

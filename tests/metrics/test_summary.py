@@ -17,20 +17,6 @@ def summary(log: EventLog, *, kv=(), run_end_s: float = 20.0, **options) -> dict
     return summarise(request_table(log.events, log.trace), steps(*kv), run_end_s, **options)
 
 
-UNITS = {"s", "1", "1/s", "1/min", "token", "block", "block*s"}
-
-
-def test_every_metric_is_defined_in_order_with_its_unit():
-    metrics = summary(EventLog().spoken_turn())
-    assert list(metrics) == list(DEFINITIONS)
-    for name, metric in metrics.items():
-        definition = DEFINITIONS[name]
-        assert metric.unit == definition.unit and definition.unit in UNITS
-        assert definition.definition and definition.origin
-        assert metric.value is None or type(metric.value) is float
-        assert type(metric.n) is int and type(metric.missing) is int
-
-
 def test_text_has_no_metric_of_spoken_replies():
     speech = summary(EventLog().spoken_turn())
     text = summary(EventLog().start(spoken=False).text((1.5, 1), (1.6, 2)).produce().done(2.0))
@@ -76,36 +62,54 @@ def mixed() -> EventLog:
     return log.start(6, spoken=False).produce(6).add(1.3, "first_text", 6, value=10).done(1.3, 6)
 
 
-def test_who_is_in_which_denominator():
-    metrics = summary(mixed())
-    assert parts(metrics["started"]) == (7.0, 7, 0)
-    assert parts(metrics["completed"]) == (4.0, 7, 0)
-    for name in ("barged_in", "failed", "unfinished"):
-        assert parts(metrics[name]) == (1.0, 7, 0)
-    # Spoken: six. The failed, the silent and the unfinished one are infinitely late.
-    assert parts(metrics["audio_ttfp_p50"])[1:] == (6, 0)
-    assert metrics["audio_ttfp_p90"].value == np.inf
-    # Without the barged-in one: five, of which two have a whole reply.
-    assert parts(metrics["rtf_p50"])[1:] == (5, 0)
-    assert parts(metrics["max_gap_p90"])[1:] == (5, 0) and metrics["max_gap_p90"].value == np.inf
-    assert parts(metrics["continuity"]) == (1 / 5, 5, 0)
-    assert parts(metrics["e2e_p50"])[1:] == (6, 0)
-    assert parts(metrics["barge_in_rate"]) == (1 / 6, 6, 0)
-    assert parts(metrics["barge_in_missed_rate"]) == (0.0, 6, 0)
+# The failed, the unfinished and the silent one are infinitely late; the barged-in one has no whole reply.
+STATISTICS = {
+    "audio_ttfp": (6, 0), "ttft": (3, 4), "tbt": (2, 5), "e2e": (6, 0), "rtf": (5, 0), "rtf_gen": (5, 0),
+    "max_gap": (5, 0), "queueing_entry": (6, 1), "queueing_talker": (4, 2), "queueing_vocoder": (0, 6),
+    "reload": (6, 1), "turn_send_delay": (7, 0), "session_time": (0, 0), "session_pace": (0, 0),
+}  # fmt: skip
+# Barged in: 30 - 6 frames and 10 - 4 tokens; fully heard: two spoken (24 frames each), silent, text. Failed: unknown.
+WASTE = {
+    "wasted_token_ratio": (30 / 128, 5, 1), "generated_tokens": (128, 5, 1), "heard_tokens": (98, 5, 1),
+    "wasted_token_ratio_entry": (6 / 50, 5, 1), "generated_tokens_entry": (50, 5, 1), "heard_tokens_entry": (44, 5, 1),
+    "wasted_token_ratio_talker": (24 / 78, 3, 1), "generated_tokens_talker": (78, 3, 1),
+    "heard_tokens_talker": (54, 3, 1),
+}  # fmt: skip
+# 10 blocks of 100 from 1 to 4 s, then 50 to 12 s; a vocoder has none.
+STEPS = {
+    "kv_occupancy_entry_mean": (430 / 1100, 2, 0), "kv_occupancy_entry_peak": (0.5, 2, 0),
+    "kv_block_seconds_entry": (430, 2, 0), "busy_entry": (4 / 12, 2, 0), "busy_vocoder": (1 / 12, 1, 0),
+    "prefill_tokens_entry": (0, 2, 0),
+}  # fmt: skip
+OTHERS = {
+    "continuity": (1 / 5, 5, 0), "continuity_fixed_timeline": (1 / 5, 5, 0), "continuity_whole": (1 / 5, 5, 0),
+    "completed_rps": (None, 5, 0), "completed_outside_window": (0, 5, 0), "effective_rps": (None, 4, 0),
+    "completed_rps_whole": (None, 5, 0), "effective_rps_whole": (None, 4, 0), "steady_begin": (None, 7, 0),
+    "steady_end": (None, 7, 0), "turns_in_ramp": (0, 7, 0), "turns_in_drain": (0, 7, 0),
+    "ttfp_in_target": (3 / 6, 6, 0), "makespan": (12, 7, 0), "started": (7, 7, 0), "completed": (4, 7, 0),
+    "barged_in": (1, 7, 0), "failed": (1, 7, 0), "unfinished": (1, 7, 0), "barge_in_rate": (1 / 6, 6, 0),
+    "barge_in_missed_rate": (0, 6, 0), "reloaded_turns": (0, 6, 0), "reloaded_blocks": (0, 6, 1),
+    "preloaded_blocks": (0, 6, 1), "preemptions": (0, 6, 1),
+}  # fmt: skip
+
+
+def test_every_metric_has_its_value_its_n_what_is_missing_and_its_unit():
+    kv = [("entry", 0.0, 1.0, 10, 100), ("entry", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
+    metrics = summary(mixed(), kv=kv, run_end_s=12.0)
+    assert list(metrics) == list(DEFINITIONS)
+    for name, metric in metrics.items():
+        assert metric.unit == DEFINITIONS[name].unit
+        family = parsed(name).family.removesuffix("_whole")
+        if DEFINITIONS[name].statistic and family in STATISTICS:
+            assert parts(metric)[1:] == STATISTICS[family], name
+        else:
+            value, n, missing = {**WASTE, **STEPS, **OTHERS}.get(name, (None, 0, 0))
+            assert parts(metric) == (pytest.approx(value), n, missing), name
+    assert metrics["e2e_p50"].value == pytest.approx((2.5 + 3.1) / 2) and metrics["e2e_p90"].value == np.inf
 
 
 def test_turns_that_never_started_are_counted():
     assert parts(summary(EventLog().spoken_turn(), planned_turns=3)["started"]) == (1.0, 1, 2)
-
-
-def test_waste_counts_the_turns_whose_hearing_is_known():
-    metrics = summary(mixed())
-    # Barged in: 30 - 6 frames and 10 - 4 tokens; fully heard: two spoken (24 frames each), silent, text.
-    assert parts(metrics["wasted_token_ratio_talker"]) == (24 / 78, 3, 1)
-    assert parts(metrics["wasted_token_ratio_entry"]) == (6 / 50, 5, 1)
-    assert parts(metrics["wasted_token_ratio"]) == (30 / 128, 5, 1)
-    assert parts(metrics["generated_tokens"]) == (128.0, 5, 1)
-    assert parts(metrics["heard_tokens"]) == (98.0, 5, 1)
 
 
 def asked_each_second(turns: int, lasting_s: float = 2.5) -> EventLog:
@@ -212,14 +216,6 @@ def test_no_single_long_reply_sets_the_effective_rps():
 
 def test_effective_rps_of_text_is_missing():
     assert summary(EventLog().start(spoken=False).done(2.0))["effective_rps"].value is None
-
-
-def test_kv_occupancy_holds_from_the_end_of_a_step_to_the_end_of_the_next():
-    kv = [("entry", 0.0, 1.0, 10, 100), ("entry", 1.0, 3.0, 50, 100), ("vocoder", 0.0, 1.0, 0, 0)]
-    metrics = summary(EventLog(), kv=kv, run_end_s=5.0)
-    assert parts(metrics["kv_occupancy_entry_mean"]) == (0.2, 2, 0)  # 10 blocks for 3 s, 50 for 1 s
-    assert parts(metrics["kv_occupancy_entry_peak"]) == (0.5, 2, 0)
-    assert parts(metrics["kv_occupancy_vocoder_peak"]) == (None, 0, 0)
 
 
 def test_preemptions_are_missing_where_no_stage_reported():
