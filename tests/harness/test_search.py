@@ -107,6 +107,12 @@ def test_a_rate_is_found_as_closely_as_asked(most: float, first: float):
     assert len(rounds) <= 30
 
 
+def test_rates_that_three_digits_do_not_tell_apart_end_the_search():
+    rates = Bounds(1.0, 256.0, 100.0, whole=False, close=EXACT)
+    assert rates.following({100.0: True, 102.0: False}) == 101.0
+    assert rates.following({100.0: True, 101.0: False}) is None  # between them is 100.5, shown as 100
+
+
 def test_a_seed_that_holds_more_goes_on_alone():
     search, rounds = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 11, 1: 11, 2: 13})
     assert [{value for value, _ in tried} for tried in rounds] == [{8}, {16}, {12}, {10}, {11}, {14}, {13}]

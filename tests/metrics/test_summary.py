@@ -98,9 +98,9 @@ def test_every_metric_has_its_value_its_n_what_is_missing_and_its_unit():
     metrics = summary(mixed(), kv=kv, run_end_s=12.0)
     assert list(metrics) == list(DEFINITIONS)
     for name, metric in metrics.items():
-        assert metric.unit == DEFINITIONS[name].unit
-        family = parsed(name).family.removesuffix("_whole")
-        if DEFINITIONS[name].statistic and family in STATISTICS:
+        meaning, family = DEFINITIONS[name], parsed(name).family.removesuffix("_whole")
+        assert metric.unit == meaning.unit and meaning.definition and meaning.origin
+        if meaning.statistic and family in STATISTICS:
             assert parts(metric)[1:] == STATISTICS[family], name
         else:
             value, n, missing = {**WASTE, **STEPS, **OTHERS}.get(name, (None, 0, 0))
@@ -314,11 +314,3 @@ def test_reloads_are_shares_of_started_turns_and_sums_of_blocks():
     assert metrics["reloaded_turns"].value == 0.5 and metrics["reloaded_turns"].n == 2
     assert metrics["reloaded_blocks"].value == 40 and metrics["preloaded_blocks"].value == 12
     assert metrics["reload_mean"].value == pytest.approx(0.025)
-
-
-def test_block_seconds_are_the_integral_that_occupancy_is_a_share_of():
-    kv = [("entry", 0.0, 1.0, 50, 100), ("entry", 4.0, 1.0, 100, 100)]
-    metrics = summary(EventLog().start().done(9.0), kv=kv, run_end_s=9.0)
-    assert metrics["kv_block_seconds_entry"].value == 50 * 4 + 100 * 4
-    assert metrics["kv_occupancy_entry_mean"].value == 600 / 800
-    assert metrics["kv_block_seconds_talker"].value is None

@@ -89,6 +89,21 @@ def test_a_number_is_judged_by_its_value(values: Values, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "neutral", "expected"),
+    [
+        ({0: 0.6, 1: 1.1, 2: 1.2}, 1, INCONCLUSIVE),
+        ({0: 0.61, 1: 1.1, 2: 1.2}, 1, MISSES),
+        ({0: 0.4, 1: -0.1, 2: -0.2}, 0, INCONCLUSIVE),
+        ({0: 0.39, 1: -0.1, 2: -0.2}, 0, MISSES),
+    ],
+)
+def test_an_interval_that_reaches_the_band_decides_nothing(
+    values: Values, neutral: float, expected: str
+) -> None:
+    assert graded(values, neutral=neutral).outcome == expected
+
+
+@pytest.mark.parametrize(
     ("values", "parity", "bound"),
     [
         (thrice(1.0), MATCHES, MATCHES),
