@@ -144,6 +144,9 @@ FAIRER = metric("wasted_token_ratio", (0.30, 0.31, 0.32), (0.20, 0.21, 0.22))
 LATE = metric(
     "send_delay_p99", (0.001, 0.001, 0.001), (0.002, 0.002, 0.002)
 )  # the client's, not the server's
+SOME = metric("ttft_p90", (0.9, 0.9, 0.9), (0.9, 0.5, 0.5))
+MORE = metric("ttft_p90", (0.9, 0.9, 0.9), (0.9, 1.5, 1.5))
+FAILED = metric("failed", (0.0, 0.0, 0.0), (5.0, 5.0, 5.0))  # no ratio
 SLOW = metric("ttft_p90", (0.9, 0.9), (12.0, 12.5))
 
 
@@ -168,6 +171,11 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
             "Mixed. Worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs; "
             "better: wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs.",
         ),
+        (
+            [cell(FAILED, P90)],
+            "B is worse: failed 0 -> 5 turns in 3 of 3 runs, also P90 TTFT (x 12).",
+        ),
+        ([cell(SOME), cell(MORE)], "No difference beyond the spread of 3 runs: P90 TTFT."),
         ([cell(NOISE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(SLOW, seeds=2)], "B is worse: P90 TTFT 900 ms -> 12.2 s (x 14) in 2 of 2 runs."),
         (
@@ -218,6 +226,28 @@ def test_a_difference_counts_if_a_person_would_notice_it(
     for before, after in ((a, b), (b, a)):
         if np.isfinite(before):
             assert changed(replace(metric(name, (before,) * 3, (after,) * 3), n=n)) == seen
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "worse_by", "beyond"),
+    [
+        ("ttft_p90", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0), 0.5, True),
+        ("ttft_p90", (2.0, 2.0, 2.0), (2.0, 3.0, 3.0), 0.5, False),
+        ("ttft_p90", (2.0, 2.0, 2.0), (1.0, 1.0, 1.0), -0.5, False),
+        ("completed_rps", (2.0, 2.0, 2.0), (1.5, 1.5, 1.5), 0.25, True),
+        ("completed_rps", (2.0, 2.0, 2.0), (2.0, 1.5, 1.5), 0.25, False),
+        ("completed_rps", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0), -0.5, False),
+        ("failed", (0.0,), (1.0,), np.inf, True),
+        ("failed", (0.0,), (0.0,), 0.0, False),
+        ("completed_rps", (0.0,), (1.0,), 0.0, False),
+        ("rtf_p50", (1.0,), (2.0,), None, False),  # no better direction
+    ],
+)
+def test_worse_is_a_share_of_a_in_the_metrics_own_direction(
+    name: str, a: tuple[float, ...], b: tuple[float, ...], worse_by: float | None, beyond: bool
+) -> None:
+    found = metric(name, a, b)
+    assert found.worse_by == worse_by and (worse_by is None or found.beyond_spread == beyond)
 
 
 def test_a_slower_bot_is_worse_although_one_reply_more_played_through() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.comparison.foreign import compare_foreign, is_foreign
+from reports.comparison.foreign import Row, compare_foreign, is_foreign
 from workloads.errors import UserError
 
 
@@ -90,14 +90,32 @@ def test_metrics_of_both_are_made_in_one_way(tmp_path: Path) -> None:
     a, b = guidellm(tmp_path / "a.json"), bench(tmp_path / "b.json")
     assert is_foreign(a) and not is_foreign(tmp_path / "none")
     compared = compare_foreign(a, b)
-    values = {(row.metric, row.unit): (row.a, row.b, row.ratio) for row in compared.rows}
-    assert values["TTFT P50", "ms"] == pytest.approx((100.0, 200.0, 2.0))
-    assert values["E2E P90", "ms"] == pytest.approx((1000.0, 1100.0, 1.1))
-    assert values["time between tokens P50", "ms"] == pytest.approx((100.0, 100.0, 1.0))
-    assert values["TTFT P99", "ms"] == (None, None, None)  # of 12 requests
-    assert values["requests", ""][:2] == (12.0, 12.0)
+    times = {"TTFT": (100, 200), "time between tokens": (100, 100), "E2E": (1000, 1100)}
+    expected = {(f"{name} P{q}", "ms"): pair for name, pair in times.items() for q in (50, 90)}
+    expected |= {(f"{name} P99", "ms"): (None, None) for name in times} | {("requests", ""): (12, 12)}
+    rates = {"requests": 12, "tokens of prompts": 120, "tokens of replies": 120}
+    expected |= {(name, "1/s"): (total / 6.5, total / 6.6) for name, total in rates.items()}
+    found = {(row.metric, row.unit): (row.a, row.b) for row in compared.rows}
+    assert found.keys() == expected.keys() and {row.load for row in compared.rows} == {"2/s"}
+    for key, pair in expected.items():
+        assert found[key] == pytest.approx(pair), key
+    assert (
+        compared.rows[1].ratio == 2
+        and Row("", "", "", 0.0, 1.0).ratio is Row("", "", "", 1.0, None).ratio is None
+    )
     assert compared.notes[0].startswith("guidellm: TTFT and E2E count from when the client sent")
     assert compared.notes[1].startswith("vllm bench serve: ")
+
+
+@pytest.mark.parametrize(
+    ("n", "shown"), [(1, [50]), (9, [50]), (10, [50, 90]), (99, [50, 90]), (100, [50, 90, 99])]
+)
+def test_a_percentile_is_shown_from_as_many_requests_as_it_needs(
+    tmp_path: Path, n: int, shown: list[int]
+) -> None:
+    path = guidellm(tmp_path / "a.json", n=n)
+    rows = {row.metric: row.a for row in compare_foreign(path, path).rows}
+    assert [q for q in (50, 90, 99) if rows[f"TTFT P{q}"] is not None] == shown
 
 
 def test_loads_meet_by_name(tmp_path: Path) -> None:
@@ -108,6 +126,7 @@ def test_loads_meet_by_name(tmp_path: Path) -> None:
     both = tmp_path / "both.json"
     both.write_text(json.dumps(document))
     assert {row.load for row in compare_foreign(both, other).rows} == {"4/s"}
+    assert [row.load for row in compare_foreign(both, both).rows[::13]] == ["2/s", "4/s"]
     with pytest.raises(UserError, match=r"no load of .* \(2/s, 4/s\) has the name of one of .* \(8/s\)"):
         compare_foreign(both, guidellm(tmp_path / "c.json", rate=8.0))
 
