@@ -14,7 +14,7 @@ from tests.workloads.test_trace import TURN, turns_of_a_trace
 from workloads.errors import UserError
 from workloads.formats import BLOCK_TOKENS, FORMATS, jsonl, load_trace, save_trace
 from workloads.registry import make_trace
-from workloads.trace import SCHEMA, Trace, Turn
+from workloads.trace import SCHEMA, SCHEMA_VERSION, Trace, Turn
 from workloads.transforms.nominal import nominal
 
 quick = settings(
@@ -128,7 +128,9 @@ def test_any_other_file_is_refused(tmp_path: Path, data: bytes) -> None:
         ({"modality": 1}, "line 3: modality is 1, not text; correct this line."),
         ({"modality": "video"}, "line 3: session 1 turn 0: modality is video; must be audio or text."),
         ({"session": None}, "line 3: session is missing; give it a value."),
-        ({"session": 2**40}, "line 3: session is 1099511627776, out of range; correct this line."),
+        ({"session": 2**31}, "line 3: session is 2147483648, out of range; correct this line."),
+        ({"session": -(2**31)}, "line 3: session is -2147483648, out of range; correct this line."),
+        ({"content": 2**53}, "line 3: content is 9007199254740992, out of range; correct this line."),
         ({"request_class": 5}, "line 3: request_class is 5, not text; correct this line."),
         ({"priority": 0.5}, "line 3: priority is 0.5, not a whole number; correct this line."),
         ({"tbt_deadline_s": 0}, "line 3: session 1 turn 0: tbt_deadline_s is 0.0; must be more than 0 s."),
@@ -144,6 +146,12 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, change: dict, sent
     path.write_text("\n".join(json.dumps(line) for line in ({"schema_version": 1}, *turns)))
     with refused(f"{path}, {sentence}"):
         load_trace(path)
+
+
+def test_the_largest_numbers_are_read(tmp_path: Path) -> None:
+    turn = TURN.changed(session=2**31 - 1, content=2**53 - 1)
+    save_trace(Trace.from_turns([turn]), tmp_path / "t.jsonl")
+    assert load_trace(tmp_path / "t.jsonl") == Trace.from_turns([turn])
 
 
 def _lists() -> list[list]:
@@ -162,7 +170,10 @@ def _lists() -> list[list]:
             '{"timestamp": 0, "input_length": 5}',
             'line 1: not the header of a trace; put {"schema_version": 1} before',
         ),
-        ('{"schema_version": 99}', "line 1: schema version 99 is newer than"),
+        (
+            f'{{"schema_version": {SCHEMA_VERSION + 1}}}',
+            f"line 1: schema version {SCHEMA_VERSION + 1} is newer than",
+        ),
         ('{"schema_version": "1"}', "line 1: parameter 'schema_version' should be a valid integer"),
         ('{"schema_version": 1, "sede": 3}', "line 1: unknown parameter 'sede'. Did you mean 'seed'?"),
         ('{"schema_version": 1, "hash": "ab"}', "line 1: turns are missing or changed since this hash"),
