@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,47 @@ def test_worse_is_a_share_of_a_in_the_metrics_own_direction(
 ) -> None:
     found = metric(name, a, b)
     assert found.worse_by == worse_by and (worse_by is None or found.beyond_spread == beyond)
+
+
+def of_server(name: str, seed: int | None) -> Side:
+    point = SimpleNamespace(point=SimpleNamespace(device="live"), params={"users_seed": seed})
+    return Side(Path(name), [point], name)  # type: ignore[list-item]
+
+
+def test_a_regression_is_beyond_the_limit_lost_or_failed() -> None:
+    slow = metric("ttft_p90", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0))
+    lost = replace(metric("completed_rps", (2.0,), (2.0,)), b=spread(), difference=spread())
+    cells = [cell(slow, FAILED, failed_b=1), cell(slow, same_trace=False), cell(lost, settings={"c": 3})]
+    found = Comparison(of_server("x", 1), of_server("y", 2), cells, 0, 0, {})
+    sides = " (A is label x, B is label y)"
+    others = [
+        f"endpoint c=10: 1 of 3 points failed in B, 0 in A{sides}",
+        f"failed of endpoint c=10 got worse by no finite share: 0 turns in A, 5 turns in B{sides}",
+        f"completed_rps of endpoint c=3 is 2.000 1/s in A and missing in B{sides}",
+    ]
+    assert found.regressions(50) == others
+    worse = f"ttft_p90 of endpoint c=10 got worse by 50.0%: 2,000 ms in A, 3,000 ms in B{sides}"
+    assert found.regressions(49.9) == [others[0], worse, *others[1:]]
+
+
+@pytest.mark.parametrize(
+    ("seed", "known", "sentence"),
+    [
+        (
+            1,
+            {},
+            "A and B had the same users: a server that was not restarted in between may have held their prompts",
+        ),
+        (1, {"same_trace": False, "redrawn": True}, "(seeds 1 and 2). --seed 1 gives B the users of A."),
+        (None, {"same_trace": False, "redrawn": True}, "drawn from the same workload (seeds None and 2)."),
+        (1, {"same_trace": False}, ""),
+    ],
+)
+def test_live_runs_say_whose_users_they_had(seed: int | None, known: dict[str, bool], sentence: str) -> None:
+    said = Comparison(of_server("x", seed), of_server("y", 2), [cell(P90, **known)], 0, 0, {}).users
+    assert (
+        sentence in said and bool(said) == bool(sentence) and said.count("--seed") == sentence.count("--seed")
+    )
 
 
 def test_a_slower_bot_is_worse_although_one_reply_more_played_through() -> None:
