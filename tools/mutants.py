@@ -261,7 +261,12 @@ def _passing(tree: Path, tests: set[str]) -> set[str]:
     control.write_text("{}")
     if tests:
         run(tree, ["pytest"], sorted(tests), control)
-    return set(json.loads(control.read_text()))
+    passing = set(json.loads(control.read_text()))
+    if tests and not passing:
+        raise SystemExit(
+            f"No test passes without a mutant, see {tree.parent / 'last.log'}; run without --reuse."
+        )
+    return passing
 
 
 def _met(tree: Path, mutant: Mutant, text: str, tests: list[str], taken_s: float) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
 from harness.metrics.metric import statistic
 from harness.metrics.metric_name import parsed
-from harness.slo.targets import Target, parse_targets, turn_values
+from harness.slo.targets import Target, number, parse_targets, turn_values
 from workloads.errors import UserError
 
 
@@ -93,3 +93,22 @@ def test_targets_are_parsed() -> None:
         Target("continuity", ">=", 0.95),
         Target("send_delay_p99.9", "<=", 0.01),
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("audio_ttfp_p90", 0.0994, "99.4 ms"),
+        ("audio_ttfp_p90", 0.1004, "100 ms"),
+        ("audio_ttfp_p90", 1.2346, "1,235 ms"),
+        ("audio_ttfp_p90", math.inf, "∞"),
+        ("makespan", 12.346, "12.3 s"),
+        ("continuity", 0.95, "95 %"),
+        ("continuity", 0.954, "95.4 %"),
+        ("completed_rps", 12.5, "12.5 1/s"),
+        ("started", 7.0, "7"),
+    ],
+)
+def test_a_value_is_written_in_the_unit_of_targets(metric: str, value: float, text: str) -> None:
+    assert number(metric, value) == text
+    assert number(metric, value, unit=False) == text.partition(" ")[0]
