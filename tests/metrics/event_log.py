@@ -10,6 +10,8 @@ from harness.request_tables.turn_taking_table import turn_taking_table
 TURN_END_S = 1.0
 TEXT_TOKENS = 10
 PROMPT_TOKENS = 100
+UNITS = {"s", "1", "1/s", "1/min", "token", "block", "block*s"}
+"""Of metrics."""
 
 
 class EventLog:
