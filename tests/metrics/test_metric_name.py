@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from harness.metrics.classes import CLASS_DEFINITIONS
 from harness.metrics.metric_name import MetricName, in_class, parsed, quantile_of
 from harness.metrics.vocabulary import KNOWN, definition, metric_named
+from tests.metrics.event_log import UNITS
 from workloads.errors import UserError
 
 percentiles = st.decimals("0.001", "99.999", places=3).map(lambda number: f"p{number.normalize():f}")
@@ -37,6 +38,8 @@ def test_every_metric_is_known_by_its_name() -> None:
         *((in_class("a", each), CLASS_DEFINITIONS[each]) for each in CLASS_DEFINITIONS),
     ]:
         assert str(parsed(name)) == name and definition(name) is meaning
+        assert meaning.unit in UNITS and meaning.definition and meaning.origin, name
+        assert meaning.unit != "s" or meaning.column[0].split(", ")[-1] in ("s", "ms"), name
 
 
 @pytest.mark.parametrize(
