@@ -342,7 +342,7 @@ def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, st
     pairs = {name: (_values(a, name), _values(b, name)) for name in sorted(shared - set(axes))}
     if "live" not in (a.device, b.device):
         pairs["vLLM"] = (_releases(a), _releases(b))
-    pairs["step times"] = (_step_times(a), _step_times(b))
+        pairs["step times"] = (_step_times(a), _step_times(b))
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
@@ -353,11 +353,9 @@ def _releases(side: Side) -> str:
 
 
 def _step_times(side: Side) -> str:
-    """Return the source of step times: real execution, the roofline, a profile by its origin, or an endpoint."""
+    """Return the source of step times: real execution, the roofline, or a profile by its origin."""
     if side.device in REAL_DEVICES:
         return "real execution"
-    if side.device == "live":
-        return "the endpoint's own"
     sources: dict[str, None] = {}
     for point in side.points:
         if point.point.profile is not None:
