@@ -54,7 +54,7 @@ def test_the_verdict_as_markdown_is_a_table_with_its_head(rehearse: Rehearse, si
     sides(1.2)
     status, out, err = rehearse("compare", "before", "after", *GATE, "--markdown")
     assert (status, err) == (1, "")
-    assert out.startswith("**The gate fails**: 0 of 2 limits hold.")
+    assert out.startswith("**The gate fails**: 0 of 2 limits hold.\n\nA: before") and "\n\n| setting" in out
     rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| vllm_omni")]
     assert [row[0] for row in rows] == ["| vllm_omni c=8", "| vllm_omni c=16"]
     assert all(
@@ -83,6 +83,8 @@ def test_limits_are_read_as_they_are_written() -> None:
     for text in ("", "continuity", "continuity±1", "continuity<=1%", "continuity±-1%"):
         with pytest.raises(UserError, match="is no limit"):
             parse(text)
+    with pytest.raises(UserError, match="names online.ttft_p99 twice"):
+        parse("online.ttft_p99±5% continuity±1% online.ttft_p99±6%")
 
 
 def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None:

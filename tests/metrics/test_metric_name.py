@@ -39,6 +39,7 @@ def test_every_metric_is_known_by_its_name() -> None:
     ]:
         assert str(parsed(name)) == name and definition(name) is meaning
         assert meaning.unit in UNITS and meaning.definition and meaning.origin, name
+        assert meaning.better in ("lower", "higher", None), name
         assert meaning.unit != "s" or meaning.column[0].split(", ")[-1] in ("s", "ms"), name
 
 

@@ -1,0 +1,65 @@
+"""What a load generator and a server's own counters say of a live run: value, n and missing of each metric."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.metrics.live import LIVE_DEFINITIONS, PREFIX_CACHE, summarise_live
+from harness.metrics.metric import Metric
+from harness.metrics.metric_name import parsed
+from tests.metrics.event_log import parts
+
+EVENTS = pd.DataFrame({"t": 0.0, "kind": ["session_start"] * 3 + ["connected"] * 2 + ["shed"], "value": 0.1})
+SENDS = pd.DataFrame(
+    {"kind": ["request", "repeat", "request", "audio"], "send_delay_s": [0.005, 0.006, 0.001, np.nan]}
+)
+FAILURES = pd.DataFrame({"session": [1, 1, 2], "reason": ["closed 1006", "closed", "timeout"]})
+EXPECTED = {
+    "sends": (3, 3, 0), "sends_late": (1, 3, 0), "requests_repeated": (1, 2, 0), "shed": (1, 3, 0),
+    "disconnects": (1, 3, 0), "lost_sessions": (1, 3, 0), "failed_share": (1 / 4, 4, 0),
+    "floor_send_delay_p99": (0.002, 1, 0), "floor_ttfp_bias_p50": (None, 0, 1), "floor_ttfp_bias_p99": (None, 0, 1),
+}  # fmt: skip
+"""Of 3 sessions, one of which was never connected, 3 sends with a delay, and 4 frames."""
+
+
+def scraped(*counters: tuple[str, float, float]) -> pd.DataFrame:
+    """A server's counters (name, before and after) at 0 and 1 s."""
+    rows = [(t, name, values[t]) for name, *values in counters for t in (0, 1)]
+    return pd.DataFrame(rows, columns=["t_s", "name", "value"]).assign(labels='{"le": "1"}')
+
+
+def summary(scrape: pd.DataFrame | None = None) -> dict[str, Metric]:
+    floor, answered = {"send_delay_p99_s": 0.002}, np.array([True, True, False, True])
+    known = {"scrape": scrape, "lost_sessions": 1, "answered": answered}
+    return summarise_live(EVENTS, None, SENDS, FAILURES, floor, late_s=0.005, **known)
+
+
+def test_every_metric_of_the_load_has_its_value_its_n_and_what_is_missing() -> None:
+    metrics = summary()
+    assert list(metrics) == list(LIVE_DEFINITIONS)
+    for name, metric in metrics.items():
+        counts = {"send_delay": (3, 0), "connect": (2, 1)}.get(parsed(name).family)
+        if counts:
+            assert parts(metric)[1:] == counts, name
+        else:
+            value, n, missing = EXPECTED.get(name, (None, 0, 0))
+            assert parts(metric) == (pytest.approx(value), n, missing), name
+    assert metrics["send_delay_p50"].value == 0.005 and metrics["connect_p50"].value == pytest.approx(0.1)
+
+
+VLLM, SGLANG = PREFIX_CACHE
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [
+        ([(VLLM[0], 10, 50), (VLLM[1], 1, 11)], (0.25, 40, 0)),
+        ([(VLLM[0], 10, 50), (VLLM[1], 1, 1)], (0.0, 40, 0)),
+        ([(VLLM[0], 10, 10), (VLLM[1], 1, 1)], (None, 0, 0)),  # nothing was asked
+        ([(VLLM[0], 10, 50)], (None, 0, 0)),
+        ([(SGLANG[0], 0, 8), (SGLANG[1], 0, 4)], (0.5, 8, 0)),
+        ([("other_total", 0, 8)], (None, 0, 0)),
+    ],
+)
+def test_prefix_cache_hits_are_the_servers_own_counters(counters: list, expected: tuple) -> None:
+    assert parts(summary(scraped(*counters))["prefix_cache_hits"]) == expected
