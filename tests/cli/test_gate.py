@@ -83,7 +83,7 @@ def test_limits_are_read_as_they_are_written() -> None:
     for text in ("", "continuity", "continuity±1", "continuity<=1%", "continuity±-1%"):
         with pytest.raises(UserError, match="is no limit"):
             parse(text)
-    with pytest.raises(UserError, match="names online.ttft_p99 twice"):
+    with pytest.raises(UserError, match=r"names online\.ttft_p99 twice"):
         parse("online.ttft_p99±5% continuity±1% online.ttft_p99±6%")
 
 

@@ -348,7 +348,9 @@ def test_a_sentence_about_every_run_holds_in_every_run(k: int, expected: str) ->
     assert k or none.interval == "0.0 to 16.1 %"
 
 
-def test_inconclusive_counts_say_how_probable_they_are() -> None:
+def test_what_is_inconclusive_says_why() -> None:
+    assert graded({0: 0.5, 1: 0.5}).cause == "fewer than three seeds"
+    assert graded({0: 0.5, 1: 0.5, 2: 1.1}).cause == "seeds differ by more than the band"
     found = grade(tallied(5, 5, paper=0.4, count=(2, 5), explanation="they tip"), "card", RUNS)  # type: ignore[arg-type]
     assert found.cause == "counts this different occur by chance with p = 0.17; they tip"
 
