@@ -163,6 +163,14 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
             [cell(FAILED, P90)],
             "B is worse: failed 0 -> 5 turns in 3 of 3 runs, also P90 TTFT (x 12).",
         ),
+        (
+            [cell(metric("ttft_p90", (1.0,) * 3, (1.95,) * 3))],
+            "B is worse: P90 TTFT 1,000 -> 1,950 ms (x 1.9) in 3 of 3 runs.",
+        ),
+        (
+            [cell(metric("ttft_p90", (1.0,) * 3, (9.5,) * 3))],
+            "B is worse: P90 TTFT 1,000 -> 9,500 ms (x 10) in 3 of 3 runs.",
+        ),
         ([cell(SOME), cell(MORE)], "No difference beyond the spread of 3 runs: P90 TTFT."),
         ([cell(NOISE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(SLOW, seeds=2)], "B is worse: P90 TTFT 900 ms -> 12.2 s (x 14) in 2 of 2 runs."),
