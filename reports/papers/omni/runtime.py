@@ -24,7 +24,7 @@ TITLE = "vLLM-Omni's runtime over modelled GPUs, and our pipeline of it"
 ENGINES = ["vllm_omni", "liveserve"]
 VIRTUAL, REAL = "our pipeline", "vLLM-Omni's runtime"
 CALLERS = [1, 4, 16]
-SLOWER = 4
+SLOWER = 3
 """Real seconds in a second of the runtime, its callers and their players, so that two cores are enough. [chosen]"""
 _STAGES = ("thinker", "talker", "vocoder")
 
