@@ -85,6 +85,7 @@ def _before(stage: str, first: str) -> Callable[[Measured], float | None]:
 _QUANTITIES: dict[str, tuple[str, Quantity]] = {
     "audio_ttfp_p50": ("median TTFP", "audio_ttfp_whole_p50"),
     "rtf_p50": ("median RTF", "rtf_whole_p50"),
+    "continuity": ("continuity", "continuity_whole"),
     **{f"{stage}-tokens": (f"tokens of the {stage} per turn", _tokens(stage)) for stage in _STAGES},
 }
 _WHY = (
@@ -93,7 +94,6 @@ _WHY = (
 )
 
 _FITTED = {("audio_ttfp_p50", "vllm_omni", 4): "seconds outside the GPUs were measured in this run"}
-_CHOSEN = {("audio_ttfp_p50", "vllm_omni", 1): "hop_s was chosen with this run in view"}
 CLAIMS = {
     f"{engine}-{name}-{callers}": claim(
         f"{label} of {engine} at {callers} calls, real runtime / our pipeline",
@@ -101,7 +101,6 @@ CLAIMS = {
         ratio(quantity, of(REAL, engine, c=callers), to=of(VIRTUAL, engine, c=callers)),
         _WHY,
         fitted=_FITTED.get((name, engine, callers), ""),
-        chosen=_CHOSEN.get((name, engine, callers), ""),
     )
     for name, (label, quantity) in _QUANTITIES.items()
     for engine in ENGINES
