@@ -31,19 +31,20 @@ LAG_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 class LoopLag:
     """The delay with which the loop runs its timers: the time for which something has blocked it. Must be made inside
-    the loop."""
+    the loop. `slower`: real seconds in a second of its time, in which lags are."""
 
-    def __init__(self) -> None:
+    def __init__(self, slower: float = 1.0) -> None:
+        self._slower = slower
         self.histogram = Histogram(LAG_S)
         self._recent: deque[tuple[float, float]] = deque()
         self._loop = asyncio.get_running_loop()
-        self._origin = monotonic()
+        self._origin = self._real_s()
         self._due_s = 0.0
         self._again(self._loop.time())
 
     def largest_s(self, window_s: float) -> float:
         """Return the largest lag in the last `window_s`, which is at most `LAG_KEPT_S`."""
-        since_s = monotonic() - self._origin - window_s
+        since_s = self._real_s() - self._origin - window_s
         return next((lag_s for at_s, lag_s in self._recent if at_s >= since_s), 0.0)
 
     def _again(self, now: float) -> None:
@@ -52,8 +53,8 @@ class LoopLag:
 
     def _rung(self) -> None:
         # Model time is behind real time when the loop is; the closest that they have been tells their difference.
-        self._origin = min(self._origin, monotonic() - self._loop.time())
-        now = monotonic() - self._origin
+        self._origin = min(self._origin, self._real_s() - self._loop.time())
+        now = self._real_s() - self._origin
         lag_s = max(0.0, now - self._due_s)
         self.histogram.add(lag_s)
         recent = self._recent
@@ -63,6 +64,9 @@ class LoopLag:
         while recent[0][0] < now - LAG_KEPT_S:
             recent.popleft()
         self._again(max(self._loop.time(), self._due_s))
+
+    def _real_s(self) -> float:
+        return monotonic() / self._slower
 
     def stop(self) -> None:
         self._timer.cancel()

@@ -105,7 +105,7 @@ async def _serve(
         sessions = _loaded(config)
     loop, server = asyncio.get_running_loop(), sessions.server
     await asyncio.sleep(0.001)  # model time catches up with what loading took
-    lag = metrics.LoopLag()
+    lag = metrics.LoopLag(parameters(config)[1].slower)
     render = metrics.Metrics(sessions.stats, lag).render
     endpoint = websocket_server.WebSocketServer(
         sessions.connect, config.limits, token(config.token_env), render, sessions.posted, sessions.model

@@ -1,13 +1,16 @@
 """The server's own loop lag, from its scraped histogram."""
 
+import asyncio
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from engines.endpoint import metrics
 from engines.endpoint.metrics import LAG_S
 from engines.endpoint.server_stats import Histogram
+from harness.clocks.model_clock import ModelClockLoop
 from harness.metrics.histogram import quantile
 from harness.metrics.live import LAG, LoopLag, loop_lag
 from harness.request_tables.steady_window import WHOLE, Window
@@ -71,3 +74,14 @@ def test_a_server_that_tells_only_buckets_has_no_largest():
 def test_what_the_first_poll_told_was_late_before_the_window() -> None:
     lag = loop_lag(scraped([[0.9], [0.001], [0.002]]), WHOLE)
     assert lag is not None and (lag.max_s, lag.n) == (0.002, 2)
+
+
+def test_a_slowed_loop_is_not_late():
+    async def largest_s() -> float:
+        lag = metrics.LoopLag(10)
+        await asyncio.sleep(0.1)
+        lag.stop()
+        return lag.largest_s(10)
+
+    with asyncio.Runner(loop_factory=lambda: ModelClockLoop(10)) as runner:
+        assert runner.run(largest_s()) < 0.5, "by the real clock it would be 0.9 s behind"
