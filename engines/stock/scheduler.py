@@ -143,24 +143,25 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
             if self._is_blocked_waiting_status(request.status) or request.num_stale_output_tokens:
                 left_out.add(request.request_id)
 
-        def view_of(request: Request, now: float) -> SpeechView:
-            ready_s, session = self._ready[request.request_id]
-            listener = self.signals.view(session, now)
-            progress, slo = self._progress(request, listener), Slo(priority=request.priority)
-            if self._token_per_frame:
-                listener = replace(listener, speech_s_per_token=self._frame_s)
-            return SpeechView(
-                request.request_id,
-                ready_s,
-                slo=slo,
-                progress=progress,
-                session=listener,
-                prompt_tokens=request.num_prompt_tokens,
-                max_tokens=request.max_tokens,
-            )
-
         predict = self.step_cost.predict
-        return stage_view(self.stage, now, self, self.requests, view_of, predict, left_out, seated)
+        return stage_view(self.stage, now, self, self.requests, self.speech_view, predict, left_out, seated)
+
+    def speech_view(self, request: Request, now: float) -> SpeechView:
+        """Return the policy's view of a request, without vLLM's counts."""
+        ready_s, session = self._ready[request.request_id]
+        listener = self.signals.view(session, now)
+        progress, slo = self._progress(request, listener), Slo(priority=request.priority)
+        if self._token_per_frame:
+            listener = replace(listener, speech_s_per_token=self._frame_s)
+        return SpeechView(
+            request.request_id,
+            ready_s,
+            slo=slo,
+            progress=progress,
+            session=listener,
+            prompt_tokens=request.num_prompt_tokens,
+            max_tokens=request.max_tokens,
+        )
 
     def within_priorities(self, plan: Plan) -> Plan:
         """Return the plan; with vLLM's `priority` scheduling it orders and holds only among equals: no request is held

@@ -12,7 +12,7 @@ from vllm.v1.request import RequestStatus
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
 from engines.stock.arguments import KEY
-from engines.stock.omni.scheduler import Scheduler
+from engines.stock.omni.scheduler import FETCH_S, Scheduler
 from tests.engines.stage import make_scheduler
 
 TALKER, THINKER = 1, 0
@@ -85,10 +85,12 @@ class Watched:
     def __init__(self, policy: Any, order: list[str] | None = None) -> None:
         self.policy, self.order = policy, order
         self.seen: list[list[str]] = []
+        self.parked: list[Any] = []
         self.counters = policy.counters
 
     def plan(self, view: Any) -> Plan:
         self.seen.append([request.id for request in view.requests])
+        self.parked.append([(request.id, request.progress) for request in view.parked])
         return self.policy.plan(view) if self.order is None else Plan(order=self.order)
 
 
@@ -114,6 +116,23 @@ def test_the_policy_s_order_holds_among_those_that_have_a_chunk(talker: Talker):
     for name in "ac":
         talker.chunk(name)
     assert talker.step() == ["c", "a"]
+
+
+@pytest.mark.parametrize("later_s, parked", [(FETCH_S - 1e-6, ["a"]), (FETCH_S, [])])
+def test_the_policy_sees_whose_chunk_is_on_its_way(talker: Talker, later_s: float, parked: list[str]):
+    talker.scheduler.planner = watched = Watched(talker.scheduler.planner)
+    for name in "ab":
+        talker.add(name)
+    talker.step()
+    talker.chunk("a")
+    talker.step()
+    talker.step()  # `a` asks for its second chunk
+    talker.chunk("b")
+    asked_s = talker.adapter._waiting_since["a"]
+    talker.scheduler.clock = lambda: asked_s + later_s
+    assert talker.step() == ["b"]
+    assert [name for name, _ in watched.parked[-1]] == parked
+    assert all(progress.frames < progress.text_arrived for _, progress in watched.parked[-1])
 
 
 def test_text_that_has_ended_is_waited_for_no_more(talker: Talker):

@@ -6,6 +6,7 @@ among the others (vllm_omni 0.30.0, core/sched/omni_ar_scheduler.py 344-387). No
 
 # pyright: reportMissingImports=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -15,8 +16,14 @@ from vllm.v1.request import Request
 from vllm_omni.core.sched.omni_ar_scheduler import OmniARAsyncScheduler, OmniARScheduler
 from vllm_omni.engine.duplex.contracts import duplex_session_id_from_request_id
 
+from engines.core.policy import StageView
 from engines.stock import scheduler as stock
 from engines.stock.engine_core import CALLS, without_suffix
+from engines.turns.reply import SpeechView
+
+FETCH_S = 0.002
+"""Real seconds in which a chunk that was sent arrives. A thread looks for it each millisecond (vllm_omni 0.30.0,
+transfer_adapter/base.py 57-90, `recv_loop`)."""
 
 
 class Notes:
@@ -49,6 +56,34 @@ class Notes:
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self.note_reply(request)
         return super()._free_request(request, *args, **kwargs)
+
+    def view(self, now: float) -> StageView:
+        """Return the policy's view; `parked` has the running requests whose next chunk is on its way.
+
+        With asynchronous scheduling a request fetches its next chunk while its step runs, as the step after that is
+        planned. The policy has to know of it to keep that step free.
+        """
+        view = super().view(now)
+        adapter = self.chunk_transfer_adapter
+        if adapter is not None:
+            waiting = [
+                (request, self._fetched_s(request)) for request in adapter.waiting_for_chunk_running_requests
+            ]
+            view.parked = [
+                self._parked(request, fetched_s, now) for request, fetched_s in waiting if now < fetched_s
+            ]
+        return view
+
+    def _fetched_s(self, request: Request) -> float:
+        """Return the time at which the request's next chunk has arrived if the stage before has sent it."""
+        asked_s = self.chunk_transfer_adapter._waiting_since.get(request.request_id, 0.0)
+        return (asked_s + FETCH_S) / self._slower
+
+    def _parked(self, request: Request, fetched_s: float, now: float) -> SpeechView:
+        view = self.speech_view(request, now)
+        frames = view.progress.frames
+        view.progress = replace(view.progress, text_arrived=frames + 1, fetched_s=fetched_s)
+        return view
 
     def session_of(self, request: Request) -> str:
         """Return the session; a duplex session's requests name it in their ids."""
