@@ -87,7 +87,7 @@ class Call(Side):
         self.says("session.updated", session={})
 
     def _connect(self, of: type[TurnConnection], dialect: Dialect) -> None:
-        context = ConnectionContext(dialect, "turns", self.log, SendLog(), self.failures)
+        context = ConnectionContext(dialect, "turns", self.log, SendLog(), self.failures, 0)
         self.connection = of(context, 0)
         self.line = Line()
         self.connection._socket = self.line  # type: ignore[assignment]

@@ -8,6 +8,8 @@ from typing import Any
 class Receiver:
     """A WebSocket's messages and ends. `stamps`: when each message was read, s of the loop."""
 
+    seed = 0
+
     def __init__(self) -> None:
         self.messages: list[bytes] = []
         self.stamps: list[float] = []

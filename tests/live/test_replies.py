@@ -260,7 +260,7 @@ class Overhears:
 @calling
 def test_an_open_microphone_hears_each_reply_s_own_samples_however_they_are_cut() -> None:
     dialect = dialect_of(TargetParams(url="ws://h/v1/realtime", dialect="openai", turn_detection="server"))
-    context = ConnectionContext(dialect, "turns", EventLog(), SendLog(), FailureLog())
+    context = ConnectionContext(dialect, "turns", EventLog(), SendLog(), FailureLog(), 0)
     connection, heard = DuplexConnection(context, 0, None, 0.02), Overhears()  # type: ignore[arg-type]
     connection._socket = Line()  # type: ignore[assignment]
     connection.attach(heard)

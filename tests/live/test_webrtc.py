@@ -25,7 +25,8 @@ from harness.live.endpoints.dialects.events import Audio, Done, Other
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport import rtp, webrtc
 from harness.live.null_server.pace import Pace
-from tests.live.scripted import Call, Outcome, Use, over_http, played, spoken, table, tone
+from tests.live.scripted import PIECES, Call, Outcome, Use, over_http, played, spoken, table, tone
+from tests.live.webrtc_bots import Bot as Peer
 from tests.live.webrtc_bots import encoded, listen
 from workloads.errors import UserError, validate
 
@@ -78,6 +79,22 @@ def test_a_stall_is_heard_and_the_packets_after_it_are_not_late() -> None:
 def test_numbers_and_timestamps_begin_again() -> None:
     packets = [(2**16 - 1 + k, 2**32 - FRAME + k * FRAME, 0.02 * k) for k in range(3)]
     assert heard(*packets) == [(2**16 - 1 + k, 60 + 20 * k) for k in range(3)]
+
+
+def test_what_happens_to_a_packet_depends_on_the_seed_the_way_and_its_number_alone() -> None:
+    path = rtp.Path(seed=1, way="to", loss=0.1, jitter_s=0.02)
+    n = 5000
+    delays_s = [path.delay_s(number) for number in range(n)]
+    assert delays_s[::-1] == [path.delay_s(number) for number in reversed(range(n))]
+    for other in (path._replace(seed=2), path._replace(way="from")):
+        both = sum(first is other.delay_s(k) is None for k, first in enumerate(delays_s))
+        assert abs(both / n - 0.01) < 5 * (0.01 * 0.99 / n) ** 0.5, (
+            "independent losses coincide at 1 % of the packets"
+        )
+    arrived_s = np.array([delay for delay in delays_s if delay is not None])
+    assert abs(len(arrived_s) / n - 0.9) < 5 * (0.1 * 0.9 / n) ** 0.5
+    assert arrived_s.min() >= 0 and arrived_s.max() < 0.02
+    assert abs(arrived_s.mean() - 0.01) < 5 * 0.02 / (12 * n) ** 0.5
 
 
 class Bot:
@@ -215,6 +232,36 @@ def test_lost_packets_are_counted_and_leave_gaps() -> None:
     assert abs(lost / n - 0.3) < 5 * (0.3 * 0.7 / n) ** 0.5, "within five standard deviations"
     assert counted(out, "audio") <= 0.02 * (n - lost) + 1e-6
     assert table(out)["max_gap_s"].max() > 0.019
+
+
+def noted(heard: Callable[..., Any], came: dict[object, set[int]]) -> Callable[..., Any]:
+    """`heard`, a method that takes a packet or its number first; each object's numbers go to `came`."""
+
+    def wrapped(self: object, packet: Any, *args: Any, **fields: Any) -> Any:
+        number = getattr(packet, "sequence_number", packet)
+        if number < PIECES:
+            came.setdefault(self, set()).add(number)
+        return heard(self, packet, *args, **fields)
+
+    return wrapped
+
+
+def test_the_same_seed_loses_the_same_packets_of_a_call_at_any_concurrency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    came: dict[object, set[int]] = {}
+    monkeypatch.setattr("aiortc.rtcrtpsender.random16", lambda: 0)
+    monkeypatch.setattr(rtp.JitterBuffer, "add", noted(rtp.JitterBuffer.add, came))
+    monkeypatch.setattr(Peer, "_hear", noted(Peer._hear, came))
+
+    def numbers(sessions: int) -> set[frozenset[int]]:
+        came.clear()
+        played(spoken(sessions), long_bots, dialect="rtvi_webrtc", packet_loss=0.3, packet_jitter_ms=5)
+        return set(map(frozenset, came.values()))
+
+    alone, crowd = numbers(1), numbers(3)
+    assert len(alone) == 2 and len(crowd) == 6, "each way of each call loses others"
+    assert alone < crowd
 
 
 class Sound(aiortc.MediaStreamTrack):

@@ -31,6 +31,7 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.limits import Violation
 from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, WebSocket
 from workloads.errors import printable
+from workloads.seeds import child_seed
 from workloads.trace import Trace, Turn
 
 UNCONFIRMED_S = 1.0
@@ -61,6 +62,8 @@ class ConnectionContext:
     log: EventLog
     sends: SendLog
     failures: FailureLog
+    seed: int
+    """Of the run's users."""
 
     def __post_init__(self) -> None:
         dialect = self.dialect
@@ -104,6 +107,11 @@ class Connection:
         self._playout = None if quiet_s is None else Playout(quiet_s, self.on_event, self._played)
         self._undone = 0
         """Interruptions that we sent. The server may still object to each one without naming it."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the call's network. Implements `harness.live.endpoints.transport.websocket.Receiver`."""
+        return child_seed(self.context.seed, f"network {self.session} from turn {self.turn}")
 
     @property
     def due_s(self) -> float:
@@ -371,9 +379,14 @@ class WebSocketEndpoint(BaseEndpoint, Generic[C]):
         self._connections.clear()
         await asyncio.gather(*(connection.leave() for connection in connections))
 
+    def _speak_in(self, dialect: Dialect, serves: str) -> None:
+        """Connect in `dialect` from now on; `serves`: turns or frames."""
+        logs = self.log, self.sends, self.failures
+        self._context = ConnectionContext(dialect, serves, *logs, self.trace.header.seed)
+
     def _encode(self, dialect: Dialect, serves: str) -> None:
         """Encode everything that will be said, in `dialect`; `serves`: turns or frames."""
-        self._context = ConnectionContext(dialect, serves, self.log, self.sends, self.failures)
+        self._speak_in(dialect, serves)
         self._speech = SpeechMessages(self.trace, dialect, self.target.chunk_ms / 1e3)
         self._speech.encode()
 

@@ -341,7 +341,7 @@ class DuplexEndpoint(CallEndpoint[DuplexConnection]):
         if self.target.dialect == "auto":
             self.target = await resolve(self.target)
         dialect = for_open_microphone(self.target)
-        self._context = ConnectionContext(dialect, "turns", self.log, self.sends, self.failures)
+        self._speak_in(dialect, "turns")
         self._sounds = Sounds(self.trace, dialect.input_rate)
         self._sounds.prepare()
         self._tapes: dict[int, CallRecorder] = {}

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import msgspec
 
-from harness.live.endpoints.base_endpoint import ConnectionContext
 from harness.live.endpoints.dialects.audio_format import AudioFormat, stated
 from harness.live.endpoints.dialects.detect import resolve
 from harness.live.endpoints.dialects.speech_body import SpeechBody
@@ -131,7 +130,7 @@ class SynthesisStreamEndpoint(TurnEndpoint):
         """Prepare before time 0. UserError where the target cannot be reached."""
         self.target = await resolve(self.target)
         dialect = Synthesis(self.target.model_copy(update={"turn_detection": "client"}))
-        self._context = ConnectionContext(dialect, "turns", self.log, self.sends, self.failures)
+        self._speak_in(dialect, "turns")
 
     def _make(self, session: int) -> TurnConnection:
         return SynthesisConnection(self._context, session)

@@ -60,6 +60,8 @@ class _End(NamedTuple):
 class _Messages:
     """Keeps a connection's messages, and its end. What comes above `MOST_MESSAGE` in all is not kept."""
 
+    seed = 0
+
     def __init__(self) -> None:
         self.next: asyncio.Queue[bytes | _End] = asyncio.Queue()
         self._kept = 0

@@ -53,7 +53,8 @@ class OverWebRTC(Dialect):
             60.0 if target.jitter_buffer_ms is None else target.jitter_buffer_ms
         )  # [chosen] three packets
         loss, jitter_ms = target.packet_loss or 0.0, target.packet_jitter_ms or 0.0
-        line = webrtc.Line(self.channel, self.last, self.input_rate, loss, jitter_ms / 1e3, buffer_ms / 1e3)
+        sound = self.input_rate, buffer_ms / 1e3
+        line = webrtc.Line(self.channel, self.last, *sound, receiver.seed, loss, jitter_ms / 1e3)
         return await webrtc.connect(receiver, line, target.connect_timeout_s, self._answered)
 
     def _answered(self, sdp: str) -> str:

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from hashlib import blake2b
 from heapq import heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 AUDIO = b"\0"
 """Begins a message of sound, 16-bit little-endian mono; the others are texts of the data channel."""
@@ -13,6 +15,22 @@ FRAME_MS = 20
 """Length of each packet that is sent, ms. [config: RFC 7587's default]"""
 MOST_PACKETS = 1024
 """Packets that wait; more are dropped. [chosen] 20 s of packets of 20 ms."""
+
+
+class Path(NamedTuple):
+    """One way of a call's network. `loss`: share of the packets that is lost; `jitter_s`: each is delayed by 0 to this,
+    evenly; `seed`, `way`: what happens to a packet depends on them and its number alone."""
+
+    seed: int
+    way: str
+    loss: float
+    jitter_s: float
+
+    def delay_s(self, number: int) -> float | None:
+        """Return the delay of packet `number` of the call, s. None: it is lost."""
+        drawn = blake2b(f"{self.seed} {self.way} {number}".encode(), digest_size=8).digest()
+        loss, delay = (int.from_bytes(half) / 2**32 for half in (drawn[:4], drawn[4:]))
+        return None if loss < self.loss else delay * self.jitter_s
 
 
 class JitterBuffer:

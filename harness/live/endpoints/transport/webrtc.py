@@ -6,10 +6,10 @@ packets, whenever they come, and does not say when they came. That takes three p
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
+from itertools import count
 from typing import Any, NamedTuple
 
 import aiortc
@@ -19,7 +19,7 @@ from aiortc.rtcrtpreceiver import StreamStatistics
 from aiortc.rtp import is_rtcp
 from av.error import FFmpegError
 
-from harness.live.endpoints.transport.rtp import AUDIO, FRAME_MS, RATE, JitterBuffer
+from harness.live.endpoints.transport.rtp import AUDIO, FRAME_MS, RATE, JitterBuffer, Path
 from harness.live.endpoints.transport.websocket import ABNORMAL, ConnectFailed, Receiver
 
 BIT_RATE, COMPLEXITY = 32_000, "5"
@@ -28,16 +28,16 @@ BIT_RATE, COMPLEXITY = 32_000, "5"
 
 class Line(NamedTuple):
     """The call and its network. `channel`: name of the data channel; `last`: in a message about the end of sound that
-    has been sent, which is handed over when that has been played. `rate`: samples/s to send. `loss`: share of the
-    packets that is dropped each way; `jitter_s`: each is delayed by 0 to this, evenly; `buffer_s`: of the jitter
-    buffer."""
+    has been sent, which is handed over when that has been played. `rate`: samples/s to send; `buffer_s`: delay of
+    the jitter buffer; `seed`, `loss`, `jitter_s`: as of `rtp.Path`, each way."""
 
     channel: str
     last: bytes
     rate: int
+    buffer_s: float
+    seed: int
     loss: float
     jitter_s: float
-    buffer_s: float
 
 
 class Voice(aiortc.MediaStreamTrack):
@@ -68,7 +68,10 @@ class WebRTC:
 
     def __init__(self, receiver: Receiver, line: Line) -> None:
         self._receiver, self._line = receiver, line
-        self._loop, self._draw = asyncio.get_running_loop(), random.Random()
+        self._loop = asyncio.get_running_loop()
+        self._to, self._from = (Path(line.seed, way, line.loss, line.jitter_s) for way in ("to", "from"))
+        self._sent, self._first = count(), -1
+        """Numbers of the packets to the server, and the first RTP sequence number from there."""
         self._peer = aiortc.RTCPeerConnection(aiortc.RTCConfiguration(iceServers=[]))
         self._channel = self._peer.createDataChannel(line.channel)
         self._voice, self._buffer = Voice(), JitterBuffer(line.buffer_s, self._play)
@@ -150,8 +153,11 @@ class WebRTC:
         self._loop.call_later(delay_s, self._receiver.message, data, self._loop.time() + delay_s)
 
     async def _came(self, packet: Any, arrival_time_ms: int) -> None:
-        if self._draw.random() >= self._line.loss:
-            self._loop.call_later(self._draw.uniform(0, self._line.jitter_s), self._arrived, packet)
+        if self._first < 0:
+            self._first = packet.sequence_number
+        delay_s = self._from.delay_s((packet.sequence_number - self._first) % 2**16)
+        if delay_s is not None:
+            self._loop.call_later(delay_s, self._arrived, packet)
 
     def _arrived(self, packet: Any) -> None:
         if self._stream is None:  # the reports to the server have it too
@@ -168,8 +174,7 @@ class WebRTC:
     async def _leaves(self, data: bytes) -> None:
         if is_rtcp(data):
             await self._send_rtp(data)
-        elif self._draw.random() >= self._line.loss:
-            delay_s = self._draw.uniform(0, self._line.jitter_s)
+        elif (delay_s := self._to.delay_s(next(self._sent))) is not None:
             self._loop.call_later(delay_s, lambda: self._closing or self._start(self._send_rtp(data)))
 
 

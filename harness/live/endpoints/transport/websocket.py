@@ -34,6 +34,11 @@ _log.addHandler(logging.NullHandler())  # the receiver gets the reason of each e
 class Receiver(Protocol):
     """The owner of a connection, which calls it in the order in which messages were read."""
 
+    @property
+    def seed(self) -> int:
+        """Seed of all that is drawn for the connection."""
+        ...
+
     def message(self, data: bytes, at_s: float) -> None:
         """Take one whole message. `at_s`: the loop's time when the socket read that completed it, before parsing.
 
