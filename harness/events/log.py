@@ -11,7 +11,7 @@ before the end); silent_reply (live; all of a reply's sound, of a cut one more t
 RMS in dBFS, -120 for zeros; on open microphones stage = the number of the reply); unconfirmed (live; the session began
 without the event that confirms the client's settings; value = seconds waited for it after the server's greeting);
 rtp_packets, rtp_lost, rtp_late, rtp_jitter and rtp_buffered (live, over WebRTC, at the end of a call; value = packets
-that the server sent, that did not come, that came too late; jitter and mean wait in the jitter buffer, s);
+that the server sent, that were lost, that came too late; jitter and mean wait in the jitter buffer, s);
 end_heard (live; the server reports that it heard the end of the user's turn); playback_done (value = seconds played);
 shed (the server rejected the session); turn_done; turn_failed; turn_rejected (by admission); turn_aborted (by the
 backlog it is of, when the last user has gone); backlog_dry (of its last session: a slot of the backlog stays empty, as

@@ -99,8 +99,8 @@ def _rtp(kinds: np.ndarray, values: np.ndarray) -> dict[str, Result]:
     names = ("packets", "lost", "late", "jitter", "buffered")
     packets, lost, late, jitter_s, buffered_s = (values[kinds == f"rtp_{name}"] for name in names)
     n = int(packets.sum())
-    missing: Result = ((lost.sum() + late.sum()) / n if n else None, n, 0)
-    return {"rtp_loss": missing, "rtp_jitter": jitter_s, "rtp_buffered": buffered_s}
+    loss: Result = ((lost.sum() + late.sum()) / n if n else None, n, 0)
+    return {"rtp_loss": loss, "rtp_jitter": jitter_s, "rtp_buffered": buffered_s}
 
 
 def _repeated(sends: pd.DataFrame) -> Measured:
@@ -308,8 +308,8 @@ LIVE_DEFINITIONS: dict[str, Definition] = {
         for which, text in (("p99", "P99"), ("max", "largest"))
     },
     "rtp_loss": share_of(
-        "share of RTP packets that did not come, or came when a later one had been played",
-        "over the packets that servers sent over WebRTC", "lower", heading="RTP loss"),
+        "packet loss: share of RTP packets lost (RFC 3550), or discarded as a later one had been played",
+        "over the packets that servers sent over WebRTC", "lower", heading="packet loss"),
     **statistics(("p50",), {
         "rtp_jitter": Definition(
             "s", "of the interarrival jitter of RTP packets at the end of a call (RFC 3550)", "over calls", "lower",

@@ -47,6 +47,14 @@ def test_every_metric_of_the_load_has_its_value_its_n_and_what_is_missing() -> N
     assert metrics["send_delay_p50"].value == 0.005 and metrics["connect_p50"].value == pytest.approx(0.1)
 
 
+def test_packet_loss_counts_lost_and_late_packets_of_all_calls() -> None:
+    values = {"rtp_packets": [150.0, 50.0], "rtp_lost": [4.0, 3.0], "rtp_late": [1.0, 0.0]}
+    rows = [(0.0, kind, value) for kind, of_calls in values.items() for value in of_calls]
+    events = pd.DataFrame(rows, columns=["t", "kind", "value"])
+    metrics = summarise_live(events, None, SENDS, FAILURES, {}, late_s=0.005)
+    assert parts(metrics["rtp_loss"]) == (pytest.approx(0.04), 200, 0)
+
+
 VLLM, SGLANG = PREFIX_CACHE
 
 
