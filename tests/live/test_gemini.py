@@ -15,6 +15,7 @@ from harness.live.endpoints.dialects.detect import begin_session
 from harness.live.endpoints.dialects.events import (
     Audio,
     Done,
+    Failure,
     Garbage,
     Leaves,
     Other,
@@ -50,6 +51,7 @@ def audio(pcm: bytes) -> bytes:
 
 
 READY, COMPLETE, OVER = say(setupComplete={}), content(generationComplete=True), content(turnComplete=True)
+EXHAUSTED = say(error={"code": 8, "message": "quota exceeded", "status": "RESOURCE_EXHAUSTED"})
 
 
 class Live:
@@ -76,7 +78,7 @@ class Live:
         return [content(interrupted=True), OVER]
 
     def error(self) -> list[bytes]:
-        return []
+        return [EXHAUSTED]
 
 
 @pytest.mark.parametrize("detection", ["server", "client"])
@@ -126,6 +128,7 @@ def test_what_gemini_says() -> None:
     call = {"functionCalls": [{"id": "c1", "name": "weather", "args": {"city": "Ulm"}}]}
     assert read(say(toolCall=call)) == ToolCall((("c1", "weather"),))
     assert isinstance(read(content(modelTurn={"parts": [part(b"", "audio/opus")]})), UnreadAudio)
+    assert read(EXHAUSTED) == Failure("RESOURCE_EXHAUSTED", "quota exceeded")
     assert read(b"[]") == read(say(serverContent=7)) == Garbage() and read(say(usageMetadata={})) == Other()
 
 

@@ -20,6 +20,7 @@ from harness.live.endpoints.dialects.events import (
     Audio,
     Done,
     Event,
+    Failure,
     Garbage,
     Leaves,
     Other,
@@ -150,11 +151,19 @@ class _ToolCall(_Fields):
     function_calls: list[_Call] = []
 
 
+class _Status(_Fields):
+    """Of google.rpc.Status, as gateways and test servers send it; Google's own server closes the connection."""
+
+    status: str = ""
+    message: str = ""
+
+
 class _Message(_Fields):
     setup_complete: dict[str, Any] | None = None
     server_content: _Content | None = None
     tool_call: _ToolCall | None = None
     go_away: dict[str, Any] | None = None
+    error: _Status | None = None
 
 
 _decode = msgspec.json.Decoder(_Message).decode
@@ -177,6 +186,8 @@ class _Reader:
             return Garbage()
         if message.setup_complete is not None:
             return Ready()
+        if message.error is not None:
+            return Failure(message.error.status or "unknown", message.error.message)
         if message.tool_call is not None:
             calls = message.tool_call.function_calls[:_MOST_PARTS]
             return ToolCall(tuple((call.id, call.name) for call in calls))
