@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from fractions import Fraction
 from inspect import iscoroutinefunction
@@ -25,6 +25,7 @@ from harness.live.endpoints.dialects.events import Audio, Done, Other
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport import rtp, webrtc
 from harness.live.null_server.pace import Pace
+from tests.live.receivers import Receiver
 from tests.live.scripted import PIECES, Call, Outcome, Use, over_http, played, spoken, table, tone
 from tests.live.webrtc_bots import Bot as Peer
 from tests.live.webrtc_bots import encoded, listen
@@ -156,8 +157,8 @@ class Realtime(Bot):
         return [event("error", error={"code": "server_error", "message": "gone"})]
 
 
-def target(name: str) -> TargetParams:
-    return TargetParams.model_validate({"url": "http://h/", "dialect": name})
+def target(name: str, url: str = "http://h/") -> TargetParams:
+    return TargetParams.model_validate({"url": url, "dialect": name})
 
 
 @pytest.mark.parametrize(("name", "server"), [("rtvi_webrtc", Bot()), ("openai_webrtc", Realtime())])
@@ -357,6 +358,37 @@ def test_a_call_with_a_server_of_openai_s_offers() -> None:
     assert table(out)["audio_s"].min() >= 0.26, "and its reply has been heard"
     done, *_ = out.times("reply_done")
     assert out.times("audio")[0] <= done
+
+
+def hangs_up(peer: Any) -> Any:
+    return peer.close()
+
+
+async def vanishes(peer: Any) -> None:
+    for protocol in peer.sctp.transport.transport._connection._protocols:
+        protocol.transport.abort()
+
+
+@pytest.mark.parametrize(("leaves", "code"), [(hangs_up, 1000), (vanishes, 1006)])
+def test_a_server_that_vanishes_is_a_lost_connection(
+    leaves: Callable[[Any], Awaitable[None]], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
+    peers: list[Any] = []
+
+    async def run() -> list[tuple[int, str]]:
+        server, url = await listen(Pace(0.05, 0.02, 10))
+        receiver = Receiver()
+        await dialect_of(target("rtvi_webrtc", url)).connect(receiver)
+        await leaves(peers[-1])
+        async with asyncio.timeout(20):
+            await receiver.ended.wait()
+        server.close()
+        return receiver.ends
+
+    answer = Peer.answer
+    monkeypatch.setattr(Peer, "answer", lambda self, offer: peers.append(self._peer) or answer(self, offer))
+    assert clock.run(run(), virtual=False) == [(code, "")]
 
 
 def test_a_server_that_takes_no_offer() -> None:

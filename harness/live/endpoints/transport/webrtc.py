@@ -90,7 +90,7 @@ class WebRTC:
         sound.receiver._handle_rtp_packet = self._came
         self._channel.on("open", self._opened.set)
         self._channel.on("message", self._read)
-        self._channel.on("close", self.close)
+        self._channel.on("close", self._ended)
         peer.on("connectionstatechange", self._changed)
         await peer.setLocalDescription(await peer.createOffer())
         answer = await asyncio.to_thread(answered, peer.localDescription.sdp)
@@ -144,8 +144,14 @@ class WebRTC:
         task.add_done_callback(self._tasks.discard)
 
     def _changed(self) -> None:
-        if (state := self._peer.connectionState) in ("failed", "closed"):
-            self.close(1000 if state == "closed" else ABNORMAL)
+        if self._peer.connectionState in ("failed", "closed"):
+            self._ended()
+
+    def _ended(self) -> None:
+        """Note the end. A peer that no longer answers closes the channel too, and the connection is `closed` then."""
+        sctp: Any = self._peer.sctp
+        lost = "failed" in (self._peer.connectionState, sctp.transport.transport.state)
+        self.close(ABNORMAL if lost else 1000)
 
     def _read(self, text: str | bytes) -> None:
         data = text.encode() if isinstance(text, str) else text
