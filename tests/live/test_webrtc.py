@@ -1,6 +1,7 @@
 """Calls over WebRTC: the jitter buffer in virtual time, and calls with peers of aiortc over real sockets."""
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -389,6 +390,22 @@ def test_a_server_that_vanishes_is_a_lost_connection(
     answer = Peer.answer
     monkeypatch.setattr(Peer, "answer", lambda self, offer: peers.append(self._peer) or answer(self, offer))
     assert clock.run(run(), virtual=False) == [(code, "")]
+
+
+def test_a_packet_after_the_end_of_the_connection_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def gone(data: bytes) -> None:
+        raise ConnectionError("Cannot send data, not connected")
+
+    async def run() -> None:
+        call = webrtc.WebRTC(Receiver(), webrtc.Line("data", b"end", 16_000, 0.06, 0, 0.0, 0.0))
+        call._send_rtp = gone
+        await call._leaves(bytes([128, 96, *[0] * 10]))
+        await asyncio.sleep(0.02)
+        await call._peer.close()
+
+    clock.run(run(), virtual=True)
+    gc.collect()
+    assert not [record.message for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_server_that_takes_no_offer() -> None:

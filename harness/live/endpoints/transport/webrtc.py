@@ -181,7 +181,11 @@ class WebRTC:
         if is_rtcp(data):
             await self._send_rtp(data)
         elif (delay_s := self._to.delay_s(next(self._sent))) is not None:
-            self._loop.call_later(delay_s, lambda: self._closing or self._start(self._send_rtp(data)))
+            self._loop.call_later(delay_s, lambda: self._closing or self._start(self._deliver(data)))
+
+    async def _deliver(self, data: bytes) -> None:
+        with suppress(ConnectionError):  # it is lost, which `_ended` notes
+            await self._send_rtp(data)
 
 
 async def connect(receiver: Receiver, line: Line, timeout_s: float, answered: Callable[[str], str]) -> WebRTC:
