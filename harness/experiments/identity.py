@@ -11,8 +11,10 @@ import ast
 import hashlib
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ CALLS = ("harness/live",)
 SOCKETS = ("harness/serving", "engines/endpoint", "engines/stock")
 """Folders that count as well where they call a server that starts for the point."""
 DATA = ("rehearsal.models", "rehearsal.deployments", "rehearsal.gpus")
-"""Entry points of packages with facts, which count as whole packages for every device but `live`."""
+"""Entry points of folders with facts, which count for every device but `live`."""
 DIALECTS = "rehearsal.dialects"
 """Entry points of packages with protocols, which count as whole packages for device `live`."""
 METRICS = (
@@ -84,9 +86,12 @@ def code_hash(device: str, roots: tuple[str, ...], root: Path = ROOT) -> str:
     files |= {path: root for package in tops for path in (root / package).glob("*.py")}
     for name in NAMING:
         files.pop(root / name, None)
-    groups = (DIALECTS,) if device == LIVE else DATA
-    for name in (*roots, *(entry.module for group in groups for entry in entry_points(group=group))):
+    dialects = entry_points(group=DIALECTS) if device == LIVE else []
+    for name in (*roots, *(entry.module for entry in dialects)):
         files |= _of_root(name, root)
+    facts = [] if device == LIVE else [entry for group in DATA for entry in entry_points(group=group)]
+    for entry in facts:
+        files |= _of_root(entry.module, root, whole=False)
     return _sum(files, packages(DECIDING))
 
 
@@ -120,21 +125,30 @@ def roots_of(*specs: Any) -> tuple[str, ...]:
     return tuple(sorted(name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names))
 
 
-def _of_root(name: str, root: Path) -> dict[Path, Path]:
+def _of_root(name: str, root: Path, whole: bool = True) -> dict[Path, Path]:
     """Return file -> the folder to which its name in the hash is relative: of a system its folder, else of ours the
-    module. Of another package it is the whole package, since nothing says what else its entry needs."""
+    module. Of another package it is the module's own folder, or the `whole` package where nothing says what else its
+    entry needs, but for cards and pages."""
     parts, base, places = name.split("."), root, list[Path]()
     if parts[0] in PACKAGES:
         system = parts[:2] == ["engines", "systems"]
         at = root.joinpath(*(parts[:3] if system else parts))
         places = [at if system else at / "__init__.py", at.with_suffix(".py")]
-    elif (package := importlib.util.find_spec(parts[0])) and importlib.util.find_spec(name):
-        places = [*map(Path, package.submodule_search_locations or [package.origin or ""])]
+    elif (package := importlib.util.find_spec(parts[0])) and (module := importlib.util.find_spec(name)):
+        spec = package if whole else module
+        places = [*map(Path, spec.submodule_search_locations or [spec.origin or ""])]
         base = places[0].parent
-    paths = [path for place in places for path in _files(place)]
+    paths = [path for place in places for path in _files(place) if parts[0] in PACKAGES or not _shows(path)]
     if not any(path.is_file() for path in paths):
         raise ValueError(f"{name} has no source, so nothing tells when it changes")
     return {path: base for path in paths if path.is_file()}
+
+
+def _shows(path: Path) -> bool:
+    """Return whether a file of another package only asks for points or shows them: a card, a page or its values."""
+    if path.suffix == ".py":
+        return re.search(rb"^EXPERIMENTS\b", path.read_bytes(), re.MULTILINE) is not None
+    return path.suffix == ".md" or (path.suffix == ".json" and path.with_suffix(".md").exists())
 
 
 def _files(place: Path) -> Iterable[Path]:
@@ -214,11 +228,12 @@ def _warns(node: ast.AST) -> bool:
 @cache
 def _digest(path: Path, mtime_ns: int) -> str:
     """Return the SHA-256 of a file that has not changed since `mtime_ns`: of Python what runs, of YAML and JSON the
-    values."""
+    values. A file that cannot be parsed counts by its bytes: it is refused where it is used."""
     content = path.read_bytes()
-    if path.suffix == ".py":
-        content = running(content).encode()
-    elif path.suffix in (".yaml", ".json"):
-        read = json.loads if path.suffix == ".json" else partial(yaml.load, Loader=yaml.CSafeLoader)
-        content = repr(read(content)).encode()
+    with suppress(SyntaxError, ValueError, yaml.YAMLError):
+        if path.suffix == ".py":
+            content = running(content).encode()
+        elif path.suffix in (".yaml", ".json"):
+            read = json.loads if path.suffix == ".json" else partial(yaml.load, Loader=yaml.CSafeLoader)
+            content = repr(read(content)).encode()
     return hashlib.sha256(content).hexdigest()

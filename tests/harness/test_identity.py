@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from engines.registry import ENGINES
+from harness.experiments import identity
 from harness.experiments.identity import (
     ALWAYS,
     METRICS,
@@ -223,6 +225,37 @@ def test_a_root_of_another_package_stands_for_all_its_files(
             code_hash("virtual", (unknown,), tree)
     with pytest.raises(ValueError, match="'abacus'"):
         code_hash("abacus", (), tree)
+
+
+def test_cards_pages_and_faults_of_another_package_harm_no_id(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "foreign_paper"
+    (package / "gpus").mkdir(parents=True)
+    for name in ("__init__.py", "policy.py", "page.md", "gpus/__init__.py", "gpus/mine.yaml"):
+        (package / name).write_text("")
+    (package / "page.json").write_text("[]")
+    (package / "fig1.py").write_text("EXPERIMENTS = {}\n")
+    (package / "broken.py").write_text("def (\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    facts = EntryPoint("mine", "foreign_paper.gpus", "rehearsal.gpus")
+    monkeypatch.setattr(identity, "entry_points", lambda group: [facts] if group == facts.group else [])
+
+    def hashes() -> list[str]:
+        code_hash.cache_clear()
+        return [code_hash("virtual", roots, tree) for roots in ((), ("foreign_paper.policy",))]
+
+    before = hashes()
+    for file, same in (
+        ("fig1.py", [True, True]),
+        ("page.md", [True, True]),
+        ("page.json", [True, True]),
+        ("policy.py", [True, False]),
+        ("broken.py", [True, False]),
+        ("gpus/mine.yaml", [False, False]),
+    ):
+        with changes(tmp_path, f"foreign_paper/{file}"):
+            assert [old == new for old, new in zip(before, hashes(), strict=True)] == same, file
 
 
 def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
