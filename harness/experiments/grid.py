@@ -116,7 +116,6 @@ def points(experiment: Experiment, makers: Iterable[Maker[P]], traces: Traces | 
 def checked_cells(experiment: Experiment, schema: Schema, most: float = MOST_POINTS) -> list[Cell]:
     """Return the cells of an experiment, engine by engine. UserError for unknown names, settings that cannot be
     combined, and more than `most` points."""
-    check_names(experiment, schema.engines)
     _check_size(experiment, most)
     cells = [*cells_of(experiment, schema)]
     names = {name for cell in cells for fields in cell.fields.values() for name in fields}
@@ -127,7 +126,8 @@ def checked_cells(experiment: Experiment, schema: Schema, most: float = MOST_POI
 
 
 def cells_of(experiment: Experiment, schema: Schema) -> Iterator[Cell]:
-    """Yield the cells of an experiment. UserError for settings that cannot be combined."""
+    """Yield the cells of an experiment. UserError for unknown names, and settings that cannot be combined."""
+    check_names(experiment, schema.engines)
     for engine, values in itertools.product(experiment.engines, itertools.product(*experiment.grid.values())):
         settings = {**experiment.set, **dict(zip(experiment.grid, values, strict=True))}
         for name, along in experiment.along.items():

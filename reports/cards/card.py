@@ -11,7 +11,7 @@ A *figure* card, `reports/papers/<group>/<figure>.py`, is one published figure o
     QUICK         the settings of `--quick`; a panel that lacks one of these parameters goes without it, and one that
                   does not vary it without several values of it; a card that is small anyway has none
     PAPER         the published numbers that claims or picture are made with, in whatever form they want them
-    CLAIMS        id -> what the paper says, see `reports.claims.claim`
+    CLAIMS        id -> what the paper says, see `reports.claims.stated`
     draw          panels -> Picture | LeftOut, `panels` being panel -> Run; a card of tables has none. See
                   `reports.figures.forms`
     NEEDS         what a measurement needs that this program has not, such as weights: a run of the group skips it
@@ -140,13 +140,17 @@ def figures() -> Mapping[str, Figure]:
     return _Figures()
 
 
-def group(name: str) -> list[Figure]:
-    """Return the figure cards of a group; UserError for an unknown name, and for a card that cannot be imported."""
-    known = group_names()
+def check_group(name: str) -> None:
+    """Raise UserError for an unknown group of cards, and for a paper that cannot be used."""
     if name in papers():
         paper(name)
-    if name not in known:
+    if name not in (known := group_names()):
         raise unknown("group of cards", name, known)
+
+
+def group(name: str) -> list[Figure]:
+    """Return the figure cards of a group; UserError for an unknown name, and for a card that cannot be imported."""
+    check_group(name)
     return [figures()[each] for each in figures() if _group(each) == name]
 
 
@@ -201,9 +205,9 @@ def _figure(listed: Listed) -> Figure:
             name=listed.name,
             group=listed.group,
             title=module.TITLE,
-            experiments=module.EXPERIMENTS,
-            quick=getattr(module, "QUICK", {}),
-            claims=named(getattr(module, "CLAIMS", {})),
+            experiments=_by_name(module, "EXPERIMENTS"),
+            quick=_by_name(module, "QUICK"),
+            claims=named(_by_name(module, "CLAIMS")),
             draw=getattr(module, "draw", None),
             sensitivity=getattr(module, "SENSITIVITY", None),
             order_seed=about.order_seed,
@@ -212,6 +216,15 @@ def _figure(listed: Listed) -> Figure:
             against=about.against,
             reference=about.reference,
         )
+
+
+def _by_name(module: ModuleType, name: str) -> Mapping[str, Any]:
+    value = getattr(module, name, {})
+    if not isinstance(value, Mapping):
+        raise UserError(
+            f"{name} is a {type(value).__name__}; write a dictionary, with a name for each of them"
+        )
+    return value
 
 
 def _listed(group: str, module: str, path: Path) -> tuple[tuple[Any, ...], Listed] | None:

@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.records.results import Panel, read_collection, read_panel
-from reports.cards.card import Figure, blamed_on, group, group_names
+from reports.cards import card as known
+from reports.cards.card import Figure, blamed_on
 from reports.claims.grading import Graded, grade
 from reports.claims.sensitivity import Cell, matrix
 from reports.runs.measured import Measured, Run, run_of
@@ -63,8 +64,8 @@ class Group:
     name: str
     cards: Sequence[Shown]
     """The cards of this run. A run of all cards also has the cards whose needs are not met."""
-    not_asked: Sequence[Figure] = ()
-    """The others of the group."""
+    not_asked: Sequence[str] = ()
+    """The names of the others. They are not imported, so a faulty one harms no report."""
 
     @cached_property
     def claims(self) -> list[Graded]:
@@ -96,21 +97,21 @@ class Group:
 def load_group(folder: Path) -> Group:
     """Read a results directory of figure cards. UserError if it is not one, or a record in it is damaged or newer."""
     collection = read_collection(folder)
-    if collection.name not in group_names():
+    if collection.name not in known.group_names():
         raise UserError(f"{folder} holds the cards of {collection.name!r}, which this version does not have.")
+    listed = [each for each in known.index().values() if each.group == collection.name]
+    others = [each for each in listed if not collection.cards.get(each.name)]
+    whole = all(each.needs for each in others)
     cards = []
-    for figure in group(collection.name):
-        stored = collection.cards.get(figure.name, {})
+    for name in [each.name for each in listed if whole or each not in others]:
+        figure, stored = known.figures()[name], collection.cards.get(name, {})
         # In the card's own order: JSON keeps its keys sorted.
-        names = [
+        panels = [
             *(n for n in figure.experiments if n in stored),
             *(n for n in stored if n not in figure.experiments),
         ]
-        cards.append(Shown(figure, {name: _run(folder, stored[name]) for name in names}))
-    others = [card.figure for card in cards if not card.panels]
-    if all(figure.needs for figure in others):
-        return Group(folder, collection.name, cards)
-    return Group(folder, collection.name, [card for card in cards if card.panels], others)
+        cards.append(Shown(figure, {panel: _run(folder, stored[panel]) for panel in panels}))
+    return Group(folder, collection.name, cards, [] if whole else [each.name for each in others])
 
 
 def _run(folder: Path, panel: Panel) -> Run:

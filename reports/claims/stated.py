@@ -16,7 +16,7 @@ stands for our median, `{percent}` and `{ms}` for 100 and 1,000 times that.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from reports.claims.bands import Band
 from reports.claims.claim import Claim, Unit, Untold
@@ -99,7 +99,12 @@ def claim(
     why: str | Callable[[float], str] = "",
     **reasons: Any,
 ) -> Claim:
-    """One claim of a card, without its id; `reasons`: further fields of `Claim` by name."""
+    """One claim of a card, without its id; `reasons`: further fields of `Claim` by name. ValueError for a number that
+    is none of those above, or has another unit than `Unit`."""
+    if not isinstance(number, Number):
+        raise ValueError(f"its number is {number!r}; write times, moves, runs, level, same or at_least")
+    if number.unit not in get_args(Unit):
+        raise ValueError(f"unit {number.unit!r} is none of {', '.join(map(repr, get_args(Unit)))}")
     explanation = _filled(why) if isinstance(why, str) and "{" in why else why
     return Claim(id="", text=text, measure=ours, explanation=explanation, **number._asdict(), **reasons)
 
@@ -121,7 +126,8 @@ def saturated(constants: str, over: Mapping[str, Measure]) -> Untold:
 
 
 def named(claims: Mapping[str, Claim]) -> list[Claim]:
-    """A card's `CLAIMS`, each with its id. A claim that follows from another shares its fact and its provenance.
+    """The claims of a card's `CLAIMS`, each with its id; a card does not call it. A claim that follows from another
+    shares its fact and its provenance.
 
     ValueError when it follows from a claim that the card does not have.
     """

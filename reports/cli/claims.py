@@ -50,18 +50,15 @@ def claims(
     else:
         show(loaded.claims, loaded.caveat)
         if loaded.not_asked:
-            others = sum(len(figure.claims) for figure in loaded.not_asked)
-            typer.echo(
-                f"{others} claims of {len(loaded.not_asked)} cards that were not run: `rehearse run {group}`."
-            )
+            typer.echo(f"{len(loaded.not_asked)} cards were not run: `rehearse run {group}`.")
 
 
 def finished_group(group: str, results: Path | None) -> Group:
     """Return the finished run of a group. UserError for an unknown group, and for a directory that does not exist or
     holds another group."""
-    from reports.cards.card import group as cards_of_group
+    from reports.cards.card import check_group
 
-    cards_of_group(group)  # report a mistyped name before loading the reader of results
+    check_group(group)  # before the reader of results is loaded
     from reports.cards.group import load_group
 
     folder = results or Path("results") / group

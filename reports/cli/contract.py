@@ -1,6 +1,7 @@
 """Rules that every paper keeps, for the tests of its package: `check_cards("vtc")` and `check_page("vtc")`.
 
-Each raises AssertionError with a sentence about the first card, claim or page that breaks a rule.
+Each raises AssertionError with a sentence about the first card, claim or page that breaks a rule, or UserError if the
+card cannot be run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from harness.by_device import parameters
 from harness.experiments.experiment import CHOICES
 from reports.cards.card import group
 from reports.cards.papers import papers
+from reports.cards.unmeasured import check_claims
 from reports.claims.grading import GOOD, NOT_MEASURED
 from reports.cli.card_points import asked
 from reports.pages.paper_page import filled, graded, kept, shown
@@ -22,6 +24,7 @@ def check_cards(name: str) -> None:
     for card in cards:
         assert card.title and card.experiments, f"{card.name}: give it a title and experiments"
         assert bool(card.needs) == bool(card.give), f"{card.name}: NEEDS and GIVE go together"
+        check_claims(card)
         known = {each for one in card.experiments.values() for each in (*parameters(one), *CHOICES)}
         assert known.issuperset({*card.quick, *card.give}), (
             f"{card.name}: QUICK or GIVE has an unknown parameter"

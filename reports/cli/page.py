@@ -23,11 +23,12 @@ def page(
 
     `rehearse run conserve && rehearse page conserve`
     """
+    from reports.cards.card import figures
     from reports.pages.paper_page import write_page
     from workloads.atomic_file import cannot_write
 
     group = finished_group(name, results)
-    lacks = ", ".join(figure.name for figure in group.not_asked if figure.claims)
+    lacks = ", ".join(card for card in group.not_asked if figures()[card].claims)
     if group.caveat or lacks:
         why = f"lacks {lacks}" if lacks else "was measured with other settings than the cards have"
         raise UserError(f"{group.folder} {why}; `rehearse run {name}` measures what the page is made of.")

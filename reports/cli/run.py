@@ -106,7 +106,12 @@ def run(
         return place.local and not dry_run and not (target / "summary.json").exists()
 
     if cards:
+        from reports.cards.unmeasured import check_claims
+
         experiments = card_points.asked(cards, read_settings(settings), seeds, device, quick)
+        for card in cards:
+            if card.name in experiments:
+                check_claims(card)
         owner, points = card_points.expanded(cards[0].group, experiments)
         target = out or card_points.default_out(owner.name, quick)
     else:

@@ -1,6 +1,7 @@
 """Papers of other packages, next to ours: found by an entry point, and a faulty one harms no other."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import invalidate_caches
@@ -13,6 +14,7 @@ from reports.cards import card as cards
 from reports.cards import papers as found
 from reports.cards.group import load_group
 from reports.cards.papers import papers
+from reports.cli.contract import check_cards
 from reports.figures import style
 from reports.figures.style import engine_looks, names
 from reports.pages.group_page import write_group_report
@@ -123,6 +125,24 @@ FAULTS = {
     ),
     "title": (CARD.replace('"Fig. 2: mine"', "str(2)", 1), "card mine-fig2: TITLE is no plain text", "fig2"),
     "import": ("import no_such_module\n" + CARD, "card mine-fig2: ModuleNotFoundError", "fig2.py, line 1)"),
+    "number": (
+        CARD.replace("times(0.6, within=0.1)", "'0.6'"),
+        "card mine-fig2: ValueError: its number is '0.6'",
+        "write times",
+    ),
+    "unit": (
+        CARD.replace("times(0.6, within=0.1)", "level(0.6, 'furlong')").replace(
+            "claim, times", "claim, level"
+        ),
+        "card mine-fig2: ValueError: unit 'furlong' is none of '×', '%'",
+        "fig2.py, line",
+    ),
+    "claims": (
+        CARD + "CLAIMS = [*CLAIMS]\n",
+        "card mine-fig2: CLAIMS is a list; write a dictionary",
+        "Correct",
+    ),
+    "quick": (CARD + "QUICK = ['c']\n", "card mine-fig2: QUICK is a list; write a dictionary", "Correct"),
     "field": (
         CARD.replace('"voice"', "3", 1),
         "card mine-fig2: experiment 'a': parameter 'workload'",
@@ -145,6 +165,50 @@ def test_a_faulty_card_is_one_sentence_and_harms_no_other(
     listed = {each["name"]: each for each in json.loads(rehearse("list", "cards", "--json")[1])}
     assert first in listed["mine-fig2"]["fault"] and listed["mine-fig3"]["experiments"]
     assert "mine-fig2" in rehearse("list", "cards")[1]
+
+
+ABSENT = {
+    "engine": (
+        '["vllm_omni", "liveserve"], "voice"',
+        '["vllm_omni", "livserve"], "voice"',
+        "unknown engine 'livserve'",
+    ),
+    "setting": ('"turns": 2', '"turms": 2', "unknown parameter 'turms'"),
+    "metric": (
+        'ratio("audio_ttfp_p50"',
+        'ratio("audio_tftp_p50"',
+        "claim fig2-faster: metric: unknown metric 'audio_tftp_p50'",
+    ),
+    "short": ('ratio("audio_ttfp_p50"', 'ratio("ttfp_p50"', "Did you mean 'audio_ttfp_p50'?"),
+    "panel": ('to=of("a"', 'to=of("b"', "claim fig2-faster: unknown panel 'b'"),
+    "point": (
+        'of("a", "liveserve"), to=of("a", "vllm_omni")',
+        'of("a", "nova"), to=of("a", "vllm_omni", c=9)',
+        "no point of the card has this engine",
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "sentence"), ABSENT.values(), ids=ABSENT)
+def test_a_card_that_names_what_is_not_there_is_found_before_a_run(
+    install: Install, rehearse: Rehearse, right: str, wrong: str, sentence: str
+) -> None:
+    assert right in CARD
+    install(fig2=CARD.replace(right, wrong))
+    status, out, err = rehearse("run", "mine-fig2", "--dry-run")
+    assert (status, out) == (2, "") and sentence in err and err.count("\n") == 1
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        check_cards("mine")
+
+
+def test_a_faulty_card_harms_no_report_of_another(install: Install, tmp_path: Path) -> None:
+    install(fig2=CARD)
+    folder = serve_cards(tmp_path / "run", cards.group("mine"))
+    install(name="mine2", fig2=CARD, fig3=BAD_CLAIM)
+    (folder / "collection.json").write_text((folder / "collection.json").read_text().replace("mine", "mine2"))
+    loaded = load_group(folder)
+    assert [each.figure.name for each in loaded.cards] == ["mine2-fig2"]
+    assert loaded.not_asked == ["mine2-fig3"] and len(loaded.claims) == 1
 
 
 @pytest.mark.parametrize(
