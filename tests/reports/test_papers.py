@@ -111,6 +111,14 @@ def test_its_engines_have_their_names_and_colours_and_ours_keep_theirs(install: 
     assert [looks[name].colour for name in looks] == ["#d55e00", "#123456"]
 
 
+def test_the_card_of_the_documentation_is_a_card(install: Install, rehearse: Rehearse) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extend.md").read_text()
+    (block,) = [each for each in page.split("```python\n")[1:] if "EXPERIMENTS" in each]
+    install(fig3=block.split("```")[0])
+    check_cards("mine")
+    assert rehearse("run", "mine-fig3", "--quick", "--dry-run")[0] == 0
+
+
 BAD_CLAIM = CARD.replace("within=0.1", "within=0.3")
 FAULTS = {
     "claim": (
