@@ -5,17 +5,17 @@ Every other load below saturation, in order of rate, is fitted.
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import lsq_linear
 
 from engines.deployments import Deployment
 from engines.devices.hardware import load_gpu
@@ -32,6 +32,7 @@ from harness.measured_runs.measured_run import (
 )
 from harness.measured_runs.predict import DEPLOYMENT, LOG, MODEL, Planned, beside, plan, serve
 from harness.measured_runs.replayed import Prefixes, queue_grows, summary_trace
+from harness.measured_runs.search import UNKNOWN, Search
 from harness.replays.worker.isolation import die_with_starter, send_output_to
 from workloads.errors import UserError
 from workloads.files.yaml_file import read_yaml
@@ -168,11 +169,9 @@ def means_of(load: Load, latencies: pd.DataFrame) -> Means:
     return means
 
 
-ERROR = 0.03
-"""[chosen] Relative error of a mean that a good model still has. A prior is weighed against it."""
 NAMES = ("decode", "prompt", "host_s", "host_s_per_request", "client_s", "client_s_per_reply")
-REPLAYED = 4
-"""Number of `NAMES` whose slopes need replays. The client's path delays requests by what is known without one."""
+KERNELS = 2
+"""Number of `NAMES` that are factors on kernels."""
 KERNELS_WIDTH, HOST_WIDTH, CLIENT_WIDTH = 0.25, 0.1, 0.2
 """Standard deviations of the priors: of logarithms of factors on kernels; of the host in a step, as a share of the time
 between tokens; of the client's path, as a share of TTFT. [chosen]"""
@@ -182,15 +181,7 @@ the times of requests and of steps cannot be separated, and the fit errs at othe
 FAR = 2.0
 """A server whose time between tokens is further than this from the model's is another kind of machine. The search and
 the priors begin at its speed: slower kernels, or more time of the host in each step, whichever is nearer. [chosen]"""
-STEP, FURTHEST = 0.25, 4.0
-"""Step of the numerical differences, and largest step of one iteration, in standard deviations of the priors."""
-ITERATIONS, DAMPED, GAIN = 4, ((1.0, 0.5), (0.25, 0.125)), 0.02
-"""`DAMPED`: shares of a move that are tried, two at once. `GAIN`: share of the loss that an iteration has to save for
-another one to follow."""
-UNKNOWN = 0.9
-"""Share of its prior's deviation above which a factor is as unknown as it was before the fit. [chosen]"""
-
-MOST_REPLAYS = 5 + ITERATIONS * (REPLAYED + 4)
+MOST_REPLAYS = 37
 """Most replays of a search, each of all loads or of the fitted ones. Most searches end earlier."""
 
 Show = Callable[[str, int, int], None]
@@ -207,13 +198,8 @@ def _begin(log: Path) -> None:
     send_output_to(log)
 
 
-class Search:
-    """A search for factors: damped Gauss-Newton over the logarithms of predicted over measured means. `loads`: in order
-    of rate.
-
-    Each factor has a prior: it stays at its default unless the loads tell otherwise. Nothing is random.
-    A point of it is a vector: by how many standard deviations of its prior each of NAMES is off the prior's middle.
-    """
+class Fit:
+    """The fit of a server's factors to every other load. `loads`: in order of rate."""
 
     def __init__(self, loads: Sequence[Load], deployment: Deployment, pool: Executor, show: Show) -> None:
         self._loads, self._fitted, self._pool, self._show = loads, loads[::2], pool, show
@@ -225,13 +211,16 @@ class Search:
         self._default = np.array([1.0, 1.0, decoder.host_s, decoder.host_s_per_request, *client])
         lowest = self._fitted[0].measured
         host_s = HOST_WIDTH * np.nan_to_num(lowest["itl"], nan=0.01)
-        most = max(MANY, *(load.in_flight for load in self._fitted))
+        in_flight = np.array([load.in_flight for load in self._fitted])
+        most = max(MANY, *in_flight)
         client_s = CLIENT_WIDTH * np.nan_to_num(lowest["ttft"], nan=0.01)
         self._widths = np.array(
             [KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client_s, client_s / most]
         )
-        self._speed, self._middle = 1.0, self._default
-        self._measured = np.array([[load.measured[name] for name in LATENCIES] for load in self._fitted])
+        # The client's path delays TTFT and E2E alike.
+        delayed = 1.0 * (np.array(LATENCIES) != "itl")
+        replies = np.ones(len(in_flight)), np.nan_to_num(in_flight)
+        self._delays = [delayed * each[:, None] for each in replies]
         self._done = 0
 
     def profile(self, label: str) -> tuple[Calibrated, list[Means], list[Means]]:
@@ -239,29 +228,29 @@ class Search:
         (before,) = self._replayed([None], self._loads)
         slower = self._fitted[0].measured["itl"] / before[0]["itl"]
         draft = self._draft(label, before)
+        measured = np.array([[load.measured[name] for name in LATENCIES] for load in self._fitted])
+        replay = partial(self._fitted_means, draft)
+        search = Search(measured, self._default, self._widths, replay, KERNELS, self._delays)
         if max(slower, 1 / slower) > FAR:
-            self._begin_at(float(slower), before[0]["itl"], draft)
-        point, spread = self._minimum(draft)
-        factors = self._factors(point, spread)
+            search.begin_at(self._begins(float(slower), before[0]["itl"]))
+        values, spread = search.minimum()
+        factors = self._factors(values, spread, search.middle)
         (after,) = self._replayed([draft.model_copy(update={"factors": factors})], self._loads)
         total = self._done
         self._show("replays", total, total)
         update = {"factors": factors, "held_out": self._compared(before, after, 1)}
         return draft.model_copy(update={**update, "fitted": self._compared(before, after, 0)}), before, after
 
-    def _begin_at(self, slower: float, itl: float, draft: Calibrated) -> None:
-        """Return the begin of the search. `itl`: by the model, at the lowest load, where the server's is `slower` times
-        as long."""
-        starts = [(slower, self._default)]
-        if slower > 1:
-            hosts = self._default.copy()
-            hosts[NAMES.index("host_s")] += (slower - 1) * itl
-            starts.append((1.0, hosts))
-        losses, zero = [], np.zeros(len(NAMES))
-        for self._speed, self._middle in starts:
-            off = self._off(self._at([zero], draft)[0], zero)
-            losses.append(off @ off)
-        self._speed, self._middle = starts[int(np.argmin(losses))]
+    def _begins(self, slower: float, itl: float) -> list[np.ndarray]:
+        """Return where the search may begin. `itl`: by the model, at the lowest load, where the server's is `slower`
+        times as long."""
+        kernels = self._default.copy()
+        kernels[:KERNELS] = slower
+        if slower <= 1:
+            return [kernels]
+        host = self._default.copy()
+        host[NAMES.index("host_s")] += (slower - 1) * itl
+        return [kernels, host]
 
     def _draft(self, label: str, before: list[Means]) -> Calibrated:
         rates, in_flight = ([getattr(each, name) for each in self._loads] for name in ("rate", "in_flight"))
@@ -273,25 +262,22 @@ class Search:
             date=datetime.now(UTC).date(),
             server=label,
             range=Range(
-                lowest_rate=_rounded(min(rates)),
-                highest_rate=_rounded(max(rates)),
-                lowest_in_flight=_rounded(min(in_flight)),
-                highest_in_flight=_rounded(max(in_flight)),
+                lowest_rate=rounded(min(rates)),
+                highest_rate=rounded(max(rates)),
+                lowest_in_flight=rounded(min(in_flight)),
+                highest_in_flight=rounded(max(in_flight)),
             ),
-            factors=self._factors(np.zeros(len(NAMES)), np.ones(len(NAMES))),
+            factors=self._factors(self._default, np.ones(len(NAMES)), self._default),
             held_out=self._compared(before, before, 1),
             fitted=self._compared(before, before, 0),
         )
 
-    def _values(self, point: np.ndarray) -> np.ndarray:
-        kernels = self._speed * np.exp(self._widths[:2] * point[:2])
-        return np.concatenate([kernels, np.maximum(0.0, self._middle[2:] + self._widths[2:] * point[2:])])
-
-    def _factors(self, point: np.ndarray, spread: np.ndarray) -> Factors:
-        """Return the factors at a point. `spread`: deviations after the fit, as shares of those of the priors."""
+    def _factors(self, values: np.ndarray, spread: np.ndarray, middle: np.ndarray) -> Factors:
+        """Return the factors of these values. `spread`: deviations after the fit, as shares of those of the priors.
+        `middle`: of the priors."""
         count = len(self._fitted)
         quantities = f"TTFT, time between tokens and E2E of {count} load{'' if count == 1 else 's'}"
-        as_modelled = self._speed == 1.0 and self._middle is self._default
+        as_modelled = np.array_equal(middle, self._default)
         near = "what the model says" if as_modelled else "the server's speed at the lowest load"
         made = {}
         for at, name in enumerate(NAMES):
@@ -299,66 +285,22 @@ class Search:
             within = f"+- {100 * off:.1f} %" if at < 2 else f"+- {1e3 * off:.3g} ms"
             unfitted = f"{near if at < 3 else 'its default'}: these loads hardly tell it from the others"
             made[name] = Factor(
-                value=_rounded(self._values(point)[at]),
-                default=_rounded(self._default[at]),
+                value=rounded(values[at]),
+                default=rounded(self._default[at]),
                 fitted_to=f"{quantities}, {within}" if spread[at] < UNKNOWN else unfitted,
             )
         return Factors(**made)
 
-    def _minimum(self, draft: Calibrated) -> tuple[np.ndarray, np.ndarray]:
-        point = np.zeros(len(NAMES))
-        (means,) = self._at([point], draft)
-        lower = np.full(len(NAMES), -np.inf)
-        lower[2:] = -self._middle[2:] / self._widths[2:]
-        for _ in range(ITERATIONS):
-            off, slopes = self._off(means, point), self._slopes(point, means, draft)
-            bounds = np.minimum(np.maximum(lower - point, -FURTHEST), -1e-9), np.full(len(NAMES), FURTHEST)
-            move = lsq_linear(slopes, -off, bounds).x
-            best, loss = None, off @ off
-            for shares in DAMPED:
-                points = [point + share * move for share in shares]
-                for at, new_means in zip(points, self._at(points, draft), strict=True):
-                    tried = self._off(new_means, at)
-                    if tried @ tried < loss:
-                        best, loss = (at, new_means), tried @ tried
-                if best is not None:
-                    break
-            if best is None:
-                break
-            point, means = best
-            if loss > (1 - GAIN) * (off @ off):
-                break
-        return point, np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
-
-    def _at(self, points: Iterable[np.ndarray], draft: Calibrated) -> list[np.ndarray]:
+    def _fitted_means(self, draft: Calibrated, points: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the fitted loads' means, a row each, with the values of each point."""
+        unknown = np.ones(len(NAMES)), self._default
         profiles = [
-            draft.model_copy(update={"factors": self._factors(point, np.ones(len(NAMES)))})
-            for point in points
+            draft.model_copy(update={"factors": self._factors(values, *unknown)}) for values in points
         ]
         return [
             np.array([[means[name] for name in LATENCIES] for means in load_means])
             for load_means in self._replayed(profiles, self._fitted)
         ]
-
-    def _off(self, means: np.ndarray, point: np.ndarray) -> np.ndarray:
-        """Return the residuals whose squares are summed: errors against the measurement, and the distance from the
-        priors."""
-        return np.concatenate([np.nan_to_num(np.log(means / self._measured)).ravel() / ERROR, point])
-
-    def _slopes(self, point: np.ndarray, means: np.ndarray, draft: Calibrated) -> np.ndarray:
-        """Return the slopes of `_off`. The client's path delays TTFT and E2E alike, which needs no replay."""
-        steps = STEP * np.eye(len(NAMES))[:REPLAYED]
-        off = self._off(means, point)
-        near = self._at(point + steps, draft)
-        columns = [
-            (self._off(nearby, point + step) - off) / STEP for nearby, step in zip(near, steps, strict=True)
-        ]
-        in_flight = np.nan_to_num([load.in_flight for load in self._fitted])
-        for at, replies in ((REPLAYED, np.ones(len(in_flight))), (REPLAYED + 1, in_flight)):
-            later = self._widths[at] * replies[:, None] / means / ERROR * (np.array(LATENCIES) != "itl")
-            later = np.where(np.isnan(self._measured), 0.0, later).ravel()
-            columns.append(np.concatenate([later, np.eye(len(NAMES))[at]]))
-        return np.stack(columns, axis=1)
 
     def _replayed(self, profiles: Sequence[Calibrated | None], loads: Sequence[Load]) -> list[list[Means]]:
         work = [(load.deployment, load.columns, load.prefixes, load.slots) for load in loads]
@@ -390,7 +332,7 @@ def errors_of(loads: Sequence[Load], means: Sequence[Means]) -> Errors:
     return Errors(**by_latency)
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
@@ -441,7 +383,7 @@ def calibrate(
         if len(below) < 2:
             raise UserError(_too_few(loads, below))
         with workers(folder / LOG) as pool:
-            profile, before, after = Search(below, deployment, pool, show).profile(_label(runs))
+            profile, before, after = Fit(below, deployment, pool, show).profile(_label(runs))
         rows = [Row(*each) for each in zip(below, before, after, strict=True)]
         first = folder / planned[0].run.name
         facts, made = read_yaml(first / DEPLOYMENT), next((first / MODEL).glob("*"), None)
