@@ -27,6 +27,7 @@ from harness.measured_runs.measured_run import (
     Request,
     Server,
     SummaryRun,
+    VoiceRun,
     by_arrival,
     rate_label,
 )
@@ -47,15 +48,25 @@ def read_runs(path: str | Path) -> list[MeasuredRun | SummaryRun]:
     """Return the runs in a folder and the folders within it, by name, and the experiments of its summaries.
 
     `path` may also be one file: of requests, with which the settings in its folder are read, or a summary. Other files
-    are skipped. UserError about a broken file, and where there is nothing to read.
+    are skipped. UserError about a broken file, where there is nothing to read, and where a server spoke.
     """
+    text, voice = text_and_voice(path)
+    if voice:
+        raise UserError(f"{voice[0].name} has users who speak or listen; give a run of text.")
+    return text
+
+
+def text_and_voice(path: str | Path) -> tuple[list[MeasuredRun | SummaryRun], list[VoiceRun]]:
+    """Return `read_runs` of servers that answer in text, and runs of servers that speak."""
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path} does not exist; give a file or a folder of measured runs.")
+    runs: Sequence[MeasuredRun | SummaryRun | VoiceRun]
     runs = _file(path) if path.is_file() else _folder(path, path.resolve().name, "")
     if not runs:
         raise UserError(f"{path} has nothing to read in it; give {KINDS}, or a folder with such files.")
-    return with_clients(runs)
+    voice = [run for run in runs if isinstance(run, VoiceRun)]
+    return with_clients([run for run in runs if not isinstance(run, VoiceRun)]), voice
 
 
 def _file(path: Path) -> list[MeasuredRun | SummaryRun]:
@@ -78,9 +89,9 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".jsonl")
 
 
-def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun]:
+def _folder(path: Path, name: str, within: str) -> list[MeasuredRun | SummaryRun | VoiceRun]:
     """Return the runs of a folder. `name`: of the folder's own run; `within` begins the names of the folders in it."""
-    runs: list[MeasuredRun | SummaryRun] = []
+    runs: list[MeasuredRun | SummaryRun | VoiceRun] = []
     if (experiment := live_experiment(path)) is not None:
         return [read_live(path, experiment, name)]
     if file_sets := files_of(path):
@@ -110,9 +121,9 @@ def live_experiment(folder: Path) -> dict[str, Any] | None:
     return stored if isinstance(stored, dict) and stored.get("device") == "live" else None
 
 
-def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRun:
+def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRun | VoiceRun:
     """Return the run, whose parts are the finished loads in the order of their measurement. UserError where there is
-    none, or users spoke."""
+    none, or users spoke and replies are text."""
     records = [load_record(path) for path in record_folders(folder / "points")]
     finished = sorted(
         (each for each in records if each.manifest["status"] == "ok"),
@@ -121,6 +132,10 @@ def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRu
     if not finished:
         raise UserError(f"{folder} has no finished load; give a finished run of `rehearse live`.")
     labels = [_label(each) for each in finished]
+    model = str(finished[0].point.server_params.get("model") or "")
+    server = Server(model, label=experiment.get("label") or "", config=_model_config(folder, model))
+    if any(each.table("requests")["spoken"].any() for each in finished):
+        return VoiceRun(name, server, tuple(finished), tuple(labels))
     parts, begin_s = [], 0.0
     for record, label in zip(finished, labels, strict=True):
         seen = tuple(_seen(record, begin_s, str(len(parts))))
@@ -129,8 +144,6 @@ def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRu
         begin_s = max(each.arrival_s + (each.e2e_s or 0.0) for each in seen) + PAUSE_S
         again = f", seed {record.point.seed}" if labels.count(label) > 1 else ""
         parts.append(Part(label + again, seen))
-    model = str(finished[0].point.server_params.get("model") or "")
-    server = Server(model, label=experiment.get("label") or "", config=_model_config(folder, model))
     return MeasuredRun(name, server, *joined([], parts, []), "rehearse live", None)
 
 
@@ -146,8 +159,8 @@ def _seen(record: Record, begin_s: float, name: str) -> Iterator[Request]:
     tokens are the new ones and all that its session had said before, which the prefix cache may hold."""
     turns = pd.DataFrame(record.trace().columns()).sort_values(KEYS)
     table = record.table("requests")
-    if set(table["spoken"]) - {False} or set(turns["modality"]) - {"text"}:
-        raise UserError(f"{record.folder} has users who speak or listen; give a run of text.")
+    if set(turns["modality"]) - {"text"}:
+        raise UserError(f"{record.folder} has users who speak, and replies in text; give a run of text.")
     both = turns.merge(table, on=KEYS, how="inner")
     output = both["generated_entry"].astype(float).fillna(both["output_tokens"])
     tokens = both["input_tokens"] + output

@@ -9,6 +9,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.records.record import Record
 
 LATENCIES = ("ttft", "itl", "e2e")
 """Latencies that are compared: time to the first token, mean time between tokens of a request, end to end."""
@@ -143,6 +147,17 @@ class SummaryRun:
         if {"e2e", "ttft"} <= means.keys():
             means["itl"] = (means["e2e"] - means["ttft"]) / max(self.output_tokens - 1, 1)
         return means
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceRun:
+    """A run of `rehearse live` with spoken replies: the records of its loads in the order of measurement, and their
+    labels, equal ones of repeats."""
+
+    name: str
+    server: Server
+    records: tuple["Record", ...]
+    labels: tuple[str, ...]
 
 
 def by_arrival(requests: Iterable[Request]) -> list[Request]:

@@ -4,6 +4,7 @@ a file together from kernels that others have measured, or fit factors to runs o
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from workloads.errors import UserError
 
 if TYPE_CHECKING:
     from engines.devices.kernels.grids import HeldOut, Kernels
+    from harness.measured_runs.measured_run import VoiceRun
 
 NOTHING_WRITTEN = "Stopped; nothing was written."
 NO_MODEL = "the model is missing; add --model NAME, or give runs of your server with --from."
@@ -35,8 +37,8 @@ KERNELS = "aiconfigurator"
 def profile(
     model: str | None = option(
         None,
-        "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file; default: as "
-        "the runs say.",
+        "Name of a deployment, or folder with a checkpoint; with --from also a model's name or file, by default as the "
+        "runs say; of a server that speaks, the deployment that it resembles.",
         "M",
     ),
     device: str | None = option(None, "A real device: cpu or cuda."),
@@ -51,7 +53,9 @@ def profile(
         None, "With --from: GPUs of a replica; default: 1, or as the deployment or the runs say.", min=1
     ),
     out: Path | None = option(
-        None, "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, or M-GPU-runs.yaml.", "FILE"
+        None,
+        "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, M-GPU-runs.yaml, or M-runs-server.yaml.",
+        "FILE",
     ),
     quick: bool = flag("--quick", "A coarse grid, in about a minute."),
 ) -> None:
@@ -60,7 +64,7 @@ def profile(
     It takes minutes, on a machine that does nothing else. A page with pictures of the residuals is written next to the
     file. --from needs no device: aiconfigurator makes a profile of kernels that NVIDIA measured (package
     aiconfigurator-core); runs of your server at several rates, as rehearse live writes them or rehearse fidelity
-    --measured-runs reads them, are fitted.
+    --measured-runs reads them, are fitted. Runs of a server that speaks are those of rehearse live.
 
     `rehearse profile --device cpu --model llama_tiny`
 
@@ -69,6 +73,8 @@ def profile(
     `rehearse profile --from aiconfigurator --model llama_3_1_8b --gpu h100`
 
     `rehearse profile --from RUNS --gpu h100`
+
+    `rehearse profile --from RUNS --model qwen3_omni_2gpu`
     """
     if source is not None and source != KERNELS and Path(source).exists():
         _from_runs(Path(source), model, gpu, tp, device, out)
@@ -115,15 +121,23 @@ def _from_runs(
     from engines.devices.profile import save_facts
     from engines.devices.step_file import save_calibrated
     from harness.measured_runs.calibrate import calibrate
-    from harness.measured_runs.folder import read_runs
+    from harness.measured_runs.folder import text_and_voice
     from reports.calibration.factors import sentences, tables
     from reports.cli.progress import parts
 
     _check_no_device(device, str(source))
     if out is not None:
         check_output(out, YAML_ENDINGS)
+    text, voice = text_and_voice(source)
+    if text and voice:
+        raise UserError(
+            f"{source} has runs of text ({text[0].name}) and of speech ({voice[0].name}); give the runs of one server."
+        )
+    if voice:
+        _from_voice(voice, model, gpu, tp, out)
+        return
     with stopped(NOTHING_WRITTEN), parts() as show:
-        calibration = calibrate(read_runs(source), gpu, model, tp, show)
+        calibration = calibrate(text, gpu, model, tp, show)
     made = calibration.profile
     path = out or Path("results") / "profiles" / f"{made.model}-{made.gpu}-runs.yaml"
     save_calibrated(made, path)
@@ -138,6 +152,28 @@ def _from_runs(
     tell(console, sentences(calibration))
     tell(console, ("", f"profile  {path}", f"server   {server}"))
     tell(console, [f"next     rehearse run EXPERIMENT --set deployment={server} --profile {path}"])
+
+
+def _from_voice(
+    runs: Sequence[VoiceRun], model: str | None, gpu: str | None, tp: int | None, out: Path | None
+) -> None:
+    from engines.devices.profile import save_facts
+    from harness.measured_runs.voice import fit_voice
+    from reports.calibration.voice_factors import sentences, tables
+    from reports.cli.progress import parts
+
+    if tp is not None:
+        raise UserError(
+            f"--tp {tp} is for servers of text; the deployment of --model says the GPUs of each stage."
+        )
+    with stopped(NOTHING_WRITTEN), parts() as show:
+        fit = fit_voice(runs, model, gpu, show)
+    path = out or Path("results") / "profiles" / f"{Path(fit.base).stem}-runs-server.yaml"
+    save_facts(fit.deployment, path, SERVER_HEADER)
+    console = wide(150)
+    print_tables(tables(fit), console)
+    tell(console, sentences(fit))
+    tell(console, ("", f"server   {path}", f"next     rehearse run EXPERIMENT --set deployment={path}"))
 
 
 def _measured(device: str | None, model: str | None, out: Path | None, quick: bool) -> None:
