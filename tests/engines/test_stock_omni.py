@@ -130,6 +130,10 @@ def test_a_duplex_session_tells_of_its_turns_and_of_playback():
         ({"deployment": "qwen3_tts_2gpu", "gpu": True}, "only Qwen3-Omni runs on a GPU here"),
         ({"deployment": "qwen3_tts_2gpu", "engine": "conserve"}, "engine conserve keeps vLLM's own order"),
         ({"deployment": "qwen3_omni_8gpu"}, "models a stage on one GPU"),
+        (
+            {"deployment": "qwen3_omni_2gpu_may"},
+            "sends text and frames in chunks, and this one sends them whole",
+        ),
         ({"engine": "liveserf"}, "unknown engine 'liveserf'"),
         ({"engine": "metronome"}, "takes more of vLLM than its order"),
     ],

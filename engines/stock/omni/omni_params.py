@@ -58,6 +58,11 @@ class OmniParams(BaseModel):
                 f"deployment {self.deployment!r}: runtime {RUNTIME} serves Qwen3-Omni's thinker, talker and "
                 "vocoder, or Qwen3-TTS's talker and vocoder; set deployment=qwen3_omni_2gpu or qwen3_tts_2gpu."
             )
+        if not served.async_chunk:
+            raise UserError(
+                f"deployment {self.deployment!r}: runtime {RUNTIME} sends text and frames in chunks, and this one "
+                "sends them whole; set deployment=qwen3_omni_2gpu."
+            )
         for stage in served.stages.values():
             if stage.gpus != (stage.gpus[0],) or stage.split > 1:
                 raise UserError(

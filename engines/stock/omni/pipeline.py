@@ -20,6 +20,9 @@ MOST_SESSIONS = 64
 """[chosen] duplex sessions at once; vLLM-Omni's default is one."""
 ON_ONE_GPU = ((0.45, 8192), (0.3, 8192), (0.1, 65536))
 """[chosen] share of a real GPU's memory, and longest request, of each stage."""
+CONNECTOR = "connector_of_shared_memory"
+CHUNKS = ("initial_codec_chunk_frames", "codec_chunk_frames", "codec_left_context_frames")
+"""Of the connector that both deployments have (vllm_omni 0.30.0, deploy/qwen3_omni_moe.yaml 17-23, qwen3_tts.yaml)."""
 LIMITS = ("max_num_seqs", "block_size", "enable_prefix_caching", "max_num_batched_tokens", "max_model_len")
 
 
@@ -59,6 +62,7 @@ def deploy(params: OmniParams) -> dict[str, Any]:
         **extra,
         **({} if params.gpu else {"distributed_executor_backend": EXECUTOR}),
         "active_stream_window": params.active_stream_window,
+        "connectors": {CONNECTOR: {"extra": {key: getattr(served.codec, key) for key in CHUNKS}}},
         **({} if params.own_schedule else {"pipeline": PREFIX + pipeline}),
         "stages": [_stage(number, name, params, served) for number, name in enumerate(served.stages)],
     }

@@ -1,0 +1,25 @@
+"""The deployment that vLLM-Omni reads: its own file, with the numbers of ours."""
+
+import json
+from pathlib import Path
+
+from vllm_omni.config.stage_config import resolve_deploy_yaml
+
+from engines.stock.omni.omni_params import OmniParams
+from engines.stock.omni.pipeline import CONNECTOR, deploy
+
+
+def test_chunks_are_as_long_as_the_deployment_says(tmp_path: Path) -> None:
+    file = tmp_path / "deploy.yaml"
+    for name, frames in (("qwen3_omni_2gpu", (4, 25, 25)), ("qwen3_omni_2gpu_april", (25, 25, 25))):
+        file.write_text(json.dumps(deploy(OmniParams(deployment=name))))
+        connector = resolve_deploy_yaml(file)["connectors"][CONNECTOR]
+        assert connector["name"] == "SharedMemoryConnector"
+        assert tuple(connector["extra"].values()) == frames
+
+
+def test_what_else_a_connector_has_stays(tmp_path: Path) -> None:
+    file = tmp_path / "deploy.yaml"
+    file.write_text(json.dumps(deploy(OmniParams(deployment="qwen3_tts_2gpu"))))
+    extra = resolve_deploy_yaml(file)["connectors"][CONNECTOR]["extra"]
+    assert extra["codec_streaming"] is True and extra["initial_codec_chunk_frames"] == 1
