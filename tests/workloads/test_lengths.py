@@ -1,14 +1,24 @@
+"""Laws of lengths: published statistics, what a user changes of a law, and where its numbers are from."""
+
+from typing import Any
+
 import numpy as np
 import pytest
 
+from workloads.distributions import lengths
 from workloads.distributions.lengths import (
+    BURSTGPT_CHAT,
     SHAREGPT_PROMPT,
     SHAREGPT_REPLY,
     SPOKEN_PROMPT,
     SPOKEN_REPLY,
     LengthModel,
+    Part,
+    QuantileTable,
 )
 from workloads.seeds import stream
+
+TABLES = {name: law for name, law in vars(lengths).items() if isinstance(law, QuantileTable)}
 
 
 def draw(model: LengthModel, n: int = 100_000) -> np.ndarray:
@@ -37,6 +47,48 @@ def test_lengths_are_whole_and_clipped(model: LengthModel) -> None:
     assert tokens.min() == model.low
     assert tokens.max() == model.high
     assert model.source in str(model)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_its_own_values_at_its_shares_and_says_where_they_are_from(name: str) -> None:
+    table = TABLES[name]
+    assert table.quantile(np.array(table.shares)).tolist() == pytest.approx(table.values)
+    assert list(table.values) == sorted(table.values) and len(table.source) > 10
+    assert str(table).endswith(f"{table.values[-1]:g}, median {table.median:g} ({table.source})")
+
+
+@pytest.mark.parametrize(("name", "mean", "p99"), [("input_tokens", 2747, 3446), ("output_tokens", 267, 481)])
+def test_conserve_s_chats_are_as_long_as_its_table_1_says(name: str, mean: int, p99: int) -> None:
+    law = BURSTGPT_CHAT[name]
+    assert law.median * np.exp(law.sigma**2 / 2) == pytest.approx(mean, abs=0.5)
+    assert law.quantile(np.array(0.99)) == pytest.approx(p99, rel=2e-3)
+    assert f"ConServe, Table 1, BurstGPT: mean {mean}, P99 {p99}" in str(law)
+
+
+@pytest.mark.parametrize(
+    ("changes", "values", "median", "note"),
+    [
+        ((None, None, None), (1, 10, 1000), 10, "x"),
+        ((20, None, None), (2, 20, 2000), 20, "x; scaled or cut by the user"),
+        ((0.1, None, None), (1, 1, 10), 1, "x; scaled or cut by the user"),  # no length is below 1
+        ((20, None, 20), (2, 20, 20), 20, "x; scaled or cut by the user"),
+        ((None, None, 1000), (1, 10, 1000), 10, "x"),
+        ((None, None, 999), (1, 10, 999), 10, "x; scaled or cut by the user"),
+    ],
+)
+def test_a_table_is_scaled_and_cut(changes: tuple[Any, ...], values: tuple, median: float, note: str) -> None:
+    table = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x")
+    found = table.adjusted(*changes)
+    assert isinstance(found, QuantileTable) and found.values == pytest.approx(values)
+    assert (found.median, found.source) == (pytest.approx(median), note)
+    half = Part(table, 0.5, 1.0).adjusted(*changes)  # whose median is that of the whole law
+    assert half.law == found and half.sample(stream(0, "half"), 1000).min() >= np.rint(median)
+
+
+def test_with_a_log_spread_a_table_is_a_lognormal_law() -> None:
+    law = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x").adjusted(None, 0.5, 800)
+    assert isinstance(law, LengthModel) and (law.median, law.sigma) == (pytest.approx(10), 0.5)
+    assert (law.low, law.high) == (1, 800)
 
 
 def test_adjusting_replaces_only_what_is_given() -> None:

@@ -1,7 +1,6 @@
 """Every loader on files in the layout of its source, dirt included: made up ones, of which it is known what is in them,
 and the real ones, whose figures are those that their description states."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,14 @@ import pytest
 
 from tests.workloads import sources
 from tests.workloads.sources import Requests
+from workloads.distributions.lengths import (
+    BURSTGPT_REQUEST,
+    BURSTGPT_RESPONSE,
+    RAGPULSE_QUERY,
+    RAGPULSE_REPLY,
+)
 from workloads.files.androidlab import read_androidlab
+from workloads.files.csv_file import CsvFile
 from workloads.files.documents_file import read_vcsum
 from workloads.files.servegen_file import read_servegen
 from workloads.files.sharegpt_file import read_sharegpt
@@ -164,17 +170,6 @@ def test_every_fitted_generator_is_set_beside_its_source(tmp_path: Path) -> None
             assert one.ks < 1.63 * np.sqrt(1 / len(one.real) + 1 / len(one.ours))  # the test's bound at 1 %
 
 
-def test_dequantising_moves_each_request_within_its_step_and_keeps_their_order(data: Path) -> None:
-    path = data / "mooncake" / "conversation_trace.jsonl"
-    stamps = [json.loads(line)["timestamp"] / 1000 for line in path.read_text().splitlines()]
-    trace = make_trace("mooncake", {"path": str(path)}, 0)
-    columns = trace.columns()
-    order = np.lexsort((np.arange(len(columns["turn"])), columns["arrival_s"]))
-    moved = columns["arrival_s"][order] - np.array(stamps)
-    assert np.ptp(moved) < 3.01
-    assert trace != make_trace("mooncake", {"path": str(path)}, 1)
-
-
 def test_servegen_replays_the_recorded_rate_of_its_clients(data: Path) -> None:
     path = data / "servegen" / "reason" / "deepseek-r1"
     clients = read_servegen(path, [])
@@ -252,3 +247,15 @@ def test_figures_of_real_records(
     if reply_tokens is not None:
         assert columns["output_tokens"].mean() == pytest.approx(reply_tokens, abs=1)
     assert [note for note in notes if note not in " ".join(said)] == []
+
+
+def test_tables_of_lengths_are_the_quantiles_of_their_records(real_file: Find) -> None:
+    columns, _ = replayed("burstgpt", real_file("burstgpt/BurstGPT_1_first400.csv"))
+    ragpulse = CsvFile(real_file("ragpulse/sessions_derived.csv"))
+    for table, values in (
+        (BURSTGPT_REQUEST, columns["input_tokens"]),
+        (BURSTGPT_RESPONSE, columns["output_tokens"]),
+        (RAGPULSE_QUERY, ragpulse.numbers("q_tok")),
+        (RAGPULSE_REPLY, ragpulse.numbers("output_length")),
+    ):
+        assert np.quantile(values, table.shares).tolist() == pytest.approx(table.values, abs=0.5)

@@ -178,8 +178,4 @@ def test_laws_of_lengths() -> None:
         LengthModel.through(1, 100, 1000, "x")
     table = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x")
     assert np.median(table.sample(np.random.default_rng(0), 20_000)) == pytest.approx(10, abs=1)
-    assert table.adjusted(None, None, 50).sample(np.random.default_rng(0), 1000).max() == 50
-    assert table.adjusted(20, None, None).median == pytest.approx(20)
-    assert isinstance(table.adjusted(None, 0.5, None), LengthModel)
-    long = Part(SHAREGPT_REPLY, 0.5, 1.0)
-    assert long.sample(np.random.default_rng(0), 1000).min() >= 300
+    assert Part(SHAREGPT_REPLY, 0.5, 1.0).sample(np.random.default_rng(0), 1000).min() >= 300
