@@ -1,6 +1,8 @@
 """Targets: parsed from words with units, and what a metric is where turns failed."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import harness.kinds  # noqa: F401  (a metric of duplex calls is known once their kind is)
+from harness.live.live_experiment import live_experiment
+from harness.live.live_slo import Asked, check_targets, counted_as, default_targets, served, with_failures
 from harness.metrics.metric import statistic
 from harness.metrics.metric_name import parsed
 from harness.slo.targets import Target, number, parse_targets, turn_values
+from tests.builders import refused
 from workloads.errors import UserError
 
 
@@ -112,3 +117,59 @@ def test_targets_are_parsed() -> None:
 def test_a_value_is_written_in_the_unit_of_targets(metric: str, value: float, text: str) -> None:
     assert number(metric, value) == text
     assert number(metric, value, unit=False) == text.partition(" ")[0]
+
+
+SOCKET, WEB = "ws://h/v1/realtime", "http://h/v1"
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "what", "measured", "not_measured"),
+    [
+        (SOCKET, {"workload": "voice"}, "voice", "ttft_p90<=2s", "cadence_nonempty>=95%"),
+        (SOCKET, {"workload": "voice", "modalities": "text"}, "text", "ttft_p90<=2s", "ttfp_p90<=2s"),
+        (WEB, {}, "text", "failed<=1%", "continuity>=95%"),
+        (SOCKET, {"workload": "duplex"}, "open microphones", "ttfp_p90<=2s", "cadence_nonempty>=95%"),
+        (SOCKET, {"workload": "metronome"}, "frames", "online.tbt_p50<=2s", "ttfp_p90<=2s"),
+    ],
+)
+def test_a_service_has_default_targets_and_refuses_those_of_others(
+    url: str, settings: dict[str, str], what: str, measured: str, not_measured: str
+) -> None:
+    experiment = live_experiment({"url": url}, settings, {2: (8, None)})
+    assert served(experiment) == what
+    targets = default_targets(what)
+    check_targets(experiment, [*targets, *parse_targets(measured)], "--slo")
+    assert [str(target) for target in targets][-1] == "failed turns ≤ 1 %" and len(targets) > 1
+    (other,) = parse_targets(not_measured)
+    with refused(
+        "--slo: ", f" is not measured of {what}, which workload {experiment.workload} at this url is;"
+    ):
+        check_targets(experiment, [*targets, other], "--slo")
+
+
+def test_failures_have_a_default_target_where_no_other_is_of_them() -> None:
+    fast, (few,) = parse_targets("ttfp_p90<=1s"), parse_targets("failed<=5%")
+    assert with_failures((*fast, few)) == (*fast, few)
+    assert with_failures(fast) == (*fast, Target("failed_share", "<=", 0.01))
+    assert default_targets(None) == ()
+
+
+def test_loads_are_counted_in_what_is_at_once_or_comes() -> None:
+    assert [counted_as("text", axis) for axis in ("rate", "c", None)] == ["request", "user", "user"]
+    assert [counted_as(what, "rate") for what in ("voice", "frames", None)] == ["call"] * 3
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_what_is_asked_is_kept_with_the_results(tmp_path: Path, given: bool) -> None:
+    asked = Asked(parse_targets("ttfp_p90<=1s continuity>=95%"), given)
+    assert Asked.read(tmp_path) is None
+    asked.write(tmp_path, {"verdict": "PASS"})
+    path, first = tmp_path / "verdict.json", {"metric": "audio_ttfp_p90", "op": "<=", "bound": 1.0}
+    kept = json.loads(path.read_text())
+    assert kept["asked"]["targets"][0] == first and kept["asked"]["given"] is given
+    assert (kept["schema_version"], kept["verdict"]) == (1, "PASS")
+    assert Asked.read(tmp_path) == asked
+    for damaged in ("[]", '{"asked": {"targets": []}}', '{"asked": {"targets": [1], "given": true}}', "{"):
+        path.write_text(damaged)
+        with refused(f"{path} is damaged; delete it, and give --slo again."):
+            Asked.read(tmp_path)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.live.verdict import Observed, judge, span
+from harness.live.verdict import Observed, failures, judge, send_delays, span
 from harness.metrics.metric import statistic
 from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, needed, parse_targets
@@ -136,26 +137,43 @@ def test_the_turns_that_a_target_needs_are_those_of_its_interval(target: str, le
     assert needed(only(target)) == least
 
 
+def sent_late(ttfp_s: float, kind: str = "commit") -> Observed:
+    """40 turns of 10 s, each ended by a send of this kind 22.5 ms late. Other sends are in time."""
+    whole, end_s = run([ttfp_s] * 40), 10.0 * np.arange(40)
+    requests = whole.requests.assign(session=0, turn_start_s=end_s - 2, turn_end_s=end_s)
+    sends = pd.DataFrame({"kind": kind, "session": 0, "due_s": end_s, "send_delay_s": 0.0225})
+    others = (
+        ("ack", -1e-4),
+        ("ack", 5e-4),
+        ("commit", 3.0),
+        ("commit", -6.0),
+    )  # of playback and of other turns
+    more = [sends.assign(kind=name, due_s=end_s + at_s, send_delay_s=0.0) for name, at_s in others]
+    return Observed(whole.metrics, requests, pd.concat([sends, *more] if kind != "audio" else [sends]))
+
+
 @pytest.mark.parametrize(
-    ("ttfp_s", "send_delay_s", "verdict"),
+    ("ttfp_s", "verdict"),
     [
-        (0.011, 0.0225, PASS),  # a margin of seconds
-        (0.79, 0.0225, PASS),  # meets it late sends and all
-        (0.81, 0.0225, INCONCLUSIVE),  # would have met it
-        (0.9, 0.0225, FAIL),  # misses it either way
+        (0.011, PASS),  # a margin of seconds
+        (0.8, PASS),  # meets it late sends and all
+        (0.801, INCONCLUSIVE),  # would have met it
+        (0.8225, INCONCLUSIVE),
+        (0.8226, FAIL),  # misses it either way
     ],
 )
-def test_a_late_send_is_invalid_only_where_it_decides(
-    ttfp_s: float, send_delay_s: float, verdict: str
-) -> None:
-    whole = run([ttfp_s] * 40)
-    end_s = 10.0 * np.arange(40)
-    requests = whole.requests.assign(session=0, turn_start_s=end_s - 2, turn_end_s=end_s)
-    sends = pd.DataFrame({"kind": "commit", "session": 0, "due_s": end_s, "send_delay_s": send_delay_s})
-    result = judge(only("ttfp_p90<=800ms"), [Observed(whole.metrics, requests, sends)])
+def test_a_late_send_is_invalid_only_where_it_decides(ttfp_s: float, verdict: str) -> None:
+    result = judge(only("ttfp_p90<=800ms"), [sent_late(ttfp_s)])
     assert result.verdict == verdict and result.value == pytest.approx(ttfp_s) and result.n == 40
     assert result.invalid == result.why.startswith("FAIL as measured, PASS without the load generator's")
-    assert result.invalid == (verdict == INCONCLUSIVE)
+    assert result.invalid == (verdict == INCONCLUSIVE) and result.enough is None
+
+
+@pytest.mark.parametrize("kind", ["commit", "request", "text", "audio"])
+def test_the_delay_of_a_turn_is_that_of_the_send_that_ended_it(kind: str) -> None:
+    late = sent_late(0.81, kind)
+    assert send_delays(late.requests, late.sends).tolist() == pytest.approx([0.0225] * 40)
+    assert judge(only("ttfp_p90<=800ms"), [late]).invalid
 
 
 def test_failed_turns_are_infinitely_late() -> None:
@@ -198,6 +216,25 @@ def test_the_share_of_failed_turns_is_judged_by_its_value(failed: int, whole: in
         assert result.enough is not None and bound * n * result.enough >= 1
     else:
         assert result.verdict == FAIL
+
+
+@pytest.mark.parametrize(
+    ("metrics", "status", "counted"),
+    [
+        ({"failed_share": {"value": 0.5, "n": 4}}, ["completed"] * 4, (2, 4)),  # two are silent
+        ({"failed_share": {"value": None, "n": 0}}, ["completed", "failed"], (1, 2)),
+        ({}, ["completed", "failed", "barged_in"], (1, 3)),  # of a record from before the metric
+        ({}, None, (0, 0)),
+    ],
+)
+def test_failures_are_those_of_the_metric_or_of_the_table(
+    metrics: dict[str, Any], status: list[str] | None, counted: tuple[int, int]
+) -> None:
+    observed = Observed(metrics, pd.DataFrame({} if status is None else {"status": status}))
+    failed, n = counted
+    assert failures(observed) == counted
+    result = judge(only("failed<=1%"), [observed])
+    assert (result.value, result.n) == (failed / n if n else None, n)
 
 
 def test_a_single_failure_is_decided_by_more_turns() -> None:
