@@ -69,12 +69,6 @@ def test_a_handshake_that_fails_is_a_failure_and_no_refusal(code: int):
     assert "shed" not in set(out.events["kind"])
 
 
-def test_a_server_that_never_greets_is_given_up():
-    out = play(spoken(), _silent, dialect="openai", connect_timeout_s=0.5)
-    assert out.failures["reason"].tolist() == ["timeout: no session.updated"]
-    assert table(out)["status"].tolist() == ["failed"]
-
-
 def test_a_server_of_frames_is_not_spoken_to_in_turns():
     async def script(peer: Peer) -> None:
         await peer.expect("session.update")

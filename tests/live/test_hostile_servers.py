@@ -527,21 +527,6 @@ def test_a_turn_of_speech_fails_with_the_limit_as_its_reason() -> None:
     assert table(out)["status"].tolist() == ["failed"]
 
 
-def test_a_turn_of_text_fails_with_the_limit_as_its_reason_and_the_next_user_is_served() -> None:
-    good = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
-
-    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
-        asked_for.append(body)
-        if len(asked_for) == 1:
-            await forever(OK + b"\r\ndata: ", lambda k: b"x" * 60_000)(writer)
-        writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(good) + good)
-
-    asked_for: list[dict] = []
-    out = played(typed(2), lambda use: over_http(answer, use), {"turn_timeout_s": 20.0})
-    assert out.failures["reason"].tolist() == ["an event above 16 MiB"]
-    assert sorted(table(out)["status"]) == ["completed", "failed"]
-
-
 def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
     events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 

@@ -169,15 +169,16 @@ def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name
     clock.run(over_http(answer, use, PATH), virtual=False)
 
 
-def test_what_fails_is_a_failed_turn():
-    assert synthesise(refuses, spoken()).failures["reason"].tolist() == ["http 404"]
-    out = synthesise(mute, spoken())
-    assert out.failures["reason"].tolist() == ["no output"] and table(out)["status"].tolist() == ["failed"]
-
-
 @pytest.mark.parametrize(
     ("answer", "sentence"),
-    [(refuses, "has no speech synthesis there .HTTP status 404: The model"), (mute, "with no audio")],
+    [
+        (refuses, "has no speech synthesis there .HTTP status 404: The model"),
+        (mute, "with no audio"),
+        (
+            answering(b"<html>hello</html>", "Content-Type: text/html"),
+            "with text/html and not audio; give the",
+        ),
+    ],
 )
 def test_an_address_without_speech_is_told_before_the_run(answer: Answer, sentence: str):
     async def use(url: str) -> None:

@@ -313,13 +313,6 @@ async def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
     assert log.events().to_pandas()["kind"].tolist().count("turn_failed") == 1
 
 
-def test_a_token_is_sent_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MINE", "opensesame")
-    out = play(typed(), token_env="MINE")
-    assert out.calls[0].headers["Authorization"] == "Bearer opensesame"
-    assert "opensesame" not in json.dumps(requests(out)) + out.events.to_csv() + out.failures.to_csv()
-
-
 def test_nobody_there_is_said_before_the_run():
     with pytest.raises(UserError, match="start the server, or correct the url"):
         played(typed(), lambda use: use("http://127.0.0.1:9/v1"))

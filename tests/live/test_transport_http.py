@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.live.endpoints.transport.http import HttpPool
 from tests.live.receivers import Stream
@@ -95,19 +93,6 @@ async def test_without_an_idle_connection_one_is_made():
         assert pool.idle == 3 and all(exchange.sent_s for exchange in exchanges)
 
 
-@settings(max_examples=30)
-@given(st.lists(st.integers(1, len(CHUNKED) - 1), max_size=6, unique=True).map(sorted))
-@in_a_loop
-async def test_an_answer_may_be_cut_anywhere(cuts: list[int]):
-    pieces: list[bytes | None] = [
-        CHUNKED[a:b] for a, b in zip([0, *cuts], [*cuts, len(CHUNKED)], strict=True)
-    ]
-    async with Scripted([pieces]).pool() as pool:
-        stream = await ask(pool)
-    assert (stream.code, stream.body, stream.ends) == (200, b"first second", ["done"])
-    assert stream.stamps == sorted(stream.stamps)
-
-
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -125,13 +110,6 @@ async def test_every_answer_ends_once(answer, expected):
         stream = await ask(pool)
         await asyncio.sleep(0.005)
     assert (stream.code, stream.body, stream.ends) == expected
-
-
-@in_a_loop
-async def test_garbage_is_a_failure():
-    async with Scripted([[b"SSH-2.0 hello\r\n\r\n"]]).pool() as pool:
-        (reason,) = (await ask(pool)).ends
-    assert reason.startswith("garbage")
 
 
 @pytest.mark.parametrize(

@@ -116,16 +116,6 @@ async def test_the_servers_goodbye_is_told_with_its_code(code, reason):
 
 
 @in_a_loop
-async def test_a_connection_that_breaks_is_closed_with_1006():
-    async def handler(peer):
-        peer.transport.abort()
-
-    async with connected(handler) as (_, receiver):
-        await receiver.ended.wait()
-    assert receiver.ends == [(1006, "")]
-
-
-@in_a_loop
 async def test_a_peer_that_never_says_goodbye_is_left(monkeypatch):
     monkeypatch.setattr("harness.live.endpoints.transport.websocket.CLOSE_GRACE_S", 0.02)
     left = asyncio.Event()
