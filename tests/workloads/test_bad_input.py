@@ -163,18 +163,6 @@ def test_a_first_row_that_is_too_long_is_not_cut_to_fit(csv_file: Write, row: st
     assert skipped(path) == ["2 of 3 rows skipped: more fields than names of columns", "1 of 3 rows used"]
 
 
-def test_two_layouts_in_one_file(csv_file: Write) -> None:
-    eight = "7,abc,43,GPT-4,906,446,1352,Conversation log\n"
-    assert skipped(csv_file(HEADER + GOOD + eight * 3)) == [
-        "3 of 4 rows skipped: more fields than names of columns",
-        "1 of 4 rows used",
-    ]
-    assert skipped(csv_file(HEADER + GOOD + HEADER + GOOD)) == [
-        "1 of 3 rows skipped: 'Timestamp' is not a number",
-        "2 of 3 rows used",
-    ]
-
-
 def test_nothing_left(csv_file: Write) -> None:
     path = csv_file(HEADER + "x,C,1,1,2,l\n" + "1,C,1,1,2,l,9\n")
     with pytest.raises(
