@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.live.verdict import Observed, failures, judge, send_delays, span
+from harness.live.verdict import Observed, failures, judge, load_verdict, send_delays, span
 from harness.metrics.metric import statistic
 from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, needed, parse_targets
@@ -277,6 +278,76 @@ def test_a_lag_explains_pauses_that_it_is_as_long_as() -> None:
     slow = judge(only("completed_rps>=100"), [spoken(0.2)])  # nobody knows what it would have been
     assert slow.invalid and "which may be due to it" in slow.why
     assert judge(only("failed<=1%"), [replace(run([math.nan] * 9), lag_s=0.05)]).verdict == FAIL
+
+
+class Kept:
+    """A record of 40 turns of one TTFP. `lag_s`: P99 and largest lag of the server's loop."""
+
+    def __init__(self, ttfp_s: float, lag_s: tuple[Any, Any] = (None, None), limit_ms: Any = 20, **more: Any):
+        self.run, self.error, self.invalid = sent_late(ttfp_s), more.get("error"), more.get("invalid", False)
+        self.metrics = dict(self.run.metrics) if more.get("measured", True) else {}
+        values = (
+            *zip(("server_lag_p99", "server_lag_max"), lag_s, strict=True),
+            ("sends_late", more.get("late")),
+        )
+        self.metrics |= {name: {"value": v, "n": 40, "missing": 0} for name, v in values if v is not None}
+        self.point = SimpleNamespace(params={"send_delay_limit_ms": limit_ms})
+
+    def has(self, table: str) -> bool:
+        return bool(self.metrics)
+
+    def table(self, name: str) -> pd.DataFrame | None:
+        return getattr(self.run, name)
+
+    def metrics_with(self, names: list[str]) -> dict[str, Any]:
+        return self.metrics
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict", "invalid"),
+    [
+        (Kept(0.81), FAIL, False),
+        (Kept(0.81, (0.02, 0.5)), FAIL, False),  # the P99 is at the limit
+        (Kept(0.81, (0.0201, 0.5)), INCONCLUSIVE, True),
+        (Kept(0.81, (0.0201, None)), INCONCLUSIVE, True),
+        (Kept(0.83, (0.0201, 0.025)), FAIL, False),  # the largest lag explains less
+        (Kept(0.81, (0.0201, 0.5), None), FAIL, False),
+        (Kept(0.81, (0.0201, 0.5), 20.2), FAIL, False),
+        (Kept(0.79, (0.0201, 0.5)), PASS, False),
+        (Kept(0.81, late=1.0), INCONCLUSIVE, True),  # 22.5 ms are the generator's
+        (Kept(0.81, late=0.0), FAIL, False),
+    ],
+)
+def test_what_a_machine_did_counts_above_its_limit(record: Any, verdict: str, invalid: bool) -> None:
+    found = load_verdict([record], [only("ttfp_p90<=800ms")])
+    assert (found.verdict, found.invalid, found.lost) == (verdict, invalid, ())
+    assert found.shown == ("INVALID" if invalid else verdict) and found.measured == (record,)
+    assert [each.verdict for each in found.undecided] == [INCONCLUSIVE] * invalid
+
+
+FAST, SLOW = Kept(0.2), Kept(0.9)
+LATE, BROKEN = Kept(0.2, invalid=True, error="late sends"), Kept(0.2, measured=False, error="it died")
+
+
+@pytest.mark.parametrize(
+    ("records", "verdict", "lost", "counting"),
+    [
+        ([FAST, FAST], PASS, [], 2),
+        ([FAST, LATE], INCONCLUSIVE, ["1 of 2 runs: late sends"], 1),
+        ([LATE], INCONCLUSIVE, ["late sends"], 0),
+        ([SLOW, LATE], FAIL, [], 1),  # whatever the other would have been
+        ([FAST, BROKEN], FAIL, ["1 of 2 runs: it died"], 1),
+        ([BROKEN, LATE, LATE], FAIL, ["1 of 3 runs: it died"], 0),
+    ],
+)
+def test_runs_that_do_not_count_are_named(
+    records: list[Any], verdict: str, lost: list[str], counting: int
+) -> None:
+    found = load_verdict(records, [only("ttfp_p90<=800ms")])
+    assert (found.verdict, list(found.lost), len(found.measured)) == (verdict, lost, counting)
+    assert found.invalid == (verdict == INCONCLUSIVE)
+    assert [each.why for each in found.judgements] == [""]
+    assert counting or found.judgements[0].verdict == INCONCLUSIVE
 
 
 def test_an_interval_is_said_in_the_unit_of_tables() -> None:
