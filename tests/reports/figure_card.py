@@ -1,6 +1,7 @@
 """A small figure card and its results, from the scripted servers: every number is known in advance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,23 @@ def figure(name: str = "liveserve-small", **changes: Any) -> Figure:
         "sensitivity": None,
     }
     return Figure(**{**fields, **changes})
+
+
+def smaller(
+    card: Figure,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    seeds: Sequence[int] | None = None,
+    without: str = "",
+) -> Figure:
+    """A shipped card with other settings in each panel, and other seeds where they are given; `without`: panels whose
+    names have this word."""
+    more = {} if seeds is None else {"seeds": [*seeds]}
+    panels = {
+        panel: each.model_copy(update={**more, "set": change(each.set)})
+        for panel, each in card.experiments.items()
+        if not (without and without in panel)
+    }
+    return replace(card, experiments=panels)
 
 
 def assert_drawn(whole: Shown, failed: Shown) -> None:

@@ -1,7 +1,5 @@
 """The cards of open microphones, on calls that a script answers: what they run, claim and draw."""
 
-from dataclasses import replace
-
 import pytest
 
 from reports.cards import card as cards
@@ -11,24 +9,14 @@ from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.papers.duplex import backchannels, calls, timeout
 from tests.reports import open_calls
-from tests.reports.figure_card import serve_cards
+from tests.reports.figure_card import serve_cards, smaller
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Group:
     """All cards with few users, three seeds and a script that waits for the time-out and no longer."""
-    small = [
-        replace(
-            figure,
-            experiments={
-                panel: each.model_copy(
-                    update={"set": {**each.set, "sessions": 4, "turns": 3}, "seeds": [0, 1, 2]}
-                )
-                for panel, each in figure.experiments.items()
-            },
-        )
-        for figure in cards.group("duplex")
-    ]
+    few = {"sessions": 4, "turns": 3}
+    small = [smaller(card, lambda settings: settings | few, seeds=range(3)) for card in cards.group("duplex")]
     return load_group(
         serve_cards(tmp_path_factory.mktemp("duplex") / "run", small, measure=open_calls.measure)
     )

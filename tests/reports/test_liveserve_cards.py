@@ -14,7 +14,7 @@ from reports.claims.quantities import of
 from reports.papers.liveserve import fig15_right, fig18
 from reports.papers.liveserve.chosen_testbeds import on_testbeds
 from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effective_within
-from tests.reports.figure_card import assert_drawn, whole_and_failed
+from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
 from tests.reports.served import LEAD_S, PACKET_S
 
 SPOKEN = (
@@ -34,18 +34,13 @@ SPOKEN = (
 def small(name: str) -> Figure:
     """A shipped card with one seed and few requests, that come slowly enough for a steady window, and short replies:
     scripted servers have no slots to wait for."""
-    card = cards.figures()[f"liveserve-{name}"]
 
     def changed(settings: dict[str, Any]) -> dict[str, Any]:
         slower = {"rate": 0.5, "peak_rate": 0.5, "reply_tokens": 60}
         small = {name: slower[name] for name in slower.keys() & settings.keys()}
         return {**settings, **small, "requests": min(settings["requests"], 96)}
 
-    experiments = {
-        panel: each.model_copy(update={"seeds": [0], "set": changed(each.set)})
-        for panel, each in card.experiments.items()
-    }
-    return replace(card, experiments=experiments)
+    return smaller(cards.figures()[f"liveserve-{name}"], changed, seeds=[0])
 
 
 PRINTED = {"Poisson", "BurstGPT"}

@@ -1,12 +1,11 @@
 """Metronome's cards on a scripted gateway: every claim finds its points, every picture is drawn, also of nothing."""
 
-from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from harness.experiments.experiment import Experiment
 from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import Group
@@ -14,7 +13,7 @@ from reports.cli.card_points import asked, expanded
 from reports.papers.metronome import fig9
 from reports.papers.metronome.measures import latency_median, speech_after_wall, worst_bucket
 from tests.reports import framed
-from tests.reports.figure_card import assert_drawn, whole_and_failed
+from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
 from tests.reports.page import Page
 
 NAMES = [card.name for card in cards.group("metronome") if not card.needs]
@@ -22,22 +21,13 @@ NAMES = [card.name for card in cards.group("metronome") if not card.needs]
 
 def small(name: str) -> Figure:
     """A shipped card on one seed, for 68 s, in which 512 sessions can come at 8 a second."""
-    card = cards.figures()[name]
 
-    def shorter(each: Experiment) -> Experiment:
-        fixed = {**each.set, "duration_s": 68.0}
-        if "sessions" in fixed:
-            fixed["sessions"] = min(fixed["sessions"], 512)
-        return each.model_copy(update={"seeds": [0], "set": fixed})
+    def shorter(settings: dict[str, Any]) -> dict[str, Any]:
+        fewer = {"sessions": min(settings["sessions"], 512)} if "sessions" in settings else {}
+        return {**settings, "duration_s": 68.0, **fewer}
 
-    return replace(
-        card,
-        experiments={
-            panel: shorter(each)
-            for panel, each in card.experiments.items()
-            if "Moshi" not in panel  # whose frames of 80 ms make long logs
-        },
-    )
+    # Moshi's frames of 80 ms make long logs.
+    return smaller(cards.figures()[name], shorter, seeds=[0], without="Moshi")
 
 
 def test_small_versions_bound_nobody_who_is_unbounded():

@@ -1,6 +1,5 @@
 """The parity cards without a network: two sides that agree, two that do not, and one that failed."""
 
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from reports.figures.style import style
 from reports.pages.group_page import write_group_report
 from reports.papers.live import calls, parity
 from tests.reports import framed, served
-from tests.reports.figure_card import serve_cards
+from tests.reports.figure_card import serve_cards, smaller
 from tests.reports.page import Page
 from tests.reports.written import Fails, Measure, never
 from workloads.errors import UserError
@@ -27,14 +26,8 @@ pytestmark = pytest.mark.usefixtures("unrendered")
 
 def measured(folder: Path, fails: Fails = never, measure: Measure = served.measure) -> Group:
     """The card with fewer users, both sides answered by the scripted servers, which know no device."""
-    card = cards.figures()["live-parity"]
-    small = replace(
-        card,
-        experiments={
-            panel: each.model_copy(update={"set": {**each.set, "sessions": 16, "turns": 3}})
-            for panel, each in card.experiments.items()
-        },
-    )
+    few = {"sessions": 16, "turns": 3}
+    small = smaller(cards.figures()["live-parity"], lambda settings: settings | few)
     return load_group(serve_cards(folder, [small], fails, measure))
 
 

@@ -19,6 +19,7 @@ from reports.figures.style import style
 from reports.papers.vllm import releases
 from reports.papers.vllm.releases import RELEASES, TEXT, VOICE
 from tests.reports import served
+from tests.reports.figure_card import smaller
 from tests.reports.written import never, write_points
 
 SMALL = {"sessions": 3, "turns": 2, "rounds": 2}
@@ -28,13 +29,8 @@ SMALL = {"sessions": 3, "turns": 2, "rounds": 2}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vllm") / "run"
     (figure,) = cards.group("vllm")
-    panels = {
-        panel: each.model_copy(
-            update={"set": {name: SMALL.get(name, value) for name, value in each.set.items()}}
-        )
-        for panel, each in figure.experiments.items()
-        if panel in (VOICE, TEXT)
-    }
+    small = smaller(figure, lambda settings: {name: SMALL.get(name, settings[name]) for name in settings})
+    panels = {panel: small.experiments[panel] for panel in (VOICE, TEXT)}
     collection, points = expanded("vllm", {figure.name: panels})
     with pytest.MonkeyPatch.context() as patch, claim(folder, collection) as points_dir:
 
