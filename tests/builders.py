@@ -107,3 +107,24 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What it returns, from a fresh process: vLLM and Triton keep much in globals."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+GONE = object()
+
+
+def places(facts: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every value, also of those that hold others."""
+    if place:
+        yield place
+    pairs = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
+    for name, each in pairs:
+        yield from places(each, (*place, name))
+
+
+def altered(facts: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """Return a copy with `value` at a place, or without the place."""
+    name, *rest = place
+    new = altered(facts[name], tuple(rest), value) if rest else value
+    pairs = list(facts.items() if isinstance(facts, dict) else enumerate(facts))
+    pairs = [(key, new if key == name else each) for key, each in pairs if key != name or new is not GONE]
+    return dict(pairs) if isinstance(facts, dict) else [each for _, each in pairs]

@@ -32,6 +32,7 @@ from harness.replays import expand as replay_expand
 from harness.replays import kinds
 from harness.serving.serve_config import ServeConfig
 from harness.slo.targets import parse_targets
+from tests.builders import altered, places
 from workloads import trace
 from workloads.bounds import MOST_SEED
 from workloads.devices import DEVICES
@@ -227,23 +228,6 @@ def test_a_file_is_read_or_refused(tmp_path, text: str) -> None:
         answered(partial(load_experiment, path))
 
 
-def leaves(facts: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of every value in facts, also of those that hold others."""
-    if place:
-        yield place
-    pairs = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
-    for name, each in pairs:
-        yield from leaves(each, (*place, name))
-
-
-def changed(facts: Any, place: tuple[Any, ...], value: Any) -> Any:
-    name, *rest = place
-    inner = changed(facts[name], tuple(rest), value) if rest else value
-    if isinstance(facts, dict):
-        return facts | {name: inner}
-    return [inner if i == name else each for i, each in enumerate(facts)]
-
-
 DIGITS = "a number of 5,000 digits"
 WRITTEN = [
     *NUMBERS,
@@ -269,10 +253,10 @@ FACTS = {
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_a_file_of_facts_is_read_or_refused(tmp_path, kind: str, data: st.DataObject) -> None:
     facts, load = FACTS[kind]
-    place = data.draw(st.sampled_from(list(leaves(facts))))
+    place = data.draw(st.sampled_from(list(places(facts))))
     value = data.draw(st.sampled_from(WRITTEN))
     path = tmp_path / f"{kind}.yaml"
-    path.write_text(yaml.safe_dump(changed(facts, place, value)).replace(DIGITS, "9" * 5000))
+    path.write_text(yaml.safe_dump(altered(facts, place, value)).replace(DIGITS, "9" * 5000))
     answered(lambda: load(str(path)))
 
 

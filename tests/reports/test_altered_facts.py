@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ import pytest
 from harness.records.record import MANIFEST, RUN, load_record
 from reports.runs.measured import load_run
 from reports.runs.provenance import provenance
+from tests.builders import GONE, altered, places
 from tests.reports import served
 from workloads.errors import UserError
 
-GONE = object()
 OTHERS: list[Any] = [None, True, -1, 1.5, 2**70, "x", "", [], [1], {}, {"a": 1}, GONE]
 
 
@@ -39,24 +38,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def manifest_of(folder: Path) -> Path:
     (place,) = folder.glob(f"points/*/{MANIFEST}")
     return place
-
-
-def places(facts: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of every value, also of those that hold others."""
-    if place:
-        yield place
-    pairs = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
-    for name, each in pairs:
-        yield from places(each, (*place, name))
-
-
-def altered(facts: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """Return a copy with `value` at a place, or without the place."""
-    name, *rest = place
-    new = altered(facts[name], tuple(rest), value) if rest else value
-    pairs = list(facts.items() if isinstance(facts, dict) else enumerate(facts))
-    pairs = [(key, new if key == name else each) for key, each in pairs if key != name or new is not GONE]
-    return dict(pairs) if isinstance(facts, dict) else [each for _, each in pairs]
 
 
 def read_or_refused(folder: Path, what: str) -> None:
