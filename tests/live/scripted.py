@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -282,6 +283,20 @@ def play(
 
 HEAD = b"HTTP/1.1 %d X\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 Answer = Callable[[dict[str, Any], asyncio.StreamWriter], Awaitable[None]]
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(data: Any) -> bytes:
+    """A server-sent event."""
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def wav(samples: bytes, rate: int = 24_000, bits: int = 16, tag: int = 1, size: int = 2**32 - 1) -> bytes:
+    """A WAV of one channel; `size`: of its samples, as it says."""
+    form = struct.pack("<IHHIIHH", 16, tag, 1, rate, rate * bits // 8, bits // 8, bits)
+    return b"RIFF\xff\xff\xff\xffWAVEfmt " + form + b"data" + size.to_bytes(4, "little") + samples
 
 
 def chunked(parts: list[bytes]) -> bytes:

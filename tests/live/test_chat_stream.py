@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.live.endpoints.dialects.chat import ChatReply, EventStream
+from tests.live.scripted import DONE, event
 
-DONE = b"data: [DONE]\n\n"
 CHANNELS: dict[str, Any] = {
     "content": "word",
     "reasoning": "hm",
@@ -20,10 +20,6 @@ CHANNELS: dict[str, Any] = {
     "function_call": {"name": "look", "arguments": ""},
     "audio": {"id": "x", "data": "AAAA"},
 }
-
-
-def event(data: Any) -> bytes:
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 def chunk(finish: Any = None, usage: int | None = None, **delta: Any) -> dict[str, Any]:

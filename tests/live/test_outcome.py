@@ -4,7 +4,6 @@ import asyncio
 import base64
 import gzip
 import json
-import struct
 import sys
 import zlib
 from collections.abc import Callable
@@ -28,10 +27,12 @@ from harness.live.run.preflight import ask_one_token, ask_one_word
 from harness.metrics.replies import failure_metrics
 from tests.live.in_process import Call, Request, Side, Utterances, calling, chat, speech
 from tests.live.scripted import (
+    DONE,
     HEAD,
     Outcome,
     Peer,
     chunked,
+    event,
     greet,
     over_http,
     play,
@@ -41,16 +42,12 @@ from tests.live.scripted import (
     table,
     tone,
     typed,
+    wav,
 )
 from workloads.errors import UserError
 
 ERROR = {"error": {"message": "out of memory", "type": "InternalServerError", "code": 500}}
 SOUND = tone(0.3)
-DONE = b"data: [DONE]\n\n"
-
-
-def event(data: Any) -> bytes:
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 def chunk(finish: str | None = None, **delta: Any) -> bytes:
@@ -350,11 +347,6 @@ def ulaw(samples: np.ndarray) -> bytes:
 
     values = AudioFormat("u-law").samples(bytes(range(256))).astype(int)
     return bytes(np.abs(values[None, :] - samples.astype(int)[:, None]).argmin(axis=1).tolist())
-
-
-def wav(samples: bytes, rate: int = 24_000) -> bytes:
-    form = struct.pack("<IHHIIHH", 16, 1, 1, rate, rate * 2, 2, 16)
-    return b"RIFF\xff\xff\xff\xffWAVEfmt " + form + b"data\xff\xff\xff\xff" + samples
 
 
 FORMS: dict[str, tuple[str, Callable[[float], bytes]]] = {

@@ -1,7 +1,6 @@
 """Speech synthesis as a target, over HTTP and WebSockets: servers scripted from vLLM-Omni's and SGLang-Omni's."""
 
 import asyncio
-import struct
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from tests.live.scripted import (
     table,
     tone,
     typed,
+    wav,
 )
 from workloads.errors import UserError
 
@@ -112,11 +112,6 @@ def test_another_rate_is_asked_for_and_counted_with():
     out = synthesise(trace=spoken(), sample_rate=48_000)
     assert out.calls[0].received[0]["sample_rate"] == 48_000
     assert table(out)["audio_s"].tolist() == pytest.approx([0.15])
-
-
-def wav(samples: bytes, rate: int, bits: int = 16, tag: int = 1, size: int = 2**32 - 1) -> bytes:
-    form = struct.pack("<IHHIIHH", 16, tag, 1, rate, rate * bits // 8, bits // 8, bits)
-    return b"RIFF\xff\xff\xff\xffWAVEfmt " + form + b"data" + size.to_bytes(4, "little") + samples
 
 
 def answering(sound: bytes, *headers: str, piece: int = 1000) -> Answer:

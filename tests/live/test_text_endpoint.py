@@ -17,7 +17,7 @@ from harness.live.endpoints.text_endpoint import completions_url
 from harness.live.kinds import kind_of
 from harness.metrics.live import summarise_live
 from tests.builders import typed_turn
-from tests.live.scripted import HEAD, Outcome, chunked, over_http, played, table, typed
+from tests.live.scripted import DONE, HEAD, Outcome, chunked, event, over_http, played, table, typed
 from tests.population import serve_population
 from tests.waiting import in_a_loop, until
 from workloads.errors import UserError
@@ -28,8 +28,7 @@ Parts = Callable[[dict[str, Any]], list[bytes]]
 
 
 def sse(*events: Any, end: bool = True) -> bytes:
-    lines = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
-    return b"".join([*lines, b"data: [DONE]\n\n" if end else b""])
+    return b"".join([*map(event, events), DONE if end else b""])
 
 
 def delta(**fields: Any) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def words(body: dict[str, Any]) -> list[bytes]:
         delta(content=" b c"),
         delta(content=" d"),
     ]
-    return [sse(event, end=False) for event in deltas] + [sse(USAGE)]
+    return [event(each) for each in deltas] + [sse(USAGE)]
 
 
 def play(
