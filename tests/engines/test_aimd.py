@@ -123,43 +123,29 @@ def test_one_late_frame_of_a_hundred_touches_the_maximum_and_not_the_p95(statist
     assert bool(control.counters["touches"]) == touched
 
 
-@pytest.mark.parametrize(("latency_s", "cap"), [(0.6, 14), (0.599, 32)])
-def test_the_target_itself_is_a_touch(latency_s: float, cap: int):
-    control = aimd()
-    control.tick(frames(latency_s, 16), 16)
-    assert control.cap == cap
+@pytest.mark.parametrize(
+    ("hold_ticks", "ticks", "caps"),
+    [
+        (2, [(0.6, 16)], [14]),  # the target itself is a touch
+        (2, [(0.599, 16)], [32]),
+        (2, [(0.005, 14), (0.005, 15)], [16, 32]),  # a cap that does not bind stays
+        (0, [(0.7, 16), (0.1, 16), (0.1, 16)], [14, 15, 16]),  # after the first touch it probes by one
+        (2, [(0.7, 100), (0.7, 100), (0.001, 100), (0.7, 100)], [14, 14, 14, 12]),  # and holds before
+    ],
+)
+def test_the_cap_follows_latency_and_sessions(
+    hold_ticks: int, ticks: list[tuple[float, int]], caps: list[int]
+):
+    control, found = aimd(hold_ticks=hold_ticks), []
+    for latency_s, admitted in ticks:
+        control.tick(frames(latency_s), admitted)
+        found.append(control.cap)
+    assert found == caps
 
 
 def test_target_is_a_share_of_the_frame():
     control = aimd("vllm_realtime", 1.0, target_share=0.25)
     assert control.target_s == 0.25  # and the controller is the same for unbounded state
-
-
-def test_a_cap_that_does_not_bind_stays():
-    control = aimd()
-    control.tick(frames(0.005, 14), 14)
-    assert control.cap == 16
-    control.tick(frames(0.005, 15), 15)
-    assert control.cap == 32
-
-
-def test_after_the_first_touch_it_probes_by_one():
-    control = aimd(hold_ticks=0)
-    control.tick(frames(0.7), 16)
-    assert control.cap == 14
-    control.tick(frames(0.1), 16)
-    control.tick(frames(0.1), 16)
-    assert control.cap == 16
-
-
-def test_a_hold_ignores_everything_for_its_ticks():
-    control = aimd(hold_ticks=2)
-    control.tick(frames(0.7), 100)
-    caps = [control.cap]
-    for latency_s in (0.7, 0.001, 0.7):
-        control.tick(frames(latency_s), 100)
-        caps.append(control.cap)
-    assert caps == [14, 14, 14, 12]
 
 
 def test_a_step_without_a_latency_that_counts_has_not_touched():
