@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from vllm.v1.core.block_pool import BlockPool
 
@@ -85,6 +85,7 @@ class Holder:
 
 
 @settings(deadline=None, max_examples=200)
+@example([("take", 5, 0), ("take", 5, 0), ("take", 1, 0), ("take", 1, 0)], True, False).via("the last block")
 @given(st.lists(operation, max_size=60), st.booleans(), st.booleans())
 def test_any_use_of_both_pools_leaves_the_same_blocks(
     operations: list[tuple[str, int, int]], caching: bool, events: bool

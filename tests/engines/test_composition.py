@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from engines.composition import Composition, NoParams, Scheduler, component, register
+from engines.composition import COMPONENTS, Composition, NoParams, Scheduler, component, register
 from engines.core.policy import StageView
 from engines.registry import ENGINES
 from engines.systems.conserve.conserve_params import KvParams, SchedulerParams
@@ -180,6 +180,14 @@ def test_a_component_is_given_its_own_parameters_and_those_that_it_names():
     assert order == SchedulerParams(resume="swap", guard=0.25) and kv == KvParams(resume="swap")
     alone = ENGINES["vllm_omni_wo"].read({"scheduler": "conserve"}).flat()
     assert component("scheduler", "conserve", "turns").given(alone).params == SchedulerParams(resume=None)
+
+
+def test_every_system_and_component_says_in_words_what_it_is():
+    for known in (ENGINES, *COMPONENTS.values()):
+        for name, each in known.items():
+            assert each.name == name and len(each.summary.split()) > 2 and not each.summary.endswith("."), (
+                name
+            )
 
 
 COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKING)

@@ -1,7 +1,15 @@
 """KV that goes to host memory and comes back: vLLM's connector, with the transfers on modelled copy engines."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from engines.core.device import Row
+from engines.core.host_kv import HostKv
+from engines.core.kv_manager import KvStore
+from engines.core.request import StageRequest
+from engines.systems.liveserve.next_use import NextUseIndex
+from harness.events.log import EventLog
 from tests.engines.host import BLOCKS_PER_S, STEP_S, Bench
 from tests.engines.replays import cut_short, run, voice_trace
 
@@ -150,6 +158,41 @@ def test_waits_for_the_host_are_in_the_log(offloading):
     starts = events[(events["kind"] == "start") & (events["stage"] == "thinker")]
     merged = ended.merge(starts, on=["session", "turn"], suffixes=("", "_start"))
     assert (merged["t"] <= merged["t_start"]).all()
+
+
+def test_a_manager_sees_the_pool_and_how_fast_blocks_come_back():
+    bench = Bench()
+    store = KvStore(bench.scheduler, bench.transfers)
+    store.evict_by(NextUseIndex(), "on")
+    assert store.bandwidth == BLOCKS_PER_S * store.block_bytes
+    assert (store.allocatable_blocks, store.empty_blocks) == (100, 100)
+    bench.turn("1.0", 1, 160)
+    bench.settle()
+    assert (store.allocatable_blocks, store.empty_blocks) == (100, 90)
+
+
+def test_a_wait_ends_with_its_own_load_or_with_that_of_another():
+    """The first loads four blocks, which the second finds; the third has not waited."""
+    requests = {each.id: each for each in (StageRequest("thinker", i, 0, [], 1) for i in (1, 2, 3))}
+    first, second, third = requests
+    preloads = SimpleNamespace(receive=lambda arrived_s: None, landed=[])
+    scheduler = SimpleNamespace(deferred=[first, second], preloads=preloads)
+    transfers = SimpleNamespace(begin=lambda *_: (1.0, {first: 4}), arrived_s={first: 1.5})
+    replica = SimpleNamespace(stage=SimpleNamespace(name="thinker"), scheduler=scheduler, transfers=transfers)
+    log = EventLog()
+    kv = HostKv(replica, log, None)  # type: ignore[arg-type]
+    for now in (1.0, 1.1):  # a wait begins once
+        kv.begin(None, requests, now)
+    kv.take_arrived(True, requests, 1.6)
+    for at_s, name in ((1.7, first), (1.8, second), (1.9, third)):
+        kv.started(Row(name, 1, 0, True), requests[name], at_s)
+    rows = log.events().to_pandas()[["t", "kind", "session", "value"]].fillna(-1).to_numpy().tolist()
+    assert rows == [
+        [1, "load_start", 1, -1],
+        [1, "load_start", 2, -1],
+        [1.5, "load_end", 1, 4],
+        [1.8, "load_end", 2, 0],
+    ]
 
 
 def test_eviction_time_is_charged_on_request_and_said_to_be(trace, offloading):

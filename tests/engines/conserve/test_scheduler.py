@@ -169,6 +169,12 @@ def test_arrivals_add_up_within_one_step():
 def test_a_time_limit_that_no_step_keeps_is_refused():
     with pytest.raises(UserError, match=r"tbt_slo_s=0.001 less the guard of 0 % is shorter than a step"):
         policy(tbt_slo_s=0.001).profile(lambda shape: MODEL.seconds(shape), 8192)
+    without = policy()
+    without.profile(lambda shape: MODEL.seconds(shape), 8192)
+    shortest_s = without.model.seconds([(1, 0)])
+    policy(tbt_slo_s=shortest_s).profile(lambda shape: MODEL.seconds(shape), 8192)
+    with pytest.raises(UserError, match="is shorter than a step"):
+        policy(tbt_slo_s=shortest_s * (1 - 1e-9)).profile(lambda shape: MODEL.seconds(shape), 8192)
 
 
 @settings(max_examples=100)

@@ -155,6 +155,7 @@ def test_chunks_are_vllms_own_with_a_small_budget():
     run, stock = plain("chunked"), served("vllm_omni", server={"max_num_batched_tokens": 128})
     ours, theirs = passes(run, "thinker"), passes(stock, "thinker")
     assert ours["tokens"].max() == 128
+    assert passes(served("chunked", screenshots(1), chunk_tokens=16), "thinker")["tokens"].max() == 16
     for name in ours:
         assert (ours[name] == theirs[name]).all()
 
@@ -187,6 +188,7 @@ def test_a_pool_that_holds_few_requests_serves_all():
         ("nova", {"deployment": "llama_8b_h100"}, {}, "no vision"),
         ("nova", {}, {"decode_sms_vision": 84}, "decode_sms_vision=84 leaves none"),
         ("nova", {"host_kv_gb": 8, "prefix_caching": True}, {"kv": "host"}, "set kv=lru"),
+        ("chunked", {}, {"chunk_tokens": 15}, "'chunk_tokens' should be .* 16, got 15"),
     ],
 )
 def test_what_cannot_be_served_says_so(engine: str, server: dict, params: dict, says: str):

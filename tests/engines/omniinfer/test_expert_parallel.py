@@ -77,11 +77,13 @@ def test_a_step_takes_as_long_as_its_layers_and_repeats_with_the_seed():
 
 
 def test_a_held_draw_is_scaled_to_the_tokens_of_the_step():
-    load = RecordedLoad(np.full((1, 2, 4), 6), per_token=2, seed=0)
+    counts = np.array([[6, 6, 6, 6], [12, 6, 3, 3]])
+    load = RecordedLoad(counts[None], per_token=2, seed=0)
     map = ExpertMap(np.arange(8).reshape(1, 4, 2).repeat(2, 0) % 4, 4)
     made = ExpertSteps(R1, load, FixedPlacement(map), 2, lambda: 0.0, every=2)
     made.step([3, 3, 3, 3])
-    assert made.step([6, 6, 6, 6]) == pytest.approx(R1.layers_s(map.per_slot(np.full((2, 4), 12)), 12).sum())
+    assert made.step([6, 6, 6, 6]) == pytest.approx(R1.layers_s(map.per_slot(2 * counts), 12).sum())
+    assert made.imbalance == (1 + 1.5) / 2  # of the second layer's dies two have 18 tokens, two have 6
 
 
 def test_replicas_make_steps_shorter_and_following_a_drift_keeps_them_short():
