@@ -248,25 +248,6 @@ def test_a_single_failure_is_decided_by_more_turns() -> None:
     assert judge(target, []).why == "was not measured"
 
 
-@pytest.mark.parametrize(
-    ("ttfp_s", "lag_s", "verdict"),
-    [
-        (0.037, 0.044, PASS),  # no lag makes a server look faster
-        (0.82, 0.044, INCONCLUSIVE),  # would have met it
-        (0.9, 0.044, FAIL),  # misses it either way
-    ],
-)
-def test_a_lag_of_our_server_is_invalid_only_where_it_decides(
-    ttfp_s: float, lag_s: float, verdict: str
-) -> None:
-    result = judge(only("ttfp_p90<=800ms"), [replace(run([ttfp_s] * 40), lag_s=lag_s)])
-    assert (result.verdict, result.invalid) == (verdict, verdict == INCONCLUSIVE)
-    if result.invalid:
-        assert result.why.startswith(
-            "the server's own event loop lagged up to 44 ms: FAIL as measured, PASS without"
-        )
-
-
 def test_a_lag_explains_pauses_that_it_is_as_long_as() -> None:
     def spoken(gap_s: float) -> Observed:
         observed = run([0.2] * 80, broken=80)
@@ -313,7 +294,7 @@ class Kept:
         (Kept(0.83, (0.0201, 0.025)), FAIL, False),  # the largest lag explains less
         (Kept(0.81, (0.0201, 0.5), None), FAIL, False),
         (Kept(0.81, (0.0201, 0.5), 20.2), FAIL, False),
-        (Kept(0.79, (0.0201, 0.5)), PASS, False),
+        (Kept(0.79, (0.0201, 0.5)), PASS, False),  # no lag makes a server look faster
         (Kept(0.81, late=1.0), INCONCLUSIVE, True),  # 22.5 ms are the generator's
         (Kept(0.81, late=0.0), FAIL, False),
     ],
@@ -323,6 +304,7 @@ def test_what_a_machine_did_counts_above_its_limit(record: Any, verdict: str, in
     assert (found.verdict, found.invalid, found.lost) == (verdict, invalid, ())
     assert found.shown == ("INVALID" if invalid else verdict) and found.measured == (record,)
     assert [each.verdict for each in found.undecided] == [INCONCLUSIVE] * invalid
+    assert ("FAIL as measured, PASS without" in found.judgements[0].why) == invalid
 
 
 FAST, SLOW = Kept(0.2), Kept(0.9)

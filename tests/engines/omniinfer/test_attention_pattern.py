@@ -5,13 +5,11 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
-from engines.core.fast_path.decode_fast_path import DecodeFastPath
-from engines.core.policy import Plan
 from engines.core.stage import AttentionWindow, reach, windowed_share
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
@@ -214,39 +212,6 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
         with pytest.raises(AssertionError):
             dense.check(asked[0], said["r0"], REAL_WINDOW, REAL_SINKS, layers)
     dense.check(asked[2], said["r2"])  # nothing is left out of a context this short
-
-
-def steps_of(kind, seed, blocks):
-    """Rows, free blocks and outputs of each step of random requests that come as others run."""
-    rng, made = random.Random(seed), scheduler(blocks=blocks, max_num_batched_tokens=128, max_num_seqs=6)
-    path, seen, asked = kind(made), [], 0
-    coming = [(rng.randrange(150), rng.randrange(1, 120), rng.randrange(1, 90)) for _ in range(12)]
-    for now in range(1200):
-        for index, (at, prompt, output) in enumerate(coming):
-            if at == now:
-                made.add_request(vllm.make_request(str(index), [5] * prompt, output, float(at), None))
-        if not made.has_unfinished_requests():
-            continue
-        scheduled, rows = path.schedule(Plan())
-        asked += scheduled is not None
-        produced = path.update(scheduled, rows, [[7] if row.samples else [] for row in rows], None)
-        seen.append((now, sorted(map(repr, rows)), made.free_blocks, sorted(produced)))
-    assert not made.has_unfinished_requests()
-    return seen, asked
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**31), st.sampled_from([14, 20, 60]))
-def test_the_decode_fast_path_leaves_the_same(seed, blocks):
-    (fast, asked), (full, all_asked) = (
-        steps_of(each, seed, blocks) for each in (DecodeFastPath, vllm.SchedulerPath)
-    )
-    assert fast == full
-    assert asked <= all_asked
-
-
-def test_vllm_is_not_asked_in_many_steps_of_an_ample_pool():
-    assert steps_of(DecodeFastPath, 0, 60)[1] < 0.9 * steps_of(vllm.SchedulerPath, 0, 60)[1]
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5000)), min_size=1, max_size=4))

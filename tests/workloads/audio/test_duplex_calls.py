@@ -1,8 +1,6 @@
 """Workload duplex: what happens when, that more of one kind changes no other, and sounds where the trace has them."""
 
 import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -285,17 +283,6 @@ def test_sounds_that_cannot_be_had() -> None:
         UserError, match=r"is the last, so nothing follows its interruption; make the trace again"
     ):
         event_pcm(trace, last)
-
-
-def test_calls_need_optional_packages_for_their_sound_alone() -> None:
-    code = (
-        "import sys\n"
-        "for name in ('soundfile', 'soxr', 'webrtcvad', 'av', 'librosa'): sys.modules[name] = None\n"
-        "from workloads.registry import make_trace\n"
-        "print(len(make_trace('duplex', {'sessions': 10}, 0).sessions))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "10\n"
 
 
 def test_every_kind_is_drawn() -> None:

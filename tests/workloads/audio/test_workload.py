@@ -114,14 +114,6 @@ def test_the_sound_of_a_turn_is_its_utterance(record: Record) -> None:
             assert np.array_equal(sound, known[turn.audio_s].pcm(rate))
 
 
-def test_the_sound_of_a_turn_survives_the_file(tmp_path: Path) -> None:
-    trace = make_trace("speech", {"sessions": 5}, 0)
-    trace.save(tmp_path / "trace.parquet")
-    loaded = Trace.load(tmp_path / "trace.parquet")
-    turn = turns(trace)[0]
-    assert list(pcm_for(loaded, turn)) == list(pcm_for(trace, turn))
-
-
 def test_sounds_that_cannot_be_had(record: Record) -> None:
     path = record("a.wav", index=3)
     trace = make_trace("speech", {"path": str(path.parent), "sessions": 2, "turns": 1}, 0)
