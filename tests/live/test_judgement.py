@@ -170,6 +170,18 @@ def test_a_late_send_is_invalid_only_where_it_decides(ttfp_s: float, verdict: st
     assert result.invalid == (verdict == INCONCLUSIVE) and result.enough is None
 
 
+@pytest.mark.parametrize(
+    ("before_s", "delay_s"),
+    [(-0.5, 0), (-5e-4, 0.0225), (0, 0.0225), (2, 0.0225), (2.0005, 0.0225), (2.002, 0), (2.5, 0)],
+)
+def test_a_send_is_of_the_turn_in_which_it_is_due(before_s: float, delay_s: float) -> None:
+    """To a millisecond, by which clocks differ; turns last 2 s."""
+    late = sent_late(0.81)
+    sends = late.sends.query("kind == 'commit' and send_delay_s > 0")
+    found = send_delays(late.requests, sends.assign(due_s=sends["due_s"] - before_s))
+    assert found.tolist() == pytest.approx([delay_s] * 40)
+
+
 @pytest.mark.parametrize("kind", ["commit", "request", "text", "audio"])
 def test_the_delay_of_a_turn_is_that_of_the_send_that_ended_it(kind: str) -> None:
     late = sent_late(0.81, kind)

@@ -163,8 +163,10 @@ def test_laws_of_lengths() -> None:
     law = LengthModel.through(166, 754, 10_000, "x")
     drawn = law.sample(np.random.default_rng(0), 200_000)
     assert [drawn.mean(), np.percentile(drawn, 99)] == pytest.approx([166, 754], rel=0.02)
+    widest = float(np.exp(2.3263478740408408**2 / 2))  # P99 over mean: no spread gives more
+    assert LengthModel.through(1, widest, 1000, "x").sigma == 2.326
     with pytest.raises(ValueError, match="no lognormal"):
-        LengthModel.through(1, 100, 1000, "x")
+        LengthModel.through(1, 1.0001 * widest, 1000, "x")
     table = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x")
     assert np.median(table.sample(np.random.default_rng(0), 20_000)) == pytest.approx(10, abs=1)
     assert Part(SHAREGPT_REPLY, 0.5, 1.0).sample(np.random.default_rng(0), 1000).min() >= 300
