@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from reports.claims.bands import of_model
 from reports.claims.quantities import Quantity, difference, of, ratio
 from reports.claims.stated import claim, level
@@ -72,6 +74,12 @@ def _tokens(stage: str) -> Callable[[Measured], float | None]:
     return tokens
 
 
+def _unheard(point: Measured) -> float | None:
+    """Share of the audio of all replies that nobody heard."""
+    audio_s, heard_s = (float(np.nansum(point.all_requests[column])) for column in ("audio_s", "heard_s"))
+    return 1 - heard_s / audio_s if audio_s else None
+
+
 def _before(stage: str, first: str) -> Callable[[Measured], float | None]:
     """Steps of a stage that began before the first one of another."""
 
@@ -86,6 +94,7 @@ _QUANTITIES: dict[str, tuple[str, Quantity]] = {
     "audio_ttfp_p50": ("median TTFP", "audio_ttfp_whole_p50"),
     "rtf_p50": ("median RTF", "rtf_whole_p50"),
     "continuity": ("continuity", "continuity_whole"),
+    "waste": ("wasted audio", _unheard),
     **{f"{stage}-tokens": (f"tokens of the {stage} per turn", _tokens(stage)) for stage in _STAGES},
 }
 _WHY = (
