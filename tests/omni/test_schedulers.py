@@ -128,7 +128,7 @@ def test_the_policy_sees_whose_chunk_is_on_its_way(talker: Talker, later_s: floa
     talker.step()
     talker.step()  # `a` asks for its second chunk
     talker.chunk("b")
-    asked_s = talker.adapter._waiting_since["a"]
+    asked_s = talker.scheduler.clock()
     talker.scheduler.clock = lambda: asked_s + later_s
     assert talker.step() == ["b"]
     assert [name for name, _ in watched.parked[-1]] == parked

@@ -39,6 +39,8 @@ class Notes:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._asked_s: dict[str, float] = {}
+        """Time at which each request that waits for a chunk was first seen to, s."""
         take_rpcs()
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
@@ -65,25 +67,23 @@ class Notes:
         """
         view = super().view(now)
         adapter = self.chunk_transfer_adapter
-        if adapter is not None:
-            waiting = [
-                (request, self._fetched_s(request)) for request in adapter.waiting_for_chunk_running_requests
-            ]
-            view.parked = [
-                self._parked(request, fetched_s, now) for request, fetched_s in waiting if now < fetched_s
-            ]
+        waiting = [] if adapter is None else adapter.waiting_for_chunk_running_requests
+        self._asked_s = {
+            request.request_id: self._asked_s.get(request.request_id, now) for request in waiting
+        }
+        soon_s = {id: asked_s + FETCH_S / self._slower for id, asked_s in self._asked_s.items()}
+        view.parked = [
+            self._parked(request, soon_s[request.request_id], now)
+            for request in waiting
+            if now < soon_s[request.request_id]
+        ]
         return view
-
-    def _fetched_s(self, request: Request) -> float:
-        """Return the time at which the request's next chunk has arrived if the stage before has sent it."""
-        asked_s = self.chunk_transfer_adapter._waiting_since.get(request.request_id, 0.0)
-        return (asked_s + FETCH_S) / self._slower
 
     def _parked(self, request: Request, fetched_s: float, now: float) -> SpeechView:
+        """Return the view of a request whose next chunk has arrived at `fetched_s` if the stage before has sent it."""
         view = self.speech_view(request, now)
         frames = view.progress.frames
-        view.progress = replace(view.progress, text_arrived=frames + 1, fetched_s=fetched_s)
-        return view
+        return replace(view, progress=replace(view.progress, text_arrived=frames + 1, fetched_s=fetched_s))
 
     def session_of(self, request: Request) -> str:
         """Return the session; a duplex session's requests name it in their ids."""
