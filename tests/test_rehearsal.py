@@ -61,7 +61,9 @@ def test_figure_cards_are_claims_and_the_frames_of_all_panels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     one = figure(claims=CLAIMS[:2])
+    listed = {one.name: cards.Listed(one.name, one.group, one.title, False, "")}
     monkeypatch.setattr(cards, "figures", lambda: {one.name: one})
+    monkeypatch.setattr(cards, "index", lambda: listed)
     folder = serve_cards(tmp_path / "run", [one])
     loaded, run = rehearsal.load(folder), rehearsal.run(one.name, out=folder)  # nothing is left to measure
     for results in (loaded, run):
