@@ -22,7 +22,7 @@ ON_ONE_GPU = ((0.45, 8192), (0.3, 8192), (0.1, 65536))
 """[chosen] share of a real GPU's memory, and longest request, of each stage."""
 CONNECTOR = "connector_of_shared_memory"
 CHUNKS = ("initial_codec_chunk_frames", "codec_chunk_frames", "codec_left_context_frames")
-"""Of the connector that both deployments have (vllm_omni 0.30.0, deploy/qwen3_omni_moe.yaml 17-23, qwen3_tts.yaml)."""
+"""Settings of the connector that both shipped deployments have (vllm_omni 0.30.0, deploy/qwen3_omni_moe.yaml 17-23)."""
 LIMITS = ("max_num_seqs", "block_size", "enable_prefix_caching", "max_num_batched_tokens", "max_model_len")
 
 

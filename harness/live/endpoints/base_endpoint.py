@@ -63,7 +63,7 @@ class ConnectionContext:
     sends: SendLog
     failures: FailureLog
     seed: int
-    """Of the run's users."""
+    """Seed of the run's users."""
 
     def __post_init__(self) -> None:
         dialect = self.dialect

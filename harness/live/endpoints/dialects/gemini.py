@@ -152,7 +152,7 @@ class _ToolCall(_Fields):
 
 
 class _Status(_Fields):
-    """Of google.rpc.Status, as gateways and test servers send it; Google's own server closes the connection."""
+    """A google.rpc.Status, as gateways and test servers send it; Google's own server closes the connection."""
 
     status: str = ""
     message: str = ""
