@@ -6,11 +6,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from vllm import envs
 from vllm.model_executor.models import registry
 
 from engines.core import vllm_adapter as vllm
 from engines.core.vllm_adapter.configuration import inspecting_here
 from tests.engines.stage import make_stage
+
+
+@pytest.fixture(autouse=True)
+def the_environment_is_read() -> None:
+    """An engine that another test started in this process makes vLLM keep the variables as they were."""
+    envs.disable_envs_cache()
 
 
 def test_no_child_process_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
