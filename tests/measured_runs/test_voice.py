@@ -183,11 +183,13 @@ def test_a_fit_is_written_as_a_deployment(
     monkeypatch.setattr(reader, "text_and_voice", lambda path: ([], [measured]))
     monkeypatch.setattr(module, "fit_voice", lambda *_: whole)
 
-    status, out, err = rehearse("profile", "--from", str(tmp_path), "--model", BASE, "--out", "v.yaml")
+    status, out, err = rehearse(
+        "profile", "--from", str(tmp_path), "--model", BASE, "--out", "voice_fit.yaml"
+    )
 
     assert status == 0, err
     assert out.index("held-out loads") < out.index("all of them fitted") < out.index("constants")
-    made_of = load_deployment("v.yaml")
+    made_of = load_deployment("voice_fit.yaml")
     host = made_of.stages["talker"].decoder
     assert (host.host_s, host.host_s_per_request) == (0.007, 0.00042)
     assert (made_of.overheads.preprocess_s, made_of.codec.initial_codec_chunk_frames, made_of.gpu.name) == (
@@ -195,8 +197,11 @@ def test_a_fit_is_written_as_a_deployment(
         6,
         "h100",
     )
-    Path("two.yaml").write_text("like: v.yaml\nstages: {talker: {gpus: [1, 2]}, vocoder: {gpus: [1, 2]}}\n")
-    status, out, err = rehearse("run", "bench", "--set", "deployment=two.yaml", "--set", "c=4", "--dry-run")
+    stages = "stages: {talker: {gpus: [1, 2]}, vocoder: {gpus: [1, 2]}}"
+    Path("voice_two.yaml").write_text(f"like: voice_fit.yaml\n{stages}\n")
+    status, out, err = rehearse(
+        "run", "bench", "--set", "deployment=voice_two.yaml", "--set", "c=4", "--dry-run"
+    )
     assert status == 0, err
 
 
