@@ -219,7 +219,9 @@ def measured(checkpoint: Path, questions: Path, tmp_path_factory: pytest.TempPat
     given |= {"tokens_per_frame": 4, "turn_send_delay_limit_s": 5, "block_size": 32, "kv_pool_blocks": 1100}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "figures", lambda: {card.name: card for card in chosen})
-        patch.setattr(unmeasured, "check_claims", lambda card: None)  # some are of rows that are left out here
+        patch.setattr(
+            unmeasured, "check_claims", lambda card: None
+        )  # some are of rows that are left out here
         for card in chosen:
             segments = 4 if card is chosen[0] else 1
             settings = [f"{name}={value}" for name, value in {**given, "segments": segments}.items()]
