@@ -136,14 +136,9 @@ class Vllm:
 
 def touched(vllm: Vllm, root: Path = ROOT / "engines", package: str = "engines") -> Touched:
     """All that the Python files below `root` touch of vLLM. `package`: by which they import one another."""
-    files = {
-        path.relative_to(root).as_posix(): ast.parse(path.read_bytes()) for path in sorted(root.rglob("*.py"))
-    }
+    files = {path.relative_to(root).as_posix(): ast.parse(path.read_bytes()) for path in sorted(root.rglob("*.py"))}
     classes = {
-        f"{package}.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}.{node.name}": (
-            path,
-            node,
-        )
+        f"{package}.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}.{node.name}": (path, node)
         for path, tree in files.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
@@ -320,9 +315,7 @@ def main(releases: list[str]) -> None:
         for key, paths in touched(vllm).items():
             names.setdefault(key, set()).update(paths)
     seen = {key: [release for release, vllm in texts.items() if vllm.holds(*key)] for key in names}
-    PAGE.write_text(
-        filled(PAGE.read_text(), names, {key: _told(each, releases) for key, each in seen.items()})
-    )
+    PAGE.write_text(filled(PAGE.read_text(), names, {key: _told(each, releases) for key, each in seen.items()}))
 
 
 if __name__ == "__main__":

@@ -93,9 +93,7 @@ class Serving:
             executor.flush()
         held = {
             "requests_after": sum(executor.worker_requests for executor in self.executors),
-            "kv_blocks_used_after": sum(
-                e.scheduler.allocatable_blocks - e.scheduler.free_blocks for e in self.engines
-            ),
+            "kv_blocks_used_after": sum(e.scheduler.allocatable_blocks - e.scheduler.free_blocks for e in self.engines),
         }
         for executor in self.executors:
             executor.close()
@@ -230,9 +228,7 @@ class Parts:
         if isinstance(policy, ProfiledPolicy) and isinstance(device, VirtualStage):
             policy.profile(device.measure, replica.stage.max_num_batched_tokens)
         path = path_of(replica, self.params.decode_fast_path)
-        return (loop or StageEngine)(
-            replica, output, self.recorder, policy, manager, on_arrival, charged, path
-        )
+        return (loop or StageEngine)(replica, output, self.recorder, policy, manager, on_arrival, charged, path)
 
     def lockstep(self, engines: Sequence[StageEngine], experts_s: ExpertsTime | None = None) -> Lockstep:
         """Let these engines step together. `experts_s`: seconds of the routed experts of a step; None: as if every die
@@ -266,9 +262,7 @@ class Parts:
             ungrouped = [engine for engine in ungrouped if engine not in group.engines]
         for stage in dict.fromkeys(engine.stage for engine in ungrouped):
             self.lockstep([engine for engine in ungrouped if engine.stage == stage])
-        return Serving(
-            gateway, engines, self._executors, self._thread, self.audio_encoder, answers, self._groups
-        )
+        return Serving(gateway, engines, self._executors, self._thread, self.audio_encoder, answers, self._groups)
 
     def _replica(self, stage: Stage, index: int) -> Replica:
         gpu = self._gpus[stage.gpus[index]]
@@ -300,10 +294,7 @@ class Parts:
         transfers = None
         if stage.host_kv_gb and stage.role is None:
             transfers = vllm.HostTransfers(
-                gpu.to_device,
-                gpu.to_host,
-                stage.block_bytes,
-                copies=stage.extension(HostCopies) or HostCopies(),
+                gpu.to_device, gpu.to_host, stage.block_bytes, copies=stage.extension(HostCopies) or HostCopies()
             )
         if stage.role is None:
             return Replica(stage, index, scheduler, device, transfers, gpu=gpu)
@@ -319,9 +310,7 @@ class Parts:
         elif cv and self.deployment.spread:
             spread = self.deployment.spread
         if self.params.step_stall_chance:
-            spread = replace(
-                spread, stall_chance=self.params.step_stall_chance, stall_s=self.params.step_stall_s
-            )
+            spread = replace(spread, stall_chance=self.params.step_stall_chance, stall_s=self.params.step_stall_s)
         return Noise(spread, self.stream(f"device/{device}"), draws)
 
     def _step_times(self, stage: Stage) -> tuple[StepTime | KernelSteps | None, float]:
@@ -383,11 +372,7 @@ class Parts:
         if stage.host_kv_gb:
             copies = CopyAtOnce(self.deployment.gpu.pcie_bandwidth)
             transfers = vllm.HostTransfers(
-                copies,
-                copies,
-                stage.block_bytes,
-                executor.host_memory(),
-                stage.extension(HostCopies) or HostCopies(),
+                copies, copies, stage.block_bytes, executor.host_memory(), stage.extension(HostCopies) or HostCopies()
             )
         device = RealStage(executor, self._thread)
         self._listen(stage, executor)

@@ -375,9 +375,7 @@ class Composition:
             if name != chosen[choice].name
         ]
         return {
-            f"{choice}={name}": fillings(choice)[name].Params
-            for choice, name in others
-            if self._fits(choice, name)
+            f"{choice}={name}": fillings(choice)[name].Params for choice, name in others if self._fits(choice, name)
         }
 
     def _fits(self, choice: str, name: str) -> bool:
@@ -424,9 +422,7 @@ class Composition:
             if name in settings:
                 raise UserError(f"{name} is no choice of {self.name}: {reason}")
         return {
-            choice: component(
-                choice, given.get(choice, library.Params.model_fields[choice].default), library.kind
-            )
+            choice: component(choice, given.get(choice, library.Params.model_fields[choice].default), library.kind)
             for choice in library.extension_points
         }
 

@@ -35,9 +35,7 @@ COMPONENTS = (
         refusal="a call keeps its KV until it ends, so that nothing comes back.",
     ),
     AdmissionControl("off", "everybody is let in"),
-    Routing(
-        "session_affinity", "a session stays with one replica: its number says which", rule=SessionAffinity
-    ),
+    Routing("session_affinity", "a session stays with one replica: its number says which", rule=SessionAffinity),
     Routing("round_robin", "each request to the next replica", rule=RoundRobin),
     Routing("least_load", "where the fewest requests are under way", rule=LeastLoad),
     Routing("prefix_match", "where most of the prompt is in the cache", rule=PrefixMatch, **BY_PROMPT),

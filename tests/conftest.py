@@ -103,9 +103,7 @@ def _handlers() -> Iterator[None]:
 
 
 @pytest.fixture
-def rehearse(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Rehearse]:
+def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Rehearse]:
     """Runs a command in an empty directory; returns exit status, stdout and stderr."""
     from reports import cli
     from reports.cli.app import NAMES, build

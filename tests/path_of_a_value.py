@@ -17,11 +17,7 @@ def follow(arguments: list[str], value: int) -> list[tuple[str, str]]:
     """Run `rehearse ARGUMENTS` in this process. Return file and function of each call between two files of the product
     with the value among its arguments, in order. A generator that goes on is called again."""
     stops: list[tuple[str, str]] = []
-    names = {
-        str(path): path.relative_to(ROOT).as_posix()
-        for each in PACKAGES
-        for path in (ROOT / each).rglob("*.py")
-    }
+    names = {str(path): path.relative_to(ROOT).as_posix() for each in PACKAGES for path in (ROOT / each).rglob("*.py")}
 
     def called(frame: Any, event: str, _: Any) -> None:
         caller = frame.f_back.f_code.co_filename if frame.f_back else ""

@@ -15,9 +15,7 @@ class Expecting(Protocol):
     def expect(self, params: ClientParams) -> None: ...
 
 
-async def serve_population(
-    trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int = 1
-) -> None:
+async def serve_population(trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int = 1) -> None:
     """Play every session of `trace` against `server` and return when the last one has ended.
 
     `server` must serve the kind of workload that `trace` is. `replicas`: of it that can work at once, which a closed

@@ -139,8 +139,7 @@ def test_replays_and_live_runs_are_apart():
     shared = {
         name: ("engines", "harness.live", "harness.replays", *(f"harness.{each}" for each in ABOVE_BOTH))
         for name in graph()
-        if within(name, ["harness"])
-        and not within(name, [*SIDES, *(f"harness.{each}" for each in ABOVE_BOTH)])
+        if within(name, ["harness"]) and not within(name, [*SIDES, *(f"harness.{each}" for each in ABOVE_BOTH)])
     }
     sides = {name: not_for for side, not_for in SIDES.items() for name in graph() if within(name, [side])}
     forbidden = {
@@ -159,9 +158,7 @@ def reach(*starts: str) -> set[str]:
 def test_each_command_reaches_its_own_side():
     """With the page and the tables of its runs. A side is named as `Deferred` by the modules of both."""
     live = reach("reports.cli.live", "reports.live.side", "reports.pages.html")
-    run = reach(
-        "reports.cli.run", "reports.replays.side", "harness.replays.expand", "harness.replays.worker.measure"
-    )
+    run = reach("reports.cli.run", "reports.replays.side", "harness.replays.expand", "harness.replays.worker.measure")
     assert not [name for name in live if within(name, ["engines", "harness.replays", "reports.replays"])]
     assert not [name for name in run if within(name, ["harness.live", "reports.live"])]
 
@@ -209,9 +206,7 @@ def test_the_graph_sees_every_kind_of_import(tmp_path: Path):
     files = {
         "workloads/__init__.py": "",
         "workloads/a.py": "def f():\n    from workloads import b\n",
-        "workloads/b.py": (
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import workloads.kit.d\n"
-        ),
+        "workloads/b.py": ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import workloads.kit.d\n"),
         "workloads/kit/__init__.py": "from . import d\nfrom .. import a\n",
         "workloads/kit/d.py": "from workloads.kit.e import E\n",
         "workloads/kit/e.py": "",
@@ -224,14 +219,9 @@ def test_the_graph_sees_every_kind_of_import(tmp_path: Path):
         patch.setitem(globals(), "ROOT", tmp_path)
         found = graph.__wrapped__()
     assert found["workloads.kit.d"] == {"workloads.kit.e"}, "its own package is being imported already"
-    assert circles(found) == {
-        ("workloads.a", "workloads.b", "workloads.kit"),
-        ("workloads.f",),
-    }
+    assert circles(found) == {("workloads.a", "workloads.b", "workloads.kit"), ("workloads.f",)}
     circle = ("workloads.a", "workloads.b", "workloads.kit")
-    assert round_trip(found, circle).startswith(
-        "workloads.a -> workloads.b -> workloads.kit -> workloads.a, "
-    )
+    assert round_trip(found, circle).startswith("workloads.a -> workloads.b -> workloads.kit -> workloads.a, ")
 
 
 def test_only_the_adapter_imports_vllm():

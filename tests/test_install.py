@@ -22,9 +22,7 @@ MOST_MB = 600
 
 def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=bare, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=bare, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -70,9 +68,7 @@ def test_the_light_environment_is_light(light: Path):
     (packages,) = light.glob("lib/python*/site-packages")
     there = {path.name for path in packages.iterdir()}
     assert not {"torch", "vllm"} & there and {*FOLDERS} <= there
-    size = sum(
-        path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc" and path.is_file()
-    )
+    size = sum(path.stat().st_size for path in packages.rglob("*") if path.suffix != ".pyc" and path.is_file())
     assert size / 1e6 < MOST_MB
 
 
@@ -80,9 +76,7 @@ def test_it_lists_reports_and_says_what_it_lacks(light: Path, tmp_path: Path):
     rehearse = light / "bin" / "rehearse"
     for kind in ("engines", "workloads", "deployments", "cards"):
         assert run(rehearse, "list", kind, cwd=tmp_path)
-    assert "-m pip install 'rehearsal-bench[cpu]'" in run(
-        rehearse, "run", "bench", "--quick", cwd=tmp_path, status=2
-    )
+    assert "-m pip install 'rehearsal-bench[cpu]'" in run(rehearse, "run", "bench", "--quick", cwd=tmp_path, status=2)
     assert "measures" in run(rehearse, "claims", "nova", cwd=tmp_path, status=2)
 
 

@@ -99,9 +99,7 @@ def test_no_link_is_dead(page: str) -> None:
 
 
 def test_a_dead_link_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = (
-        "# A\n[x](style.md#nowhere) [y](Style.md) [z](../Makefile) [t](../examples/edf_policy/README.md)\n"
-    )
+    words = "# A\n[x](style.md#nowhere) [y](Style.md) [z](../Makefile) [t](../examples/edf_policy/README.md)\n"
     monkeypatch.setitem(globals(), "text_of", lambda page: words)
     headings.cache_clear()
     found = dead("docs/index.md")

@@ -31,12 +31,7 @@ def test_places_are_drawn_by_seed_and_never_in_annotations_or_text() -> None:
 
 
 def test_a_statement_has_all_its_lines_and_not_its_block() -> None:
-    assert [statement(TEXT, line) for line in (1, 4, 5, 8)] == [
-        range(1, 2),
-        range(4, 5),
-        range(5, 6),
-        range(7, 10),
-    ]
+    assert [statement(TEXT, line) for line in (1, 4, 5, 8)] == [range(1, 2), range(4, 5), range(5, 6), range(7, 10)]
 
 
 def test_a_mutant_meets_the_quickest_tests_of_its_lines_and_at_import_those_of_its_file() -> None:

@@ -36,9 +36,7 @@ def test_errors_are_means_over_the_experiments_of_both() -> None:
 
 
 def test_a_report_becomes_two_lines_and_fitted_experiments_come_last() -> None:
-    latencies = {
-        name: {"predicted": {"mean": 0.07, "p90": 0.08, "p99": 0.09}} for name in ("ttft", "itl", "e2e")
-    }
+    latencies = {name: {"predicted": {"mean": 0.07, "p90": 0.08, "p99": 0.09}} for name in ("ttft", "itl", "e2e")}
     rows = [{"run": f"{name}-x", "latencies": latencies} for name in ("16-Llama-3.1-8B", "9-Mixtral")]
     lines = list(table(ours({"rows": rows})))
     named = [line.split(" | ")[0] for line in lines[2:]]

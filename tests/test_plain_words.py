@@ -45,9 +45,7 @@ def test_docstrings_are_read() -> None:
     assert sorted(line for line, _, _ in in_program(source)) == [2, 6]
 
 
-def test_the_exit_status_names_file_line_words_and_fix(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exit_status_names_file_line_words_and_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("The table\nis beside it.\n")
     assert main([str(page)]) == 1

@@ -57,9 +57,7 @@ def test_counters_are_a_column_each_and_a_row_per_point(results: rehearsal.Resul
     assert results.counters.loc[("liveserve", 2, 1), "steps"] == 2
 
 
-def test_figure_cards_are_claims_and_the_frames_of_all_panels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_figure_cards_are_claims_and_the_frames_of_all_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     one = figure(claims=CLAIMS[:2])
     listed = {one.name: cards.Listed(one.name, one.group, one.title, False, "")}
     monkeypatch.setattr(cards, "figures", lambda: {one.name: one})

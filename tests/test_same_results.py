@@ -33,9 +33,7 @@ def results(folder: Path, point_id: str = "a", value: float = 1.0, meter: float 
         ({"seed": 1}, [], 1, "only before: run "),
     ],
 )
-def test_it_sees_what_differs(
-    tmp_path: Path, capsys, after: dict, without: list[str], status: int, said: str
-):
+def test_it_sees_what_differs(tmp_path: Path, capsys, after: dict, without: list[str], status: int, said: str):
     before, changed = results(tmp_path / "before"), results(tmp_path / "after", **after)
     with pytest.raises(typer.Exit) as end:
         main(before, changed, without)

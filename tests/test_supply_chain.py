@@ -12,9 +12,7 @@ from tools.lock import normal, pins
 
 ROOT = Path(__file__).parents[1]
 LOCKS = sorted(path for path in (ROOT / "requirements").glob("*.txt") if path.stem != "torch")
-LOCK = re.compile(
-    r"(?:#.*\n)*(?:[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
-)
+LOCK = re.compile(r"(?:#.*\n)*(?:[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+")
 
 
 def read(name: str) -> dict[str, str]:
@@ -44,18 +42,14 @@ def test_what_make_installs_is_locked() -> None:
 
 
 def test_the_audit_reads_every_lock() -> None:
-    done = subprocess.run(
-        ["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True)
     (read,) = re.findall(r"for lock in (.+?);", done.stdout)
     assert sorted(read.split()) == [str(path.relative_to(ROOT)) for path in LOCKS]
 
 
 def test_images_and_actions_are_named_by_digest() -> None:
     images = [*ROOT.glob("Dockerfile*"), ROOT / "compose.yaml"]
-    named = [
-        name for path in images for name in re.findall(r"^\s*(?:FROM|image:) (\S+)", path.read_text(), re.M)
-    ]
+    named = [name for path in images for name in re.findall(r"^\s*(?:FROM|image:) (\S+)", path.read_text(), re.M)]
     assert len(named) == 5 and named.count("rehearsal") == 1  # which compose.yaml builds
     assert all(re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", name) for name in named if name != "rehearsal")
     jobs = [path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")]

@@ -62,9 +62,7 @@ NOT_FOR_A_PLAN = (
 )
 
 
-@pytest.mark.parametrize(
-    "command", ["live ws://localhost:9/v1/realtime --sessions 4 --duration 9", "run bench"]
-)
+@pytest.mark.parametrize("command", ["live ws://localhost:9/v1/realtime --sessions 4 --duration 9", "run bench"])
 def test_a_dry_run_loads_no_client_no_record_and_no_report(command: str) -> None:
     """What only a run needs is imported when it begins."""
     assert set(NOT_FOR_A_PLAN) <= graph().keys()
@@ -86,18 +84,7 @@ def test_the_page_has_the_path_of_a_setting() -> None:
     """Each file once, in the order of the first call with the value."""
     page = (ROOT / "docs/architecture.md").read_text().partition("## The path of a setting")[2]
     files = [row.split("`")[1] for row in page.partition("\n## ")[0].splitlines() if row.startswith("| `")]
-    one = [
-        "run",
-        "bench",
-        "--set",
-        "engine=liveserve",
-        "--set",
-        "c=17",
-        "--set",
-        "p=0",
-        "--dry-run",
-        "--seeds",
-    ]
+    one = ["run", "bench", "--set", "engine=liveserve", "--set", "c=17", "--set", "p=0", "--dry-run", "--seeds"]
     stops = follow([*one, "1"], 17)
     assert list(dict.fromkeys(file for file, _ in stops)) == files
     assert len(files) <= 10 and len(stops) <= 15

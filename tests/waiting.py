@@ -61,9 +61,7 @@ def run(
         return runner.run(limited())
 
 
-def in_a_loop(
-    test: Callable[..., Coroutine[Any, Any, None]], play: Callable[..., Any] = run
-) -> Callable[..., None]:
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]], play: Callable[..., Any] = run) -> Callable[..., None]:
     """The test, run as a coroutine by `play`."""
 
     @functools.wraps(test)

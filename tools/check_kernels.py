@@ -60,10 +60,7 @@ def peaks(name: str) -> Gpu:
 def shares(gpu: Gpu, decoder: Decoder, kernels: StageKernels) -> tuple[float, float, float]:
     """Return the share of the roofline that one decode and one prompt reach, and the seconds at the peaks of one layer
     of the decode."""
-    alone, roofline = (
-        GridTimes(kernels.model_copy(update={"allreduce": None})),
-        Roofline(decoder, gpu, kernels.gpus),
-    )
+    alone, roofline = (GridTimes(kernels.model_copy(update={"allreduce": None})), Roofline(decoder, gpu, kernels.gpus))
     decode, prompt = (Work.of([Row("", *row, True)]) for row in ((1, CONTEXT - 1), (TOKENS, 0)))
     measured = (
         alone.decode_step_ms(1, CONTEXT) + alone.predictor(1),
@@ -81,9 +78,7 @@ def bus_bandwidth(kernels: StageKernels) -> np.ndarray:
     if kernels.allreduce is None:
         return np.array([])
     hidden, layers = (kernels.decoder[name] for name in ("hidden", "layers"))
-    moved = (
-        2 * (kernels.gpus - 1) / kernels.gpus * 2 * hidden * (2 * layers + 1) * np.array(kernels.allreduce.at)
-    )
+    moved = 2 * (kernels.gpus - 1) / kernels.gpus * 2 * hidden * (2 * layers + 1) * np.array(kernels.allreduce.at)
     return 1e3 * moved / np.array(kernels.allreduce.ms)
 
 
@@ -107,12 +102,9 @@ def findings(name: str) -> Iterator[Finding]:
                 yield Finding("link", stage, f"all-reduces reach {reached.max() / link:.2f} of the link")
             before = fewer.get(kernels.stage)
             if before is not None:
-                two, one = (
-                    GridTimes(each.model_copy(update={"allreduce": None})) for each in (kernels, before)
-                )
+                two, one = (GridTimes(each.model_copy(update={"allreduce": None})) for each in (kernels, before))
                 slower = max(
-                    two.decode_step_ms(n, CONTEXT) / one.decode_step_ms(n, CONTEXT)
-                    for n in kernels.decodes.requests
+                    two.decode_step_ms(n, CONTEXT) / one.decode_step_ms(n, CONTEXT) for n in kernels.decodes.requests
                 )
                 if slower > 1 + LARGEST_FALL:
                     yield Finding("split", stage, f"computes {slower:.2f} times as long as {before.gpus} do")

@@ -140,9 +140,7 @@ def said(values: Mapping[str, float]) -> str:
 
 def differences(campaign: Campaign, before: np.ndarray, run: Served) -> np.ndarray:
     """Return slopes: loads x LATENCIES x constants."""
-    moved = [
-        logs(campaign, run(campaign, PRESENT | {each.name: each.present + each.step})) for each in UNKNOWN
-    ]
+    moved = [logs(campaign, run(campaign, PRESENT | {each.name: each.present + each.step})) for each in UNKNOWN]
     return np.stack([(after - before) / each.step for after, each in zip(moved, UNKNOWN, strict=True)], -1)
 
 
@@ -168,9 +166,7 @@ def lines(campaigns: Sequence[Campaign], run: Served) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaigns", type=Path, nargs="+")
     parser.add_argument("--gpu", default="h100", help="of runs that do not name theirs")
     given = parser.parse_args()

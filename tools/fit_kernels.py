@@ -84,16 +84,13 @@ def points(gpu: str, decoder: Decoder, kernels: StageKernels) -> Iterator[Point]
     for new, before in PROMPTS:
         moved = (new + before) * d.kv_bytes_per_token
         computed = layers * d.pair_flops * new * (before + new / 2)
-        yield Point(
-            "prompts", moved / bandwidth, computed / flops, layers, times.prompts(1, new, before) / 1e3
-        )
+        yield Point("prompts", moved / bandwidth, computed / flops, layers, times.prompts(1, new, before) / 1e3)
 
 
 def fit(found: list[Point], start: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray]:
     """Fit a roofline to the points. Return (share of bandwidth, share of peak, s per layer), predicted / measured."""
     moved, computed, layers, measured = (
-        np.array([getattr(point, name) for point in found])
-        for name in ("moved", "computed", "layers", "measured")
+        np.array([getattr(point, name) for point in found]) for name in ("moved", "computed", "layers", "measured")
     )
 
     def predicted(x: np.ndarray) -> np.ndarray:

@@ -92,9 +92,7 @@ def means(replayed: Replayed) -> dict[str, float]:
 def errors(workers: Executor, rows: list[Load], trials: list[np.ndarray], short: bool = False) -> np.ndarray:
     """Return the logarithm of predicted over measured, (T, R), of each load with each trial's factors."""
     replays = [
-        (load.server, load.c, write_scale(_of(load.server, factors)), short)
-        for factors in trials
-        for load in rows
+        (load.server, load.c, write_scale(_of(load.server, factors)), short) for factors in trials for load in rows
     ]
     found = dict(zip(distinct := [*dict.fromkeys(replays)], workers.map(means, distinct), strict=True))
     predicted = [found[each][load.name] for each, load in zip(replays, rows * len(trials), strict=True)]
@@ -103,9 +101,7 @@ def errors(workers: Executor, rows: list[Load], trials: list[np.ndarray], short:
 
 def _of(server: str, factors: np.ndarray) -> dict[str, float]:
     pairs = zip(UNKNOWN, factors, strict=True)
-    return {
-        unknown.name: float(factor) for unknown, factor in pairs if server in unknown.servers and factor != 1
-    }
+    return {unknown.name: float(factor) for unknown, factor in pairs if server in unknown.servers and factor != 1}
 
 
 def show(rows: list[Load], found: np.ndarray) -> None:
@@ -123,23 +119,17 @@ def code2wav() -> None:
     steps, measured = steps_of(stage, gpu, found[1]), read_yaml(str(MEASURED))["code2wav"]
     assert steps is not None
     frames = np.array(list(measured), float)
-    layers_s = [
-        steps.layer_s(Work.of([Row("", count, 0, True)])) * stage.decoder.layers for count in measured
-    ]
+    layers_s = [steps.layer_s(Work.of([Row("", count, 0, True)])) * stage.decoder.layers for count in measured]
     columns = np.stack([np.ones_like(frames), frames], axis=1)
     for kind in ("graph_s", "wall_s"):
         seconds = np.array([times[kind] for times in measured.values()])
         values, *_ = np.linalg.lstsq(columns / seconds[:, None], 1 - layers_s / seconds)
-        print(
-            f"code2wav, {kind}: {values[0]:.2g} s and {values[1]:.2g} s a frame;", columns @ values + layers_s
-        )
+        print(f"code2wav, {kind}: {values[0]:.2g} s and {values[1]:.2g} s a frame;", columns @ values + layers_s)
 
 
 def main() -> None:
     """Print held-out errors, the fit round by round, and the values."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     factors, rows, held_out = np.ones(len(UNKNOWN)), loads(fitted=True), loads(fitted=False)
@@ -149,9 +139,7 @@ def main() -> None:
         for _ in range(rounds):
             [error] = errors(workers, rows, [factors])
             show(rows, error)
-            base, *changed = errors(
-                workers, rows, [factors, *factors * (1 + 0.1 * np.eye(len(factors)))], short=True
-            )
+            base, *changed = errors(workers, rows, [factors, *factors * (1 + 0.1 * np.eye(len(factors)))], short=True)
             slopes = (np.array(changed) - base).T / np.log(1.1)
             factors = factors * np.exp(np.linalg.lstsq(slopes, -error)[0])
             for unknown, factor in zip(UNKNOWN, factors, strict=True):

@@ -90,9 +90,7 @@ class _Places(cst.CSTVisitor):
             return False
         if isinstance(node, cst.BaseString) and " " in cst.Module([]).code_for_node(node):
             return False
-        new = [
-            each for kind, operator in mutation_operators if isinstance(node, kind) for each in operator(node)
-        ]
+        new = [each for kind, operator in mutation_operators if isinstance(node, kind) for each in operator(node)]
         if new:
             position: Any = self.get_metadata(PositionProvider, node)
             self.found.append((position.start.line, node, new))
@@ -169,9 +167,7 @@ def copied(work: Path) -> Path:
     return tree
 
 
-def run(
-    tree: Path, module: list[str], tests: list[str], seconds: Path, limit_s: float | None = None
-) -> int | None:
+def run(tree: Path, module: list[str], tests: list[str], seconds: Path, limit_s: float | None = None) -> int | None:
     """Run tests in the copy; return the exit status, or None past the limit. Nothing that they started stays.
 
     `seconds`: the file for the tests that pass, with the time that each takes."""
@@ -179,9 +175,7 @@ def run(
     path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
     environ = {**os.environ, "PYTHONPATH": path, "MUTANTS_SECONDS": str(seconds)}
     with (tree.parent / "last.log").open("w") as log:
-        child = subprocess.Popen(
-            command, cwd=tree, env=environ, stdout=log, stderr=log, start_new_session=True
-        )
+        child = subprocess.Popen(command, cwd=tree, env=environ, stdout=log, stderr=log, start_new_session=True)
         try:
             return child.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -206,25 +200,14 @@ def main(
     if not reuse:
         kept.unlink(missing_ok=True)
         source = ",".join(sorted({folder.split("/")[0] for folder in folders}))
-        run(
-            tree,
-            ["coverage", "run", f"--data-file={kept}", f"--source={source}", "-m", "pytest"],
-            tests,
-            timed,
-        )
+        run(tree, ["coverage", "run", f"--data-file={kept}", f"--source={source}", "-m", "pytest"], tests, timed)
     seconds, data = json.loads(timed.read_text()), CoverageData(str(kept))
     data.read()
-    count = {
-        name: _tried(tree, name, each, random.Random(f"{seed} {name}"), data, seconds) for name in folders
-    }
+    count = {name: _tried(tree, name, each, random.Random(f"{seed} {name}"), data, seconds) for name in folders}
     print(f"\nseed {seed}\n\n| folder | {' | '.join(OUTCOMES)} | score |\n|---|--:|--:|--:|--:|")
     for name, outcomes in count.items():
         killed, judged = outcomes["killed"], outcomes["killed"] + outcomes["survived"]
-        cells = [
-            name,
-            *(outcomes[outcome] for outcome in OUTCOMES),
-            f"{killed / judged:.0%}" if judged else "–",
-        ]
+        cells = [name, *(outcomes[outcome] for outcome in OUTCOMES), f"{killed / judged:.0%}" if judged else "–"]
         print(f"| {' | '.join(map(str, cells))} |")
 
 
@@ -234,9 +217,7 @@ def _tried(
     """Return how many mutants of a folder were killed, survived or are known to be equivalent."""
     paths = sorted((tree / folder).rglob("*.py")) or [tree / folder]
     files = {str(path.relative_to(tree)): path.read_text() for path in paths}
-    equivalent = {
-        (one["file"], one["before"], one["after"]) for one in yaml.safe_load(EQUIVALENT.read_text())
-    }
+    equivalent = {(one["file"], one["before"], one["after"]) for one in yaml.safe_load(EQUIVALENT.read_text())}
     mutants: dict[Mutant, list[str]] = {}
     for mutant in drawn(files, each, rng):
         lines = statement(files[mutant.file], mutant.line)
@@ -263,9 +244,7 @@ def _passing(tree: Path, tests: set[str]) -> set[str]:
         run(tree, ["pytest"], sorted(tests), control)
     passing = set(json.loads(control.read_text()))
     if tests and not passing:
-        raise SystemExit(
-            f"No test passes without a mutant, see {tree.parent / 'last.log'}; run without --reuse."
-        )
+        raise SystemExit(f"No test passes without a mutant, see {tree.parent / 'last.log'}; run without --reuse.")
     return passing
 
 

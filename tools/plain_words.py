@@ -26,10 +26,7 @@ RULES = tuple(
         (r"\bslip\b", "say send delay"),
         (r"\bbeside\b", "say next to, with, compared with, or besides"),
         (r"\bmend(s|ed|ing)?\b", "say fix"),
-        (
-            r"\b(is|are|was|were|(?<!cannot )be|been|being) told\b|\btold (of|by|in)\b",
-            "say reported, or who sends it",
-        ),
+        (r"\b(is|are|was|were|(?<!cannot )be|been|being) told\b|\btold (of|by|in)\b", "say reported, or who sends it"),
         (r"\b(?<!not )so many\b(?! that)", "give the number, or say that many, as many or this number of"),
         (r"\bwhat is left\b", "say the rest, or what remains and name it"),
         (r"\bthose (with|that|who|whose|which|without|in which|under way)\b", "repeat the noun"),

@@ -25,9 +25,7 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
             f"there is nothing to record of {requests} requests of {output_tokens} tokens; ask for 1 or more."
         )
     if not decoder.experts:
-        raise UserError(
-            f"the model of stage {stage.name!r} has no experts; choose one that has, as moe_tiny."
-        )
+        raise UserError(f"the model of stage {stage.name!r} has no experts; choose one that has, as moe_tiny.")
     from engines.core.vllm_adapter.execution import ModelExecutor
     from engines.core.vllm_adapter.requests import make_request
     from engines.core.vllm_adapter.routed_experts import RoutedExperts
@@ -38,9 +36,7 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
         routed = RoutedExperts(executor, decoder.experts)
         for number in range(requests):
             prompt = rng.integers(3, decoder.vocab, rng.integers(8, 151)).tolist()
-            executor.scheduler.add_request(
-                make_request(str(number), prompt, output_tokens, float(number), None)
-            )
+            executor.scheduler.add_request(make_request(str(number), prompt, output_tokens, float(number), None))
         while executor.scheduler.has_unfinished_requests():
             executor.step(executor.scheduler.schedule())
         return routed.counts()
@@ -51,9 +47,7 @@ def record(stage: Stage, requests: int, output_tokens: int, seed: int) -> np.nda
 def main() -> int:
     from engines.server import ServerParams, resolve
 
-    parser = argparse.ArgumentParser(
-        prog="record_experts", description="Record the experts that a model chooses."
-    )
+    parser = argparse.ArgumentParser(prog="record_experts", description="Record the experts that a model chooses.")
     parser.add_argument("file", help="the routing trace to write, as Parquet")
     parser.add_argument("--deployment", default="moe_tiny", help="a model that this machine can execute")
     parser.add_argument("--requests", type=int, default=32)
@@ -68,9 +62,7 @@ def main() -> int:
         print(f"record_experts: {error}", file=sys.stderr)
         return 2
     steps, layers, experts = counts.shape
-    print(
-        f"{args.file}: {steps} steps of {layers} layers with {experts} experts, {counts[:, 0].sum()} choices a layer"
-    )
+    print(f"{args.file}: {steps} steps of {layers} layers with {experts} experts, {counts[:, 0].sum()} choices a layer")
     return 0
 
 

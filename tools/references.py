@@ -23,10 +23,7 @@ def references(file: str, name: str) -> Counter[str]:
     found = re.search(rf"^(?:class |def |async def )?({re.escape(name)})\b", text, re.MULTILINE)
     if found is None:
         raise ValueError(f"{file} defines no {name!r} at its top level.")
-    line, column = (
-        text.count("\n", 0, found.start(1)),
-        found.start(1) - text.rfind("\n", 0, found.start(1)) - 1,
-    )
+    line, column = (text.count("\n", 0, found.start(1)), found.start(1) - text.rfind("\n", 0, found.start(1)) - 1)
     command = [str(Path(sys.executable).with_name("pyright-langserver")), "--stdio"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as server:
         root, document = {"uri": ROOT.as_uri(), "name": "root"}, {"uri": path.as_uri()}

@@ -164,9 +164,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked.tiny:
         for each in (talker, predictor, vocoder):
             each.update(TINY)
-        talker.update(
-            {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 32}
-        )
+        talker.update({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 32})
         talker.update({"shared_expert_intermediate_size": 32, "num_key_value_heads": 2})
         predictor.update({"head_dim": 32, "num_key_value_heads": 2, "num_code_groups": 4})
         vocoder.update({"decoder_dim": 96, "num_key_value_heads": 2})

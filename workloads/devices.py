@@ -29,7 +29,5 @@ def check_device(name: str, devices: Iterable[str] = tuple(DEVICES), of: str = "
     if name in devices:
         return
     if name.lower() in ("gpu", "gpus", "nvidia"):
-        raise UserError(
-            f"unknown device {name!r}{of}. A GPU of this machine is 'cuda', a modelled one 'virtual'."
-        )
+        raise UserError(f"unknown device {name!r}{of}. A GPU of this machine is 'cuda', a modelled one 'virtual'.")
     raise UserError(f"unknown device {name!r}{of}.{nearest(name, devices)}")

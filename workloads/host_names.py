@@ -28,9 +28,7 @@ def check_host(host: str) -> None:
     try:
         host.encode("idna")
     except UnicodeError:
-        raise ValueError(
-            "names no machine: a part of a host name has 1 to 63 characters; correct it"
-        ) from None
+        raise ValueError("names no machine: a part of a host name has 1 to 63 characters; correct it") from None
     if len(host) > 253:
         raise ValueError("names no machine: a host name has 253 characters at most; correct it")
 

@@ -23,9 +23,7 @@ def optional(name: str, extra: str) -> ModuleType:
 def missing(name: str, extra: str) -> UserError:
     """The error for a module that is not installed."""
     package = name.partition(".")[0]
-    return UserError(
-        f"this needs the package {package}, which is not installed; run {install_command(extra)}."
-    )
+    return UserError(f"this needs the package {package}, which is not installed; run {install_command(extra)}.")
 
 
 def install_command(*extras: str) -> str:

@@ -146,8 +146,7 @@ class Turn:
     def of(cls, **columns: Any) -> Turn:
         """Build from a row of the table. Columns of the optional groups may be missing."""
         given: dict[str, Any] = {
-            name: group(*[columns.pop(column, None) for column in _names(group)])
-            for name, group in GROUPS.items()
+            name: group(*[columns.pop(column, None) for column in _names(group)]) for name, group in GROUPS.items()
         }
         return cls(**columns, **given)
 
@@ -253,12 +252,7 @@ class Trace:
 
     @classmethod
     def made(
-        cls,
-        generator: str,
-        params: BaseModel,
-        streams: Streams,
-        columns: Mapping[str, Any],
-        notes: Sequence[str],
+        cls, generator: str, params: BaseModel, streams: Streams, columns: Mapping[str, Any], notes: Sequence[str]
     ) -> Trace:
         """Build as `from_columns` does, for a workload with these parameters and random streams."""
         return cls.from_columns(
@@ -286,9 +280,7 @@ class Trace:
     def from_turns(cls, turns: Iterable[Turn], generator: str = "by hand") -> Trace:
         """Build from turns in any order, such as those of a test."""
         rows = [turn.row() for turn in turns]
-        return cls.from_columns(
-            {name: [row[name] for row in rows] for name in SCHEMA.names}, generator=generator
-        )
+        return cls.from_columns({name: [row[name] for row in rows] for name in SCHEMA.names}, generator=generator)
 
     def columns(self) -> Columns:
         """One array per field of Turn, one value per turn; None is NaN, of text "". The arrays are read-only."""
@@ -421,11 +413,7 @@ def _check(columns: Columns) -> None:
     lengths = np.diff(starts, append=len(session))
     spoken = columns["modality"] == "audio"
     earlier = np.where(turn > 0, np.roll(arrival, 1), np.nan)
-    think, network, backlog = (
-        columns["think_s"],
-        columns["network_s"],
-        np.nan_to_num(columns["backlog"], nan=-1),
-    )
+    think, network, backlog = (columns["think_s"], columns["network_s"], np.nan_to_num(columns["backlog"], nan=-1))
     silent = np.isnan(columns["reply_audio_s"])
     unseen = columns["visual_tokens"] > columns["input_tokens"]
     rules: list[tuple[str, np.ndarray, str]] = [
@@ -533,9 +521,7 @@ def _read_header(table: pa.Table, path: Path) -> TraceHeader:
             return _header(fields)
     except (KeyError, RecursionError, TypeError, ValueError):
         raise UserError(f"{path} has a damaged trace header; make the trace again.") from None
-    raise UserError(
-        f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal to read it."
-    )
+    raise UserError(f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal to read it.")
 
 
 def _header(fields: dict[str, Any]) -> TraceHeader:

@@ -12,17 +12,13 @@ class UserParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    network_ms: float = Field(
-        5.0, ge=0, le=60_000, description="mean one-way delay between client and server, ms"
-    )
+    network_ms: float = Field(5.0, ge=0, le=60_000, description="mean one-way delay between client and server, ms")
 
 
 class WorkloadParams(UserParams):
     """Parameters of workloads whose users listen to a reply before they go on."""
 
-    p: float = Field(
-        0.0, ge=0, le=1, description="probability that the user interrupts a spoken reply (barge-in)"
-    )
+    p: float = Field(0.0, ge=0, le=1, description="probability that the user interrupts a spoken reply (barge-in)")
 
 
 class ReplyParams(WorkloadParams):

@@ -120,9 +120,7 @@ def add_online(
     return victims
 
 
-def add_offline(
-    step: Step, offline: Sequence[RequestView], reserve: int, counters: Counter[str]
-) -> dict[str, None]:
+def add_offline(step: Step, offline: Sequence[RequestView], reserve: int, counters: Counter[str]) -> dict[str, None]:
     """Fill phase 2, in the order of `offline`: they take the remaining budget, and leave `reserve` blocks free.
 
     Returns the requests that have to give blocks back because otherwise none could go on.

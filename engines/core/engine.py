@@ -241,9 +241,7 @@ class StageEngine:
         if self.charge_eviction:
             begin_s += scheduler.evictions.total_s - chosen_s
         self.open_next_inbox()
-        return SchedulerStep(
-            plan, scheduled, rows, self.path.summed_rows, start_s, begin_s, preempted, passed_over
-        )
+        return SchedulerStep(plan, scheduled, rows, self.path.summed_rows, start_s, begin_s, preempted, passed_over)
 
     def finish_step(self, step: SchedulerStep, sampled: Sequence[list[int] | None]) -> bool:
         """Update the scheduler after a step, log the step and deliver its tokens. Returns False when vLLM could

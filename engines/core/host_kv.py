@@ -83,11 +83,7 @@ class HostKv(KvTraffic):
     @property
     def busy(self) -> bool:
         """Return True while a transfer is under way, or vLLM's connector has yet to learn of one."""
-        return bool(
-            self.transfers.next_s is not None
-            or self.scheduler.preloads.ids
-            or self.scheduler.finished_req_ids
-        )
+        return bool(self.transfers.next_s is not None or self.scheduler.preloads.ids or self.scheduler.finished_req_ids)
 
     def runnable(self, requests: Mapping[str, StageRequest], held: frozenset[str], now: float) -> bool:
         """Return True if a round could do anything: compute, begin or end a transfer, or tell the connector which

@@ -58,6 +58,4 @@ class Lockstep:
             ended = [engine.finish_step(step, list(tokens.get(engine, ()))) for engine, step in steps]
             if not any(ended):
                 times = [engine.next_s(plan) for engine, plan in zip(self.engines, plans, strict=True)]
-                await sleep_until(
-                    min((at_s for at_s in times if at_s is not None), default=None), self.engines
-                )
+                await sleep_until(min((at_s for at_s in times if at_s is not None), default=None), self.engines)

@@ -132,9 +132,7 @@ class FollowingPolicy(Protocol):
 class ReactingPolicy(Protocol):
     """A policy that also reacts to a new request during a step."""
 
-    def arrived(
-        self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
-    ) -> Collection[str]:
+    def arrived(self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float) -> Collection[str]:
         """Return the `ids` that leave the step under way at its next safepoint, now that `request` has come.
 
         `step`: their shapes in it, in their order; it has run for `elapsed_s`.

@@ -12,9 +12,7 @@ from engines.core.step_cost import StepWork
 class Recorder(Protocol):
     """The run's event log, as seen from the server side."""
 
-    def event(
-        self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
-    ) -> None:
+    def event(self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan) -> None:
         """Log one event at `t` s. `harness.events.log` lists the kinds and the meaning of `value`."""
 
     def event_of_each(self, t: float, kind: str, turns: np.ndarray, stage: str, value: float) -> None:

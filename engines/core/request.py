@@ -75,9 +75,7 @@ class StageRequest:
     output: list[int] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        assert (
-            self.max_tokens >= 0 and self.tokens_per_output > 0 and not (self.speculative and self.background)
-        )
+        assert self.max_tokens >= 0 and self.tokens_per_output > 0 and not (self.speculative and self.background)
         assert 0 <= self.work.encoded_at <= len(self.prompt)
         self.log_key = pack("dd", self.session, self.turn)
         self.id = f"{self.session}.{self.turn}.{self.name}"

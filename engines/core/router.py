@@ -54,11 +54,7 @@ class Router(Protocol):
     """
 
     def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
+        self, session: int, prompt: Sequence[int], features: Sequence[Any] = (), among: Sequence[int] | None = None
     ) -> int:
         """Return the replica that takes a request of `session`. The request goes there at once and counts there until
         `done`.

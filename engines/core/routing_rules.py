@@ -14,11 +14,7 @@ class SessionAffinity(BindingRouter):
         self._count = len(replicas)
 
     def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
+        self, session: int, prompt: Sequence[int], features: Sequence[Any] = (), among: Sequence[int] | None = None
     ) -> int:
         replica = self.home(session)
         if among is None or replica in among:
@@ -37,11 +33,7 @@ class RoundRobin(Router):
         self._next = 0
 
     def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
+        self, session: int, prompt: Sequence[int], features: Sequence[Any] = (), among: Sequence[int] | None = None
     ) -> int:
         may = range(self._count) if among is None else among
         replica = min(may, key=lambda i: (i - self._next) % self._count)
@@ -63,11 +55,7 @@ class LeastLoad(ChoosingRouter):
         self.tokens = [0] * len(replicas)
 
     def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
+        self, session: int, prompt: Sequence[int], features: Sequence[Any] = (), among: Sequence[int] | None = None
     ) -> int:
         replica = self.choose(prompt, features, range(len(self.load)) if among is None else among)
         self.load[replica] += 1

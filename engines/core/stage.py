@@ -69,15 +69,11 @@ class Stage:
         """Return the stage with these numbers of replicas by role, on consecutive GPUs, or `in_place` on its own
         GPUs."""
         gpus, starts = self.split, accumulate(roles.values(), initial=0)
-        ranges = {
-            role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)
-        }
+        ranges = {role: tuple(range(first, first + roles[role])) for role, first in zip(roles, starts, strict=False)}
         if in_place:
             return replace(self, roles=ranges)
         replicas = range(sum(roles.values()))
-        return replace(
-            self, gpus=tuple(tuple(range(i * gpus, (i + 1) * gpus)) for i in replicas), roles=ranges
-        )
+        return replace(self, gpus=tuple(tuple(range(i * gpus, (i + 1) * gpus)) for i in replicas), roles=ranges)
 
     def as_role(self, role: str) -> "Stage":
         """Return the stage as its replicas of this role have it. A request comes to a decode replica with all of its

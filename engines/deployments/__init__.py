@@ -184,9 +184,7 @@ def load_deployment(name: str) -> Deployment:
             raise UserError(f"deployment {name} is not one: {error}; write it as those shipped.") from None
     shipped = yaml_files("deployments")
     if name not in shipped:
-        raise UserError(
-            f"unknown deployment {name!r}.{nearest(name, shipped)} See `rehearse list deployments`."
-        )
+        raise UserError(f"unknown deployment {name!r}.{nearest(name, shipped)} See `rehearse list deployments`.")
     return _read(name)
 
 
@@ -250,9 +248,7 @@ def _stage(name: str, model: Model, limits: dict[str, Any]) -> Stage:
 def _fields(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of `Stage` in a file's entry, with or without their sources; facts of a mechanism become its
     extension."""
-    sourced = {
-        name: values(fact) for name, fact in facts.items() if isinstance(fact, dict) and "value" in fact
-    }
+    sourced = {name: values(fact) for name, fact in facts.items() if isinstance(fact, dict) and "value" in fact}
     fields, extensions = facts | sourced, list[object]()
     if fields.pop("lockstep", False):
         extensions.append(InLockstep())

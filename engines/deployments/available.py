@@ -59,9 +59,7 @@ def check_said(device: str, deployment: Deployment, trace: Trace) -> None:
     """Raise UserError when the users of `trace` speak to a deployment that really hears and the trace lacks the words,
     and when it has recordings of voices that nobody sends."""
     if device not in REPLAYING and (trace.columns()["reference_s"] > 0).any():
-        raise UserError(
-            f"reference_s is for replays, and clients of device {device} send no recordings; leave it out."
-        )
+        raise UserError(f"reference_s is for replays, and clients of device {device} send no recordings; leave it out.")
     if device not in REAL_DEVICES or not deployment.hears:
         return
     from workloads.generators.content import tells_what_is_said

@@ -97,9 +97,7 @@ def parse_scale(text: str) -> dict[str, float]:
         except ValueError:
             factor = math.nan
         if not 0 < factor <= GREATEST:
-            raise ValueError(
-                f"gives {name} the factor {value!r}; write a number above 0 and up to {GREATEST:g}"
-            )
+            raise ValueError(f"gives {name} the factor {value!r}; write a number above 0 and up to {GREATEST:g}")
         factors[name] = factor
     return dict(sorted(factors.items()))
 
@@ -135,8 +133,7 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
     for name in factors:
         if name not in names:
             raise UserError(
-                f"scale names {name!r}, which deployment {deployment.name!r} does not have."
-                f"{nearest(name, names)}"
+                f"scale names {name!r}, which deployment {deployment.name!r} does not have.{nearest(name, names)}"
             )
     stages = {name: _scaled_stage(stage, _under(name, factors)) for name, stage in deployment.stages.items()}
     decoders = {name: stage.decoder for name, stage in stages.items()}
@@ -149,9 +146,7 @@ def scaled(deployment: Deployment, factors: Mapping[str, float]) -> Deployment:
 def check_scale(text: str, device: str, measured: Collection[str]) -> None:
     """Raise UserError if a factor would change nothing: on a real device, at stages whose step times are `measured`."""
     if device in REAL_DEVICES:
-        raise UserError(
-            f"scale={text} is for modelled devices; device {device} is as it is: leave scale out."
-        )
+        raise UserError(f"scale={text} is for modelled devices; device {device} is as it is: leave scale out.")
     for name in parse_scale(text):
         if measured and (name.partition(".")[0] in measured or name in ("bandwidth", "flops")):
             raise UserError(
@@ -175,9 +170,7 @@ def _of_decoder(decoder: Decoder) -> dict[str, float]:
 
 def _under(prefix: str, factors: Mapping[str, float]) -> dict[str, float]:
     return {
-        name.removeprefix(f"{prefix}."): factor
-        for name, factor in factors.items()
-        if name.startswith(f"{prefix}.")
+        name.removeprefix(f"{prefix}."): factor for name, factor in factors.items() if name.startswith(f"{prefix}.")
     }
 
 
@@ -210,9 +203,7 @@ def parse_shares(text: str) -> dict[str, float]:
     return shares
 
 
-def with_shares(
-    deployment: Deployment, stages: Mapping[str, Stage], shares: Mapping[str, float]
-) -> dict[str, Stage]:
+def with_shares(deployment: Deployment, stages: Mapping[str, Stage], shares: Mapping[str, float]) -> dict[str, Stage]:
     """Return the stages with their shares. UserError for an unknown stage, for a GPU that cannot be divided, and if
     only some stages of a GPU have a share or their shares exceed it."""
     for name in shares:
@@ -230,18 +221,13 @@ def with_shares(
         given = [name for name in on_it if name in shares]
         if given and given != on_it:
             missing = ", ".join(name for name in on_it if name not in shares)
-            raise UserError(
-                f"sm_shares gives {', '.join(given)} a share, but not {missing} on the same GPU; add it."
-            )
+            raise UserError(f"sm_shares gives {', '.join(given)} a share, but not {missing} on the same GPU; add it.")
         total = sum(shares[name] for name in given)
         if total > 1 + 1e-9:
             raise UserError(
                 f"sm_shares gives {' and '.join(given)} {total:g} of one GPU; let the shares add up to 1 at most."
             )
-    return {
-        name: stage.extended(SmShare(shares[name])) if name in shares else stage
-        for name, stage in stages.items()
-    }
+    return {name: stage.extended(SmShare(shares[name])) if name in shares else stage for name, stage in stages.items()}
 
 
 def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
@@ -262,6 +248,4 @@ def with_pool(stage: Stage, gpu: Gpu, blocks: int | None) -> Stage:
         blocks = pool_blocks(stage, gpu)
         if not stage.prefix_caching:
             blocks = min(blocks, stage.max_num_seqs * -(-stage.max_model_len // stage.block_size) + 1)
-    return replace(
-        stage, kv_blocks=blocks, max_model_len=min(stage.max_model_len, (blocks - 1) * stage.block_size)
-    )
+    return replace(stage, kv_blocks=blocks, max_model_len=min(stage.max_model_len, (blocks - 1) * stage.block_size))

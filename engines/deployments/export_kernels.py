@@ -10,17 +10,7 @@ import numpy as np
 from engines.deployments import deployment_names, is_file, load_deployment
 from engines.devices.kernels.aiconfigurator import PACKAGE, TABLES, Answer, Gpu, Kernel
 from engines.devices.kernels.decoder_kernels import DecoderKernels
-from engines.devices.kernels.grids import (
-    LINES,
-    Decodes,
-    HeldOut,
-    Kernels,
-    Line,
-    Prompts,
-    Source,
-    StageKernels,
-    shape,
-)
+from engines.devices.kernels.grids import LINES, Decodes, HeldOut, Kernels, Line, Prompts, Source, StageKernels, shape
 from engines.devices.kernels.times import LARGEST_FALL, GridTimes, fall, largest_fall
 from engines.models import Decoder, load_model, yaml_files
 from workloads.errors import UserError, nearest
@@ -161,9 +151,7 @@ def held_out(kernels: DecoderKernels, stage: StageKernels) -> dict[str, HeldOut]
     return {
         "decode": _error((times.decode_step_ms(*p), kernels.decode_step_ms(*p)) for p in decodes),
         "prefill": _error((times.prompt_step_ms(*p), kernels.prompt_step_ms(*p)) for p in prompts),
-        "mixed": _error(
-            (times.prompt_step_ms(n, 0, b, c), kernels.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed
-        ),
+        "mixed": _error((times.prompt_step_ms(n, 0, b, c), kernels.prompt_step_ms(n, 0, b, c)) for n, b, c in mixed),
     }
 
 

@@ -53,9 +53,7 @@ class ExpertParallel:
         """
         return self.seconds(np.count_nonzero(slots, axis=2), slots.sum(axis=2), sent, link_share)
 
-    def seconds(
-        self, active: np.ndarray, tokens: np.ndarray, sent: float = 0.0, link_share: float = 1.0
-    ) -> np.ndarray:
+    def seconds(self, active: np.ndarray, tokens: np.ndarray, sent: float = 0.0, link_share: float = 1.0) -> np.ndarray:
         """Return the seconds of each layer from the experts that each die reads, and its tokens: both (L, D)."""
         read_s = active * (self.expert_bytes / self.bandwidth)
         compute_s = np.maximum(read_s, tokens * (self.flops_per_token / self.flops)).max(axis=1)

@@ -25,8 +25,7 @@ class GpuFound:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}, {self.memory_bytes / 1e9:.0f} GB, "
-            f"compute capability {self.capability}, driver {self.driver}"
+            f"{self.name}, {self.memory_bytes / 1e9:.0f} GB, compute capability {self.capability}, driver {self.driver}"
         )
 
 

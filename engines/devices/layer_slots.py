@@ -36,9 +36,7 @@ class LayerSlots:
     ValueError for no slots, or as many as layers: then nothing has to come and go.
     """
 
-    def __init__(
-        self, layers: int, slots: int, layer_bytes: float, copy: Callable[[float, float], float]
-    ) -> None:
+    def __init__(self, layers: int, slots: int, layer_bytes: float, copy: Callable[[float, float], float]) -> None:
         if not 1 <= slots < layers:
             raise ValueError(f"{slots} slots for {layers} layers; give from 1 to {layers - 1}")
         self.layers, self.slots = layers, slots

@@ -50,8 +50,7 @@ class LockstepDies:
             (decoder.dense_layers, *product(3 * decoder.hidden * decoder.ffn)),
         ]
         self._kv_s = max(
-            decoder.kv_bytes_per_token / gpu.bandwidth,
-            decoder.layers * decoder.latent_pair_flops / gpu.latent_flops,
+            decoder.kv_bytes_per_token / gpu.bandwidth, decoder.layers * decoder.latent_pair_flops / gpu.latent_flops
         )
         self._pair_s = decoder.layers * decoder.pair_flops / gpu.flops
         head = decoder.vocab * decoder.hidden

@@ -89,22 +89,16 @@ class StageProfile(FilePart):
     samples: int = Field(gt=0, description="steps that were fitted")
     cells: int = Field(gt=0, description="different steps among them")
     max_tokens: int = Field(gt=0, description="tokens of the largest step measured")
-    max_visible: int = Field(
-        gt=0, description="visible tokens, summed over requests, of the largest step measured"
-    )
+    max_visible: int = Field(gt=0, description="visible tokens, summed over requests, of the largest step measured")
     left_out: float = Field(ge=0, le=1, description="share of all steps that others on the machine disturbed")
-    residual_cv: float = Field(
-        ge=0, description="standard deviation of log(measured / predicted) of a single step"
-    )
+    residual_cv: float = Field(ge=0, description="standard deviation of log(measured / predicted) of a single step")
     drift: Drift
     reaction: list[Reaction] = Field(default=[])
 
     @model_validator(mode="after")
     def _form_is_there(self) -> StageProfile:
         if self.form not in self.forms or not self.forms.keys() <= FORMS.keys():
-            raise ValueError(
-                f"the form {self.form!r} is not among the fitted ones; forms are {', '.join(FORMS)}"
-            )
+            raise ValueError(f"the form {self.form!r} is not among the fitted ones; forms are {', '.join(FORMS)}")
         return self
 
     @property
@@ -136,9 +130,7 @@ class Profile(FilePart):
     @property
     def origin(self) -> str:
         """Return the origin for people, such as `llama_tiny on cpu (AMD EPYC, 2 cores), 2026-01-31`."""
-        machine = (
-            f"{self.machine.get('accelerator') or self.machine.get('cpu')}, {self.machine.get('cores')} cores"
-        )
+        machine = f"{self.machine.get('accelerator') or self.machine.get('cpu')}, {self.machine.get('cores')} cores"
         return f"{self.model} on {self.device} ({machine}), {self.date[:10]}"
 
 

@@ -161,9 +161,7 @@ class Roofline:
         self._allreduce_s = ALLREDUCES * gpu.allreduce_s if gpus > 1 else 0.0
         share = 2 * (gpus - 1) / gpus
         self._allreduce_s_per_token = (
-            ALLREDUCES * share * decoder.hidden * decoder.dtype_bytes / gpu.nvlink_bandwidth
-            if gpus > 1
-            else 0.0
+            ALLREDUCES * share * decoder.hidden * decoder.dtype_bytes / gpu.nvlink_bandwidth if gpus > 1 else 0.0
         )
         self._dense_bytes = decoder.dense_params * decoder.layer_dtype_bytes
         experts = decoder.expert_params * decoder.expert_layers
@@ -202,11 +200,7 @@ class Roofline:
         """Return the work of one layer: bytes of weights and activations, bytes of KV, operations of products,
         operations of attention, and seconds of all-reduces."""
         tokens = work.tokens
-        weights = (
-            self._dense_bytes
-            + self._expert_bytes * self.active_experts(tokens)
-            + self._activation_bytes * tokens
-        )
+        weights = self._dense_bytes + self._expert_bytes * self.active_experts(tokens) + self._activation_bytes * tokens
         kv, flops, attention = (
             self._kv_bytes * work.kv_tokens,
             self._token_flops * tokens,
@@ -240,13 +234,9 @@ class Roofline:
     def _tiled(self, tokens: int) -> tuple[int, float]:
         return tiled(tokens, self.decoder.ffn or self.decoder.expert_ffn, self._sms)
 
-    def _part(
-        self, compute_s: float, memory_s: float, factor: float, blocks: int = 0, idle: float = 1.0
-    ) -> Part:
+    def _part(self, compute_s: float, memory_s: float, factor: float, blocks: int = 0, idle: float = 1.0) -> Part:
         """Return one part. Large products read their operands repeatedly; that traffic outweighs all other."""
-        return Part(
-            compute_s * idle * factor, max(memory_s, self._reread * compute_s) * factor, blocks=blocks
-        )
+        return Part(compute_s * idle * factor, max(memory_s, self._reread * compute_s) * factor, blocks=blocks)
 
     def image_step(self, tokens: int, factor: float = 1.0) -> SharedStep:
         """Return one image through the vision encoder. ValueError without one."""

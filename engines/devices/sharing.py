@@ -92,9 +92,7 @@ class SharedExecution:
         "start_s", "step", "stop",
     )  # fmt: skip
 
-    def __init__(
-        self, step: SharedStep, sms: float | None, start_s: float, done: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, step: SharedStep, sms: float | None, start_s: float, done: asyncio.Future[None]) -> None:
         self.step = step
         self.sms = sms
         self.start_s = start_s
@@ -214,9 +212,7 @@ class SharedCompute:
         phases = [each.step.phase(each.index) for each in running]
         if len(running) > 1 and any(each.sms is None for each in running):
             return on_streams(self.facts, phases)
-        return partitioned(
-            self.facts, phases, [self.facts.sms if each.sms is None else each.sms for each in running]
-        )
+        return partitioned(self.facts, phases, [self.facts.sms if each.sms is None else each.sms for each in running])
 
 
 def arithmetic(gpu: Gpu, sms: float, blocks: int) -> float:
@@ -253,9 +249,7 @@ def partitioned(gpu: Gpu, phases: list[Parts], sms: list[float]) -> list[float]:
     for parts, share in zip(phases, sms, strict=True):
         reach, part_times = traffic(gpu, share / crowd), []
         for part in parts:
-            compute_s = (
-                part.compute_s / arithmetic(gpu, share / crowd, part.blocks) if part.compute_s else 0.0
-            )
+            compute_s = part.compute_s / arithmetic(gpu, share / crowd, part.blocks) if part.compute_s else 0.0
             part_times.append((compute_s, part.memory_s / reach))
         bound.append(part_times)
         fixed.append(sum([part.fixed_s for part in parts]))

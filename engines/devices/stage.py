@@ -84,11 +84,7 @@ class VirtualStage:
         self._dropped: frozenset[str] = frozenset()
 
     async def execute(
-        self,
-        scheduled: Any,
-        rows: Sequence[Row],
-        requests: Mapping[str, StageRequest],
-        summed: SummedRows = NO_ROWS,
+        self, scheduled: Any, rows: Sequence[Row], requests: Mapping[str, StageRequest], summed: SummedRows = NO_ROWS
     ) -> list[list[int] | None]:
         """Implements `engines.core.device.Device`; the step waits its turn on the GPU. `summed`: more rows, which
         cannot leave it."""
@@ -187,12 +183,7 @@ class VirtualStage:
         return replace(step, before=(Part(fixed_s=stall_s), *step.before)) if stall_s else step
 
     def _step_cost(
-        self,
-        rows: Sequence[Row],
-        work: Work,
-        noise: float,
-        summed: SummedRows = NO_ROWS,
-        stall_s: float = 0.0,
+        self, rows: Sequence[Row], work: Work, noise: float, summed: SummedRows = NO_ROWS, stall_s: float = 0.0
     ) -> StepCost:
         cost, every = self._layer_cost(rows, work, noise, summed), self.safepoints
         if every is not None:
@@ -213,9 +204,7 @@ class VirtualStage:
         fitted_s = self.step_time.predict(seen, summed) * noise
         return StepCost(self.roofline.encoder_s(work) * noise, fitted_s / layers, layers, 0.0)
 
-    def work(
-        self, rows: Sequence[Row], requests: Mapping[str, StageRequest], summed: SummedRows = NO_ROWS
-    ) -> Work:
+    def work(self, rows: Sequence[Row], requests: Mapping[str, StageRequest], summed: SummedRows = NO_ROWS) -> Work:
         """Return the work of the step, with the input audio that it encodes and the frames that it makes audio of."""
         work = Work.of(rows, self.reach, self.reach_share, summed)
         for row in rows:

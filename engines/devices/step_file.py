@@ -11,15 +11,7 @@ from pydantic import Field, model_validator
 
 from engines.devices.kernels import grids
 from engines.devices.kernels.grids import Kernels, as_kernels
-from engines.devices.profile import (
-    FIX,
-    SCHEMA_VERSION,
-    FilePart,
-    Profile,
-    as_profile,
-    check_version,
-    save_facts,
-)
+from engines.devices.profile import FIX, SCHEMA_VERSION, FilePart, Profile, as_profile, check_version, save_facts
 from workloads.errors import UserError, validate
 from workloads.files.yaml_file import read_yaml
 
@@ -122,9 +114,7 @@ MARGIN = 0.02
 arrivals."""
 
 
-def check_calibrated(
-    profile: Calibrated, model: str, gpu: str, splits: Mapping[str, int], where: str
-) -> None:
+def check_calibrated(profile: Calibrated, model: str, gpu: str, splits: Mapping[str, int], where: str) -> None:
     """Raise UserError for a profile of another model, GPU or number of GPUs. `splits`: GPUs of a replica, by stage."""
     fix = "give a profile of this server, made by `rehearse profile --from RUNS`"
     if profile.model != model:

@@ -97,18 +97,14 @@ class ComputeQueue:
         # From here on the step looks as if it had always been the smaller one: boundaries after this one are its own.
         execution.cost = rest
         execution.start_s = boundary_s - boundary * rest.layer_s - rest.before_s
-        execution._timer = self._loop.call_at(
-            execution.start_s + rest.total_s, self._end, execution, cost.layers
-        )
+        execution._timer = self._loop.call_at(execution.start_s + rest.total_s, self._end, execution, cost.layers)
         return True
 
     def _start(self, execution: Execution) -> None:
         self._running = execution
         execution.start_s = self._loop.time()
         cost = execution.cost
-        execution._timer = self._loop.call_at(
-            execution.start_s + cost.total_s, self._end, execution, cost.layers
-        )
+        execution._timer = self._loop.call_at(execution.start_s + cost.total_s, self._end, execution, cost.layers)
 
     def _end(self, execution: Execution, layers_done: int) -> None:
         execution.layers_done = layers_done

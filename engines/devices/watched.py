@@ -123,9 +123,7 @@ class ChargedDevice:
 
     modelled = True
 
-    def __init__(
-        self, vocab: int, seconds: Seconds, canary_s: Callable[[float], float] | None = None
-    ) -> None:
+    def __init__(self, vocab: int, seconds: Seconds, canary_s: Callable[[float], float] | None = None) -> None:
         self._vocab = vocab
         self._seconds = seconds
         self._canary_s = canary_s

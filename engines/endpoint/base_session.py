@@ -69,17 +69,13 @@ class BaseSession:
         event_id = None
         try:
             if isinstance(message, bytes):
-                raise Refusal(
-                    "messages are JSON text, audio in base64; a binary one is none.", "invalid_json"
-                )
+                raise Refusal("messages are JSON text, audio in base64; a binary one is none.", "invalid_json")
             event = parse(message)
             event_id = event.event_id
             handler = self.handlers.get(event.type)
             if handler is None:
                 types = ", ".join(self.handlers)
-                raise Refusal(
-                    f"this server knows no event {event.type[:64]!r}; it knows {types}.", param="type"
-                )
+                raise Refusal(f"this server knows no event {event.type[:64]!r}; it knows {types}.", param="type")
             handler(self, event)
         except Refusal as refusal:
             self.error(str(refusal), refusal.code, refusal.param, event_id)
@@ -130,7 +126,5 @@ def appended(event: Incoming) -> bytes:
     if event.audio is None:
         raise Refusal("input_audio_buffer.append has no audio; give base64.", param="audio")
     if len(event.audio) % 2:
-        raise Refusal(
-            f"audio has {len(event.audio)} bytes and a sample has 2; send whole samples.", param="audio"
-        )
+        raise Refusal(f"audio has {len(event.audio)} bytes and a sample has 2; send whole samples.", param="audio")
     return event.audio

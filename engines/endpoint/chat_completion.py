@@ -55,11 +55,7 @@ class ChatCompletion(HttpReply):
         assert reply is not None
         stats = self._context.stats
         prompt, completion = len(reply.prompt), stats.settle(self._number, 0, "completed")[stats.stages[0]]
-        usage = {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-        }
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         longest = completion == self._request.limit or prompt + completion == self._context.most_tokens + 1
         finish = "length" if longest else "stop"
         if not self._request.stream:

@@ -69,9 +69,7 @@ def read_body(body: bytes, kind: type[_Body], what: str) -> _Body:
         raise Refusal(f"the body is no JSON: {error}", "invalid_json") from None
 
 
-def chat_request(
-    body: bytes, max_model_len: int, system_tokens: int = 0, truncate: bool = False
-) -> ChatRequest:
+def chat_request(body: bytes, max_model_len: int, system_tokens: int = 0, truncate: bool = False) -> ChatRequest:
     """Read a chat completion's body. Raises Refusal, whose `param` names the wrong field, for lengths in vLLM's words.
     `system_tokens`: of every prompt, in front of the messages. `truncate`: messages of any length are served."""
     request = read_body(body, ChatRequest, "chat completion")

@@ -3,25 +3,7 @@
 from pathlib import Path
 from typing import Any, Protocol
 
-SYLLABLES = (
-    "ba",
-    "de",
-    "fi",
-    "go",
-    "lu",
-    "ma",
-    "ne",
-    "po",
-    "ri",
-    "sa",
-    "ti",
-    "vo",
-    "ka",
-    "mi",
-    "lo",
-    "ze",
-    "nu",
-)
+SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "po", "ri", "sa", "ti", "vo", "ka", "mi", "lo", "ze", "nu")
 
 
 CONTEXT = 8

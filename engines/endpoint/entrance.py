@@ -282,10 +282,7 @@ class Entrance:
 
 
 def plain_response(
-    status: HTTPStatus,
-    content: bytes,
-    kind: str = "text/plain; charset=utf-8",
-    allow: str = ", ".join(READING),
+    status: HTTPStatus, content: bytes, kind: str = "text/plain; charset=utf-8", allow: str = ", ".join(READING)
 ) -> Response:
     headers = Headers({"Connection": "close", "Content-Length": str(len(content)), "Content-Type": kind})
     if status == HTTPStatus.UNAUTHORIZED:

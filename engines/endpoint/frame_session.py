@@ -96,8 +96,7 @@ class FrameSession(BaseSession):
             raise Refusal("the input rate changes between frames only.", param="session")
         if settings.vad is not None:
             raise Refusal(
-                f"this server answers frames and finds no ends of turns; set {WHERE} to null. {KEPT}",
-                param=WHERE,
+                f"this server answers frames and finds no ends of turns; set {WHERE} to null. {KEPT}", param=WHERE
             )
         self.settings = settings
         self.say_session("session.updated")

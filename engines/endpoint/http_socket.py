@@ -154,9 +154,7 @@ class HttpSocket(Socket):
     def on_headers_complete(self) -> None:
         """Check the head: a rejected client need not send the body."""
         self._parsed_head = True
-        head_bytes = len(self._path) + sum(
-            len(name) + len(value) for name, value in self._headers.raw_items()
-        )
+        head_bytes = len(self._path) + sum(len(name) + len(value) for name, value in self._headers.raw_items())
         self._check_head(head_bytes)
         if self._closed_s is not None:
             return

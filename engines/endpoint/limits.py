@@ -15,25 +15,16 @@ class Limits(BaseModel):
         64, ge=1, le=100_000, description="concurrent sessions; further ones are closed with 1013"
     )
     idle_timeout_s: float = Field(
-        120,
-        gt=0,
-        le=1e7,
-        description="a session that neither sends nor is sent anything for so long is closed, s",
+        120, gt=0, le=1e7, description="a session that neither sends nor is sent anything for so long is closed, s"
     )
     message_bytes: int = Field(
         1 << 20, ge=1024, le=1 << 30, description="longest message; a longer one closes with 1009"
     )
     messages_per_s: float = Field(
-        400,
-        gt=0,
-        le=1e6,
-        description="messages a second in the long run: [chosen] twice the chunks of 5 ms of audio",
+        400, gt=0, le=1e6, description="messages a second in the long run: [chosen] twice the chunks of 5 ms of audio"
     )
     ahead_s: float = Field(
-        30,
-        gt=0,
-        le=86_400,
-        description="seconds that a client may send more than speech of 24 kHz takes; then 1008",
+        30, gt=0, le=86_400, description="seconds that a client may send more than speech of 24 kHz takes; then 1008"
     )
     queue_bytes: int = Field(
         4 << 20,
@@ -44,12 +35,8 @@ class Limits(BaseModel):
     binary_frames: int = Field(
         3, ge=0, le=1_000_000, description="binary frames that are answered with an error before 1003"
     )
-    handshake_timeout_s: float = Field(
-        5, gt=0, le=3600, description="from the connection to its complete request, s"
-    )
-    ping_s: float = Field(
-        20, gt=0, le=1e7, description="silence before a ping, and again before the client is gone, s"
-    )
+    handshake_timeout_s: float = Field(5, gt=0, le=3600, description="from the connection to its complete request, s")
+    ping_s: float = Field(20, gt=0, le=1e7, description="silence before a ping, and again before the client is gone, s")
     close_timeout_s: float = Field(2, gt=0, le=3600, description="for a client to answer a close frame, s")
 
     @property

@@ -10,13 +10,7 @@ from engines.endpoint.turn_detection import Detection, Interruption, ServerVad
 from engines.endpoint.user_turn import Buffer
 from engines.endpoint.vad import FRAME_S, OF_FRAMES, Vad
 from engines.turn_taking.detector import Decision, TurnDetector
-from engines.turn_taking.endpointing import (
-    TIMEOUTS_S,
-    Endpointing,
-    InterruptionGate,
-    SilenceTimeout,
-    SimulatedSemantic,
-)
+from engines.turn_taking.endpointing import TIMEOUTS_S, Endpointing, InterruptionGate, SilenceTimeout, SimulatedSemantic
 from engines.turns.gateway import Gateway
 
 
@@ -28,9 +22,7 @@ class Listening:
 
     def __init__(self, rate: int, detection: Detection, interruption: Interruption, random: Random) -> None:
         gate = InterruptionGate(interruption.min_duration_ms / 1000, interruption.min_words)
-        self.detector = TurnDetector(
-            _endpointing(detection, random), gate if detection.interrupt_response else None
-        )
+        self.detector = TurnDetector(_endpointing(detection, random), gate if detection.interrupt_response else None)
         self._vad = Vad(rate, detection.threshold)
         self.frame_bytes = self._vad.frame_bytes
         self._frames = 0
@@ -143,6 +135,4 @@ class ListeningSession(RealtimeSession):
             self._commit_as(self._spoken_item)
             self._waits = detection.create_response and self._replying
             if detection.create_response and not self._waits:
-                self._respond(
-                    self._next_hint(), self.settings.modality, self.settings.max_output_tokens, None
-                )
+                self._respond(self._next_hint(), self.settings.modality, self.settings.max_output_tokens, None)

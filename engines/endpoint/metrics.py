@@ -7,12 +7,7 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engines.endpoint.entrance import Entrance
@@ -98,14 +93,10 @@ class Metrics(Collector):
         yield _gauge("replies_under_way", "Replies that a stage works on.", stats.replies)
         yield _counter("sessions", "Sessions begun.", server.begun)
         yield _counters("refused", "Connections refused.", "reason", server.refused)
-        yield _counters(
-            "closed", "Sessions ended, by close code; 1006: there was none.", "code", server.closed
-        )
+        yield _counters("closed", "Sessions ended, by close code; 1006: there was none.", "code", server.closed)
         yield _counters("turns", "Replies ended.", "status", stats.turns)
         yield _histogram("ttfp_seconds", "From commit to the first audio sent.", stats.ttfp_s)
-        yield _histogram(
-            "playback_gap_seconds", "Silences in spoken replies, as audio was late.", stats.gap_s
-        )
+        yield _histogram("playback_gap_seconds", "Silences in spoken replies, as audio was late.", stats.gap_s)
         longest = "The longest such silence of each complete spoken reply, 0 where there was none."
         yield _histogram("longest_playback_gap_seconds", longest, stats.longest_gap_s)
         first = "Of replies in text, from the request to the first tokens sent."
@@ -127,9 +118,7 @@ class Metrics(Collector):
         yield _gauge("queue_bytes", "Bytes that clients have yet to take, all together.", sum(queued))
         yield _gauge("queue_most_bytes", "The same of the client with most.", max(queued, default=0))
         yield _histogram("loop_lag_seconds", "How late the loop runs its timers.", self._lag.histogram)
-        yield _gauge(
-            "loop_lag_most_seconds", f"The largest in {LAG_SHOWN_S:g} s.", self._lag.largest_s(LAG_SHOWN_S)
-        )
+        yield _gauge("loop_lag_most_seconds", f"The largest in {LAG_SHOWN_S:g} s.", self._lag.largest_s(LAG_SHOWN_S))
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:
@@ -148,9 +137,7 @@ def _counters(name: str, what: str, label: str, counts: "dict[str, int] | dict[i
 
 
 def _histogram(name: str, what: str, histogram: Histogram) -> Metric:
-    return HistogramMetricFamily(
-        f"rehearsal_{name}", what, buckets=_buckets(histogram), sum_value=histogram.sum
-    )
+    return HistogramMetricFamily(f"rehearsal_{name}", what, buckets=_buckets(histogram), sum_value=histogram.sum)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -60,9 +60,7 @@ class RealtimeSession(BaseSession):
         ids = reply.text_ids[max(0, begin - CONTEXT) : begin + tokens]
         text = self.context.detokenizer.text(self.number, begin, ids, tokens)
         if not response.spoken:
-            response.text_sent_s = self.context.stats.text_sent(
-                response.committed_s, response.text_sent_s, self.now()
-            )
+            response.text_sent_s = self.context.stats.text_sent(response.committed_s, response.text_sent_s, self.now())
         response.say_text(text, tokens)
 
     def audio(self, turn: int, audio_s: float) -> None:
@@ -128,15 +126,11 @@ class RealtimeSession(BaseSession):
         self.send("conversation.item.done", previous_item_id=self._last_item, item=item)
         self._last_item = id
 
-    def _respond(
-        self, hint: Hint, modality: Modality, limit: int | None, metadata: dict[str, str] | None
-    ) -> None:
+    def _respond(self, hint: Hint, modality: Modality, limit: int | None, metadata: dict[str, str] | None) -> None:
         """Begin the reply to the user's items since the last one."""
         now, items, number = self.now(), self._items.take(), self.number
         text, reply_s = self._lengths.of(hint, modality == "audio", limit)
-        turn = self._turn_of(
-            now if self._speaks_since is None else self._speaks_since, items, hint, text, reply_s
-        )
+        turn = self._turn_of(now if self._speaks_since is None else self._speaks_since, items, hint, text, reply_s)
         response = self._response = Response(self, turn, self._new_item(), metadata)
         self._turns += 1
         self._waits, self._speaks_since = False, None
@@ -182,9 +176,7 @@ class RealtimeSession(BaseSession):
 
     # Ends.
 
-    def _interrupt(
-        self, response: Response, played_s: float | None, reason: str, status: str = "cancelled"
-    ) -> None:
+    def _interrupt(self, response: Response, played_s: float | None, reason: str, status: str = "cancelled") -> None:
         """End a reply whose listener has stopped listening after `played_s`; None: as estimated."""
         if played_s is None:
             played_s = response.playback.played_s(self.now())

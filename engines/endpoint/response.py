@@ -54,9 +54,7 @@ class Response:
     """Events of one reply, in OpenAI's order. `interrupted`: its listener has stopped listening, before or after it was
     complete. `over`: its listener has heard all of it. `produced`: tokens by stage, when it is complete."""
 
-    def __init__(
-        self, session: BaseSession, turn: Turn, item_id: str, metadata: dict[str, str] | None
-    ) -> None:
+    def __init__(self, session: BaseSession, turn: Turn, item_id: str, metadata: dict[str, str] | None) -> None:
         self.turn = turn
         self.id = f"resp_{session.number}_{turn.turn}"
         self.item_id = item_id
@@ -112,15 +110,7 @@ class Response:
             pcm = session.context.voice.speak(session.number, self._samples, piece)
             self._samples += piece
             session.send_raw(
-                b"".join(
-                    (
-                        self._audio_head,
-                        session.event_id().encode(),
-                        b'","delta":"',
-                        base64.b64encode(pcm),
-                        b'"}',
-                    )
-                )
+                b"".join((self._audio_head, session.event_id().encode(), b'","delta":"', base64.b64encode(pcm), b'"}'))
             )
 
     def finish(self, status: Status, reason: Any = None, played: dict[str, int] | None = None) -> None:

@@ -70,13 +70,9 @@ class Sessions:
         }
         deployment, longest_s = server.gateway.deployment, MOST_S
         if server.audio_encoder is not None:
-            longest_s = min(
-                MOST_S, server.audio_encoder.longest_tokens // deployment.model.input_tokens_per_s
-            )
+            longest_s = min(MOST_S, server.audio_encoder.longest_tokens // deployment.model.input_tokens_per_s)
         if frame_s is not None and frame_s > longest_s:
-            raise UserError(
-                f"frame_s is {frame_s:g}, and the model hears {longest_s:g} s at once; set it lower."
-            )
+            raise UserError(f"frame_s is {frame_s:g}, and the model hears {longest_s:g} s at once; set it lower.")
         loop = asyncio.get_running_loop()
         self.context = SessionContext(
             deployment, stats, audio_store, detokenizer, Voice(), about, longest_s, seed, loop

@@ -90,9 +90,7 @@ class ServerStats:
         """Number of replies that are followed now."""
         return len(self._replies)
 
-    def event(
-        self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = float("nan")
-    ) -> None:
+    def event(self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = float("nan")) -> None:
         del t
         self.events[kind] += 1
         if kind == "frame_out":

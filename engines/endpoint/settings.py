@@ -128,8 +128,7 @@ class Settings:
             raise Refusal("replies have one modality; set ['audio'] or ['text'].", param="output_modalities")
         if modalities[0] == "audio" and not self.speaks:
             raise Refusal(
-                "the model that is served does not speak; set output_modalities to ['text'].",
-                param="output_modalities",
+                "the model that is served does not speak; set output_modalities to ['text'].", param="output_modalities"
             )
         return modalities[0]
 
@@ -151,11 +150,7 @@ class Settings:
                     "speed": 1.0,
                 },
             },
-            "rehearsal": {
-                **about,
-                "interruption": self.interruption,
-                "turn_detection": about_detection(self.vad),
-            },
+            "rehearsal": {**about, "interruption": self.interruption, "turn_detection": about_detection(self.vad)},
         }
 
 

@@ -45,8 +45,7 @@ def speech_request(body: bytes, deployment: Deployment) -> SpeechRequest:
     tokens, most = typed_tokens(request.input), talker.max_model_len - overhead
     if not 1 <= tokens <= most:
         raise Refusal(
-            f"input has {len(request.input)} characters, {tokens} tokens; send 1 to {most} tokens.",
-            param="input",
+            f"input has {len(request.input)} characters, {tokens} tokens; send 1 to {most} tokens.", param="input"
         )
     return request
 
@@ -55,12 +54,7 @@ class Speech(HttpReply):
     """The speech of one text. A modelled device cannot know its length: it is drawn for texts of that length."""
 
     def __init__(
-        self,
-        context: SessionContext,
-        number: int,
-        stream: HttpSocket,
-        gateway: Gateway,
-        request: SpeechRequest,
+        self, context: SessionContext, number: int, stream: HttpSocket, gateway: Gateway, request: SpeechRequest
     ) -> None:
         super().__init__(context, number, stream, gateway)
         self._request = request

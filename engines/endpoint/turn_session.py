@@ -28,9 +28,7 @@ class TurnSession(ListeningSession):
     def _session_update(self, event: Incoming) -> None:
         settings = self.settings.updated(event.session or {})
         if settings.input_rate != self.settings.input_rate and (self._buffer.samples or len(self._items)):
-            raise Refusal(
-                "the input rate changes between turns only; commit or clear before.", param="session"
-            )
+            raise Refusal("the input rate changes between turns only; commit or clear before.", param="session")
         before, self.settings = self.settings, settings
         anew = (settings.input_rate, settings.vad, settings.interruption) != (
             before.input_rate,
@@ -48,9 +46,7 @@ class TurnSession(ListeningSession):
             return
         most_s = self.context.longest_s
         if self._buffer.seconds + len(pcm) / 2 / self._buffer.rate > most_s:
-            raise Refusal(
-                f"the buffer holds {most_s:g} s of audio; commit or clear it.", "buffer_full", "audio"
-            )
+            raise Refusal(f"the buffer holds {most_s:g} s of audio; commit or clear it.", "buffer_full", "audio")
         self._buffer.append(pcm)
         if self._speaks_since is None and not self._replying:
             self._speech_starts()
@@ -83,9 +79,7 @@ class TurnSession(ListeningSession):
 
     def _delete_item(self, event: Incoming) -> None:
         if event.item_id is None or event.item_id not in self._items:
-            raise Refusal(
-                "only items that no reply has read yet can be deleted.", "item_not_found", "item_id"
-            )
+            raise Refusal("only items that no reply has read yet can be deleted.", "item_not_found", "item_id")
         self._items.remove(event.item_id)
         self.send("conversation.item.deleted", item_id=event.item_id)
 
@@ -132,9 +126,7 @@ class TurnSession(ListeningSession):
             self._interrupt(response, played_s, "client_cancelled")
         elif response.playback.sent_s:
             self._gateway.truncate(self.number, response.turn.turn, played_s)
-        self.send(
-            "conversation.item.truncated", item_id=response.item_id, content_index=0, audio_end_ms=end_ms
-        )
+        self.send("conversation.item.truncated", item_id=response.item_id, content_index=0, audio_end_ms=end_ms)
 
     def _clear_output(self, event: Incoming) -> None:
         del event

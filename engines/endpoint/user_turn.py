@@ -78,9 +78,7 @@ class Items:
         if id in self._items:
             raise Refusal(f"there is an item {id!r} already; choose another id.", param="item.id")
         if len(self._items) >= MOST_ITEMS:
-            raise Refusal(
-                f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item"
-            )
+            raise Refusal(f"{MOST_ITEMS} items wait for a reply; ask for it with response.create.", param="item")
         tokens = item.tokens + sum(each.tokens for each in self._items.values())
         if tokens > self._most_tokens:
             raise Refusal(
@@ -114,9 +112,7 @@ def message_of(item: dict[str, Any] | None) -> tuple[str, str, UserItem]:
     for part in content:
         text = part.get("text") if isinstance(part, dict) else None
         if not isinstance(text, str) or part.get("type") not in ("input_text", "output_text", "text"):
-            raise Refusal(
-                "a message's content is text here; speech comes through the buffer.", param="item.content"
-            )
+            raise Refusal("a message's content is text here; speech comes through the buffer.", param="item.content")
         texts.append(text)
     message = " ".join(texts)
     return role, message, UserItem(tokens=typed_tokens(message))

@@ -53,21 +53,14 @@ class CallParams(LibraryParams):
         "that is fed again as well: [calibrated] as step_rpc_s",
     )
     target_share: float = Field(
-        TARGET_SHARE,
-        gt=0,
-        le=1,
-        description="latency at which the cap falls, share of B: 0.6 s of 2 s [paper], Fig. 7",
+        TARGET_SHARE, gt=0, le=1, description="latency at which the cap falls, share of B: 0.6 s of 2 s [paper], Fig. 7"
     )
     scheduler: str = Field("fcfs", description="scheduling policy of the thinker")
     admission: Annotated[str, BeforeValidator(_off)] = Field(
-        "off",
-        description="who is let in; off: everybody, aimd: a cap from the latency of frames (section 4.2)",
+        "off", description="who is let in; off: everybody, aimd: a cap from the latency of frames (section 4.2)"
     )
     window: int | None = Field(
-        None,
-        ge=1,
-        le=10_000_000,
-        description="latest tokens that a call keeps and attends to: W [paper]; null: all",
+        None, ge=1, le=10_000_000, description="latest tokens that a call keeps and attends to: W [paper]; null: all"
     )
     sinks: int = Field(
         0,
@@ -95,9 +88,7 @@ class CallParams(LibraryParams):
         description="whether a call is ended at the engine when its client has gone; false: its request and its KV "
         "stay, one reading of what a worker that was measured before has left (Appendix C)",
     )
-    preempts_waiting: bool = Field(
-        False, description="calls that wait can lose their KV to others (vLLM PR 49439)"
-    )
+    preempts_waiting: bool = Field(False, description="calls that wait can lose their KV to others (vLLM PR 49439)")
     routing: str = Field("session_affinity", description="which thinker replica takes a call, and keeps it")
 
     @model_validator(mode="after")

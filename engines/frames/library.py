@@ -27,12 +27,8 @@ class Calls:
 
     def check(self, params: CallParams, chosen: Mapping[str, Any]) -> None:
         if params.sinks and params.window is None:
-            raise UserError(
-                f"sinks={params.sinks} stay in front of a window, and there is none; set window too."
-            )
-        if chosen["scheduler"].vllm != "fcfs" or (
-            params.preempts_waiting and chosen["scheduler"].name != "fcfs"
-        ):
+            raise UserError(f"sinks={params.sinks} stay in front of a window, and there is none; set window too.")
+        if chosen["scheduler"].vllm != "fcfs" or (params.preempts_waiting and chosen["scheduler"].name != "fcfs"):
             what = "preempts_waiting=true" if params.preempts_waiting else "calls"
             raise UserError(
                 f"scheduler={params.scheduler} and {what} cannot go together: a call keeps its place in vLLM's queue "

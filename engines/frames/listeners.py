@@ -58,9 +58,5 @@ class CallListeners:
         session = request.session
         tokens = self._before.get(session, 0) + request.produced
         returned = self._returned.get(session, 0)
-        progress = Progress(
-            True, 0, self._token_s, tokens, text_arrived=tokens, frames=returned, frames_sent=returned
-        )
-        return SpeechView(
-            request.id, request.arrive_s, progress=progress, session=self.monitor.view(session, now)
-        )
+        progress = Progress(True, 0, self._token_s, tokens, text_arrived=tokens, frames=returned, frames_sent=returned)
+        return SpeechView(request.id, request.arrive_s, progress=progress, session=self.monitor.view(session, now))

@@ -83,9 +83,7 @@ class LatentAttention:
         size = heads * (self.nope + self.rope)
         queries = self.query_rank * (hidden + size) if self.query_rank else hidden * size
         vector = hidden * (self.kv_rank + self.rope)
-        return (
-            queries + vector + self.kv_rank * heads * (self.nope + self.v_head) + heads * self.v_head * hidden
-        )
+        return queries + vector + self.kv_rank * heads * (self.nope + self.v_head) + heads * self.v_head * hidden
 
 
 @dataclass(frozen=True)
@@ -168,8 +166,7 @@ class Decoder:
             return self.attention_params + dense + self.shared_params
         return (
             self.attention_params
-            + (self.dense_layers * dense + (self.layers - self.dense_layers) * self.shared_params)
-            / self.layers
+            + (self.dense_layers * dense + (self.layers - self.dense_layers) * self.shared_params) / self.layers
         )
 
     @property

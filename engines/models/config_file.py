@@ -164,9 +164,7 @@ def _load(path: Path) -> Config:
         raise UserError(f"{path} cannot be read: {error.strerror}; give a readable file.") from None
     except (ValueError, RecursionError) as error:
         why = error if isinstance(error, json.JSONDecodeError) else "not text, or too deep"
-        raise UserError(
-            f"{path} is no JSON ({why}); give the config.json that the model was published with."
-        ) from None
+        raise UserError(f"{path} is no JSON ({why}); give the config.json that the model was published with.") from None
     if not isinstance(config, dict):
         raise UserError(f"{path} holds no object; give the config.json that the model was published with.")
     return config
@@ -190,9 +188,7 @@ def _named(path: Path, name: str | None) -> str:
 
 def _dtype(config: Config, text: Config, where: str) -> str:
     """Return the dtype of the weights, in words. UserError for a dtype that vLLM does not serve."""
-    dtype = next(
-        (str(each[key]) for each in (config, text) for key in ("dtype", "torch_dtype") if each.get(key)), None
-    )
+    dtype = next((str(each[key]) for each in (config, text) for key in ("dtype", "torch_dtype") if each.get(key)), None)
     if dtype is None:
         return "no dtype, served in 16 bits"
     dtype = dtype.removeprefix("torch.")
@@ -247,18 +243,10 @@ def _length(text: Config, where: str) -> int:
 
 
 def _unknown(
-    config: Config,
-    text: Config,
-    decoder: Decoder,
-    left_out: Config,
-    quantisation: Config,
-    dtype: str,
-    where: str,
+    config: Config, text: Config, decoder: Decoder, left_out: Config, quantisation: Config, dtype: str, where: str
 ) -> Iterator[str]:
     """Yield the facts that the file does not state, and the facts that our models cannot express."""
-    yield (
-        "host time: host_s and host_s_per_request are those of llama_3_1_8b; a profile of your own replaces them"
-    )
+    yield ("host time: host_s and host_s_per_request are those of llama_3_1_8b; a profile of your own replaces them")
     if left_out:
         named = ", ".join(f"{name} {value}" for name, value in left_out.items())
         yield f"left out of the file, and taken as transformers has them: {named}"

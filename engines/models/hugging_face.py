@@ -84,9 +84,7 @@ def decoder_of(config: Config, dtype_bytes: int, where: str) -> Decoder:
     else:
         head_dim = integer(config, "head_dim", where, default=max(1, hidden // heads))
         if config.get("v_head_dim") not in (None, 0, head_dim):
-            raise _unsaid(
-                where, "v_head_dim", config["v_head_dim"], f"a V of another size than K ({head_dim})"
-            )
+            raise _unsaid(where, "v_head_dim", config["v_head_dim"], f"a V of another size than K ({head_dim})")
     return Decoder(
         layers=layers,
         hidden=hidden,
@@ -111,8 +109,7 @@ def is_fp8(quantization: Config) -> bool:
             for group in (groups.values() if isinstance(groups, dict) else ())
         ]
         return bool(weights) and all(
-            isinstance(group, dict) and (group.get("type"), group.get("num_bits")) == ("float", 8)
-            for group in weights
+            isinstance(group, dict) and (group.get("type"), group.get("num_bits")) == ("float", 8) for group in weights
         )
     if method == "modelopt":
         return str(_modelopt(quantization).get("quant_algo")).upper() in MODELOPT_FP8
@@ -133,9 +130,7 @@ def _modelopt(quantization: Config) -> Config:
     return inside if isinstance(inside, dict) else quantization
 
 
-def integer(
-    config: Config, name: str, where: str, least: int = 1, default: int | None = None, most: int = MOST
-) -> int:
+def integer(config: Config, name: str, where: str, least: int = 1, default: int | None = None, most: int = MOST) -> int:
     """Return a field that is a whole number; `default`, if there is one, when it is missing or null."""
     value = config.get(name)
     if value is None and default is not None:
@@ -261,17 +256,12 @@ def _dense_layers(config: Config, layers: int, where: str) -> int:
         freq = integer(config, "moe_layer_freq", where, default=1)
         has = [layer % freq == 0 for layer in range(layers)]
     named = listed(config, "mlp_only_layers", where)
-    return sum(
-        not has[layer] or layer < first or layer in named or (layer + 1) % step != 0
-        for layer in range(layers)
-    )
+    return sum(not has[layer] or layer < first or layer in named or (layer + 1) % step != 0 for layer in range(layers))
 
 
 def _dense(config: Config, dense: int, layers: int, width: str, where: str) -> dict[str, int]:
     if not dense:
         return {}
     if dense >= layers:
-        raise UserError(
-            f"{where} has experts in none of its {layers} layers; use the file it was published with."
-        )
+        raise UserError(f"{where} has experts in none of its {layers} layers; use the file it was published with.")
     return {"dense_layers": dense, "ffn": integer(config, width, where)}

@@ -49,9 +49,7 @@ def omni_folder(decoder: Decoder, max_model_len: int) -> str:
     audio encoder, no experts or too small a vocabulary.
     """
     if decoder.audio_encoder is None or not decoder.experts or decoder.vocab < LEAST_VOCAB:
-        raise ValueError(
-            f"a thinker that hears has audio_encoder, experts and a vocabulary of {LEAST_VOCAB} or more"
-        )
+        raise ValueError(f"a thinker that hears has audio_encoder, experts and a vocabulary of {LEAST_VOCAB} or more")
     special = special_tokens(_TOKENS, decoder.vocab)
     files = {
         "config.json": _config(decoder, max_model_len, special),

@@ -70,15 +70,11 @@ def _check_decoder(decoder: Any, where: str) -> None:
     if decoder.heads and not decoder.kv_heads:
         raise ValueError(f"{where}kv_heads is 0, and a model with heads has some")
     if decoder.heads and decoder.heads % decoder.kv_heads:
-        raise ValueError(
-            f"{where}kv_heads is {decoder.kv_heads}, which does not divide the {decoder.heads} heads"
-        )
+        raise ValueError(f"{where}kv_heads is {decoder.kv_heads}, which does not divide the {decoder.heads} heads")
     if decoder.dtype_bytes not in (2, 4):
         raise ValueError(f"{where}dtype_bytes is {decoder.dtype_bytes}, and numbers have 2 or 4")
     if decoder.weight_dtype_bytes > 4:
-        raise ValueError(
-            f"{where}weight_dtype_bytes is {decoder.weight_dtype_bytes}, and numbers have up to 4"
-        )
+        raise ValueError(f"{where}weight_dtype_bytes is {decoder.weight_dtype_bytes}, and numbers have up to 4")
     if decoder.experts_per_token > decoder.experts:
         raise ValueError(f"{where}experts_per_token is more than the {decoder.experts} experts")
     if decoder.dense_layers > decoder.layers:

@@ -5,14 +5,7 @@ from functools import cache
 from typing import Any
 
 from engines.models import Decoder
-from engines.models.folder import (
-    END,
-    decoder_config,
-    least_vocab,
-    model_folder,
-    special_tokens,
-    tokenizer_files,
-)
+from engines.models.folder import END, decoder_config, least_vocab, model_folder, special_tokens, tokenizer_files
 
 ARCHITECTURE = "RehearsalVisionModel"
 """The name under which `engines.core.vllm_adapter.image_input` registers the model with vLLM."""

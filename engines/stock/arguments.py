@@ -35,22 +35,17 @@ class StockParams(BaseModel):
     engine: str = Field("liveserve", description="whose policy schedules")
     engine_params: dict[str, Any] = Field({}, description="the engine's parameters")
     stage: str | None = Field(
-        None,
-        description="which stage is served: the one that requests come to first, or talker; default: the former",
+        None, description="which stage is served: the one that requests come to first, or talker; default: the former"
     )
     deployment: DeploymentName = Field(
         "qwen3_omni_2gpu",
         description="whose stage the modelled device takes its times from, and whose speech the policy expects",
     )
     speech_s_per_text_token: float | None = Field(
-        None,
-        gt=0,
-        le=60,
-        description="seconds of speech a text token becomes; default: as the deployment's model says",
+        None, gt=0, le=60, description="seconds of speech a text token becomes; default: as the deployment's model says"
     )
     token_per_frame: bool = Field(
-        False,
-        description="the talker takes one text token with each codec frame, so that its lead counts in frames",
+        False, description="the talker takes one text token with each codec frame, so that its lead counts in frames"
     )
     slower: float = Field(1.0, gt=0, le=1e6, description="real seconds in a second of the modelled device")
     seed: int = Field(
@@ -71,9 +66,7 @@ class StockParams(BaseModel):
         able = [n for n in served.stages if not scheduled or served.role(n) in (ENTRY, "talker")]
         if params.stage not in (None, *able):
             why = "makes no tokens" if params.stage in served.stages else f"is none of {params.deployment!r}"
-            raise UserError(
-                f"additional_config {KEY!r}: stage {params.stage!r} {why}; choose from: {', '.join(able)}."
-            )
+            raise UserError(f"additional_config {KEY!r}: stage {params.stage!r} {why}; choose from: {', '.join(able)}.")
         return params
 
     @cached_property
@@ -120,11 +113,7 @@ def arguments(params: StockParams, asynchronous: bool = False, model: str | None
     policy_of(params.engine, params.role, params.engine_params)  # reports an error before anything starts
     from engines.core.vllm_adapter import engine_arguments
 
-    of_device = (
-        {"distributed_executor_backend": EXECUTOR}
-        if model is None
-        else {"model": model, "load_format": "auto"}
-    )
+    of_device = {"distributed_executor_backend": EXECUTOR} if model is None else {"model": model, "load_format": "auto"}
     return {
         **engine_arguments(params.limits),
         **of_device,
@@ -136,13 +125,7 @@ def arguments(params: StockParams, asynchronous: bool = False, model: str | None
 
 def serve_command(args: Mapping[str, Any], python: str = "python") -> str:
     """Return the shell command that starts vLLM's OpenAI server with `arguments` and takes live signals over HTTP."""
-    words = [
-        python,
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--middleware",
-        "engines.stock.live_signals.http",
-    ]
+    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--middleware", "engines.stock.live_signals.http"]
     for name, value in args.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -177,9 +160,7 @@ def main(
             values["speech_s_per_text_token"] = speech_s_per_text_token
         args = arguments(StockParams.of({KEY: values}), asynchronous, model or None)
     except json.JSONDecodeError as error:
-        print(
-            f"--params is no JSON object: {error}; give one such as '{{\"lead_cap_s\": 8}}'.", file=sys.stderr
-        )
+        print(f"--params is no JSON object: {error}; give one such as '{{\"lead_cap_s\": 8}}'.", file=sys.stderr)
         raise typer.Exit(2) from None
     except UserError as error:
         print(error, file=sys.stderr)

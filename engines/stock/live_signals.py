@@ -68,8 +68,7 @@ class LiveSignals:
             if f"no attribute '{name}'" not in str(error):
                 raise
             raise UserError(
-                "this engine takes no live signals; start it with "
-                "--scheduler-cls engines.stock.scheduler.Scheduler."
+                "this engine takes no live signals; start it with --scheduler-cls engines.stock.scheduler.Scheduler."
             ) from None
 
 

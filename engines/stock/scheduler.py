@@ -168,9 +168,7 @@ class PolicyScheduler(StageScheduler, LiveScheduler):
         behind one of less priority."""
         if self.policy != SchedulingPolicy.PRIORITY or not plan.order:
             return plan
-        priority = {
-            request_id: self.requests[request_id].priority for request_id in (*plan.order, *plan.held)
-        }
+        priority = {request_id: self.requests[request_id].priority for request_id in (*plan.order, *plan.held)}
         order = sorted(plan.order, key=priority.__getitem__)
         freed = [id for id in plan.held if priority[id] < priority[order[-1]]]
         order = sorted([*order, *sorted(freed)], key=priority.__getitem__)

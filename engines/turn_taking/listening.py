@@ -175,12 +175,7 @@ class _Call:
 
     def _ask(self) -> None:
         """Carry out the detector's decisions, and ask it again at its next time."""
-        act = {
-            "started": self._started,
-            "interrupt": self._cut,
-            "ended": self._ended,
-            "ignored": self._ignored,
-        }
+        act = {"started": self._started, "interrupt": self._cut, "ended": self._ended, "ignored": self._ignored}
         while (decision := self._detector.due(self._loop.time(), self._replying)) is not None:
             act[decision]()
         if self._asks is not None:
@@ -222,11 +217,7 @@ class _Call:
         self._reply += 1
         self._replying, self._size, self._left_s = True, size, 0.0
         committed = replace(
-            turn,
-            turn=self._reply,
-            audio_s=self._to_s - self._from_s,
-            output_tokens=size[0],
-            reply_audio_s=size[1],
+            turn, turn=self._reply, audio_s=self._to_s - self._from_s, output_tokens=size[0], reply_audio_s=size[1]
         )
         self._gateway.commit(committed, self._to_s - turn.network_s)
         self._listener.turn_event("committed")

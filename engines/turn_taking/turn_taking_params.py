@@ -18,9 +18,7 @@ class TurnTakingParams(BaseModel):
         description="server_vad: a turn is over after a silence; semantic: SIMULATED, told whether the "
         f"user has finished and errs at published rates, {INFERENCE_S:g} s after it is asked",
     )
-    silence_duration_ms: int = Field(
-        500, ge=0, le=10_000, description="server_vad: silence after which a turn is over"
-    )
+    silence_duration_ms: int = Field(500, ge=0, le=10_000, description="server_vad: silence after which a turn is over")
     eagerness: Literal["low", "medium", "high", "auto"] = Field(
         "auto",
         description="semantic: after how much silence a turn is over that is taken for unfinished: "
@@ -35,13 +33,10 @@ class TurnTakingParams(BaseModel):
         ),
     )
     interrupt_response: bool = Field(
-        True,
-        description="speech over a reply cuts it; off: it is heard out, and what was said is answered then",
+        True, description="speech over a reply cuts it; off: it is heard out, and what was said is answered then"
     )
     min_duration_s: float = Field(0.0, ge=0, le=10, description="speech that it takes to cut a reply, s")
-    min_words: int = Field(
-        0, ge=0, le=20, description="words that it takes, SIMULATED: they come at 150 a minute"
-    )
+    min_words: int = Field(0, ge=0, le=20, description="words that it takes, SIMULATED: they come at 150 a minute")
     vad_delay_s: float = Field(
         0.12,
         ge=0,
@@ -49,9 +44,7 @@ class TurnTakingParams(BaseModel):
         description="after its begin speech is found so late, and what is shorter is not: measured of our server's, on "
         "the sounds of workload duplex",
     )
-    vad_misses: float = Field(
-        0.0, ge=0, le=1, description="share of stretches of the user's speech that are not found"
-    )
+    vad_misses: float = Field(0.0, ge=0, le=1, description="share of stretches of the user's speech that are not found")
     background_heard: float = Field(
         0.9,
         ge=0,

@@ -23,9 +23,7 @@ def build(parts: Parts, params: SpeakingParams, chosen: Mapping[str, Any]) -> Se
     if params.prefill is not None and params.decode is not None:
         parts.divide(parts.deployment.entry, {"prefill": params.prefill, "decode": params.decode})
     deployment = parts.deployment
-    gateway = Gateway(
-        deployment, parts.recorder, parts.transfer, params.system_tokens, parts.params.truncate_prompts
-    )
+    gateway = Gateway(deployment, parts.recorder, parts.transfer, params.system_tokens, parts.params.truncate_prompts)
     pipeline = gateway.pipeline
     engines = {
         deployment.role(name): engines_of(stage, parts, params, chosen, pipeline)
@@ -80,12 +78,7 @@ def _composed(stage: Stage, role: str, params: SpeakingParams, chosen: Mapping[s
 
 
 def _engine(
-    replica: Replica,
-    role: str,
-    policy: Policy | None,
-    parts: Parts,
-    chosen: Mapping[str, Any],
-    pipeline: Pipeline,
+    replica: Replica, role: str, policy: Policy | None, parts: Parts, chosen: Mapping[str, Any], pipeline: Pipeline
 ) -> StageEngine:
     scheduler: Scheduler = chosen["scheduler"]
     kv: KvManagement = chosen["kv"]
@@ -104,6 +97,4 @@ def _engine(
         None if parts.deployment.speaks else pipeline.batch_listeners,
     )
     manager = kv.manager(role, kv.params) if replica.transfers is not None else None
-    return parts.engine(
-        replica, output, policy, manager, all_of(arrivals), scheduler.loop(role, scheduler.params)
-    )
+    return parts.engine(replica, output, policy, manager, all_of(arrivals), scheduler.loop(role, scheduler.params))

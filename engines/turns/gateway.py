@@ -375,9 +375,7 @@ class Gateway:
                 return
             if left < reply:
                 cut = True
-                text, frames = (
-                    (text, left) if self.deployment.speech_only else (left, -(-frames * left // text))
-                )
+                text, frames = (text, left) if self.deployment.speech_only else (left, -(-frames * left // text))
         self.truncated_replies += cut
         session.user_tokens.append(len(user_ids))
         spoken: list[int] = []

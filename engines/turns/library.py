@@ -24,9 +24,7 @@ class SpeakingParams(LibraryParams):
         le=10_000_000,
         description="latest tokens of its context that the thinker keeps and attends to; null: all",
     )
-    sinks: int = Field(
-        0, ge=0, le=10_000_000, description="first tokens that it keeps as well, where a window is set"
-    )
+    sinks: int = Field(0, ge=0, le=10_000_000, description="first tokens that it keeps as well, where a window is set")
     system_tokens: int = Field(
         0,
         ge=0,
@@ -52,9 +50,7 @@ class SpeakingParams(LibraryParams):
         description="replicas that go on with requests whose prompts others have computed",
     )
     decode_routing: str = Field(
-        "least_load",
-        exclude_if=lambda rule: rule == "least_load",
-        description="which of those takes a request",
+        "least_load", exclude_if=lambda rule: rule == "least_load", description="which of those takes a request"
     )
     talker_routing: str = Field("least_load", description="which talker replica speaks a reply")
 
@@ -87,9 +83,7 @@ class Speaking:
             )
             raise UserError(f"{given} leaves no replica for the rest of a request; set {missing} too.")
         if params.sinks and params.window is None:
-            raise UserError(
-                f"sinks={params.sinks} stay in front of a window, and there is none; set window too."
-            )
+            raise UserError(f"sinks={params.sinks} stay in front of a window, and there is none; set window too.")
         if params.window is not None and chosen["kv"].offloads:
             raise UserError(
                 f"window={params.window} and kv={params.kv} cannot go together: what comes back from the host would "

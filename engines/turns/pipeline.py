@@ -246,9 +246,7 @@ class Pipeline:
                 name = f"talker.{begin // size:04d}"
                 prompt = [0] * (end - begin + extra)
                 work = DeviceWork(rendered_frames=frames)
-                requests.append(
-                    reply.request(name, prompt, 1, work=work, tokens_per_output=frames, text_end=end)
-                )
+                requests.append(reply.request(name, prompt, 1, work=work, tokens_per_output=frames, text_end=end))
         return requests
 
     def _prefilled(self, request: ReplyRequest) -> None:
@@ -375,9 +373,7 @@ class Pipeline:
         self._visited.setdefault(reply.turn.session, set()).add(entry)
         self.orchestrator.pass_on("front", self._submit, entry, request)
 
-    def _route(
-        self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None
-    ) -> int:
+    def _route(self, stage: str, reply: Reply, request: ReplyRequest, among: Sequence[int] | None = None) -> int:
         router = self.routers[stage]
         replica = router.route(reply.turn.session, request.prompt, request.features, among)
         check_replica(router, replica, len(self.at(stage)))

@@ -323,17 +323,13 @@ def _compare_all(
     return loads, pd.concat(requests, ignore_index=True), pd.concat(drift, ignore_index=True)
 
 
-def _compare(
-    share: float, served: Served, runs: list[RealRun], profile: Profile | None
-) -> tuple[Load, pd.DataFrame]:
+def _compare(share: float, served: Served, runs: list[RealRun], profile: Profile | None) -> tuple[Load, pd.DataFrame]:
     models = [fit_costs(run.costs) for run in runs]
     canaries = [canary_of(run.canaries["begin_s"], run.canaries["seconds"], run.run_s) for run in runs]
     ratio = canaries[1].median_s / canaries[0].median_s
     mechanics, prediction, by_profile, tables = [], [], [], []
 
-    def virtually(
-        run: RealRun, index: int, source: str, costs: Any, canary_s: Any, late: bool = False
-    ) -> Agreement:
+    def virtually(run: RealRun, index: int, source: str, costs: Any, canary_s: Any, late: bool = False) -> Agreement:
         requests, steps = serve_virtual(served, costs, canary_s, run.late_s if late else None)
         tables.append(_latencies(requests, index, source))
         return agreement(run.requests, requests, len(run.costs), steps)

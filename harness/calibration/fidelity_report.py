@@ -87,9 +87,7 @@ def by_turn(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=index)
 
 
-def agreement(
-    reference: pd.DataFrame, other: pd.DataFrame, reference_steps: int, other_steps: int
-) -> Agreement:
+def agreement(reference: pd.DataFrame, other: pd.DataFrame, reference_steps: int, other_steps: int) -> Agreement:
     """Compare two tables of `by_turn` of the same trace. ValueError when no request is in both, or one ran no step."""
     both = reference.index.intersection(other.index)
     if both.empty or not reference_steps:
@@ -98,11 +96,7 @@ def agreement(
     errors = {name: _errors(name, *pair) for name, *pair in zip(LATENCIES, *pairs, strict=True)}
     unpaired = len(reference) + len(other) - 2 * len(both)
     return Agreement(
-        requests=len(both),
-        unpaired=unpaired,
-        steps=other_steps,
-        reference_steps=reference_steps,
-        **errors,
+        requests=len(both), unpaired=unpaired, steps=other_steps, reference_steps=reference_steps, **errors
     )
 
 
@@ -132,14 +126,9 @@ def judge_mechanics(agreements: Sequence[Agreement]) -> Verdict:
     for number, one in enumerate(agreements, start=1):
         for latency in GATED:
             errors = one.errors(latency)
-            for name, error, limit in (
-                ("median", errors.median, MECHANICS_MEDIAN),
-                ("P90", errors.p90, MECHANICS_P90),
-            ):
+            for name, error, limit in (("median", errors.median, MECHANICS_MEDIAN), ("P90", errors.p90, MECHANICS_P90)):
                 if error > limit:
-                    broken.append(
-                        f"run {number}: {latency.upper()} {name} {percent(error)}, above {percent(limit)}"
-                    )
+                    broken.append(f"run {number}: {latency.upper()} {name} {percent(error)}, above {percent(limit)}")
         if one.step_error > MECHANICS_STEPS:
             broken.append(f"run {number}: {one.steps} steps instead of {one.reference_steps}")
         if one.unpaired > MECHANICS_STEPS * one.requests:
@@ -176,9 +165,7 @@ def judge_prediction(predictions: Sequence[Agreement], movement: Mapping[str, fl
     if error <= aim:
         cause = ""
     elif abs(worst.tpot.aggregate_p50) > error / 2:
-        cause = (
-            "; most of it is level: machine or clients were faster or slower than where the model was fitted"
-        )
+        cause = "; most of it is level: machine or clients were faster or slower than where the model was fitted"
     else:
         cause = "; most of it is scatter around a right level: drift within the run, or what the model cannot express"
     aimed = f"aim {percent(aim)}{' of a quiet machine' if quiet else ''}"
@@ -194,9 +181,7 @@ def _errors(latency: str, reference: np.ndarray, other: np.ndarray) -> Errors:
     reference, other = reference[in_both], other[in_both]
     if not len(reference):
         raise ValueError(f"no request has a {latency} in both runs")
-    median, p90, p99 = (
-        rounded(value) for value in np.quantile(np.abs(other / reference - 1), [0.5, 0.9, 0.99])
-    )
+    median, p90, p99 = (rounded(value) for value in np.quantile(np.abs(other / reference - 1), [0.5, 0.9, 0.99]))
     p50s, p90s = np.quantile(other, [0.5, 0.9]) / np.quantile(reference, [0.5, 0.9]) - 1
     return Errors(median=median, p90=p90, p99=p99, aggregate_p50=rounded(p50s), aggregate_p90=rounded(p90s))
 
@@ -278,9 +263,7 @@ class Report(FilePart):
     revision: dict[str, Any] | None
     duration_s: float
     quick: bool
-    capacity: float = Field(
-        gt=0, description="requests/s of a saturated server, with the lengths of these traces"
-    )
+    capacity: float = Field(gt=0, description="requests/s of a saturated server, with the lengths of these traces")
     lengths: dict[str, Any]
     profile: str | None = Field(description="origin of the profile that predicted, too")
     loads: list[Load] = Field(min_length=1)

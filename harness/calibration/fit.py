@@ -102,9 +102,7 @@ def held_out(samples: Sequence[Sample], names: Sequence[str]) -> np.ndarray:
     """Return the predicted seconds of each sample by a fit on the cells of the other folds."""
     cells = list(dict.fromkeys(sample.cell for sample in samples))
     if len(cells) < _least_cells(names):
-        raise TooFewSteps(
-            f"{len(cells)} different steps for {len(names)} terms; at least {_least_cells(names)}"
-        )
+        raise TooFewSteps(f"{len(cells)} different steps for {len(names)} terms; at least {_least_cells(names)}")
     fold = np.random.default_rng(0).permutation(np.arange(len(cells)) % FOLDS)
     fold_of = dict(zip(cells, fold.tolist(), strict=True))
     predicted = np.empty(len(samples))
@@ -260,9 +258,7 @@ class Drift:
         low, high = np.searchsorted(self._at_s, [now - WINDOW_S, now + WINDOW_S])
         if low == high:
             low, high = 0, len(self._at_s)
-        return float(
-            (self._measured[high] - self._measured[low]) / (self._predicted[high] - self._predicted[low])
-        )
+        return float((self._measured[high] - self._measured[low]) / (self._predicted[high] - self._predicted[low]))
 
 
 class OwnCosts:
@@ -294,9 +290,7 @@ class OwnCosts:
         if not len(near):
             return expected * self._drift(now)
         content = (total.requests, total.tokens, total.samples)
-        unlike = np.abs(self._predicted[near] - expected) + UNLIKE_S * (self._content[near] != content).any(
-            axis=1
-        )
+        unlike = np.abs(self._predicted[near] - expected) + UNLIKE_S * (self._content[near] != content).any(axis=1)
         chosen = near[np.argmin(np.abs(self._begin_s[near] - now) + CONTENT_WEIGHT * unlike)]
         self._left[chosen] = False
         self.matched += bool((self._content[chosen] == content).all())

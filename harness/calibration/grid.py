@@ -310,9 +310,7 @@ class GridRun:
                 view = yield from self._chunk(view, group, chunk, running, canary_s)
         return (yield from driver.abort(view, decodes))
 
-    def _chunk(
-        self, view: StageView, group: Group, chunk: Chunk, running: set[str], canary_s: float
-    ) -> Script:
+    def _chunk(self, view: StageView, group: Group, chunk: Chunk, running: set[str], canary_s: float) -> Script:
         """Bring a prompt to its context, let one step settle, then measure the chunk on top of the decodes."""
         driver = self.driver
         request = driver.request(chunk.cached + chunk.tokens + (0 if chunk.ends else 4))
@@ -353,9 +351,7 @@ def reaction_shapes(limits: Limits) -> list[tuple[Group, Chunk | None]]:
     return [(Group(1, context), None), (Group(many, context), None), (Group(2, context), chunk)]
 
 
-def react(
-    driver: Driver, shapes: Sequence[tuple[Group, Chunk | None]], layers: int, into: list[Reaction]
-) -> Script:
+def react(driver: Driver, shapes: Sequence[tuple[Group, Chunk | None]], layers: int, into: list[Reaction]) -> Script:
     """Interrupt steps of each shape at times drawn evenly over the step; results go `into`.
 
     The flag is set through the engine, as a barge-in would. A layer's time is the time of a step beyond one without the

@@ -91,8 +91,7 @@ def measure(device: str, params: ServerParams, quick: bool, show: Show, seed: in
         model=deployment.model.name,
         device=device,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine={name: value for name, value in facts["machine"].items() if name != "os"}
-        | _accelerator(device),
+        machine={name: value for name, value in facts["machine"].items() if name != "os"} | _accelerator(device),
         packages=facts["packages"],
         duration_s=round(time.perf_counter() - begun, 1),
         stages=stages,

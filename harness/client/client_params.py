@@ -74,14 +74,10 @@ class ClientParams(BaseModel):
     @model_validator(mode="after")
     def _concurrency_is_limited(self) -> "ClientParams":
         if self.c is not None and self.most is not None:
-            raise ValueError(
-                "most is the limit of an open loop, and c makes a closed one; leave one of them out"
-            )
+            raise ValueError("most is the limit of an open loop, and c makes a closed one; leave one of them out")
         for name in ("c_scope", "c_counts"):
             if self.c is None and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} says what c limits, and c is not set; set c too"
-                )
+                raise ValueError(f"{name}={getattr(self, name)} says what c limits, and c is not set; set c too")
         if self.slot_until == "playback" and (self.c is None or self.c_counts == "session"):
             raise ValueError(
                 "slot_until=playback is for slots of single requests, and a session keeps its own until it ends; set "

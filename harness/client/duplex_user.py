@@ -221,9 +221,7 @@ class DuplexServer(Protocol):
         sound of the turn's event (its `event_s`), from `begin_s` on, by the loop's clock at the user."""
         ...
 
-    def playback_ack(
-        self, session: int, reply: int, played_s: float, playing: bool, at_s: float
-    ) -> float: ...
+    def playback_ack(self, session: int, reply: int, played_s: float, playing: bool, at_s: float) -> float: ...
 
     def playback_done(self, session: int, reply: int) -> None: ...
 
@@ -307,9 +305,7 @@ class DuplexUser(User):
         for from_s, to_s in turn.stretches:
             await self._until(begin_s + to_s)
             if not self._lost:
-                self._log.event(
-                    begin_s + to_s, "user_speech", self.session.id, turn.turn, says, to_s - from_s
-                )
+                self._log.event(begin_s + to_s, "user_speech", self.session.id, turn.turn, says, to_s - from_s)
         now, end_s = self._loop.time(), begin_s + (turn.audio_s or 0.0)
         if self._lost:
             self._log.event(max(begin_s, min(end_s, now)), "turn_end", self.session.id, turn.turn)
@@ -352,9 +348,7 @@ class DuplexUser(User):
         """Return when the next turn begins: after thinking, which further words of the server put off."""
         while True:
             now = self._loop.time()
-            begin_s = (
-                now + (coming.think_s or 0.0) if coming.arrival_s is None else max(now, coming.arrival_s)
-            )
+            begin_s = now + (coming.think_s or 0.0) if coming.arrival_s is None else max(now, coming.arrival_s)
             before = len(self._hearing.replies)
             while self._loop.time() < begin_s and len(self._hearing.replies) == before and not self._lost:
                 await self._wait(begin_s)
@@ -370,9 +364,7 @@ class DuplexUser(User):
 
     def _sounded(self, turn: Turn, kind: str, end_s: float) -> None:
         if not self._lost:
-            self._log.event(
-                end_s, "user_speech", self.session.id, turn.turn, kind, turn.microphone.event_s or 0.0
-            )
+            self._log.event(end_s, "user_speech", self.session.id, turn.turn, kind, turn.microphone.event_s or 0.0)
 
     def _hear(self, at_s: float | None, handler: Callable[..., object], *args: Any) -> None:
         if not self._lost:

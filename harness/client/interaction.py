@@ -94,9 +94,7 @@ class InteractionClient(User):
         point_progress.turn_over()
         self._await_frame()
 
-    def _hear(
-        self, at_s: float | None, kind: str, turn: int = 0, value: float = math.nan, last: bool = False
-    ) -> None:
+    def _hear(self, at_s: float | None, kind: str, turn: int = 0, value: float = math.nan, last: bool = False) -> None:
         if self._over.done():
             return
         self._event(kind, turn, value, at_s)
@@ -108,9 +106,7 @@ class InteractionClient(User):
             self._over.set_result(None)
 
 
-async def serve_interactions(
-    trace: Trace, server: InteractionServer, log: EventLog, params: ClientParams
-) -> None:
+async def serve_interactions(trace: Trace, server: InteractionServer, log: EventLog, params: ClientParams) -> None:
     """Play every session of `trace` against `server` and return when the last one has ended. Of `params` only
     `stop_after_s` applies to calls without pause: later frames are not sent."""
     async with asyncio.TaskGroup() as users:

@@ -167,9 +167,7 @@ class Client(User):
 
     def text(self, turn: int, tokens: int, at_s: float | None = None) -> None:
         if self.network_s:  # as `_receive`, by the shortest way: nothing comes as often
-            self._loop.call_at(
-                self._loop.time() + self.network_s, self._hear, None, Listening.on_text, turn, tokens
-            )
+            self._loop.call_at(self._loop.time() + self.network_s, self._hear, None, Listening.on_text, turn, tokens)
         else:
             self._hear(at_s, Listening.on_text, turn, tokens)
 
@@ -284,9 +282,7 @@ class Client(User):
         listening.stop()
         if outcome in LAST:
             self._log.never(turn.session, turn.turn)
-        self._listening = (
-            None  # it knows its client: the two would outlive the session, as nothing looks for cycles
-        )
+        self._listening = None  # it knows its client: the two would outlive the session, as nothing looks for cycles
         return outcome
 
     def _give_up(self, listening: "Listening", end_s: float, length_s: float) -> None:
@@ -485,9 +481,7 @@ class Listening:
         reports.make(math.nextafter(due_s, 0.0))
         if reports.next_s == due_s:
             at_s, played_s, playing = reports.ack()
-            patience_s = self._client.server.playback_ack(
-                self.turn.session, self.turn.turn, played_s, playing, at_s
-            )
+            patience_s = self._client.server.playback_ack(self.turn.session, self.turn.turn, played_s, playing, at_s)
         self._timers["ack"] = self._loop.call_at(reports.still_s(patience_s), self._surprise)
 
     def _barge_in(self) -> None:

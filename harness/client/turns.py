@@ -82,9 +82,7 @@ class Job:
         first = agent.session.turns[0]
         if await self.awaited(first):
             if first.job.waits is not None:
-                begin_s = (begin_s if first.job.waits == BEGIN else self._loop.time()) + (
-                    first.think_s or 0.0
-                )
+                begin_s = (begin_s if first.job.waits == BEGIN else self._loop.time()) + (first.think_s or 0.0)
                 await asyncio.sleep(max(0.0, begin_s - self._loop.time()))
             if agent.params.begins(begin_s):
                 self._opened.append(agent)
@@ -165,10 +163,7 @@ async def serve_turns(
 
     # A backlog ends with the last user, if some session is of no backlog.
     begun_s, ends = loop.time(), bool(np.isnan(trace.columns()["backlog"]).any())
-    backlogs = [
-        Backlog(size, sessions, server, log, params, ends)
-        for (_, size), sessions in by_backlog(trace).items()
-    ]
+    backlogs = [Backlog(size, sessions, server, log, params, ends) for (_, size), sessions in by_backlog(trace).items()]
     async with asyncio.TaskGroup() as background:
         for backlog in backlogs:
             background.create_task(backlog.run())
@@ -264,6 +259,4 @@ class Backlog:
             if self._over.done():
                 return
         if self.ends:
-            self.log.event(
-                self._loop.time(), "backlog_dry", self.sessions[-1].id, 0, value=len(self._under_way)
-            )
+            self.log.event(self._loop.time(), "backlog_dry", self.sessions[-1].id, 0, value=len(self._under_way))

@@ -147,9 +147,7 @@ def deferred_ctrl_c() -> Iterator[_Deferred]:
         yield deferred
         return
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    deferred.before = {
-        number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)
-    }
+    deferred.before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
     for number in deferred.before:
         signal.signal(number, deferred)
     try:

@@ -112,9 +112,7 @@ class _Names(dict[str, int]):
         return code
 
     def column(self, codes: np.ndarray) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(
-            pa.array(codes.astype(np.int32)), pa.array(list(self), pa.string())
-        )
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(self), pa.string()))
 
 
 class _Rows:
@@ -225,9 +223,7 @@ class _Woven:
             block[:, 2:4] = np.concatenate([turns for _, _, _, turns, _ in self._blocks])
             facts = np.repeat([facts for *_, facts in self._blocks], sizes, axis=0)
             block[:, [0, 1, 4, 5]] = facts
-            place, times, timers = (
-                np.repeat(column, sizes) for column in list(zip(*self._blocks, strict=True))[:3]
-            )
+            place, times, timers = (np.repeat(column, sizes) for column in list(zip(*self._blocks, strict=True))[:3])
             written = np.insert(written, place, block, axis=0)
             at, numbers = np.insert(at, place, times), np.insert(numbers, place, timers)
         place = np.searchsorted(at, come[:, 1], "left")
@@ -300,18 +296,14 @@ class EventLog:
                 raise ValueError("steps have been logged without shares")
             self._keep_steps((*STEP_FIELDS, SHARE_FIELD))
 
-    def event(
-        self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan
-    ) -> None:
+    def event(self, t: float, kind: str, session: int, turn: int, stage: str = "", value: float = math.nan) -> None:
         self._events.extend((t, self._kinds[kind], session, turn, self._stages[stage], value))
         if self._woven is not None:
             self._woven.written()
         if len(self._events) >= self._events_full:
             self._spill_events()
 
-    def event_of_each(
-        self, t: float, kind: str, turns: np.ndarray, stage: str = "", value: float = math.nan
-    ) -> None:
+    def event_of_each(self, t: float, kind: str, turns: np.ndarray, stage: str = "", value: float = math.nan) -> None:
         """Log the same event of several turns, in their order. `turns`: session and turn of each."""
         facts = t, self._kinds[kind], self._stages[stage], value
         if self._woven is None:
@@ -325,9 +317,7 @@ class EventLog:
         """Return whether there has been such an event."""
         return kind in self._kinds
 
-    def later(
-        self, clock: VirtualClockLoop, times: np.ndarray, kind: str, turns: np.ndarray, value: float
-    ) -> None:
+    def later(self, clock: VirtualClockLoop, times: np.ndarray, kind: str, turns: np.ndarray, value: float) -> None:
         """Log a future event of each turn at its time, as if timers were set for them now, in their order."""
         if self._woven is None:
             self._woven = _Woven(clock, len(self._events) // len(EVENT_FIELDS))

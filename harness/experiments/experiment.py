@@ -8,15 +8,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from workloads.bounds import MOST_SEED
 from workloads.errors import CONTROL, UserError, validate
@@ -67,9 +59,7 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9_.-]*$",
-        max_length=100,
-        description="short name; the results directory's default",
+        pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=100, description="short name; the results directory's default"
     )
     title: str = Field(default="", max_length=500, description="one line for people")
     engines: list[str] = Field(
@@ -92,14 +82,9 @@ class Experiment(BaseModel):
         max_length=MOST_NAMES,
         description="parameters that change with the first of the grid: name -> a value for each of its values",
     )
-    label: str = Field(
-        default="", max_length=200, description="the build of the server that is called, for people"
-    )
+    label: str = Field(default="", max_length=200, description="the build of the server that is called, for people")
     seeds: list[Annotated[int, Field(ge=0, le=MOST_SEED)]] = Field(
-        default=[0],
-        min_length=1,
-        max_length=MOST_SEEDS,
-        description="seeds; a single number N stands for 0 .. N-1",
+        default=[0], min_length=1, max_length=MOST_SEEDS, description="seeds; a single number N stands for 0 .. N-1"
     )
     timeout_s: float = Field(default=900, gt=0, le=1e7, description="wall-clock limit of one point, s")
 
@@ -142,9 +127,7 @@ class Experiment(BaseModel):
             if name in self.set or name in self.grid:
                 raise ValueError(f"{name} stands in along and in set or grid; leave it out of one")
             if len(values) != len(next(iter(self.grid.values()), [])):
-                raise ValueError(
-                    f"along gives {name} {len(values)} values; give one for each value of the first axis"
-                )
+                raise ValueError(f"along gives {name} {len(values)} values; give one for each value of the first axis")
         return self
 
 
@@ -165,9 +148,7 @@ def load_experiment(path: Path) -> Experiment:
 def check_schema(version: Any, path: Path) -> None:
     """Raise UserError when `path` was written by another schema than this code's."""
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise UserError(
-            f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal."
-        )
+        raise UserError(f"{path} has schema version {version}, newer than {SCHEMA_VERSION}; upgrade rehearsal.")
     if version in range(SCHEMA_VERSION):
         raise UserError(
             f"{path} was written by an earlier version (schema {version}, now {SCHEMA_VERSION}); read it with the "

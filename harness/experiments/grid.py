@@ -145,10 +145,7 @@ def parameters(experiment: Experiment, schema: Schema) -> dict[str, str]:
     """Return every parameter that some cell of the experiment has, with its group. UserError for settings that cannot
     be combined."""
     return {
-        name: group
-        for cell in cells_of(experiment, schema)
-        for group, fields in cell.fields.items()
-        for name in fields
+        name: group for cell in cells_of(experiment, schema) for group, fields in cell.fields.items() for name in fields
     }
 
 
@@ -220,9 +217,7 @@ def _unknown(name: str, declared: Iterable[str], experiment: Experiment, schema:
     who = f"workload {experiment.workload} and {' and '.join(experiment.engines)}"
     having = schema.owners(name)
     if having:
-        return UserError(
-            f"{name} is a parameter of {' and of '.join(having)}, which {who} do not have; set that too."
-        )
+        return UserError(f"{name} is a parameter of {' and of '.join(having)}, which {who} do not have; set that too.")
     names = [*declared, *CHOICES]
     if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):
         others = [other for other, spec in WORKLOADS.items() if name in spec.Params.model_fields]

@@ -43,10 +43,7 @@ SERVERS = (
 for `NAMING`."""
 NAMING = (
     "engines/registry.py",
-    *(
-        f"workloads/{name}.py"
-        for name in ("atomic_file", "bounds", "errors", "optional", "plugins", "registry")
-    ),
+    *(f"workloads/{name}.py" for name in ("atomic_file", "bounds", "errors", "optional", "plugins", "registry")),
 )
 """Files that name things, or refuse them: a point's modules are in its hash by their own names."""
 SOUND = ("workloads",)

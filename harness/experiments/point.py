@@ -39,9 +39,7 @@ class Point(BaseModel):
     seed: int
     trace_hash: str
     code_hash: str
-    profile: dict[str, Any] | None = Field(
-        default=None, description="content of the profile that it replays with"
-    )
+    profile: dict[str, Any] | None = Field(default=None, description="content of the profile that it replays with")
     axes: tuple[str, ...] = Field(
         default=(), description="parameters that the experiment varies; for display, not in the id"
     )
@@ -52,9 +50,7 @@ class Point(BaseModel):
         changed."""
         trace = WORKLOADS[self.workload].generate(workload, self.seed if users_seed is None else users_seed)
         if trace.header.hash != self.trace_hash:
-            raise ValueError(
-                f"the trace changed since the run began: {trace.header.hash}, not {self.trace_hash}"
-            )
+            raise ValueError(f"the trace changed since the run began: {trace.header.hash}, not {self.trace_hash}")
         return trace
 
     def sources(self, starts_s: Collection[float] | None = None) -> dict[str, Any]:

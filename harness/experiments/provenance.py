@@ -27,11 +27,7 @@ def revision() -> dict[str, Any] | None:
         diff = _git("diff", "HEAD")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {
-        "commit": commit,
-        "dirty": bool(diff),
-        "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
-    }
+    return {"commit": commit, "dirty": bool(diff), "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None}
 
 
 def packages(names: tuple[str, ...] = _PACKAGES) -> dict[str, str]:

@@ -70,13 +70,9 @@ def override(
     stale = _understood(experiment, schema) - _understood(replaced, schema)
     fixed = {name: value for name, value in experiment.set.items() if name not in stale}
     grid = {name: axis for name, axis in experiment.grid.items() if name not in stale}
-    along = {
-        name: axis for name, axis in experiment.along.items() if name not in stale and name not in values
-    }
+    along = {name: axis for name, axis in experiment.along.items() if name not in stale and name not in values}
     first = next(iter(experiment.grid), "")
-    if along and (
-        first in stale or first in values
-    ):  # each of its new values goes with what the old ones had
+    if along and (first in stale or first in values):  # each of its new values goes with what the old ones had
         old, new = experiment.grid[first], values.get(first, experiment.grid[first][-1:])
         places = [old.index(value) if value in old else len(old) - 1 for value in new]
         along = {name: [axis[place] for place in places] for name, axis in along.items()}
@@ -108,9 +104,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, str]:
         if not (name and equals):
             raise UserError(f"--set {text} is not NAME=VALUE; write for example --set c=16.")
         if name in settings:
-            raise UserError(
-                f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both."
-            )
+            raise UserError(f"--set {name} is given twice; write --set {name}={settings[name]},{value} for both.")
         settings[name] = value
     return settings
 

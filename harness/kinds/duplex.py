@@ -44,9 +44,7 @@ class Duplex:
     name = "duplex"
     Timing, turn_rows, answered = Load, TURNS.turn_rows, TURNS.answered
 
-    async def play(
-        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
-    ) -> None:
+    async def play(self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int) -> None:
         def user(session: Session, server: Any, log: EventLog, params: ClientParams, _: None) -> DuplexUser:
             return DuplexUser(session, server, log, params)
 
@@ -80,8 +78,7 @@ def by_turn(events: pd.DataFrame) -> pd.DataFrame:
     mine = events["kind"].isin(OF_REPLIES).to_numpy() & (events["session"] >= 0).to_numpy()
     turn = events["turn"].to_numpy(copy=True)
     turn[mine] = [
-        begun.get(key, -1)
-        for key in zip(events["session"].to_numpy()[mine], turn[mine].tolist(), strict=True)
+        begun.get(key, -1) for key in zip(events["session"].to_numpy()[mine], turn[mine].tolist(), strict=True)
     ]
     return events.assign(turn=turn).loc[~mine | (turn >= 0)]
 

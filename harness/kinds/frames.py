@@ -24,9 +24,7 @@ class Frames:
     name = "frames"
     Timing = Beat
 
-    async def play(
-        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
-    ) -> None:
+    async def play(self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int) -> None:
         """Play the frames, always in an open loop."""
         await serve_interactions(trace, server, log, params)
         if isinstance(server, Ending):

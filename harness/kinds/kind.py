@@ -28,9 +28,7 @@ class Kind(Protocol):
     name: str
     Timing: type[Any] | None
 
-    async def play(
-        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
-    ) -> None:
+    async def play(self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int) -> None:
         """Play the users of `trace` against `server`. Return when the last one has gone."""
         ...
 

@@ -34,9 +34,7 @@ class Turns:
     Timing = Load
     one_pass: Literal[True] = True
 
-    async def play(
-        self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int
-    ) -> None:
+    async def play(self, trace: Trace, server: Any, log: EventLog, params: ClientParams, replicas: int) -> None:
         await _serve_turns(trace, server, log, params, replicas)
 
     def requests(

@@ -41,9 +41,7 @@ class Endpoints:
 ENDPOINTS = Endpoints()
 
 
-def expand(
-    experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS
-) -> list[LivePoint]:
+def expand(experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS) -> list[LivePoint]:
     """Return all points, in the order grid, seeds. UserError for anything that could not run, and for more than `most`
     points. `traces`: those made so far, for experiments that share some; new ones are added."""
     cells = grid.checked_cells(experiment, ENDPOINTS, most)
@@ -67,9 +65,7 @@ class _Maker:
         target = self.target
         if target.users_seed is None:
             return seed
-        return child_seed(
-            target.users_seed, f"repeat {seed}{'' if target.same_users else f' of {self.load}'}"
-        )
+        return child_seed(target.users_seed, f"repeat {seed}{'' if target.same_users else f' of {self.load}'}")
 
     def point(self, trace: Trace, seed: int) -> LivePoint:
         kind = kinds.kind_of(trace)

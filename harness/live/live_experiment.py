@@ -67,9 +67,7 @@ def live_experiment(
     fields = WORKLOADS[workload].Params.model_fields
     fixed = _added(params.is_text)
     if texts is not None and workload != CONVERSATIONS:
-        fix = (
-            f"set workload={CONVERSATIONS}" if params.is_text else "give the http:// url of chat completions"
-        )
+        fix = f"set workload={CONVERSATIONS}" if params.is_text else "give the http:// url of chat completions"
         raise UserError(f"--data has text for workload {CONVERSATIONS}, and workload is {workload}; {fix}.")
     if audio is not None:
         if not _is_recorded(workload):
@@ -86,15 +84,11 @@ def live_experiment(
         )
     if most is not None:
         if kind.name == "frames":
-            raise UserError(
-                f"--sessions is no limit of --rate for workload {workload}; leave one of them out."
-            )
+            raise UserError(f"--sessions is no limit of --rate for workload {workload}; leave one of them out.")
         fixed["most"] = most
     fastest = _last_rate(fields, settings)
     made = [
-        kind.load(
-            workload, fields, 0 if rates else int(load), max(load, fastest) if rates else None, length_s
-        )
+        kind.load(workload, fields, 0 if rates else int(load), max(load, fastest) if rates else None, length_s)
         for load, (length_s, _) in loads.items()
     ]
     axis, load_settings = made[0][0], [each for _, each in made]
@@ -121,9 +115,7 @@ def live_experiment(
     more = {name: text for name, text in settings.items() if name != "workload"}
     for name in more:
         if name in ("engine", "device"):
-            raise UserError(
-                f"--set {name}: rehearse live calls the url alone; see rehearse run for engines of ours."
-            )
+            raise UserError(f"--set {name}: rehearse live calls the url alone; see rehearse run for engines of ours.")
         if name in NOT_SET:
             raise UserError(f"--set {name}: give it as {OPTIONS[name].name} instead.")
     return override(validate(Experiment, data, "live"), more, ENDPOINTS)
@@ -163,10 +155,7 @@ def ends(experiment: Experiment) -> dict[float, End]:
     length = next((name for name in LENGTHS if name in {**experiment.set, **experiment.along}), None)
     if length is None:
         return {}
-    return {
-        load: (float(seconds), turns)
-        for load, seconds, turns in zip(loads, of(length), of(TURNS), strict=True)
-    }
+    return {load: (float(seconds), turns) for load, seconds, turns in zip(loads, of(length), of(TURNS), strict=True)}
 
 
 def of_the_load(experiment: Experiment) -> set[str]:

@@ -49,9 +49,7 @@ _TURNS, _FRAMES, _DUPLEX = (
 )
 _METRICS = {
     "voice": _TURNS,
-    "text": {
-        parsed(name).family for name, each in (DEFINITIONS | LIVE_DEFINITIONS).items() if not each.spoken
-    },
+    "text": {parsed(name).family for name, each in (DEFINITIONS | LIVE_DEFINITIONS).items() if not each.spoken},
     "open microphones": _DUPLEX,
     "frames": _FRAMES,
 }

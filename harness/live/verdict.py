@@ -95,9 +95,7 @@ _UNBROKEN = {
     **{f"continuity_{gap_ms}ms": ("max_gap_s", gap_ms / 1e3) for gap_ms in GAPS_MS},
 }
 """Share of replies -> the column of their interruption, and the longest one that goes unnoticed, s."""
-_FROM_TURN_END = [each.column for each in DISTRIBUTIONS.values() if from_turn_end(each)] + [
-    "end_of_turn_delay_s"
-]
+_FROM_TURN_END = [each.column for each in DISTRIBUTIONS.values() if from_turn_end(each)] + ["end_of_turn_delay_s"]
 _LAST_SENDS = ("commit", "request", "text")
 """Kinds of sends that end a user's turn; on an open microphone it is the last audio."""
 
@@ -105,19 +103,12 @@ _LAST_SENDS = ("commit", "request", "text")
 def send_delays(requests: pd.DataFrame, sends: pd.DataFrame) -> np.ndarray:
     """Return how much later than due the send that ended each turn went, s; 0 where it is not known."""
     last = sends.loc[sends["kind"].isin(_LAST_SENDS)]
-    last = (
-        (last if len(last) else sends)
-        .filter(["session", "due_s", "send_delay_s"])
-        .dropna()
-        .sort_values("due_s")
-    )
+    last = (last if len(last) else sends).filter(["session", "due_s", "send_delay_s"]).dropna().sort_values("due_s")
     turns = requests.filter(["session", "turn_start_s", "turn_end_s"]).reset_index(drop=True)
     ended = turns.dropna(subset=["turn_end_s"]).sort_values("turn_end_s").reset_index()
     ended["until_s"] = ended["turn_end_s"] + 1e-3  # times of a trace and of a clock differ by rounding
     types = {"session": "int64"}
-    pairs = pd.merge_asof(
-        ended.astype(types), last.astype(types), left_on="until_s", right_on="due_s", by="session"
-    )
+    pairs = pd.merge_asof(ended.astype(types), last.astype(types), left_on="until_s", right_on="due_s", by="session")
     within = (pairs["due_s"] >= pairs["turn_start_s"].fillna(-np.inf) - 1e-3).to_numpy()
     delays_s = np.zeros(len(turns))
     delays_s[pairs["index"]] = np.where(within, pairs["send_delay_s"].clip(lower=0.0).to_numpy(float), 0.0)
@@ -155,9 +146,7 @@ class Judgement:
             "target": str(self.target),
             "verdict": self.verdict,
             "value": _json(self.value),
-            "interval": None
-            if self.interval is None
-            else [end if math.isfinite(end) else None for end in (low, high)],
+            "interval": None if self.interval is None else [end if math.isfinite(end) else None for end in (low, high)],
             "n": self.n,
             "runs": [_json(value) for value in self.runs],
             "why": self.why,
@@ -215,9 +204,7 @@ def _judge(target: Target, observed: Sequence[Observed]) -> Judgement:
     why, enough = "", None
     if verdict == INCONCLUSIVE:
         why = _why(target, interval, n)
-        enough = next(
-            (k for k in range(2, MOST_TIMES + 1) if _verdict(target, sample(k)[1]) != INCONCLUSIVE), None
-        )
+        enough = next((k for k in range(2, MOST_TIMES + 1) if _verdict(target, sample(k)[1]) != INCONCLUSIVE), None)
     elif verdict == PASS and (missed := [v for v in runs if not target.met(v)]):
         verdict, why = INCONCLUSIVE, f"{len(missed)} of {len(runs)} runs missed it"
     return Judgement(target, verdict, value, interval, n, runs, why, enough)
@@ -357,13 +344,10 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
     measured = [record for record in there if not record.invalid]
     late = [record for record in records if record.invalid]
     failed = [record for record in records if record.error is not None and not record.invalid]
-    judgements = [
-        judge(target, [_observed(record, target) for record in measured or there]) for target in targets
-    ]
+    judgements = [judge(target, [_observed(record, target) for record in measured or there]) for target in targets]
     if not measured:
         judgements = [
-            replace(each, verdict=INCONCLUSIVE, why="", enough=None, invalid=bool(late))
-            for each in judgements
+            replace(each, verdict=INCONCLUSIVE, why="", enough=None, invalid=bool(late)) for each in judgements
         ]
     verdict = verdict_of(judgements)
     verdict = FAIL if failed else INCONCLUSIVE if late and verdict == PASS else verdict
@@ -373,9 +357,7 @@ def load_verdict(records: Sequence[Record], targets: Sequence[Target]) -> LoadVe
     return LoadVerdict(verdict, tuple(judgements), tuple(lost), tuple(measured), undecided)
 
 
-def load_step(
-    value: float, records: Sequence[Record], repeats: Sequence[Repeat], targets: Sequence[Target]
-) -> "Step":
+def load_step(value: float, records: Sequence[Record], repeats: Sequence[Repeat], targets: Sequence[Target]) -> "Step":
     """Return the same as a step of a search; `repeats`: of the records."""
     from harness.slo.search import SHOWN, Step
 
@@ -385,9 +367,7 @@ def load_step(
 
 def _observed(record: Record, target: Target) -> Observed:
     late = record.metrics.get("sends_late", {}).get("value") and record.has("sends")
-    p99_s, most_s = (
-        record.metrics.get(f"server_lag_{each}", {}).get("value") or 0.0 for each in ("p99", "max")
-    )
+    p99_s, most_s = (record.metrics.get(f"server_lag_{each}", {}).get("value") or 0.0 for each in ("p99", "max"))
     limit_ms = record.point.params.get("send_delay_limit_ms")
     starved = isinstance(limit_ms, int | float) and 1e3 * p99_s > limit_ms
     return Observed(

@@ -22,14 +22,7 @@ from engines.devices.hardware import load_gpu
 from engines.devices.host import as_shown
 from engines.devices.step_file import Calibrated, Compared, Errors, Factor, Factors, Range
 from engines.server import ServerParams, resolve
-from harness.measured_runs.measured_run import (
-    LATENCIES,
-    MeasuredRun,
-    Request,
-    SummaryRun,
-    achieved_rate,
-    slots_of,
-)
+from harness.measured_runs.measured_run import LATENCIES, MeasuredRun, Request, SummaryRun, achieved_rate, slots_of
 from harness.measured_runs.predict import DEPLOYMENT, LOG, MODEL, Planned, beside, plan, serve
 from harness.measured_runs.replayed import Prefixes, queue_grows, summary_trace
 from harness.measured_runs.search import UNKNOWN, Search
@@ -84,17 +77,13 @@ def loads_of(planned: Planned, folder: Path) -> Iterator[Load]:
         order, sessions, prefixes = _sessions(run.requests[begin:last], planned.prefixes[begin:last], slots)
         here = table.iloc[begin + order]
         rows = {name: values[begin + order] for name, values in columns.items()} | sessions
-        arrival = (
-            np.array([run.requests[begin + at].arrival_s for at in order]) - run.requests[begin].arrival_s
-        )
+        arrival = np.array([run.requests[begin + at].arrival_s for at in order]) - run.requests[begin].arrival_s
         e2e = here["measured_e2e"].to_numpy(float)
         # Later ones met requests that are not replayed.
         whole = np.full(len(here), True) if last == end else arrival + e2e <= arrival.max()
         seen = {name: here[f"measured_{name}"].to_numpy(float) for name in LATENCIES}
         counted = {name: whole & ~np.isnan(values) for name, values in seen.items()}
-        measured = {
-            name: float(seen[name][mask].mean()) if mask.any() else np.nan for name, mask in counted.items()
-        }
+        measured = {name: float(seen[name][mask].mean()) if mask.any() else np.nan for name, mask in counted.items()}
         rate = achieved_rate(list(arrival)) or np.inf
         saturated = bool(here["saturated"].iloc[0]) or not np.isfinite(rate)
         if not saturated and here["queue"].isna().all():
@@ -155,9 +144,7 @@ def served(
     loads: Sequence[tuple[str, dict[str, np.ndarray], Prefixes, int | None]], profile: dict[str, Any] | None
 ) -> list[pd.DataFrame]:
     """Serve these loads in virtual time, one after the other, in a fresh process."""
-    return [
-        serve(path, rows, prefixes, "measured", profile, slots)[0] for path, rows, prefixes, slots in loads
-    ]
+    return [serve(path, rows, prefixes, "measured", profile, slots)[0] for path, rows, prefixes, slots in loads]
 
 
 def means_of(load: Load, latencies: pd.DataFrame) -> Means:
@@ -214,9 +201,7 @@ class Fit:
         in_flight = np.array([load.in_flight for load in self._fitted])
         most = max(MANY, *in_flight)
         client_s = CLIENT_WIDTH * np.nan_to_num(lowest["ttft"], nan=0.01)
-        self._widths = np.array(
-            [KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client_s, client_s / most]
-        )
+        self._widths = np.array([KERNELS_WIDTH, KERNELS_WIDTH, host_s, host_s / most, client_s, client_s / most])
         # The client's path delays TTFT and E2E alike.
         delayed = 1.0 * (np.array(LATENCIES) != "itl")
         replies = np.ones(len(in_flight)), np.nan_to_num(in_flight)
@@ -294,9 +279,7 @@ class Fit:
     def _fitted_means(self, draft: Calibrated, points: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the fitted loads' means, a row each, with the values of each point."""
         unknown = np.ones(len(NAMES)), self._default
-        profiles = [
-            draft.model_copy(update={"factors": self._factors(values, *unknown)}) for values in points
-        ]
+        profiles = [draft.model_copy(update={"factors": self._factors(values, *unknown)}) for values in points]
         return [
             np.array([[means[name] for name in LATENCIES] for means in load_means])
             for load_means in self._replayed(profiles, self._fitted)
@@ -409,9 +392,7 @@ def _too_few(loads: Sequence[Load], below: Sequence[Load]) -> str:
         only = loads[0].label if loads else "of one request"
         return f"one load ({only}) cannot tell the factors of a server from one another; {more}."
     if not below:
-        return (
-            f"all {len(loads)} loads are saturated, which tells nothing but the server's throughput; {more}."
-        )
+        return f"all {len(loads)} loads are saturated, which tells nothing but the server's throughput; {more}."
     return f"of {len(loads)} loads only one ({below[0].label}) is below saturation; {more}."
 
 

@@ -47,9 +47,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read names and values. UserError about a file that is not YAML or holds something else."""
     data = yaml_file.read_yaml(path)
     if not isinstance(data, dict):
-        raise UserError(
-            f"{path} is not a list of names and values; give the file that the run was made with."
-        )
+        raise UserError(f"{path} is not a list of names and values; give the file that the run was made with.")
     return data
 
 
@@ -84,7 +82,5 @@ def needed(value: Any, where: str, *names: str) -> float:
     """Return `number`. UserError where it is missing."""
     result = number(value, where, *names)
     if result is None:
-        raise UserError(
-            f"{where}: {' or '.join(repr(name) for name in names)} is missing; give a file that has it."
-        )
+        raise UserError(f"{where}: {' or '.join(repr(name) for name in names)} is missing; give a file that has it.")
     return result

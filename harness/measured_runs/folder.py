@@ -126,8 +126,7 @@ def read_live(folder: Path, experiment: dict[str, Any], name: str) -> MeasuredRu
     none, or users spoke and replies are text."""
     records = [load_record(path) for path in record_folders(folder / "points")]
     finished = sorted(
-        (each for each in records if each.manifest["status"] == "ok"),
-        key=lambda each: each.manifest["started"],
+        (each for each in records if each.manifest["status"] == "ok"), key=lambda each: each.manifest["started"]
     )
     if not finished:
         raise UserError(f"{folder} has no finished load; give a finished run of `rehearse live`.")
@@ -191,9 +190,7 @@ def _stated_prompts(record: Record, turns: pd.DataFrame) -> pd.Series:
     events = record.table("events")
     stated = events[events["kind"] == "prompt"]
     tokens = dict(zip(zip(stated["session"], stated["turn"], strict=True), stated["value"], strict=True))
-    return pd.Series(
-        [tokens.get(key) for key in zip(turns["session"], turns["turn"], strict=True)], dtype=float
-    )
+    return pd.Series([tokens.get(key) for key in zip(turns["session"], turns["turn"], strict=True)], dtype=float)
 
 
 RESULTS = ("", "results", "inference-perf-data")

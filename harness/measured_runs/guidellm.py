@@ -141,9 +141,7 @@ def asked(path: str | Path) -> tuple[str | None, int]:
     """Return the model asked for, and the tokens with which all prompts begin."""
     document = read_json(path)
     first = next(iter(document["benchmarks"]), None)
-    name = get(document, "args.model") or get(
-        first, "config.backend.model", "worker.backend_model", "args.model"
-    )
+    name = get(document, "args.model") or get(first, "config.backend.model", "worker.backend_model", "args.model")
     data = get(document, "args.data") or get(first, "config.requests.data", "request_loader.data")
     match = re.search(r"prefix_tokens\W+(\d+)", str(data))
     return name, int(match.group(1)) if match else 0
@@ -152,9 +150,7 @@ def asked(path: str | Path) -> tuple[str | None, int]:
 def _part(benchmark: Any, where: str) -> Part:
     requests = get(benchmark, "requests.successful", "requests.completed")
     if not isinstance(requests, list):
-        raise UserError(
-            f"{where}: its requests are missing; let guidellm write them (full JSON, not a sample)."
-        )
+        raise UserError(f"{where}: its requests are missing; let guidellm write them (full JSON, not a sample).")
     strategy = get(benchmark, "config.strategy", "args.strategy", "scheduler.strategy") or {}
     seen = tuple(_request(one, f"{where}, request {at}") for at, one in enumerate(requests, 1))
     return Part(label(strategy, where), seen)

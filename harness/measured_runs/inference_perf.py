@@ -14,25 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.measured_runs.document import get, needed, number, read_json
-from harness.measured_runs.measured_run import (
-    WHOLE,
-    Part,
-    Request,
-    Server,
-    SummaryRun,
-    by_arrival,
-    rate_label,
-)
+from harness.measured_runs.measured_run import WHOLE, Part, Request, Server, SummaryRun, by_arrival, rate_label
 from workloads.errors import UserError
 from workloads.files.json_file import parse
 
 PROMPT = ("info.input_tokens", "info.request_metrics.text.input_tokens", "info.request_metrics.input_tokens")
 OUTPUT = ("info.output_tokens", "info.response_metrics.output_tokens")
-TIMES = (
-    "info.output_token_times",
-    "info.response_metrics.output_token_times",
-    "info.response_metrics.chunk_times",
-)
+TIMES = ("info.output_token_times", "info.response_metrics.output_token_times", "info.response_metrics.chunk_times")
 GROUPS, PROMPTS_OF_GROUP = 10, 10
 """Defaults of its synthetic prompts."""
 FAILED = "failed"
@@ -44,9 +32,7 @@ def read_parts(path: str | Path, profile: Mapping[str, Any]) -> list[Part]:
     """Return the successful requests, a part for each stage of `profile` (inference-perf's settings; may be empty)."""
     entries = read_json(path)
     if not isinstance(entries, list) or not entries:
-        raise UserError(
-            f"{path} has no requests; set report.request_lifecycle.per_request in inference-perf."
-        )
+        raise UserError(f"{path} has no requests; set report.request_lifecycle.per_request in inference-perf.")
     exact = get(profile, "server.ignore_eos") is True
     system = int(number(profile, str(path), "data.shared_prefix.system_prompt_len") or 0)
     sent = [_payload(entry) for entry in entries]
@@ -108,9 +94,7 @@ def _shared(prompts: Sequence[Any], system: int) -> list[tuple[str | None, float
     return shared
 
 
-def _request(
-    entry: Any, sent: dict[str, Any], prefix: str | None, shared: float, exact: bool, where: str
-) -> Request:
+def _request(entry: Any, sent: dict[str, Any], prefix: str | None, shared: float, exact: bool, where: str) -> Request:
     start, end = needed(entry, where, "start_time"), needed(entry, where, "end_time")
     if get(entry, "error"):
         return Request(start, 0, 0, id=FAILED)
@@ -146,16 +130,12 @@ def read_stages(
     path = Path(path)
     loads = stages(profile, str(path))
     if not loads:
-        raise UserError(
-            f"{path} is a summary of unknown load; put profile.yaml with load.stages into its folder."
-        )
+        raise UserError(f"{path} is a summary of unknown load; put profile.yaml with load.stages into its folder.")
     files = [path.with_name(f"stage_{at}_lifecycle_metrics.json") for at in range(len(loads))]
     if path not in files and not all(file.is_file() for file in files):
         return [_experiment(path, profile, name, workload, server, loads)]
     return [
-        _experiment(
-            file, profile, f"{name}-stage-{at}", rate_label(load[0]), server, loads[at : at + 1], loads[:at]
-        )
+        _experiment(file, profile, f"{name}-stage-{at}", rate_label(load[0]), server, loads[at : at + 1], loads[:at])
         for at, (file, load) in enumerate(zip(files, loads, strict=True))
         if path not in files or path == file
     ]

@@ -18,14 +18,7 @@ from engines.devices.step_file import as_step_file
 from engines.models import Model, load_model, model_of, yaml_files
 from engines.models.config_file import as_yaml, file_name, read_config
 from engines.server import ResolvedServer, ServerParams, resolve
-from harness.measured_runs.measured_run import (
-    ALL_AT_ONCE,
-    CLIENT_S,
-    LATENCIES,
-    MeasuredRun,
-    Server,
-    SummaryRun,
-)
+from harness.measured_runs.measured_run import ALL_AT_ONCE, CLIENT_S, LATENCIES, MeasuredRun, Server, SummaryRun
 from harness.measured_runs.replayed import Prefixes, begins, deployment, summary_trace, trace_of
 from harness.replays.worker.fresh_process import in_fresh_process
 from workloads.atomic_file import output
@@ -142,9 +135,7 @@ def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) 
         served, name, unknown = served_model(run.name, run.server, out / run.name)
     on = gpu if run.server.gpu is None else gpu_called(run.server.gpu)
     if on is None:
-        raise UserError(
-            f"{run.name} ran on {run.server.gpu}, which is not a known GPU; add it to hardware.yaml."
-        )
+        raise UserError(f"{run.name} ran on {run.server.gpu}, which is not a known GPU; add it to hardware.yaml.")
     facts, assumed = deployment(run.server, served, name, on, run.client_s)
     if isinstance(run, SummaryRun):
         (trace, prefixes, earlier), more = summary_trace(run), run.assumed
@@ -155,16 +146,11 @@ def plan(run: MeasuredRun | SummaryRun, out: Path, gpu: str, model: str | None) 
         file.write(yaml.safe_dump(facts, sort_keys=False).encode())
     _check_fits(run, on, path, trace, prefixes)
     if run.client_s and run.client_s == CLIENT_S.get(run.tool):
-        more = (
-            *more,
-            f"{run.tool} adds {1e3 * run.client_s:g} ms to each latency, as fitted to public runs.",
-        )
+        more = (*more, f"{run.tool} adds {1e3 * run.client_s:g} ms to each latency, as fitted to public runs.")
     return Planned(run, on, trace, prefixes, earlier, (*assumed, *more, *unknown))
 
 
-def _check_fits(
-    run: MeasuredRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes
-) -> None:
+def _check_fits(run: MeasuredRun | SummaryRun, gpu: str, deployment: Path, trace: Trace, prefixes: Prefixes) -> None:
     try:
         served = resolve(ServerParams.of({"deployment": str(deployment)}))
     except UserError:
@@ -219,9 +205,7 @@ def serve(
     given = None if profile is None else as_step_file(profile, "the profile")
     point = point_of(trace, ENGINE, server=server, client=client, profile=given)
     run = replay(point, trace, arrange=arrange)
-    table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values(
-        ["session", "turn"]
-    )
+    table = request_table(run.events.to_pandas(), pd.DataFrame(trace.columns())).sort_values(["session", "turn"])
     ttft, e2e = (np.asarray(table[name]) for name in ("ttft_s", "e2e_s"))
     tokens = columns["output_tokens"]
     itl = np.full(len(table), np.nan)
@@ -239,16 +223,12 @@ def beside(run: MeasuredRun | SummaryRun, requests: pd.DataFrame) -> pd.DataFram
         return requests.assign(part=run.workload, request=numbers, saturated=False, **unknown)
     parts = [label for label, begin, end in run.parts for _ in range(begin, end)]
     numbered = requests.assign(part=parts, request=numbers)
-    measured = {
-        f"measured_{name}": [getattr(each, f"{name}_s") for each in run.requests] for name in LATENCIES
-    }
+    measured = {f"measured_{name}": [getattr(each, f"{name}_s") for each in run.requests] for name in LATENCIES}
     queued = [np.nan if each.queue_s is None else each.queue_s for each in run.requests]
     numbered = numbered.assign(**{name: np.asarray(v, float) for name, v in measured.items()}, queue=queued)
     of_part = numbered.groupby("part")
     # Much of a first token's time is spent in line: the server does not keep up with what comes.
-    waits, firsts = (
-        np.asarray(of_part[name].transform("mean"), float) for name in ("queue", "measured_ttft")
-    )
+    waits, firsts = (np.asarray(of_part[name].transform("mean"), float) for name in ("queue", "measured_ttft"))
     saturated = (waits > WAITING * firsts) | (numbered["part"] == ALL_AT_ONCE).to_numpy()
     return numbered.assign(saturated=saturated)
 

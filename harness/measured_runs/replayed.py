@@ -49,9 +49,7 @@ def deployment(
     """Return a server's deployment, and the assumptions about it. `client_s`: the client's share of each latency; None:
     not known. UserError where the server cannot have served this model."""
     if len(model.stages) != 1:
-        raise UserError(
-            f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted."
-        )
+        raise UserError(f"{server.model} has the stages {', '.join(model.stages)}; only runs of text are predicted.")
     length = server.max_model_len or model.max_model_len or MOST_LEN
     seqs, tokens = batch_limits(load_gpu(gpu))
     # As vLLM, which also lowers a default that cannot be reached (the same file, lines 3165 to 3180).
@@ -91,9 +89,7 @@ def deployment(
     return facts, list(_assumed(server, model, gpu, limits, client_s))
 
 
-def _assumed(
-    server: Server, model: Model, gpu: str, limits: dict[str, Any], client_s: float | None
-) -> Iterator[str]:
+def _assumed(server: Server, model: Model, gpu: str, limits: dict[str, Any], client_s: float | None) -> Iterator[str]:
     """Yield a sentence for each setting that the run does not state."""
     if server.gpu is None:
         yield f"The GPU is an {gpu.upper()}."
@@ -146,9 +142,7 @@ def summary_trace(run: SummaryRun) -> tuple[Trace, Prefixes, int]:
     random, arrivals, begin_s = stream(SEED, f"truth/{run.name}"), [], 0.0
     for rate, seconds in (*run.earlier, *run.rates):
         arrivals += sorted(begin_s + random.uniform(0, seconds, round(rate * seconds)))
-        begin_s += (
-            2 * seconds
-        )  # by then the last reply has ended, and time in which nothing runs costs nothing
+        begin_s += 2 * seconds  # by then the last reply has ended, and time in which nothing runs costs nothing
     count, tokens = len(arrivals), round(run.input_tokens)
     shared: Prefixes = [("", 0)] * count
     if run.prompts is not None:
@@ -170,8 +164,7 @@ def queue_grows(requests: pd.DataFrame, loads: Sequence[tuple[float, float]]) ->
         third = seconds / 3
         at = begin_s + third
         middle, last = (
-            float(np.clip(np.minimum(arrival + e2e, to) - np.maximum(arrival, to - third), 0, None).sum())
-            / third
+            float(np.clip(np.minimum(arrival + e2e, to) - np.maximum(arrival, to - third), 0, None).sum()) / third
             for to in (at + third, at + 2 * third)
         )
         # By so much two means over a third differ of Poisson arrivals where the load is steady.
@@ -203,7 +196,5 @@ def _trace(arrivals: Sequence[float], prompts: Sequence[int], outputs: Sequence[
 
 def begins(prefixes: Prefixes, vocab: int) -> dict[int, list[int]]:
     """Return the token ids with which each session's context begins."""
-    ids = {
-        (name, tokens): token_ids(-1, 0, f"prefix {name}", tokens, vocab) for name, tokens in set(prefixes)
-    }
+    ids = {(name, tokens): token_ids(-1, 0, f"prefix {name}", tokens, vocab) for name, tokens in set(prefixes)}
     return {session: ids[prefix] for session, prefix in enumerate(prefixes) if prefix[1]}

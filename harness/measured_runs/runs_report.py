@@ -88,9 +88,7 @@ class Report(FilePart):
 
 
 def report_of(
-    predictions: Sequence[Prediction],
-    failed: Sequence[Failed] = (),
-    calibrated: Iterable[tuple[str, str]] = (),
+    predictions: Sequence[Prediction], failed: Sequence[Failed] = (), calibrated: Iterable[tuple[str, str]] = ()
 ) -> Report:
     """Make the report. `calibrated`: (begin of a run's name, constants) of runs that something was calibrated on."""
     used = {

@@ -82,9 +82,7 @@ class Search:
     def _constants(self, point: np.ndarray) -> np.ndarray:
         first = self._factors
         factors = self.middle[:first] * np.exp(self._widths[:first] * point[:first])
-        return np.concatenate(
-            [factors, np.maximum(0.0, self.middle[first:] + self._widths[first:] * point[first:])]
-        )
+        return np.concatenate([factors, np.maximum(0.0, self.middle[first:] + self._widths[first:] * point[first:])])
 
     def _at(self, points: Iterable[np.ndarray]) -> list[np.ndarray]:
         return self._replay([self._constants(point) for point in points])
@@ -99,9 +97,7 @@ class Search:
         steps = STEP * np.eye(len(point))[: self._replayed]
         off = self._off(values, point)
         near = self._at(point + steps)
-        columns = [
-            (self._off(nearby, point + step) - off) / STEP for nearby, step in zip(near, steps, strict=True)
-        ]
+        columns = [(self._off(nearby, point + step) - off) / STEP for nearby, step in zip(near, steps, strict=True)]
         for at, delay in enumerate(self._delays, start=self._replayed):
             later = self._widths[at] * delay / values / ERROR
             later = np.where(np.isnan(self._measured), 0.0, later).ravel()

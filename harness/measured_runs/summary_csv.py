@@ -116,8 +116,7 @@ def _experiment(rows: list[tuple[str, dict[str, str]]]) -> SummaryRun:
         server=server,
         workload=name,
         measured={
-            _known(row, where, "metric", METRICS): needed(row, where, "measured_ms") * _MS
-            for where, row in rows
+            _known(row, where, "metric", METRICS): needed(row, where, "measured_ms") * _MS for where, row in rows
         },
         input_tokens=encoded or workload.prompt,
         output_tokens=workload.output,

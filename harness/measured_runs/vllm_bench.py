@@ -55,9 +55,7 @@ def _starts(document: dict[str, Any], n: int, path: str | Path) -> list[Any]:
         return values
     if document.get("request_rate") == "inf" and not document.get("max_concurrency"):
         return [0.0] * n
-    raise UserError(
-        f"{path} has no start_times, so arrivals are not known; {FIX}, by a vLLM that writes them."
-    )
+    raise UserError(f"{path} has no start_times, so arrivals are not known; {FIX}, by a vLLM that writes them.")
 
 
 def _label(document: dict[str, Any]) -> str:

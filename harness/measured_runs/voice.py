@@ -105,9 +105,7 @@ def loads_of(run: VoiceRun) -> Iterator[VoiceLoad]:
         repeat = f", seed {record.point.seed}" if run.labels.count(label) > 1 else ""
         name, trace, requests = f"{run.name}, {label}{repeat}", record.trace(), record.table("requests")
         if serves(trace) != "turns":
-            raise UserError(
-                f"{name} is of {serves(trace)}; give runs of workload speech, whose users take turns."
-            )
+            raise UserError(f"{name} is of {serves(trace)}; give runs of workload speech, whose users take turns.")
         metrics, steady = record.metrics, counted(requests)
         replies = metrics["rtf_p50"]["n"]
         if replies < LEAST:
@@ -143,14 +141,10 @@ def _as_served(
 ) -> dict[str, np.ndarray]:
     """Return a trace with the lengths of the replies that came whole. The others have their planned lengths, times the
     usual ratio of received to planned, and at least what was received: a cut reply was still being generated."""
-    turns = pd.DataFrame(
-        {name: columns[name] for name in ("session", "turn", "output_tokens", "reply_audio_s")}
-    )
+    turns = pd.DataFrame({name: columns[name] for name in ("session", "turn", "output_tokens", "reply_audio_s")})
     done = events.loc[events["kind"] == "reply_done", ["session", "turn"]].drop_duplicates().assign(done=True)
     seen = requests[["session", "turn", "audio_s", "generated_entry"]]
-    both = turns.merge(seen, on=["session", "turn"], how="left").merge(
-        done, on=["session", "turn"], how="left"
-    )
+    both = turns.merge(seen, on=["session", "turn"], how="left").merge(done, on=["session", "turn"], how="left")
     names = ("reply_audio_s", "output_tokens", "audio_s", "generated_entry")
     planned, tokens, received, generated = (both[name].to_numpy(float, na_value=np.nan) for name in names)
     came = np.nan_to_num(received)
@@ -165,15 +159,9 @@ def _as_served(
 
 def _chunks(events: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the seconds of the first chunk of each reply, and of those between it and the last."""
-    packets = events.loc[events["kind"] == "audio", ["session", "turn", "t", "value"]].sort_values(
-        "t", kind="stable"
-    )
+    packets = events.loc[events["kind"] == "audio", ["session", "turn", "t", "value"]].sort_values("t", kind="stable")
     of_reply = packets.groupby(["session", "turn"])
-    at = (
-        (of_reply["t"].diff().fillna(np.inf) > ONE_CHUNK_S)
-        .groupby([packets["session"], packets["turn"]])
-        .cumsum()
-    )
+    at = (of_reply["t"].diff().fillna(np.inf) > ONE_CHUNK_S).groupby([packets["session"], packets["turn"]]).cumsum()
     chunks = packets.assign(at=at).groupby(["session", "turn", "at"])["value"].sum().reset_index()
     last = chunks.groupby(["session", "turn"])["at"].transform("max")
     inner, first = chunks["at"] < last, chunks["at"] == 1
@@ -192,9 +180,7 @@ def served(loads: Sequence[VoiceLoad], facts: dict[str, Any]) -> list[np.ndarray
         path = Path(folder) / DEPLOYMENT
         save_facts(facts, path, "")
         for load in loads:
-            trace = Trace.from_columns(
-                dict(load.columns), generator="measured_runs", params={}, seed=0, notes=[]
-            )
+            trace = Trace.from_columns(dict(load.columns), generator="measured_runs", params={}, seed=0, notes=[])
             point = point_of(trace, ENGINE, server={"deployment": str(path)}, client=load.client)
             run, kind, turns = replay(point, trace), point.setup.kind, pd.DataFrame(trace.columns())
             events = run.events.to_pandas()
@@ -205,10 +191,7 @@ def served(loads: Sequence[VoiceLoad], facts: dict[str, Any]) -> list[np.ndarray
 
 
 def fit_voice(
-    runs: Sequence[VoiceRun],
-    base: str | None,
-    gpu: str | None = None,
-    show: Show = lambda what, done, total: None,
+    runs: Sequence[VoiceRun], base: str | None, gpu: str | None = None, show: Show = lambda what, done, total: None
 ) -> VoiceFit:
     """Fit the deployment `base`, on its own GPUs or as many of `gpu`, to measured runs. UserError where they cannot
     determine the constants, or `base` does not speak."""
@@ -276,9 +259,7 @@ class _Fit:
 
         def constants(values: np.ndarray, why: Sequence[str]) -> dict[str, Factor]:
             each = zip(names, values, default, why, strict=True)
-            return chunks | {
-                n: Factor(value=rounded(v), default=rounded(was), fitted_to=w) for n, v, was, w in each
-            }
+            return chunks | {n: Factor(value=rounded(v), default=rounded(was), fitted_to=w) for n, v, was, w in each}
 
         def replay(points: Sequence[np.ndarray]) -> list[np.ndarray]:
             tried = [self.facts(constants(values, ["a try"] * len(names))) for values in points]
@@ -316,9 +297,7 @@ class _Fit:
         changed = {"codec": codec, "stages": stages, "overheads": overheads}
         return {"like": self._base, "release": ""} | self.on | changed
 
-    def replayed(
-        self, loads: Sequence[VoiceLoad], deployments: Sequence[dict[str, Any]]
-    ) -> list[list[np.ndarray]]:
+    def replayed(self, loads: Sequence[VoiceLoad], deployments: Sequence[dict[str, Any]]) -> list[list[np.ndarray]]:
         """Return METRICS of each load by each deployment."""
         results = []
         for replay in [self._pool.submit(served, loads, facts) for facts in deployments]:

@@ -55,10 +55,7 @@ def summarise_classes(turns: Turns, every: Turns, span: tuple[float, float] | No
 
 
 def of_log(
-    events: pd.DataFrame | Iterable[pd.DataFrame],
-    trace: pd.DataFrame,
-    requests: pd.DataFrame,
-    span: Span | None,
+    events: pd.DataFrame | Iterable[pd.DataFrame], trace: pd.DataFrame, requests: pd.DataFrame, span: Span | None
 ) -> dict[str, Metric]:
     """Return the metrics of every class that the log gives, by name; empty for a trace without classes.
 
@@ -68,9 +65,7 @@ def of_log(
     if "request_class" not in requests or requests.empty:
         return {}
     pieces = [events] if isinstance(events, pd.DataFrame) else events
-    events = pd.concat(
-        piece.loc[piece["kind"].isin(READ).to_numpy(), [*KEY, "t", "kind", "value"]] for piece in pieces
-    )
+    events = pd.concat(piece.loc[piece["kind"].isin(READ).to_numpy(), [*KEY, "t", "kind", "value"]] for piece in pieces)
     text = _texts(events, requests)
     # The session that it names may be none that began.
     planned = trace[KEY].assign(request_class=class_of({str(name): trace[name] for name in trace}), status="")
@@ -82,9 +77,7 @@ def of_log(
     steady = counted(requests)[KEY].assign(steady=True)
     measured: dict[str, Result] = {}
     for name in requests["request_class"].unique():
-        texts, replies, read = (
-            table.loc[table["request_class"] == name] for table in (text, served, prompts)
-        )
+        texts, replies, read = (table.loc[table["request_class"] == name] for table in (text, served, prompts))
         gaps = texts.loc[texts["gap_s"].notna()].merge(steady, on=KEY)
         n = int((requests["request_class"] == name).sum())
         output = float(replies["value"].sum())
@@ -112,9 +105,7 @@ def _deadlines(turns: Turns) -> dict[str, Measured]:
     wanted = turns["status"] != ABORTED
     ttft_due, tbt_due = (wanted & ~np.isnan(turns[name]) for name in ("ttft_deadline_s", "tbt_deadline_s"))
     return {
-        "ttft_in_deadline": _share(
-            _in_time(turns) & (turns["status"] != FAILED), ttft_due, np.isnan(turns["ttft_s"])
-        ),
+        "ttft_in_deadline": _share(_in_time(turns) & (turns["status"] != FAILED), ttft_due, np.isnan(turns["ttft_s"])),
         "tbt_in_deadline": _share(ended & ~_late(turns, "tbt_max_s"), tbt_due, ~ended),
         "tbt_p99_in_deadline": _share(ended & ~_late(turns, "tbt_p99_s"), tbt_due, ~ended),
         "deadlines_met": _share(_met(turns), ttft_due | tbt_due, ~ended),
@@ -160,9 +151,7 @@ def ttft_attainment(requests: pd.DataFrame, request_class: str, ttft_s: float) -
     return float((_ended({"status": rows["status"].to_numpy()}) & _in_time(turns)).mean())
 
 
-def tbt_attainment(
-    events: pd.DataFrame, requests: pd.DataFrame, request_class: str, tbt_s: float
-) -> float | None:
+def tbt_attainment(events: pd.DataFrame, requests: pd.DataFrame, request_class: str, tbt_s: float) -> float | None:
     """Return the share of all times between tokens of a class's requests within such a limit; None where there are
     none. `events`: those of the record, of the kinds `first_text` and `text` at least."""
     text = _texts(events, requests)

@@ -63,11 +63,7 @@ share_of = partial(Definition, "1", share=True)
 def statistics(which: Iterable[str], quantities: Mapping[str, Definition]) -> dict[str, Definition]:
     """Return the definitions of these statistics of each quantity, by name. The text of a quantity's goes on after
     `P50 `."""
-    return {
-        str(MetricName(name, each)): meaning.of(each)
-        for name, meaning in quantities.items()
-        for each in which
-    }
+    return {str(MetricName(name, each)): meaning.of(each) for name, meaning in quantities.items() for each in which}
 
 
 OWN_DEFINITIONS: dict[str, Definition] = {}
@@ -94,11 +90,5 @@ TBT = Definition(
     "lower",
     heading="TBT",
 )
-MAKESPAN = Definition(
-    "s",
-    "length of the run including its drain",
-    "from the first start of a turn",
-    None,
-    shown="s",
-)
+MAKESPAN = Definition("s", "length of the run including its drain", "from the first start of a turn", None, shown="s")
 PREEMPTIONS = Definition("1", "times a stage preempted a request", "over started turns", "lower")

@@ -197,9 +197,7 @@ def _on_line(log: Kinds, times_s: np.ndarray) -> np.ndarray:
     came = log.of("admitted")
     ended = log.of("session_end")
     left_s = np.sort(ended["t"][np.isin(ended["session"], came["session"])])
-    return np.searchsorted(np.sort(came["t"]), times_s, side="right") - np.searchsorted(
-        left_s, times_s, side="right"
-    )
+    return np.searchsorted(np.sort(came["t"]), times_s, side="right") - np.searchsorted(left_s, times_s, side="right")
 
 
 def _ticks(run: _Run) -> dict[str, Measured]:

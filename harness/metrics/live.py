@@ -145,9 +145,7 @@ def _text_tps(events: pd.DataFrame, requests: pd.DataFrame, window: Window) -> M
     inside = within(turns["completion_s"], span) & (turns["status"] == COMPLETED) & (turns["spoken"] == 0)
     if span is None or not is_rate(turns, inside, span):
         return None, int(inside.sum()), 0
-    came = _summed(
-        turn_keys(requests), events.loc[np.isin(events["kind"].to_numpy(), ["first_text", "text"])]
-    )
+    came = _summed(turn_keys(requests), events.loc[np.isin(events["kind"].to_numpy(), ["first_text", "text"])])
     tokens = np.where(np.isnan(turns["generated_entry"]), came, turns["generated_entry"])[inside]
     return float(tokens.sum()) / (span[1] - span[0]), int(inside.sum()), 0
 
@@ -243,9 +241,7 @@ def loop_lag(scrape: pd.DataFrame, window: Window) -> LoopLag | None:
     if timers is None or p99_s is None:
         return None
     told_s = scrape["t_s"].to_numpy(float)
-    recent = (
-        (np.asarray(scrape["name"], str) == _MOST) & (told_s > timers.first_s) & (told_s <= timers.last_s)
-    )
+    recent = (np.asarray(scrape["name"], str) == _MOST) & (told_s > timers.first_s) & (told_s <= timers.last_s)
     largest_s = scrape.loc[recent, "value"].dropna()
     return LoopLag(p99_s, float(largest_s.max()) if len(largest_s) else None, timers.n)
 

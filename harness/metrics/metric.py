@@ -36,9 +36,7 @@ class Metric:
         return {"value": self.value, "unit": self.unit, "n": self.n, "missing": self.missing}
 
 
-def metrics_of(
-    run: Any, vocabulary: Mapping[str, Definition], measures: Iterable[Measure]
-) -> dict[str, Metric]:
+def metrics_of(run: Any, vocabulary: Mapping[str, Definition], measures: Iterable[Measure]) -> dict[str, Metric]:
     """Return every metric of a vocabulary in its order, each with its unit.
 
     `measures` take `run`, which may be the values by name, with `dict` to take them. KeyError for a metric that none of

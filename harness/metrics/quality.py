@@ -161,9 +161,7 @@ def summarise_quality(trace: Trace, outputs: pd.DataFrame, answers: pd.DataFrame
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    return pa.table(
-        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema
-    )
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema)
 
 
 def _plain(text: str) -> str:

@@ -14,9 +14,7 @@ from harness.request_tables.wait_parts import ANSWER, END_OF_TURN
 FAILED_SHARE = "failed_share"
 
 
-def reply_metrics(
-    events: pd.DataFrame, requests: pd.DataFrame, trace: pd.DataFrame | None
-) -> dict[str, Result]:
+def reply_metrics(events: pd.DataFrame, requests: pd.DataFrame, trace: pd.DataFrame | None) -> dict[str, Result]:
     """Return the metrics of `REPLY_DEFINITIONS` that these turns have. `requests`: of the turns that metrics are over;
     `trace`: rows of the trace, with the lengths that were asked for; None: not known."""
     lengths = {} if trace is None else _lengths(requests, trace)
@@ -31,10 +29,7 @@ def failure_metrics(events: pd.DataFrame, requests: pd.DataFrame) -> dict[str, M
     spoken = requests["spoken"].to_numpy(bool) & (requests["status"] == COMPLETED).to_numpy(bool)
     silent = silent | (spoken & (requests["packets"].to_numpy(float, na_value=np.nan) == 0))
     failed = np.isin(requests["status"], [FAILED, UNFINISHED])
-    return {
-        FAILED_SHARE: share(failed | silent),
-        "silent_replies": (float(silent.sum()), silent.size, 0),
-    }
+    return {FAILED_SHARE: share(failed | silent), "silent_replies": (float(silent.sum()), silent.size, 0)}
 
 
 def _lengths(requests: pd.DataFrame, trace: pd.DataFrame) -> dict[str, Measured]:

@@ -68,9 +68,7 @@ def audio_at_once(requests: pd.DataFrame) -> AtOnce:
     return _at_once(requests.loc[requests["spoken"].to_numpy(bool)], "audio_ttfp_s")
 
 
-def _lengths(
-    rows: pd.DataFrame, column: str, trace: pd.DataFrame, asked: str, tolerance: float
-) -> Lengths | None:
+def _lengths(rows: pd.DataFrame, column: str, trace: pd.DataFrame, asked: str, tolerance: float) -> Lengths | None:
     wanted = _floats(trace, asked)
     order = np.argsort(turn_keys(trace))
     place = np.searchsorted(turn_keys(trace)[order], turn_keys(rows))

@@ -100,10 +100,7 @@ def _rates(turns: _Columns) -> dict[str, Measured]:
         "takeover": share(turns["takeover"]),
         "cut_in": share(turns["cut_in"]),
         "false_interruption": statistic(interrupted[np.isin(event, FALSE_ALARMS)], "mean"),
-        **{
-            f"false_interruption_{kind}": statistic(interrupted[event == kind], "mean")
-            for kind in FALSE_ALARMS
-        },
+        **{f"false_interruption_{kind}": statistic(interrupted[event == kind], "mean") for kind in FALSE_ALARMS},
         "interruption_recall": (recall, n, missing),
         "interruption_misses": (None if recall is None else float(round(n * (1 - recall))), n, missing),
         "correction_recall": statistic(turns["gave_way"][event == "correction"], "mean"),

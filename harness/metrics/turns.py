@@ -14,16 +14,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.classes import summarise_classes
-from harness.metrics.definitions import (
-    MAKESPAN,
-    PREEMPTIONS,
-    TBT,
-    TTFT,
-    TURN_END,
-    Definition,
-    share_of,
-    statistics,
-)
+from harness.metrics.definitions import MAKESPAN, PREEMPTIONS, TBT, TTFT, TURN_END, Definition, share_of, statistics
 from harness.metrics.failed_turns import infinite_where_failed
 from harness.metrics.metric import Measured, Metric, metrics_of, share, statistic
 from harness.metrics.rates import RATE, Span, is_rate, rate_span, within
@@ -260,11 +251,7 @@ def _rates(run: TurnRun) -> dict[str, Measured]:
         f"completed_rps{WHOLE_RUN}": (*completed_rps(run.every, whole)[:2], missing),
         f"effective_rps{WHOLE_RUN}": (*effective_rps(run.every, whole), 0),
         "steady_begin": (None if run.window.whole else run.window.begin_s, run.phases.size, 0),
-        "steady_end": (
-            None if run.window.whole else min(run.window.end_s, run.run_end_s),
-            run.phases.size,
-            0,
-        ),
+        "steady_end": (None if run.window.whole else min(run.window.end_s, run.run_end_s), run.phases.size, 0),
         "turns_in_ramp": (float((run.phases == RAMP).sum()), run.phases.size, 0),
         "turns_in_drain": (float((run.phases == DRAIN).sum()), run.phases.size, 0),
     }
@@ -294,9 +281,7 @@ def _counts(run: TurnRun) -> dict[str, Measured]:
     never_started = 0 if run.planned_turns is None else run.planned_turns - n
     return {
         "started": (float(n), n, never_started),
-        **{
-            name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)
-        },
+        **{name: (float((status == name).sum()), n, 0) for name in (COMPLETED, BARGED_IN, FAILED, UNFINISHED)},
         "shed": (float((status == REJECTED).sum()), n, 0),
         "preemptions": statistic(run.every["preemptions"], "sum"),
     }
@@ -440,9 +425,7 @@ def _waste_definitions(suffix: str, tokens: str, spoken: bool = False) -> dict[s
             spoken=spoken,
         ),
         f"generated_tokens{suffix}": Definition("token", f"generated: {tokens}", origin, None, spoken=spoken),
-        f"heard_tokens{suffix}": Definition(
-            "token", f"heard by users: {tokens}", origin, None, spoken=spoken
-        ),
+        f"heard_tokens{suffix}": Definition("token", f"heard by users: {tokens}", origin, None, spoken=spoken),
     }
 
 
@@ -583,9 +566,7 @@ def _expanded() -> dict[str, Definition]:
         metric: meaning
         for name, each in DISTRIBUTIONS.items()
         for over in [
-            replace(
-                each.meaning, definition=f"over turns: {each.meaning.definition}", spoken=each.spoken_only
-            )
+            replace(each.meaning, definition=f"over turns: {each.meaning.definition}", spoken=each.spoken_only)
         ]
         for metric, meaning in statistics(each.statistics, {name: over}).items()
     }
@@ -593,14 +574,4 @@ def _expanded() -> dict[str, Definition]:
 
 DEFINITIONS: dict[str, Definition] = _expanded() | _SINGLE
 """Every metric that `summarise` returns, in its order."""
-_MEASURES = (
-    _distributions,
-    _waste,
-    _rates,
-    _shares,
-    _counts,
-    _reloads,
-    _kv_occupancy,
-    _stage_use,
-    _of_sessions,
-)
+_MEASURES = (_distributions, _waste, _rates, _shares, _counts, _reloads, _kv_occupancy, _stage_use, _of_sessions)

@@ -58,9 +58,7 @@ def _unknown(text: str, bare: bool) -> str:
     if percentile and not asked.quantile:
         family, whole, rest = percentile.groups("" if bare else "ttfp_")
         fix = next(p for p in (f"p{whole}.{rest}", f"p{whole}{rest}", "p99") if quantile_of(p))
-        return (
-            f"{text!r} is no metric with a percentile above 0 and below 100; write for example {family}{fix}."
-        )
+        return f"{text!r} is no metric with a percentile above 0 and below 100; write for example {family}{fix}."
     definitions = CLASS_DEFINITIONS if asked.request_class else KNOWN
     names = [str(parsed(each)._replace(request_class=asked.request_class)) for each in definitions]
     names = [each.removeprefix("audio_") if each.startswith("audio_ttfp") else each for each in names]

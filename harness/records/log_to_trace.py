@@ -44,18 +44,11 @@ def from_record(folder: Path, arrivals: Arrivals = "absolute") -> Trace:
     record = finished_record(folder)
     trace, events = record.trace(), record.table("events")
     point = record.point
-    source = {
-        "point": point.id,
-        "engine": point.engine,
-        "workload": point.workload,
-        "trace_hash": trace.header.hash,
-    }
+    source = {"point": point.id, "engine": point.engine, "workload": point.workload, "trace_hash": trace.header.hash}
     notes = [f"recorded from point {point.id}: {point.engine} serving {point.workload}, seed {point.seed}"]
     c = point.client_params.get("c")
     if c is not None:
-        notes.append(
-            f"recorded in a closed loop, c={c}: its waits are in the arrivals, so play it in an open loop"
-        )
+        notes.append(f"recorded in a closed loop, c={c}: its waits are in the arrivals, so play it in an open loop")
     return recorded(trace, events, arrivals, source, notes)
 
 
@@ -76,8 +69,7 @@ def recorded(
         )
     if (trace.columns()["waits"] != "").any():
         raise UserError(
-            "agents wait for one another, which times alone do not show; replay its trace.parquet, "
-            "with workload=file."
+            "agents wait for one another, which times alone do not show; replay its trace.parquet, with workload=file."
         )
     planned = pd.DataFrame(trace.columns()).set_index(KEYS)
     log = _client_log(events)
@@ -104,11 +96,7 @@ def recorded(
     turns["reply_audio_s"] = turns["sound"].where(heard_out, turns["reply_audio_s"])
     turns.loc[turns["reply_audio_s"].isna(), "barge_in_after_s"] = np.nan
     return Trace.from_columns(
-        {
-            str(name): values.to_numpy()
-            for name, values in turns.reset_index().items()
-            if name in trace.columns()
-        },
+        {str(name): values.to_numpy() for name, values in turns.reset_index().items() if name in trace.columns()},
         generator="recorded",
         params={**(source or {}), "arrivals": arrivals},
         seed=trace.header.seed,

@@ -109,9 +109,7 @@ def metrics_of(
         span = rate_span({"turn_start_s": begins_s}, window_of(facts, requests, turns), facts.end_s)
         own = of_packages(packages, requests, turns, pd.concat(kept), span)
         if taken := own.keys() & metrics.keys():
-            raise UserError(
-                f"metric {min(taken)} of {' or '.join(packages)} has the name of one of ours; rename it."
-            )
+            raise UserError(f"metric {min(taken)} of {' or '.join(packages)} has the name of one of ours; rename it.")
         metrics |= own
     if facts.live is not None:
         from harness.metrics.live import summarise_live

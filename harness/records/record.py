@@ -152,9 +152,7 @@ class Record:
     def metric(self, name: str) -> dict[str, Any] | None:
         """Return one of `metrics`, or another percentile of what some are percentiles of; None for any other."""
         metric, asked = self.metrics.get(name), parsed(name)
-        if (
-            metric or name in KNOWN or not asked.quantile
-        ):  # every run has the metrics of the vocabulary, or lacks them
+        if metric or name in KNOWN or not asked.quantile:  # every run has the metrics of the vocabulary, or lacks them
             return metric
         if all(parsed(each).family != asked.family for each in self.metrics):
             return metric
@@ -285,9 +283,7 @@ def _check_sums(folder: Path, files: dict[str, Sums]) -> None:
         try:
             stat = path.stat()
             if stat.st_size != written.bytes:
-                raise _damaged(
-                    folder, f"{name} has {stat.st_size} bytes and was written with {written.bytes}"
-                )
+                raise _damaged(folder, f"{name} has {stat.st_size} bytes and was written with {written.bytes}")
             if _sha256(path, stat.st_size, stat.st_mtime_ns) != written.sha256:
                 raise _damaged(folder, f"{name} has another SHA-256 than when it was written")
         except OSError as error:
@@ -323,8 +319,7 @@ def _unreadable(path: Path, error: Exception) -> UserError:
 
 def _damaged(folder: Path, what: str) -> Damaged:
     return Damaged(
-        f"{folder} is not a readable record: {what}",
-        "run its experiment again, which measures the point anew",
+        f"{folder} is not a readable record: {what}", "run its experiment again, which measures the point anew"
     )
 
 
@@ -349,20 +344,13 @@ def write_tables(folder: Path, point: Point, measurement: Measurement) -> None:
     with (folder / TRACE).open("wb") as file:
         measurement.trace.write(file)
     requests = pa.Table.from_pandas(measurement.requests, preserve_index=False)
-    tables = {
-        "events": measurement.events,
-        "steps": measurement.steps,
-        "requests": requests,
-        **measurement.more,
-    }
+    tables = {"events": measurement.events, "steps": measurement.steps, "requests": requests, **measurement.more}
     for name, table in tables.items():
         if isinstance(table, pa.Table):
             write_table(table, folder / f"{name}.parquet")
     for name, content in measurement.files.items():
         (folder / name).write_bytes(content)
-    write_json(
-        folder / RUN, {"schema_version": SCHEMA_VERSION, "point": point.id, **measurement.facts.stored()}
-    )
+    write_json(folder / RUN, {"schema_version": SCHEMA_VERSION, "point": point.id, **measurement.facts.stored()})
 
 
 def write_table(table: pa.Table, path: Path) -> None:

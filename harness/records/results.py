@@ -68,9 +68,7 @@ class Collection(BaseModel):
     def points(self) -> list[str]:
         """The ids of all points, each once, in the order of cards, panels and experiments."""
         return list(
-            dict.fromkeys(
-                id for panels in self.cards.values() for panel in panels.values() for id in panel.points
-            )
+            dict.fromkeys(id for panels in self.cards.values() for panel in panels.values() for id in panel.points)
         )
 
 
@@ -93,9 +91,7 @@ def claim(path: Path, owner: Experiment | Collection) -> Iterator[Path]:
                 aside = owner_file.with_name(owner_file.name + DAMAGED)
                 with replacing(aside) as copy:
                     copy.write(owner_file.read_bytes())
-                _log.warning(
-                    "%s; it is kept as %s, and what this run asks for is stored.", damaged.what, aside
-                )
+                _log.warning("%s; it is kept as %s, and what this run asks for is stored.", damaged.what, aside)
             if isinstance(owner, Collection) and owner_file.exists() and damaged is None:
                 stored = read_collection(path)
                 owner = owner.model_copy(update={"cards": {**stored.cards, **owner.cards}})
@@ -334,9 +330,7 @@ def _check_owner(path: Path, owner: Experiment | Collection) -> Damaged | None:
             damaged = error
             continue
         if stored is not None and (not isinstance(stored, type(owner)) or stored.name != owner.name):
-            raise UserError(
-                f"{path} holds results of {stored.name!r}, not of {owner.name!r}; choose another --out."
-            )
+            raise UserError(f"{path} holds results of {stored.name!r}, not of {owner.name!r}; choose another --out.")
     if not any(file.exists() for file, _ in files) and any(
         not entry.name.startswith(TEMPORARY) for entry in path.iterdir()
     ):
@@ -373,6 +367,4 @@ def _read_json(path: Path) -> Any:
 
 
 def _damaged(path: Path, what: str = "is damaged") -> Damaged:
-    return Damaged(
-        f"{path} {what}", "run its experiment again, which writes it anew and keeps what was measured"
-    )
+    return Damaged(f"{path} {what}", "run its experiment again, which writes it anew and keeps what was measured")

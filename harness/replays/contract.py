@@ -33,14 +33,10 @@ def check_policy(scheduler: str, system: str = "vllm_omni_wo", **settings: objec
     The second one speaks and interrupts.
     """
     texts = make_trace(
-        "poisson",
-        {"rate": 40.0, "requests": 40, "max_reply_tokens": 200, "reply": "text", "modality": "text"},
-        SEED,
+        "poisson", {"rate": 40.0, "requests": 40, "max_reply_tokens": 200, "reply": "text", "modality": "text"}, SEED
     )
     for trace, server in ((_hinted(texts), TEXT), (make_trace("voice", {"sessions": 6, "p": 0.5}, SEED), {})):
-        one, other = (
-            _played(scheduler, system, {**settings, "scheduler": scheduler}, server, trace) for _ in range(2)
-        )
+        one, other = (_played(scheduler, system, {**settings, "scheduler": scheduler}, server, trace) for _ in range(2))
         same = one[0].equals(other[0]) and one[1].equals(other[1]) and one[2] == other[2]
         assert same, f"{scheduler}: two runs of one seed differ; let plans depend on nothing but views"
 
@@ -50,16 +46,12 @@ def check_plan(view: StageView[Any], plan: Plan) -> None:
     known = {request.id for request in (*view.requests, *view.parked)}
     named = {"order": plan.order, "preempt": plan.preempt, "held": plan.held, "caps": plan.caps}
     for field, ids in named.items():
-        assert known.issuperset(ids), (
-            f"{field} names {sorted(set(ids) - known)[:3]}, which the view does not have"
-        )
+        assert known.issuperset(ids), f"{field} names {sorted(set(ids) - known)[:3]}, which the view does not have"
     for field in ("order", "preempt"):
         twice = [id for id, count in Counter(named[field]).items() if count > 1]
         assert not twice, f"{field} names {twice[:3]} twice"
     for limit in (*plan.caps.values(), *([] if plan.step_budget is None else [plan.step_budget])):
-        assert isinstance(limit, int | np.integer) and limit >= 0, (
-            f"a limit of {limit!r} is no number of tokens"
-        )
+        assert isinstance(limit, int | np.integer) and limit >= 0, f"a limit of {limit!r} is no number of tokens"
     assert plan.wake_s is None or isfinite(plan.wake_s), f"wake_s is {plan.wake_s}"
 
 

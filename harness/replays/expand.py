@@ -39,11 +39,7 @@ class Systems:
 
     def fields(self, experiment: Experiment, engine: str, settings: Mapping[str, object]) -> Fields:
         workload = WORKLOADS[experiment.workload]
-        models = {
-            "workload": workload.Params,
-            "client": ClientParams,
-            "server": kinds.server_model(workload.serves),
-        }
+        models = {"workload": workload.Params, "client": ClientParams, "server": kinds.server_model(workload.serves)}
         fields = {group: model.model_fields for group, model in models.items()}
         left = {n: v for n, v in settings.items() if not any(n in each for each in fields.values())}
         return {**fields, "engine": ENGINES[engine].fields(left)}
@@ -55,9 +51,7 @@ class Systems:
 SYSTEMS = Systems()
 
 
-def expand(
-    experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS
-) -> list[ReplayPoint]:
+def expand(experiment: Experiment, traces: Traces | None = None, most: float = MOST_POINTS) -> list[ReplayPoint]:
     """Return all points, in the order engines, grid, seeds. UserError for anything that could not run, and for more
     than `most` points. `traces`: those made so far, for experiments that share some; new ones are added."""
     cells = grid.checked_cells(experiment, SYSTEMS, most)
@@ -84,9 +78,7 @@ def point_of(
         workload=NoParams(),
         client=validate(ClientParams, client or {}, "client parameters"),
         system=ENGINES[engine].read(system or {}),
-        server=ResolvedServer.of(
-            validate(kinds.server_model(serves(trace)), server or {}, "server parameters")
-        ),
+        server=ResolvedServer.of(validate(kinds.server_model(serves(trace)), server or {}, "server parameters")),
         step_file=profile,
     )
     return _point(setup, trace, engine, device, trace.header.generator, seed, code_hash="")

@@ -15,9 +15,7 @@ ROOFLINE = "a roofline of the whole layer"
 OWN = "as the deployment says"
 
 
-def step_times(
-    server: ResolvedServer, given: StepFile | None, starts_s: Collection[float] | None
-) -> dict[str, str]:
+def step_times(server: ResolvedServer, given: StepFile | None, starts_s: Collection[float] | None) -> dict[str, str]:
     """Return `step_sources`, and what a calibrated file says of a load beyond the measured ones. `starts_s`: begins of
     the requests, where known."""
     sources = step_sources(server, given)

@@ -75,7 +75,5 @@ class Playback:
     def played(self, t: float) -> float:
         """Return the seconds heard by `t`, which must not be before the latest packet (ValueError)."""
         if t < self.last_packet_s:
-            raise ValueError(
-                f"asked what was heard by {t} s, before the latest packet at {self.last_packet_s} s"
-            )
+            raise ValueError(f"asked what was heard by {t} s, before the latest packet at {self.last_packet_s} s")
         return max(0.0, self.total_s - max(0.0, self.end_s - t))

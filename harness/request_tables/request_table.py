@@ -31,10 +31,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "turn_start_s": ("float64", "time at which the user begins"),
     "turn_end_s": ("float64", "time of the scheduled end of the user's turn"),
     "completion_s": ("float64", "time at which the reply was received in full, or of the barge-in"),
-    "ended_s": (
-        "float64",
-        "completion_s; of a failed, rejected or aborted turn the time at which it was that",
-    ),
+    "ended_s": ("float64", "completion_s; of a failed, rejected or aborted turn the time at which it was that"),
     "send_delay_s": ("float64", "actual send of the end of the turn behind its schedule"),
     "audio_ttfp_s": (
         "float64",
@@ -191,9 +188,7 @@ class _Turns:
         assert (column, how) in _REDUCED[kind]
         if (kind, stage) not in self._seen:
             return np.full(len(self), np.nan)
-        return np.where(
-            self.has(kind, stage), self.of_started(self._reduced[kind, stage, column, how]), np.nan
-        )
+        return np.where(self.has(kind, stage), self.of_started(self._reduced[kind, stage, column, how]), np.nan)
 
     def has(self, kind: str, stage: str = "") -> np.ndarray:
         """Return whether each turn has such an event."""
@@ -268,9 +263,7 @@ class _Turns:
         kept = self.spoken[rows] & (audio_s > 0)
         if cut_s is not None:
             kept &= ~(t > cut_s[rows])
-        for row, *packet in zip(
-            *(each.tolist() for each in _by_turn(rows[kept], t[kept], audio_s[kept])), strict=True
-        ):
+        for row, *packet in zip(*(each.tolist() for each in _by_turn(rows[kept], t[kept], audio_s[kept])), strict=True):
             if row not in self._players:
                 self._players[row] = Playback()
             self._players[row].arrive(*packet)
@@ -324,9 +317,7 @@ def _by_turn(row: np.ndarray, t: np.ndarray, value: np.ndarray) -> _Events:
 
 def _course(turns: _Turns) -> dict[str, np.ndarray]:
     reply_done_s = turns.reduce("t", "max", "reply_done")
-    heard_s = _select(
-        turns, turns.reduce("value", "max", "playback_done"), turns.reduce("value", "max", "barge_in")
-    )
+    heard_s = _select(turns, turns.reduce("value", "max", "playback_done"), turns.reduce("value", "max", "barge_in"))
     lost_s = [turns.reduce("t", "min", f"turn_{end}") for end in (FAILED, ABORTED, REJECTED)]
     return {
         "session": turns.keys >> 16,

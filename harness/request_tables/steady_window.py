@@ -101,9 +101,7 @@ def steady_window(requests: pd.DataFrame, turns: pd.DataFrame | Mapping[str, Any
 
 def _users(turns: pd.DataFrame | Mapping[str, Any]) -> tuple[np.ndarray, int]:
     """Return the sessions of users, and their planned turns. Where all sessions are of backlogs, all are users."""
-    columns = {
-        name: np.asarray(turns[name]) for name in ("session", "turn", "waits", "backlog") if name in turns
-    }
+    columns = {name: np.asarray(turns[name]) for name in ("session", "turn", "waits", "backlog") if name in turns}
     session = columns["session"]
     first = starts(columns) if "waits" in columns else columns["turn"] == 0
     if "backlog" in columns and np.isnan(columns["backlog"].astype(float)).any():

@@ -55,9 +55,7 @@ class Call:
             )
         return spans
 
-    def reported_s(
-        self, label: str, reply: str | None = None, since_s: float = -inf, by_s: float = inf
-    ) -> list[float]:
+    def reported_s(self, label: str, reply: str | None = None, since_s: float = -inf, by_s: float = inf) -> list[float]:
         """Return when the server reported it, of that reply where one is named."""
         return [
             t
@@ -139,9 +137,7 @@ def turn_taking_table(events: pd.DataFrame, turns: pd.DataFrame) -> pd.DataFrame
     turns   session, turn, event, pause_s, network_s of the trace
     """
     names = ("session", "turn", "event", "pause_s", "network_s")
-    planned = {
-        (row[0], row[1]): row[2:] for row in zip(*(turns[name].tolist() for name in names), strict=True)
-    }
+    planned = {(row[0], row[1]): row[2:] for row in zip(*(turns[name].tolist() for name in names), strict=True)}
     rows = [
         _row(session, turn, call, call.replies(), *planned[session, turn])
         for session, call in sorted(calls(events).items())
@@ -151,13 +147,7 @@ def turn_taking_table(events: pd.DataFrame, turns: pd.DataFrame) -> pd.DataFrame
 
 
 def _row(
-    session: int,
-    turn: int,
-    call: Call,
-    replies: dict[str, Stretch],
-    event: str,
-    pause_s: float,
-    network_s: float,
+    session: int, turn: int, call: Call, replies: dict[str, Stretch], event: str, pause_s: float, network_s: float
 ) -> dict[str, object]:
     stretches = call.utterances.get(turn, [])
     whole = len(stretches) == (2 if pause_s > 0 else 1)

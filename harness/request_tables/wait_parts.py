@@ -24,9 +24,7 @@ def with_parts(requests: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
         return requests
     first_s = requests["turn_end_s"] + requests["audio_ttfp_s"]
     rows = pd.DataFrame({"key": turn_keys(requests), "first_s": first_s.to_numpy(float)})
-    ends = pd.DataFrame({"key": turn_keys(heard), "heard_s": heard["t"].to_numpy(float)}).merge(
-        rows, on="key"
-    )
+    ends = pd.DataFrame({"key": turn_keys(heard), "heard_s": heard["t"].to_numpy(float)}).merge(rows, on="key")
     ends = ends.loc[~(ends["heard_s"] > ends["first_s"])]  # of a turn without audio the last one
     last_s = ends.groupby("key")["heard_s"].max().reindex(rows["key"]).to_numpy(float)
     end_s = requests["turn_end_s"].to_numpy(float)

@@ -8,14 +8,4 @@ from harness.serving.engine_server import Ready, Status, leave, serve
 from harness.serving.process import ServerProcess
 from harness.serving.serve_config import DEVICES, ServeConfig, check, parameters
 
-__all__ = [
-    "DEVICES",
-    "Ready",
-    "ServeConfig",
-    "ServerProcess",
-    "Status",
-    "check",
-    "leave",
-    "parameters",
-    "serve",
-]
+__all__ = ["DEVICES", "Ready", "ServeConfig", "ServerProcess", "Status", "check", "leave", "parameters", "serve"]

@@ -28,9 +28,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
-        raise UserError(
-            f"host {host!r} is unknown ({error.strerror}); give an address of this machine."
-        ) from None
+        raise UserError(f"host {host!r} is unknown ({error.strerror}); give an address of this machine.") from None
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

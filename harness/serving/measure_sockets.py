@@ -52,9 +52,7 @@ def measure_sockets(point: ReplayPoint) -> Measurement:
     with ServerProcess(config) as server:
         fields = {"url": server.url, "dialect": "rehearsal", "scrape": server.metrics_url}
         target = TargetParams.model_validate(fields)
-        measurement = measure_target(
-            live_point(point, target), target, timing=timing, slower=served.params.slower
-        )
+        measurement = measure_target(live_point(point, target), target, timing=timing, slower=served.params.slower)
     check_own_server(measurement, target.send_delay_limit_ms)
     return measurement
 
@@ -78,10 +76,7 @@ class CpuUse:
     def share(self) -> dict[str, float]:
         """Return shares of all cores, 0 to 1: `server`, of the processes; `machine`, of everything that runs."""
         wall_s = (time.monotonic() - self._begun_s) * (os.cpu_count() or 1)
-        return {
-            "server": (self._seconds() - self._before) / wall_s,
-            "machine": psutil.cpu_percent() / 100,
-        }
+        return {"server": (self._seconds() - self._before) / wall_s, "machine": psutil.cpu_percent() / 100}
 
     def _seconds(self) -> float:
         total = 0.0

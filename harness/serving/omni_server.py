@@ -162,18 +162,8 @@ def take_a_turn(url: str) -> None:
     tone = base64.b64encode(TONE).decode()  # silence is no turn
     lengths = json.dumps({"output_tokens": 4, "reply_audio_s": 0.32})
     about = {"modalities": ["audio", "text"], "turn_detection": None, "model": "qwen3-omni"}
-    append = {
-        "type": "input_audio_buffer.append",
-        "audio": tone,
-        "format": "pcm16",
-        "sample_rate_hz": 16_000,
-    }
-    commit = {
-        "type": "input_audio_buffer.commit",
-        "final": True,
-        "create_response": True,
-        "event_id": lengths,
-    }
+    append = {"type": "input_audio_buffer.append", "audio": tone, "format": "pcm16", "sample_rate_hz": 16_000}
+    commit = {"type": "input_audio_buffer.commit", "final": True, "create_response": True, "event_id": lengths}
     with connect(url, max_size=None) as session:
         for message in ({"type": "session.update", "session": about}, append, commit):
             session.send(json.dumps(message))

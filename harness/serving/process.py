@@ -107,9 +107,7 @@ class ServerProcess:
 def main() -> None:
     """Run the server of a `ServerProcess`: the configuration comes as a line, and the server ends when its input
     ends."""
-    stdin = (
-        sys.stdin.fileno()
-    )  # read without Python's buffer, whose lock a waiting thread would hold to the end
+    stdin = sys.stdin.fileno()  # read without Python's buffer, whose lock a waiting thread would hold to the end
 
     line = b""
     while not line.endswith(b"\n"):

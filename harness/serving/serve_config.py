@@ -38,18 +38,14 @@ class ServeConfig(BaseModel):
 
     engine: str
     device: Literal["virtual", "cpu", "cuda"] = "virtual"
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="engine and server parameters, by name"
-    )
+    settings: dict[str, Any] = Field(default_factory=dict, description="engine and server parameters, by name")
     profile: dict[str, Any] | None = Field(None, description="content of a profile file, for device virtual")
     seed: int = Field(0, ge=0, le=MOST_SEED)
     frame_s: float = Field(2.0, gt=0, le=60, description="audio of a frame, s, of engines that serve frames")
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535, description="0: any free one")
     limits: Limits = Field(default_factory=lambda: Limits.model_validate({}))
-    drain_s: float = Field(
-        30, ge=0, le=86_400, description="after SIGTERM, for replies under way to be finished, s"
-    )
+    drain_s: float = Field(30, ge=0, le=86_400, description="after SIGTERM, for replies under way to be finished, s")
     token_env: str | None = Field(None, description="environment variable with the token that clients show")
     insecure: bool = Field(False, description="serve others than this machine without a token")
 
@@ -66,9 +62,7 @@ def check(config: ServeConfig) -> None:
     check_device(config.device, deployment)
     replayed = profile(config, server_params, deployment)
     if server_params.vllm is not None:
-        raise UserError(
-            f"vllm={server_params.vllm} is for replays; a server runs on the vLLM that is installed."
-        )
+        raise UserError(f"vllm={server_params.vllm} is for replays; a server runs on the vLLM that is installed.")
     check_modelled(server_params, config.device, replayed["stages"] if replayed is not None else ())
     if isinstance(engine_params, CallParams) and not (
         frame_tokens(deployment.model, config.frame_s) + engine_params.template_tokens

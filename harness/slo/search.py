@@ -207,9 +207,7 @@ class Search:
         following, seeds = self.question.bounds.following, self.question.seeds
         known = {(value, seed) for value, seed, _ in self.tried} | set(self.wanted)
         together = following(self.passed) is not None
-        paths = deque(
-            [(seeds, self.passed)] if together else [((seed,), met) for seed, met in self._met.items()]
-        )
+        paths = deque([(seeds, self.passed)] if together else [((seed,), met) for seed, met in self._met.items()])
         while paths:
             of, passed = paths.popleft()
             if (value := following(passed)) is None:

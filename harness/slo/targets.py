@@ -101,8 +101,7 @@ def parse_targets(text: str, option: str = "--find") -> tuple[Target, ...]:
     if left or not written:
         odd = f" ({printable(left, 80)!r} is none)" if left and written else ""
         raise UserError(
-            f"{option} {printable(text, 160)!r} is not a list of targets{odd}; write for "
-            f'example {option} "{EXAMPLE}".'
+            f'{option} {printable(text, 160)!r} is not a list of targets{odd}; write for example {option} "{EXAMPLE}".'
         )
     return tuple(_target(each) for each in written)
 
@@ -170,17 +169,14 @@ def _share(written: _Written, number: float) -> float:
         asked = f"{written}: {number:g} % or {number:g} times the whole? "
         if number > 100:
             raise UserError(f"{asked}A share is 100 % at most; write for example {written.like('95%')}.")
-        raise UserError(
-            f"{asked}Write {written.like(f'{number:g}%')} or {written.like(f'{number / 100:g}')}."
-        )
+        raise UserError(f"{asked}Write {written.like(f'{number:g}%')} or {written.like(f'{number / 100:g}')}.")
     return number / 100 if percent else number
 
 
 def _seconds(written: _Written, number: float) -> float:
     if written.odd or written.unit == "%":
         raise UserError(
-            f"{written}: {written.name} is a time; write for example {written.like('800ms')} or "
-            f"{written.like('0.8s')}."
+            f"{written}: {written.name} is a time; write for example {written.like('800ms')} or {written.like('0.8s')}."
         )
     if not written.unit and number > MOST_BARE_S:
         raise UserError(

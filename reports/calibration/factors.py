@@ -55,8 +55,7 @@ def _errors(title: str, rows: Sequence[Row], compared: Compared) -> Table:
         latencies = (_latency(load.measured[n], row.before[n], row.after[n]) for n in LATENCIES)
         shown.append((load.label, f"{load.rate:.3g}", f"{load.in_flight:.3g}", *latencies))
     means = (
-        f"{percent(getattr(compared.before, name))}  {percent(getattr(compared.after, name))}"
-        for name in LATENCIES
+        f"{percent(getattr(compared.before, name))}  {percent(getattr(compared.after, name))}" for name in LATENCIES
     )
     return Table(title, HEADINGS, [*shown, ("mean absolute", "", "", *means)])
 
@@ -65,9 +64,7 @@ def _latency(measured: float, *predicted: float) -> str:
     """A measured time, and the errors of predictions."""
     if measured <= 0:
         return "not measured"
-    return "  ".join(
-        [f"{1e3 * measured:.4g}", *(f"{100 * (each / measured - 1):+.1f} %" for each in predicted)]
-    )
+    return "  ".join([f"{1e3 * measured:.4g}", *(f"{100 * (each / measured - 1):+.1f} %" for each in predicted)])
 
 
 def _value(name: str, value: float) -> str:

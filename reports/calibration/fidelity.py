@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NOISE = "noise: real run 2 over run 1"
-LOOKS = {
-    NOISE: ("#b9c2cd", "o"),
-    PROFILE: ("#cc79a7", "D"),
-    OTHER_RUN: ("#d55e00", "^"),
-    MECHANICS: ("#0072b2", "o"),
-}
+LOOKS = {NOISE: ("#b9c2cd", "o"), PROFILE: ("#cc79a7", "D"), OTHER_RUN: ("#d55e00", "^"), MECHANICS: ("#0072b2", "o")}
 LABELS = {
     PROFILE: "prediction by profile",
     OTHER_RUN: "prediction from the other run",
@@ -67,15 +62,7 @@ class Row:
     verdict: str = ""
 
 
-HEADINGS = (
-    "TPOT median",
-    "P90",
-    "E2E median",
-    "P90",
-    "TTFT median",
-    "TPOT P50, aggregate",
-    "steps",
-)
+HEADINGS = ("TPOT median", "P90", "E2E median", "P90", "TTFT median", "TPOT P50, aggregate", "steps")
 
 
 def rows(report: Report) -> list[Row]:
@@ -83,9 +70,7 @@ def rows(report: Report) -> list[Row]:
     table = []
     for load in report.loads:
         name = f"{100 * load.share:.0f} %, {load.rate:g}/s"
-        table.append(
-            Row(name, "mechanics", _worst(_of(load, "mechanics")), load.verdicts["mechanics"].result)
-        )
+        table.append(Row(name, "mechanics", _worst(_of(load, "mechanics")), load.verdicts["mechanics"].result))
         scheduled = [one.scheduled for one in load.mechanics]
         table.append(Row(name, "mechanics, arrivals as scheduled", _worst(scheduled)))
         for which, title in (("prediction", "prediction from the other run"), ("profile", "by profile")):
@@ -123,10 +108,7 @@ def quoted(run: Run) -> list[dict[str, Any]]:
             if report.device != device or (machine is not None and report.machine.get("cpu") != machine):
                 continue
             origin = f"{report.model} on {report.device}, {report.date[:10]}"
-            facts += [
-                {"label": f"Fidelity, {name}", "value": f"{text} ({origin})"}
-                for name, text in sentences(report)
-            ]
+            facts += [{"label": f"Fidelity, {name}", "value": f"{text} ({origin})"} for name, text in sentences(report)]
             break
     return facts
 
@@ -204,17 +186,13 @@ def picture(report: Report, requests: pd.DataFrame, drift: pd.DataFrame) -> Pict
 
 def _scatter(axes: Axes, requests: pd.DataFrame, latency: str, factor: float) -> None:
     requests = requests.set_index(["source", "run", "session", "turn"]).sort_index()
-    values = {
-        key: requests.loc[key, latency] * factor for key in {(one[0], one[1]) for one in requests.index}
-    }
+    values = {key: requests.loc[key, latency] * factor for key in {(one[0], one[1]) for one in requests.index}}
     measured = [values[MEASURED, run] for run in (1, 2)]
     pairs = {NOISE: [(measured[0], measured[1])]}
     for source in (PROFILE, OTHER_RUN, MECHANICS):
         if (source, 1) in values:
             pairs[source] = [(measured[run - 1], values[source, run]) for run in (1, 2)]
-    reach = max(
-        np.nanquantile(one, SHOWN_QUANTILE) for pair in pairs.values() for both in pair for one in both
-    )
+    reach = max(np.nanquantile(one, SHOWN_QUANTILE) for pair in pairs.values() for both in pair for one in both)
     for source, both in pairs.items():
         joined = pd.concat([pd.concat(pair, axis=1, join="inner", keys=["x", "y"]) for pair in both])
         dots(axes, joined["x"], joined["y"], LOOKS[source], label=LABELS[source], rasterized=True)
@@ -252,9 +230,7 @@ def _drift(axes: Axes, drift: pd.DataFrame, load: Load) -> None:
         if run < len(load.runs):
             offset += facts.seconds
             axes.axvline(offset, color=MUTED, lw=0.9, ls=(0, (4, 3)))
-    axes.set(
-        xlabel="time in run 1, then in run 2, s", ylabel="1: as in run 1", ylim=(0, 1.25 * axes.get_ylim()[1])
-    )
+    axes.set(xlabel="time in run 1, then in run 2, s", ylabel="1: as in run 1", ylim=(0, 1.25 * axes.get_ylim()[1]))
     axes.set_title(f"The machine at {100 * load.share:.0f} % load")
     axes.legend(loc="upper left", fontsize=8)
 

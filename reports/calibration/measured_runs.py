@@ -29,11 +29,7 @@ SHOWN = {
     "e2e": ("E2E", "end to end", 1.0, "s"),
 }
 """Latency -> its name in tables and in the picture, and its unit there, in which a second is that many."""
-LOOKS = {
-    "below saturation": ("#0072b2", "o"),
-    "saturated": ("#d55e00", "o"),
-    "in sum": ("#009e73", "x"),
-}
+LOOKS = {"below saturation": ("#0072b2", "o"), "saturated": ("#d55e00", "o"), "in sum": ("#009e73", "x")}
 BAND = 0.10
 
 
@@ -51,10 +47,7 @@ def tables(report: Report) -> list[Table]:
         headings = ("run", "load", RATES, "mean", *(each.upper() for each in STATISTICS[1:]), "error")
         latency_tables.append(Table(f"{title} in {unit}, measured / predicted", headings, rows))
     headings = ("run, or model", "", "loads", "requests", *(title for title, *_ in SHOWN.values()))
-    titles = {
-        True: "mean absolute error, loads that nothing was calibrated on",
-        False: "the same, calibrated loads",
-    }
+    titles = {True: "mean absolute error, loads that nothing was calibrated on", False: "the same, calibrated loads"}
     totals = [Table(title, headings, list(_totals(report, held_out))) for held_out, title in titles.items()]
     return [*(table for table in totals if table.rows), *latency_tables]
 
@@ -72,9 +65,7 @@ def sentences(report: Report) -> list[str]:
     kinds = {row.kind for row in report.rows}
     notes = []
     if kinds - {"in sum"}:
-        notes.append(
-            "error, request by request: mean of |predicted / measured - 1| over the requests of a load"
-        )
+        notes.append("error, request by request: mean of |predicted / measured - 1| over the requests of a load")
     if "in sum" in kinds:
         notes.append("error, in sum: of an experiment, over its published statistics; over all, of the means")
     fitted: dict[str, dict[str, None]] = {}
@@ -159,9 +150,7 @@ def _caption(report: Report) -> str:
     parts = []
     for total in (each for each in report.totals if each.of is None or each.kind == "in sum"):
         errors = ", ".join(
-            f"{name.upper()} {100 * value:.1f} %"
-            for name, value in total.absolute.items()
-            if value is not None
+            f"{name.upper()} {100 * value:.1f} %" for name, value in total.absolute.items() if value is not None
         )
         which = "nothing calibrated on it" if total.held_out else "calibrated"
         parts.append(f"{total.of or total.kind}, {which}: {errors}")

@@ -31,9 +31,7 @@ def tables(fit: VoiceFit) -> list[Table]:
         (CONSTANTS[name], _value(name, each.value), _value(name, each.default), each.fitted_to)
         for name, each in fit.constants.items()
     ]
-    held_out = (
-        "held-out loads, each by a fit to the others: measured values, and errors before and after the fit"
-    )
+    held_out = "held-out loads, each by a fit to the others: measured values, and errors before and after the fit"
     return [
         _errors(held_out, fit, fit.held_out),
         _errors("the same loads, all of them fitted", fit, fit.fitted),
@@ -70,9 +68,7 @@ def _errors(title: str, fit: VoiceFit, after: Sequence[np.ndarray]) -> Table:
         shown = (f"{unit * value:.4g}  {_pair(pair, '+.1f', sign)}" for value, unit, pair, sign in cells)
         rows.append((load.name, f"{load.replies}", *shown))
     means = zip(np.nanmean(np.abs(errors), axis=0), signs, strict=True)
-    return Table(
-        title, HEADINGS, [*rows, ("mean absolute", "", *(_pair(pair, ".1f", sign) for pair, sign in means))]
-    )
+    return Table(title, HEADINGS, [*rows, ("mean absolute", "", *(_pair(pair, ".1f", sign) for pair, sign in means))])
 
 
 def _pair(before_and_after: np.ndarray, form: str, sign: str) -> str:

@@ -17,23 +17,14 @@ EXPERIMENT = Experiment(
     timeout_s=600,
 )
 QUICK = {"c": "4,16", "p": "0,0.7", "sessions": "40"}
-REAL = {
-    "deployment": "speech_tiny",
-    "c": "4",
-    "p": "0,0.7",
-    "sessions": "6",
-    "turns": "2",
-    "reply_tokens": "30",
-}
+REAL = {"deployment": "speech_tiny", "c": "4", "p": "0,0.7", "sessions": "6", "turns": "2", "reply_tokens": "30"}
 
 
 def _paper(
     figure: str, quantity: str, setting: Mapping[str, Any], baseline: float, liveserve: float, **more: Any
 ) -> Published:
     values = {"vllm_omni": baseline, "liveserve": liveserve}
-    return Published(
-        figure, quantity, setting, values, "LiveServe, Qwen3-Omni on 8 H200 (4 + 4 replicas)", **more
-    )
+    return Published(figure, quantity, setting, values, "LiveServe, Qwen3-Omni on 8 H200 (4 + 4 replicas)", **more)
 
 
 _OFFLOAD = "baseline with KV offload"

@@ -129,9 +129,7 @@ def cards() -> dict[str, Card]:
 @cache
 def index() -> dict[str, Listed]:
     """The figure cards by name, group by group, each in its order; none of them is imported."""
-    entries = [
-        _listed(group, module, path) for group, each in papers().items() for module, path in each.modules
-    ]
+    entries = [_listed(group, module, path) for group, each in papers().items() for module, path in each.modules]
     return {listed.name: listed for _, listed in sorted(entry for entry in entries if entry is not None)}
 
 
@@ -183,9 +181,7 @@ def blamed_on(name: str, of: str = "") -> Iterator[None]:
     except Exception as error:
         module = index()[name].module if name in index() else ""
         folder = str(papers()[_group(name)].folder) if module else ""
-        raise UserError(
-            f"card {name}{of}: {fault(error, folder)}. Correct {module or 'the card'}."
-        ) from error
+        raise UserError(f"card {name}{of}: {fault(error, folder)}. Correct {module or 'the card'}.") from error
 
 
 def _group(card: str) -> str:
@@ -221,9 +217,7 @@ def _figure(listed: Listed) -> Figure:
 def _by_name(module: ModuleType, name: str) -> Mapping[str, Any]:
     value = getattr(module, name, {})
     if not isinstance(value, Mapping):
-        raise UserError(
-            f"{name} is a {type(value).__name__}; write a dictionary, with a name for each of them"
-        )
+        raise UserError(f"{name} is a {type(value).__name__}; write a dictionary, with a name for each of them")
     return value
 
 

@@ -14,8 +14,7 @@ from reports.runs.measured import Measured, Run, run_of
 from workloads.errors import UserError
 
 NO_PREVIEW = (
-    "Measured with other settings than the cards have (--quick or --set): the full run may have other "
-    "outcomes."
+    "Measured with other settings than the cards have (--quick or --set): the full run may have other outcomes."
 )
 
 
@@ -106,10 +105,7 @@ def load_group(folder: Path) -> Group:
     for name in [each.name for each in listed if whole or each not in others]:
         figure, stored = known.figures()[name], collection.cards.get(name, {})
         # In the card's own order: JSON keeps its keys sorted.
-        panels = [
-            *(n for n in figure.experiments if n in stored),
-            *(n for n in stored if n not in figure.experiments),
-        ]
+        panels = [*(n for n in figure.experiments if n in stored), *(n for n in stored if n not in figure.experiments)]
         cards.append(Shown(figure, {panel: _run(folder, stored[panel]) for panel in panels}))
     return Group(folder, collection.name, cards, [] if whole else [each.name for each in others])
 
@@ -119,7 +115,5 @@ def _run(folder: Path, panel: Panel) -> Run:
     axes = {"axes": tuple(panel.experiment.grid)}
     records = read_panel(folder, panel)
     return run_of(
-        folder,
-        panel.experiment,
-        [replace(each, point=each.point.model_copy(update=axes)) for each in records],
+        folder, panel.experiment, [replace(each, point=each.point.model_copy(update=axes)) for each in records]
     )

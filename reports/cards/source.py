@@ -63,9 +63,7 @@ def resolve(
     else:
         card = _card(str(source))
         small = card.quick if quick else None
-        experiment = apply(
-            card.experiment, settings, BY_DEVICE, seeds, device=device, quick=small, real=card.real
-        )
+        experiment = apply(card.experiment, settings, BY_DEVICE, seeds, device=device, quick=small, real=card.real)
     return experiment if profile is None else experiment.model_copy(update={"profile": str(profile)})
 
 

@@ -86,9 +86,7 @@ class Claim:
         if self.neutral is None:
             return
         if low <= self.neutral <= high:
-            raise ValueError(
-                f"claim {name}: no effect ({self.neutral:g}) lies in its band {low:g} to {high:g}"
-            )
+            raise ValueError(f"claim {name}: no effect ({self.neutral:g}) lies in its band {low:g} to {high:g}")
         blunt = self.count is None and high - low > self.effect * (1 + 1e-9)
         if blunt and not isinstance(self.paper, tuple):
             raise ValueError(

@@ -107,9 +107,7 @@ class Graded:
             for spread in (self.spread, *(summed_up(self.claim, values) for values in others))
             if spread.median is not None
         ]
-        return bool(medians) and min(medians) <= min(self.claim.range) <= max(self.claim.range) <= max(
-            medians
-        )
+        return bool(medians) and min(medians) <= min(self.claim.range) <= max(self.claim.range) <= max(medians)
 
     @property
     def provenance(self) -> str:

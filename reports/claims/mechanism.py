@@ -28,7 +28,6 @@ class Mechanism:
     def switch(self) -> str:
         """The switch as a user types it."""
         settings = " ".join(
-            f"--set {name}={value if isinstance(value, str) else json.dumps(value)}"
-            for name, value in self.off.items()
+            f"--set {name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in self.off.items()
         )
         return settings or (self.instead and f"engine {self.instead}")

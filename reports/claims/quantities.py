@@ -145,9 +145,7 @@ def minus(measure: Measure, less: Measure) -> Measure:
 
 def each(measure: Measure, apply: Callable[[float], float | None]) -> Measure:
     """Return the measure with `apply` applied to its values, seed by seed."""
-    return lambda panels: {
-        seed: None if number is None else apply(number) for seed, number in measure(panels).items()
-    }
+    return lambda panels: {seed: None if number is None else apply(number) for seed, number in measure(panels).items()}
 
 
 def largest(*measures: Measure) -> Measure:

@@ -73,13 +73,7 @@ def at_least(bound: float, unit: Unit = "×", within: float | Band = 0, words: s
 
 
 def _number(
-    paper: Paper,
-    within: float | Band,
-    unit: Unit,
-    neutral: float | None,
-    words: str,
-    numbers: int,
-    since: float,
+    paper: Paper, within: float | Band, unit: Unit, neutral: float | None, words: str, numbers: int, since: float
 ) -> Number:
     """`numbers`: published numbers that make this one; `since`: the value of `paper` at which they cancel, negated. A
     band ends at half of the effect, so that it separates the paper's number from none."""
@@ -93,11 +87,7 @@ def _number(
 
 
 def claim(
-    text: str,
-    number: Number,
-    ours: Measure | Tally,
-    why: str | Callable[[float], str] = "",
-    **reasons: Any,
+    text: str, number: Number, ours: Measure | Tally, why: str | Callable[[float], str] = "", **reasons: Any
 ) -> Claim:
     """One claim of a card, without its id; `reasons`: further fields of `Claim` by name. ValueError for a number that
     is none of those above, or has another unit than `Unit`."""

@@ -48,7 +48,5 @@ def _status(ending: Ending) -> int:
         if ending.number is not None:
             raise KeyboardInterrupt from None
         traceback.print_exc()
-        print(
-            "rehearse: this is a fault of rehearse itself, and no verdict; please report it.", file=sys.stderr
-        )
+        print("rehearse: this is a fault of rehearse itself, and no verdict; please report it.", file=sys.stderr)
         return FAULT

@@ -24,11 +24,7 @@ Asked = dict[str, dict[str, "Experiment"]]
 
 
 def asked(
-    figures: Sequence[Figure],
-    settings: Mapping[str, object],
-    seeds: int | None,
-    device: str | None,
-    quick: bool,
+    figures: Sequence[Figure], settings: Mapping[str, object], seeds: int | None, device: str | None, quick: bool
 ) -> Asked:
     """The experiments of these cards with --quick, --set and --seeds applied.
 
@@ -67,17 +63,13 @@ def asked(
     for figure in able:
         for panel, original in figure.experiments.items():
             # Several values shorten an axis, they never make one.
-            short = {
-                name: text for name, text in figure.quick.items() if name in original.grid or "," not in text
-            }
+            short = {name: text for name, text in figure.quick.items() if name in original.grid or "," not in text}
             experiment = applied(original, short) if quick else original
             experiment, first = applied(experiment, settings), original.seeds[0]
             if count is not None:
                 experiment = experiment.model_copy(update={"seeds": [*range(first, first + count)]})
                 if first < TUNED_ON < first + count:
-                    raise UserError(
-                        f"seeds from {TUNED_ON} on are those of card liveserve-tuning; use fewer seeds."
-                    )
+                    raise UserError(f"seeds from {TUNED_ON} on are those of card liveserve-tuning; use fewer seeds.")
             experiments.setdefault(figure.name, {})[panel] = experiment
     return experiments
 

@@ -66,9 +66,7 @@ def finished_group(group: str, results: Path | None) -> Group:
         raise UserError(f"{folder} does not exist yet; {_how_to_measure(group)}, or give --results DIR.")
     loaded = load_group(folder)
     if loaded.name != group:
-        raise UserError(
-            f"{folder} holds the cards of {loaded.name!r}, not of {group!r}; give another --results."
-        )
+        raise UserError(f"{folder} holds the cards of {loaded.name!r}, not of {group!r}; give another --results.")
     return loaded
 
 
@@ -140,9 +138,7 @@ def show_sensitivity(group: Group) -> None:
 
     rows = group.sensitivity
     if not rows:
-        raise UserError(
-            f"{group.folder} holds no card that varies constants; run `rehearse run {group.name}` first."
-        )
+        raise UserError(f"{group.folder} holds no card that varies constants; run `rehearse run {group.name}` first.")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("card", "claim", "ours", "sign kept", "not kept"):
         table.add_column(heading, overflow="fold")

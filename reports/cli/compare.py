@@ -38,14 +38,10 @@ def worse_by(default: float | None, help: str) -> Any:
 
 
 def compare(
-    a: Annotated[
-        Path, typer.Argument(metavar="A", help="Results directory, or file; what B is measured against.")
-    ],
+    a: Annotated[Path, typer.Argument(metavar="A", help="Results directory, or file; what B is measured against.")],
     b: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[B]", help="Results directory, or file; default: the other device measured into A."
-        ),
+        typer.Argument(metavar="[B]", help="Results directory, or file; default: the other device measured into A."),
     ] = None,
     metrics: str | None = option(None, "Metrics instead of the main ones, by their names.", "A,B"),
     fail_above: float | None = worse_by(
@@ -136,8 +132,7 @@ def _show_foreign(comparison: Foreign, form: Form) -> None:
         return MISSING if value is None else f"{value:{digits}}"
 
     shown = [
-        (row.load, row.metric, row.unit, text(row.a), text(row.b), text(row.ratio, ".2f"))
-        for row in comparison.rows
+        (row.load, row.metric, row.unit, text(row.a), text(row.b), text(row.ratio, ".2f")) for row in comparison.rows
     ]
     title = f"A: {comparison.a}\nB: {comparison.b}"
     console.print(grid(("load", "metric", "", "A", "B", "B/A"), shown, 3, title=title))
@@ -263,10 +258,7 @@ def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> 
     from reports.tables.columns import MISSING, RATIO
 
     table.add_section()
-    opening = [
-        cell.engine,
-        *(short(cell.settings[axis]) if axis in cell.settings else MISSING for axis in axes),
-    ]
+    opening = [cell.engine, *(short(cell.settings[axis]) if axis in cell.settings else MISSING for axis in axes)]
     for compared in cell.metrics:
         column = compared.column
         spreads = (column, compared.a), (column, compared.b), (RATIO, compared.ratio)
@@ -277,9 +269,7 @@ def _rows(table: Any, cell: Cell, axes: list[str], fail_above: float | None) -> 
             *opening,
             column.title,
             *(_spread(shown, spread) for shown, spread in spreads),
-            Text("worse", "bold red")
-            if worse
-            else Text(note if cell.comparable else "other trace", "yellow"),
+            Text("worse", "bold red") if worse else Text(note if cell.comparable else "other trace", "yellow"),
         )
         opening = [""] * len(opening)
 

@@ -26,17 +26,13 @@ def check_cards(name: str) -> None:
         assert bool(card.needs) == bool(card.give), f"{card.name}: NEEDS and GIVE go together"
         check_claims(card)
         known = {each for one in card.experiments.values() for each in (*parameters(one), *CHOICES)}
-        assert known.issuperset({*card.quick, *card.give}), (
-            f"{card.name}: QUICK or GIVE has an unknown parameter"
-        )
+        assert known.issuperset({*card.quick, *card.give}), f"{card.name}: QUICK or GIVE has an unknown parameter"
         if card.needs:
             continue
         small = asked([card], {}, None, None, quick=True)
         for panel, quick in small[card.name].items():
             more = quick.grid.keys() - card.experiments[panel].grid.keys()
-            assert not more, (
-                f"{card.name}, {panel}: several values of {more} give a claim several values for one seed"
-            )
+            assert not more, f"{card.name}, {panel}: several values of {more} give a claim several values for one seed"
 
 
 def check_page(name: str) -> None:
@@ -50,9 +46,7 @@ def check_page(name: str) -> None:
     assert sorted(shown(page)) == sorted(cards), f"{name}: its page needs the claims of each card once"
     for each in claims:
         about, claim = f"{name}, claim {each.claim.id}", each.claim
-        assert claim.own or claim.sentence or claim.because, (
-            f"{about}: give `within` the reason for its width"
-        )
+        assert claim.own or claim.sentence or claim.because, f"{about}: give `within` the reason for its width"
         measured = each.by_value != NOT_MEASURED
         assert each.outcome in GOOD or each.cause or not measured, f"{about}: say why it differs"
         found = each.evident or (each.evidence and all(each.evidence.values()))

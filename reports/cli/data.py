@@ -42,9 +42,7 @@ def speech(
 
     with _progress() as show:
         got = obtain(source, out, skip_bad, show)
-    typer.echo(
-        f"{got.recordings} recordings, {got.seconds:.0f} s of sound in {out}, listed in {out / MANIFEST}"
-    )
+    typer.echo(f"{got.recordings} recordings, {got.seconds:.0f} s of sound in {out}, listed in {out / MANIFEST}")
     if got.passed_over:
         typer.echo(f"{got.passed_over.total()} files passed over: {counted(got.passed_over)}")
     typer.echo(f"rehearse trace make speech --set path={out} --out speech.parquet")
@@ -53,8 +51,7 @@ def speech(
 @app.command(cls=Command)
 def fetch(
     name: Annotated[
-        str,
-        typer.Argument(help="NAME, NAME/FILE for one file of it, or hf://datasets/OWNER/NAME@COMMIT/FILE."),
+        str, typer.Argument(help="NAME, NAME/FILE for one file of it, or hf://datasets/OWNER/NAME@COMMIT/FILE.")
     ],
     out: Path = option(..., "Folder to fill."),
     rows: int | None = option(None, "Rows to take of a set that is streamed.", "N", min=1),

@@ -22,13 +22,9 @@ _STYLES = {"pass": "green", "fail": "bold red", "miss": "yellow", "void": "yello
 
 def fidelity(
     device: str | None = option(None, "A real device: cpu or cuda."),
-    measured_runs: Path | None = option(
-        None, "Runs of real servers to predict, instead of --device.", "PATH"
-    ),
+    measured_runs: Path | None = option(None, "Runs of real servers to predict, instead of --device.", "PATH"),
     gpu: str | None = option(None, "With --measured-runs: GPU of runs that do not name one; default: h100."),
-    model: str | None = option(
-        None, "With --measured-runs: name or file of the model, instead of the runs' own.", "M"
-    ),
+    model: str | None = option(None, "With --measured-runs: name or file of the model, instead of the runs' own.", "M"),
     step_times: str | None = option(None, "With --measured-runs: measured (default) or roofline."),
     deployment: str = option("llama_tiny", "Deployment with one stage that answers in text."),
     profile: Path | None = option(None, "Also predict with this profile.", "FILE"),
@@ -59,11 +55,7 @@ def fidelity(
                 f"--device {device} executes on this machine, and --measured-runs reads files; leave one out."
             )
         _predicted(
-            measured_runs,
-            gpu or "h100",
-            model,
-            step_times or "measured",
-            out or Path("results") / "measured_runs",
+            measured_runs, gpu or "h100", model, step_times or "measured", out or Path("results") / "measured_runs"
         )
         return
     for name, value in (("--gpu", gpu), ("--model", model), ("--step-times", step_times)):

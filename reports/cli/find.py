@@ -94,9 +94,7 @@ def find(
     if dry_run:
         show_points([each.point for each in space.wanted(targets)], form)
         return
-    folder = out or default_out(source, experiment.name, experiment.device).with_name(
-        f"{experiment.name}-find"
-    )
+    folder = out or default_out(source, experiment.name, experiment.device).with_name(f"{experiment.name}-find")
     failed = _searched(space, targets, folder, jobs, place)
     with stopped("Stopped; run the same command again to resume."):
         held = _present(space.searches(targets), space, folder, form)
@@ -123,9 +121,7 @@ class _Space:
 
     def sweep(self, values: Iterable[float]) -> Experiment:
         """The experiment with these values as its last axis."""
-        return self.experiment.model_copy(
-            update={"grid": {**self.experiment.grid, self.over: sorted(values)}}
-        )
+        return self.experiment.model_copy(update={"grid": {**self.experiment.grid, self.over: sorted(values)}})
 
     def at(self, value: float) -> list[ReplayPoint]:
         """The points of every search at one value."""
@@ -147,8 +143,7 @@ class _Space:
 
         question = Question(self.over, targets, self.bounds, tuple(self.experiment.seeds))
         searched = (
-            Search(question, tried, engine=engine, settings=dict(axes))
-            for (engine, axes), tried in self.tried.items()
+            Search(question, tried, engine=engine, settings=dict(axes)) for (engine, axes), tried in self.tried.items()
         )
         return Searches(question, tuple(searched))
 
@@ -192,9 +187,7 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
     points = space.at(bounds.lowest)
     without = next((point.engine for point in points if over not in point.params), None)
     if without is not None:
-        raise UserError(
-            f"--over {over}: engine {without} has no such parameter; set engine to engines with it."
-        )
+        raise UserError(f"--over {over}: engine {without} has no such parameter; set engine to engines with it.")
     if over == "c":
         # A trace cannot have more concurrent sessions than sessions, and rarely has more than half of them.
         sessions = min(len(trace.sessions) for trace in space.traces.values())
@@ -203,9 +196,7 @@ def _space(experiment: Experiment, over: str, lowest: float | None, highest: flo
                 f"--to {last:g}: the workload has {sessions} sessions, and no more can be concurrent; give --to "
                 f"{sessions}, or more sessions where the workload has that parameter."
             )
-        space.bounds = bounds = replace(
-            bounds, highest=last or min(HIGHEST, max(sessions // 2, bounds.lowest))
-        )
+        space.bounds = bounds = replace(bounds, highest=last or min(HIGHEST, max(sessions // 2, bounds.lowest)))
     if bounds.lowest > bounds.highest:
         raise UserError(f"--from {bounds.lowest:g} is above --to {bounds.highest:g}; give a smaller one.")
     space.at(bounds.highest)  # what could not run there is said before anything is measured
@@ -217,15 +208,11 @@ def _bound(option: str, value: float | None, whole: bool) -> float | None:
     if value is None:
         return None
     if not 0 < value < float("inf") or (whole and value != int(value)):
-        raise UserError(
-            f"{option} {value:g}: give a {'whole number from 1 on' if whole else 'number above 0'}."
-        )
+        raise UserError(f"{option} {value:g}: give a {'whole number from 1 on' if whole else 'number above 0'}.")
     return int(value) if whole else value
 
 
-def _searched(
-    space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place
-) -> bool:
+def _searched(space: _Space, targets: tuple[Target, ...], folder: Path, jobs: int | None, place: Place) -> bool:
     """Measure round by round the points that the searches need, until they all end; whether any of them failed.
 
     Idle workers measure points that may be needed afterwards. A search takes such a point when it needs it, so the
@@ -240,9 +227,7 @@ def _searched(
     at_a_time = points_at_a_time({space.experiment.device}, jobs, place) or 1
     failed, measured, ahead = False, dict[str, _Wanted](), set[str]()
     while wanted := space.wanted(targets):
-        points = [
-            each.point for each in sorted(wanted, key=lambda each: -each.value) if each.point.id not in ahead
-        ]
+        points = [each.point for each in sorted(wanted, key=lambda each: -each.value) if each.point.id not in ahead]
         if points:
             idle = islice(space.ahead(targets, ahead), max(0, at_a_time - len(points)))
             points += (guesses := list(idle))

@@ -38,9 +38,7 @@ def list_(
     name: Annotated[
         str | None, typer.Argument(help="One of them, to see its parameters.", autocompletion=_of_its_kind)
     ] = None,
-    sets: list[str] = option(
-        [], "Show the parameters of another component.", "CHOICE=COMPONENT", name="--set"
-    ),
+    sets: list[str] = option([], "Show the parameters of another component.", "CHOICE=COMPONENT", name="--set"),
     as_json: bool = AS_JSON,
     as_csv: bool = AS_CSV,
 ) -> None:
@@ -71,9 +69,7 @@ def list_(
     if name is not None and name not in names:
         raise unknown(kind.removesuffix("s"), name, names)
     if sets and name is None:
-        raise UserError(
-            f"--set {sets[0]} is for one engine; write rehearse list engines NAME --set {sets[0]}."
-        )
+        raise UserError(f"--set {sets[0]} is for one engine; write rehearse list engines NAME --set {sets[0]}.")
     if form == "json" and not sets:
         emit(form, [_whole(row, about, name is None) for row in brief if name in (None, row["name"])])
     elif name is not None:
@@ -218,10 +214,7 @@ def _workload(name: str) -> Row:
     kind = WORKLOADS[name]
     server = _parameters("server", server_model(kind.serves).model_fields)
     of_server = [parameter for parameter in server if parameter["name"] not in ServerParams.model_fields]
-    return {
-        "serves": kind.serves,
-        "parameters": [*_parameters("workload", kind.Params.model_fields), *of_server],
-    }
+    return {"serves": kind.serves, "parameters": [*_parameters("workload", kind.Params.model_fields), *of_server]}
 
 
 def _brief_devices() -> list[Row]:
@@ -265,10 +258,7 @@ def _deployment(name: str) -> Row:
 
     server = ResolvedServer.of(ServerParams.model_validate({"deployment": name}))
     sources = {f"step times of {stage}": source for stage, source in step_sources(server).items()}
-    return {
-        "serves": f"{server.deployment.model.name} on {server.deployment.gpu.name}",
-        "composition": sources,
-    }
+    return {"serves": f"{server.deployment.model.name} on {server.deployment.gpu.name}", "composition": sources}
 
 
 def _brief_dialects() -> list[Row]:
@@ -289,9 +279,7 @@ def _brief_dialects() -> list[Row]:
 def _brief_cards() -> list[Row]:
     from reports.cards.card import cards, index
 
-    benches = [
-        {"name": name, "group": "", "summary": card.experiment.title} for name, card in cards().items()
-    ]
+    benches = [{"name": name, "group": "", "summary": card.experiment.title} for name, card in cards().items()]
     return benches + [
         {
             "name": name,
@@ -313,9 +301,7 @@ def _brief_metrics() -> list[Row]:
     from harness.metrics.vocabulary import OWN_DEFINITIONS
 
     of_class = {in_class("CLASS", name): each for name, each in CLASS_DEFINITIONS.items()}
-    definitions = (
-        DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | of_class
-    )
+    definitions = DEFINITIONS | LIVE_DEFINITIONS | OWN_DEFINITIONS | FRAME_DEFINITIONS | QUALITY_DEFINITIONS | of_class
     return [
         {"name": name, "unit": each.unit, "summary": each.definition.partition(";")[0]}
         for name, each in definitions.items()
@@ -366,9 +352,7 @@ KINDS = {
     ),
     "workloads": Kind("what users do, each with its parameters", _brief_workloads, _workload, True),
     "devices": Kind("devices that run steps: modelled, real, or behind sockets", _brief_devices),
-    "gpus": Kind(
-        "GPUs that deployments name (gpu=NAME), each with the numbers of its data sheet", _brief_gpus, _gpu
-    ),
+    "gpus": Kind("GPUs that deployments name (gpu=NAME), each with the numbers of its data sheet", _brief_gpus, _gpu),
     "deployments": Kind(
         "which model on which GPUs (deployment=NAME)",
         _brief_deployments,
@@ -376,9 +360,7 @@ KINDS = {
         order="rehearse list deployments NAME shows where step times come from. FP4 weights, gpt-oss and DeepSeek "
         "have no measured kernels.",
     ),
-    "dialects": Kind(
-        "protocols of servers for speech or text (rehearse live URL --dialect NAME)", _brief_dialects
-    ),
+    "dialects": Kind("protocols of servers for speech or text (rehearse live URL --dialect NAME)", _brief_dialects),
     "cards": Kind("experiments that come with this program (rehearse run NAME)", _brief_cards, _card),
     "metrics": Kind("metrics, each with its unit and meaning", _brief_metrics, _metric),
 }

@@ -62,13 +62,10 @@ def live(
     repeats: int | None = number(None, *OPTIONS["seeds"]),
     slo: str | None = option(
         None,
-        'What each load must meet: "ttfp_p90<=800ms continuity>=95%", the default for voice; for text '
-        '"ttft_p90<=2s".',
+        'What each load must meet: "ttfp_p90<=800ms continuity>=95%", the default for voice; for text "ttft_p90<=2s".',
         "TARGETS",
     ),
-    find: str | None = option(
-        None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"
-    ),
+    find: str | None = option(None, 'Largest number of calls with "ttfp_p90<=800ms continuity>=95%".', "TARGETS"),
     to: int | None = number(None, "Where --find stops; default: 256."),
     users_seed: int | None = number(None, *OPTIONS["users_seed"], least=0, most=MOST_SEED),
     same_users: bool = flag(OPTIONS["same_users"].name, OPTIONS["same_users"].help),
@@ -85,9 +82,7 @@ def live(
     client_key: str | None = option(None, *OPTIONS["client_key"]),
     unix_socket: str | None = option(None, *OPTIONS["unix_socket"]),
     preset: str | None = option(
-        None,
-        "openai_reasoning (max_completion_tokens) or azure (header api-key from AZURE_OPENAI_API_KEY).",
-        "NAME",
+        None, "openai_reasoning (max_completion_tokens) or azure (header api-key from AZURE_OPENAI_API_KEY).", "NAME"
     ),
     save_audio: int | None = number(None, *OPTIONS["save_audio"]),
     out: Path | None = option(
@@ -229,9 +224,7 @@ def _measured(experiment: Experiment, points: list[Any], folder: Path, present: 
             "again, or give more --repeats to add runs."
         )
     verdicts: list[Verdict | None] = []
-    status = measure_points(
-        experiment, points, folder, Calls(), lambda: verdicts.append(present(experiment, folder))
-    )
+    status = measure_points(experiment, points, folder, Calls(), lambda: verdicts.append(present(experiment, folder)))
     return status if verdicts[0] is None else EXIT[verdicts[0]]
 
 
@@ -275,9 +268,7 @@ def call_as_recorded(
         return _measured(experiment, points, folder, present, resume=False)
 
 
-def _present(
-    experiment: Experiment, folder: Path, form: Form, asked: Asked, metrics: Sequence[str]
-) -> Verdict | None:
+def _present(experiment: Experiment, folder: Path, form: Form, asked: Asked, metrics: Sequence[str]) -> Verdict | None:
     """Present a run, store the targets and the verdict in its folder, and return the verdict; None without targets."""
     from reports.cli.present import present
     from reports.live.live_verdict import live_verdict
@@ -390,9 +381,7 @@ def _duration_lines(length: Duration, name: str, runs: int, chosen: bool) -> lis
     lines = [f"{name}: no number of turns can show {each}; give a target that leaves room." for each in never]
     names = listed([str(each) for each in lacking]) if lacking else ""
     enough = length.seconds < length.wanted_s < math.inf
-    longer = (
-        f"--duration {length.wanted_s:g} is long enough" if enough else "the workload has too few of them"
-    )
+    longer = f"--duration {length.wanted_s:g} is long enough" if enough else "the workload has too few of them"
     turns = counted(length.turns, "turn")
     if chosen and lacking:
         lines.append(
@@ -413,6 +402,4 @@ def _duration_lines(length: Duration, name: str, runs: int, chosen: bool) -> lis
 def _length(seconds: float) -> str:
     """`3 min 5 s`."""
     minutes, rest = divmod(math.ceil(seconds), 60)
-    return " ".join(
-        [*([f"{minutes} min"] if minutes else []), *([f"{rest} s"] if rest or not minutes else [])]
-    )
+    return " ".join([*([f"{minutes} min"] if minutes else []), *([f"{rest} s"] if rest or not minutes else [])])

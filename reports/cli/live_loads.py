@@ -39,9 +39,7 @@ def load_of(sessions: str | None, rate: str | None, find: str | None, to: int | 
     numbers = numbers_of("--sessions", sessions, int) if sessions is not None else [FIRST]
     if rate is not None:
         if len(numbers) > 1:
-            raise UserError(
-                "--rate takes one number of --sessions, the most at once; give one, or leave it out."
-            )
+            raise UserError("--rate takes one number of --sessions, the most at once; give one, or leave it out.")
         return Load(numbers_of("--rate", rate, float), True, (), int(numbers[0]) if sessions else 0)
     if targets and len(numbers) > 1:
         raise UserError("--find begins at one number of --sessions; give one, or leave it out.")
@@ -73,8 +71,6 @@ def numbers_of(option: str, text: str, read: Callable[[str], float]) -> list[flo
         if not (1 if read is int else 1e-9) <= value < 1e6:
             example = "8,16,32" if read is int else "0.5,2"
             kind = "whole number from 1 on" if read is int else "number above 0"
-            raise UserError(
-                f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}."
-            )
+            raise UserError(f"{option} {text}: {part.strip()!r} is no {kind}; write for example {option} {example}.")
         numbers.append(value)
     return list(dict.fromkeys(numbers))

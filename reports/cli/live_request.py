@@ -12,11 +12,7 @@ from workloads.errors import UserError, printable, unknown
 
 
 def shape(
-    preset: str | None,
-    extra_body: str | None,
-    headers: Sequence[str],
-    body_names: Sequence[str],
-    session: Path | None,
+    preset: str | None, extra_body: str | None, headers: Sequence[str], body_names: Sequence[str], session: Path | None
 ) -> dict[str, Any]:
     """Return the parameters that are set. UserError for text that is none of its option's."""
     from harness.live.endpoints.request_shape import PRESETS
@@ -55,9 +51,7 @@ def _header(text: str) -> tuple[str, str]:
 def _name(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
     if not old or not equals or not new:
-        raise UserError(
-            f"--body-name {printable(text, 60)} is not FIELD=NAME; write max_tokens=max_completion_tokens."
-        )
+        raise UserError(f"--body-name {printable(text, 60)} is not FIELD=NAME; write max_tokens=max_completion_tokens.")
     return old, new
 
 
@@ -69,15 +63,11 @@ def _object(option: str, text: str) -> dict[str, Any]:
         try:
             value = parse(text)
         except ValueError as error:
-            raise UserError(
-                f"{option} is not JSON ({error}); write for example '{{\"temperature\": 0}}'."
-            ) from None
+            raise UserError(f"{option} is not JSON ({error}); write for example '{{\"temperature\": 0}}'.") from None
     else:
         value = read_document(text)
     if not isinstance(value, dict):
-        raise UserError(
-            f'{option} {printable(text, 60)} is no JSON object; write its fields as {{"NAME": VALUE}}.'
-        )
+        raise UserError(f'{option} {printable(text, 60)} is no JSON object; write its fields as {{"NAME": VALUE}}.')
     return value
 
 

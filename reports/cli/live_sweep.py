@@ -49,8 +49,7 @@ def between(ends: Experiment, points: Sequence[Point], folder: Path, number: int
     supply = points[-1].params.get("rate")
     if isinstance(supply, float) and high > NEAR * supply:
         typer.echo(
-            f"new users came at {supply:.3g} a second at most: the server may take more; give longer replies.",
-            err=True,
+            f"new users came at {supply:.3g} a second at most: the server may take more; give longer replies.", err=True
         )
     rates = np.linspace(min(low, high), high, number + 1)[1:]
     return [float(f"{rate:.3g}") for rate in rates], 0
@@ -60,11 +59,7 @@ def _rate(record: Record) -> float:
     """Return how many users came per second of the steady window."""
     begin_s, end_s = (record.metrics.get(name, {}).get("value") for name in ("steady_begin", "steady_end"))
     kept = record.table("events", columns=["t", "kind"], filters=[("kind", "==", "session_start")])
-    came = (
-        0
-        if begin_s is None or end_s is None
-        else int(kept["t"].between(begin_s, end_s, inclusive="right").sum())
-    )
+    came = 0 if begin_s is None or end_s is None else int(kept["t"].between(begin_s, end_s, inclusive="right").sum())
     if begin_s is None or end_s is None or not came:
         raise UserError("--sweep: no user came at full load; give a longer --duration, or fewer --sessions.")
     return came / (end_s - begin_s)

@@ -20,16 +20,11 @@ def model(
     config: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE_OR_FOLDER",
-            help="config.json as published on Hugging Face, or the folder that has it.",
+            metavar="FILE_OR_FOLDER", help="config.json as published on Hugging Face, or the folder that has it."
         ),
     ],
-    out: Path | None = option(
-        None, "File to write (YAML); - prints it. Default: the model's name, in this folder."
-    ),
-    name: str | None = option(
-        None, "The name it is published under, as Qwen/Qwen3-8B; default: by the path."
-    ),
+    out: Path | None = option(None, "File to write (YAML); - prints it. Default: the model's name, in this folder."),
+    name: str | None = option(None, "The name it is published under, as Qwen/Qwen3-8B; default: by the path."),
 ) -> None:
     """Read a model's config.json as vLLM does, and write a file of the model for `--set model=FILE`.
 
@@ -43,9 +38,7 @@ def model(
     published = read_config(config, name)
     path = Path(published.file_name) if out is None else check_output(out, YAML_ENDINGS)
     if out is None and path.exists():
-        raise UserError(
-            f"{path} is there already; name it with --out to write it anew, or name another file."
-        )
+        raise UserError(f"{path} is there already; name it with --out to write it anew, or name another file.")
     with output(path) as file:
         file.write(as_yaml(published).encode())
     _show(published, stderr=path == STDOUT)
@@ -64,13 +57,10 @@ def _show(published: Published, stderr: bool) -> None:
     if decoder.mla is not None:
         heads = f"{decoder.heads}, KV compressed to {decoder.mla.kv_rank + decoder.mla.rope}"
     embeddings = 2 * decoder.vocab * decoder.hidden
-    params = (
-        decoder.weight_bytes - embeddings * decoder.dtype_bytes
-    ) / decoder.layer_dtype_bytes + embeddings
+    params = (decoder.weight_bytes - embeddings * decoder.dtype_bytes) / decoder.layer_dtype_bytes + embeddings
     facts = {
         "model": f"{published.name} ({published.kind})",
-        "layers": str(decoder.layers)
-        + (f", {decoder.dense_layers} of them dense" if decoder.dense_layers else ""),
+        "layers": str(decoder.layers) + (f", {decoder.dense_layers} of them dense" if decoder.dense_layers else ""),
         "heads": heads,
         "parameters": f"{params / 1e9:.1f} billion{experts}",
         "weights": f"{decoder.weight_bytes / 1e9:.1f} GB, {published.weights or published.dtype}",

@@ -40,9 +40,7 @@ def nightly(
     against: Path | None = option(
         None, "Results directory to compare with; default: the last night that passed.", "DIR"
     ),
-    fail_above: float = worse_by(
-        10.0, "A metric fails when it got worse by more than this, and on every seed."
-    ),
+    fail_above: float = worse_by(10.0, "A metric fails when it got worse by more than this, and on every seed."),
 ) -> None:
     """Run the bench on real execution, check the model's fidelity, and compare with the last night that passed.
 
@@ -196,9 +194,7 @@ def _show(parts: list[Part], night: Path) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.text import Text
 
-    rows = [
-        (part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why))) for part in parts
-    ]
+    rows = [(part.name, Text(part.verdict, _STYLES[part.verdict]), Text("\n".join(part.why))) for part in parts]
     console = wide(120)
     console.print(grid(("nightly", "verdict", "why"), rows, box=SIMPLE_HEAD))
     tell(console, [night / VERDICT])

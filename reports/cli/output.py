@@ -61,6 +61,4 @@ def wide(least: int, stderr: bool = False) -> Console:
 def tell(console: Console, lines: Iterable[Any]) -> None:
     """Print lines as they are: without colours, and wrapped only by the terminal."""
     for line in lines:
-        console.print(
-            printable(str(line)) if isinstance(line, Path) else line, highlight=False, soft_wrap=True
-        )
+        console.print(printable(str(line)) if isinstance(line, Path) else line, highlight=False, soft_wrap=True)

@@ -21,9 +21,7 @@ class Judged(Protocol):
     def as_dict(self) -> dict[str, Any]: ...
 
 
-def present(
-    run: Run, form: Form = "table", metrics: Sequence[str] = (), verdict: Judged | None = None
-) -> None:
+def present(run: Run, form: Form = "table", metrics: Sequence[str] = (), verdict: Judged | None = None) -> None:
     """Print table, answer and paths, and write the report; of another form the rows alone, paths on stderr. Of a live
     run the verdict comes first; in JSON where it is given. `metrics`: columns instead of the main ones."""
     from reports.pages.html import write_report

@@ -53,9 +53,7 @@ def profile(
         None, "With --from: GPUs of a replica; default: 1, or as the deployment or the runs say.", min=1
     ),
     out: Path | None = option(
-        None,
-        "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, M-GPU-runs.yaml, or M-runs-server.yaml.",
-        "FILE",
+        None, "Default: results/profiles/M-DEVICE.yaml, M-GPU.yaml, M-GPU-runs.yaml, or M-runs-server.yaml.", "FILE"
     ),
     quick: bool = flag("--quick", "A coarse grid, in about a minute."),
 ) -> None:
@@ -154,18 +152,14 @@ def _from_runs(
     tell(console, [f"next     rehearse run EXPERIMENT --set deployment={server} --profile {path}"])
 
 
-def _from_voice(
-    runs: Sequence[VoiceRun], model: str | None, gpu: str | None, tp: int | None, out: Path | None
-) -> None:
+def _from_voice(runs: Sequence[VoiceRun], model: str | None, gpu: str | None, tp: int | None, out: Path | None) -> None:
     from engines.devices.profile import save_facts
     from harness.measured_runs.voice import fit_voice
     from reports.calibration.voice_factors import sentences, tables
     from reports.cli.progress import parts
 
     if tp is not None:
-        raise UserError(
-            f"--tp {tp} is for servers of text; the deployment of --model says the GPUs of each stage."
-        )
+        raise UserError(f"--tp {tp} is for servers of text; the deployment of --model says the GPUs of each stage.")
     with stopped(NOTHING_WRITTEN), parts() as show:
         fit = fit_voice(runs, model, gpu, show)
     path = out or Path("results") / "profiles" / f"{Path(fit.base).stem}-runs-server.yaml"

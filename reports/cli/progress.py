@@ -76,9 +76,7 @@ def size(point: Point) -> float:
     """Return the size that a point's time grows with: turns, or seconds of calls without pause; 1 if its parameters
     do not show it."""
     users = next((point.params[name] for name in ("sessions", "requests") if point.params.get(name)), 1)
-    each = next(
-        (point.params[name] for name in ("turns", "rounds", "duration_s") if point.params.get(name)), 1
-    )
+    each = next((point.params[name] for name in ("turns", "rounds", "duration_s") if point.params.get(name)), 1)
     return float(str(users)) * float(str(each))
 
 
@@ -112,13 +110,7 @@ def _bar(console: Console, total: int, finished: int, time_left: TimeLeft) -> It
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(
-            "points",
-            total=total,
-            completed=finished,
-            done=finished,
-            failed=0,
-            left=total - finished,
-            about="",
+            "points", total=total, completed=finished, done=finished, failed=0, left=total - finished, about=""
         )
         begin, done, failed = time.monotonic(), finished, 0
 
@@ -128,9 +120,7 @@ def _bar(console: Console, total: int, finished: int, time_left: TimeLeft) -> It
             if outcome.status == "failed":
                 failed += 1
                 bar.console.print(
-                    f"failed: {outcome.point.label}: {printable(outcome.reason)}",
-                    style="red",
-                    highlight=False,
+                    f"failed: {outcome.point.label}: {printable(outcome.reason)}", style="red", highlight=False
                 )
             time_left.ended(outcome)
             bar.update(task, completed=done, done=done, failed=failed, left=total - done)

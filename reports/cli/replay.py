@@ -36,9 +36,7 @@ def replay(
         None, "Simulated systems; default: stock vLLM.", "NAME[,NAME...]", autocompletion=named("engines")
     ),
     url: str | None = option(None, "Call this server instead.", "URL"),
-    column: list[str] = option(
-        [], "The column for t, session, input, new, history, output or delay.", "ROLE=NAME"
-    ),
+    column: list[str] = option([], "The column for t, session, input, new, history, output or delay.", "ROLE=NAME"),
     duration: float | None = option(None, "Play only so much of the record, s; default: all.", "SECONDS"),
     settings: list[str] = SETTINGS,
     out: Path | None = option(
@@ -84,12 +82,7 @@ def _users(file: Path, columns: list[str], duration: float | None) -> tuple[str,
     from workloads.replays.layout import workload_of
 
     workload = "sessions" if columns else workload_of(file)
-    settings: dict[str, Any] = {
-        "path": str(file),
-        "reply": "text",
-        "modality": "text",
-        "columns": _mapping(columns),
-    }
+    settings: dict[str, Any] = {"path": str(file), "reply": "text", "modality": "text", "columns": _mapping(columns)}
     fields = WORKLOADS[workload].Params.model_fields
     settings = {name: value for name, value in settings.items() if name in fields and value}
     if duration is not None:
@@ -138,12 +131,7 @@ def _simulated(
 
 
 def _called(
-    url: str,
-    token_env: str | None,
-    workload: str,
-    base: Mapping[str, Any],
-    settings: Mapping[str, str],
-    traces: Traces,
+    url: str, token_env: str | None, workload: str, base: Mapping[str, Any], settings: Mapping[str, str], traces: Traces
 ) -> Experiment:
     """Return the experiment, which ends with the record, or where `base` ends it."""
     from harness.experiments.experiment import ENDPOINT, Experiment
@@ -205,6 +193,4 @@ def _measure(
 
     folder = out or Path("results") / owner.name
     side = side_of(points, None, Place("local"))
-    return measure_points(
-        owner, points, folder, side, lambda: present(load_run(folder, owner), form, metrics)
-    )
+    return measure_points(owner, points, folder, side, lambda: present(load_run(folder, owner), form, metrics))

@@ -97,9 +97,7 @@ def _renamed(names: str | None) -> dict[str, str]:
     """Parse `A=B,C=D`; UserError for anything else."""
     pairs = [pair.partition("=") for pair in names.split(",")] if names else []
     if not all(old.strip() and new.strip() for old, _, new in pairs):
-        raise UserError(
-            f"--names {names} is not a list of names; give it as vllm_omni=vLLM-Omni,liveserve=LiveServe."
-        )
+        raise UserError(f"--names {names} is not a list of names; give it as vllm_omni=vLLM-Omni,liveserve=LiveServe.")
     return {old.strip(): new.strip() for old, _, new in pairs}
 
 

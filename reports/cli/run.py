@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: Annotated[
-        str, source_of("A card, a group of figure cards, a YAML file, or a results directory.")
-    ],
+    source: Annotated[str, source_of("A card, a group of figure cards, a YAML file, or a results directory.")],
     settings: list[str] = SETTINGS,
     seeds: int | None = number(None, "Use the seeds 0 to N-1."),
     device: str | None = option(None, "See `rehearse list devices`.", autocompletion=named("devices")),
@@ -40,9 +38,7 @@ def run(
     jobs: int | None = number(
         None, "Points at a time; default: the processor's cores, or the cluster's; one on the wall clock."
     ),
-    out: Path | None = option(
-        None, "Results directory; default: results/NAME or results/NAME-DEVICE.", "DIR"
-    ),
+    out: Path | None = option(None, "Results directory; default: results/NAME or results/NAME-DEVICE.", "DIR"),
     shuffle: str | None = option(
         None,
         "Run the points in the order that this seed gives; default: as the experiment or the group has it.",

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 def serve(
     engine: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENGINE", help="See `rehearse list engines`.", autocompletion=named("engines")
-        ),
+        str, typer.Argument(metavar="ENGINE", help="See `rehearse list engines`.", autocompletion=named("engines"))
     ],
     device: str = option("virtual", "virtual (modelled GPUs), cpu or cuda (vLLM really executes)."),
     settings: list[str] = SETTINGS,
@@ -35,9 +32,7 @@ def serve(
     idle_timeout: float = option(120, "Close a session after this time without a message.", "SECONDS"),
     token_env: str | None = option(None, "Environment variable with the clients' token.", "NAME"),
     insecure: bool = flag("--insecure", "Let other machines in without a token."),
-    drain: float = option(
-        30, "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"
-    ),
+    drain: float = option(30, "Time for running replies after SIGTERM; a second one ends at once.", "SECONDS"),
     frame: float = option(2.0, "Length of a frame, for engines that serve frames.", "SECONDS"),
     seed: int = number(0, "Seed of the reply lengths.", least=0, most=MOST_SEED, metavar=None),
     runtime: Literal["rehearsal", "vllm-omni"] = option(
@@ -78,13 +73,7 @@ def serve(
     for name in set(values) & set(Limits.model_fields):
         limits[name] = values.pop(name)
     replayed = load_profile(str(profile)).model_dump(mode="json") if profile is not None else None
-    asked: dict[str, Any] = {
-        "engine": engine,
-        "device": device,
-        "settings": values,
-        "profile": replayed,
-        "host": host,
-    }
+    asked: dict[str, Any] = {"engine": engine, "device": device, "settings": values, "profile": replayed, "host": host}
     asked |= {"port": port, "token_env": token_env, "insecure": insecure, "seed": seed, "frame_s": frame}
     asked |= {"drain_s": drain, "limits": validate(Limits, limits, "limits")}
     config = validate(serving.ServeConfig, asked, "rehearse serve")
@@ -105,9 +94,7 @@ def _serve_omni(engine: str, values: Mapping[str, Any], port: int, given: Mappin
 
     for name, was_given in given.items():
         if was_given:
-            raise UserError(
-                f"{name} is not for runtime {RUNTIME}, which serves on {HOST} alone; leave it out."
-            )
+            raise UserError(f"{name} is not for runtime {RUNTIME}, which serves on {HOST} alone; leave it out.")
     server_values = {name: value for name, value in values.items() if name in OmniParams.model_fields}
     of_engine = {name: value for name, value in values.items() if name not in server_values}
     asked = {**server_values, "engine": engine, "engine_params": of_engine}
@@ -174,15 +161,11 @@ class _Says:
         ttfp = "–" if now.ttfp_p50_s is None else f"{1e3 * now.ttfp_p50_s:.0f} ms"
         line = f"{now.sessions} sessions, {now.turns} turns, TTFP P50 {ttfp}, rejected {now.refused}, "
         line += f"loop lag {now.loop_lag_ms:.1f} ms"
-        self.console.print(
-            f"{line:<{self.console.width - 1}}"[: self.console.width - 1], end="\r", markup=False
-        )
+        self.console.print(f"{line:<{self.console.width - 1}}"[: self.console.width - 1], end="\r", markup=False)
 
     def draining(self, replies: int, within_s: float) -> None:
         count = "1 reply" if replies == 1 else f"{replies} replies"
-        text = (
-            f"finishing {count}, for {within_s:g} s at most" if within_s else f"{count} cut: the time is up"
-        )
+        text = f"finishing {count}, for {within_s:g} s at most" if within_s else f"{count} cut: the time is up"
         self.console.print(text.ljust(self.console.width - 1), markup=False)
 
     def over(self) -> None:

@@ -39,9 +39,7 @@ def _surviving(number: int, stream: Any) -> Any:
     if not isinstance(raw, io.FileIO) or raw.fileno() != number:
         return stream
     output = _Output(number, "wb", closefd=False)
-    alike = {
-        name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering", "write_through")
-    }
+    alike = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering", "write_through")}
     return io.TextIOWrapper(io.BufferedWriter(output), **alike)
 
 

@@ -69,13 +69,9 @@ def edit(
     request_class: str | None = option(
         None, "The class of each file's requests, or one for all.", "NAME,...", name="--class"
     ),
-    priority: str | None = option(
-        None, "Priority of each class; the lower is served first, as in vLLM.", "N,..."
-    ),
+    priority: str | None = option(None, "Priority of each class; the lower is served first, as in vLLM.", "N,..."),
     ttft_deadline: str | None = option(None, "Deadline of each class's first tokens, s; or none.", "S,..."),
-    tbt_deadline: str | None = option(
-        None, "Longest time between tokens of each class, s; or none.", "S,..."
-    ),
+    tbt_deadline: str | None = option(None, "Longest time between tokens of each class, s; or none.", "S,..."),
 ) -> None:
     """Make a trace of others: labelled, merged, then cut, thinned, scaled in time and looped. Each step is noted.
 
@@ -93,9 +89,7 @@ def edit(
         _each("--tbt-deadline", tbt_deadline, len(files), _seconds),
     )
     if request_class is None and (priority, ttft_deadline, tbt_deadline) != (None, None, None):
-        raise UserError(
-            "--priority, --ttft-deadline and --tbt-deadline are of a class; name it with --class."
-        )
+        raise UserError("--priority, --ttft-deadline and --tbt-deadline are of a class; name it with --class.")
     traces = [load_trace(file) for file in files]
     if request_class is not None:
         traces = [
@@ -118,9 +112,7 @@ def _span(text: str) -> tuple[float, float]:
     try:
         start, end = map(float, text.split(":"))
     except ValueError:
-        raise UserError(
-            f"--cut {text} is no span; write --cut START:END in seconds, such as 0:600."
-        ) from None
+        raise UserError(f"--cut {text} is no span; write --cut START:END in seconds, such as 0:600.") from None
     return start, end
 
 
@@ -229,9 +221,7 @@ def fidelity(
         Console().print(grid(("workload", "column", "source", "n real", "KS", "note"), shown))
     else:
         names = ("workload", "column", "source", "ks", "note")
-        rows = [
-            {**{name: getattr(one, name) for name in names}, "n_real": len(one.real)} for one in comparisons
-        ]
+        rows = [{**{name: getattr(one, name) for name in names}, "n_real": len(one.real)} for one in comparisons]
         emit(form, rows)
     typer.echo(page, err=form != "table")
 
@@ -273,8 +263,7 @@ def perfetto(
 @app.command(cls=Command)
 def make(
     workload: Annotated[
-        str,
-        typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads")),
+        str, typer.Argument(help="A workload, see `rehearse list workloads`.", autocompletion=named("workloads"))
     ],
     out: Out,
     seed: int = number(0, "The same seed gives the same trace.", least=0, most=MOST_SEED),

@@ -77,12 +77,7 @@ class Workers:
                 from harness.replays.executors.ray import RayExecutor
 
                 executor = RayExecutor(
-                    points_dir,
-                    by_device.measure,
-                    jobs=self.jobs,
-                    timeout_s=timeout_s,
-                    order=order,
-                    watch=watch,
+                    points_dir, by_device.measure, jobs=self.jobs, timeout_s=timeout_s, order=order, watch=watch
                 )
             with contextlib.closing(executor.run(cast("Sequence[ReplayPoint]", todo))) as outcomes:
                 yield show, outcomes

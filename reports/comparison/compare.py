@@ -49,9 +49,7 @@ class Side:
     def commits(self) -> str:
         """Revisions of Rehearsal that measured it, shortened; `+` where the checkout had changes; "": not known."""
         revisions = filter(None, (point.record.manifest.get("revision") for point in self.points))
-        return ", ".join(
-            dict.fromkeys(each["commit"][:9] + ("+" if each["dirty"] else "") for each in revisions)
-        )
+        return ", ".join(dict.fromkeys(each["commit"][:9] + ("+" if each["dirty"] else "") for each in revisions))
 
     @property
     def version(self) -> str:
@@ -168,9 +166,7 @@ class Comparison:
                 "its cache the second time."
             )
         again = f" --seed {seeds[0]} gives B the users of A." if seeds[0].isdecimal() else ""
-        return (
-            f"A and B had other users, drawn from the same workload (seeds {seeds[0]} and {seeds[1]}).{again}"
-        )
+        return f"A and B had other users, drawn from the same workload (seeds {seeds[0]} and {seeds[1]}).{again}"
 
     def require_judged(self) -> None:
         """UserError when no cell can be judged: a gate that looked at nothing has not passed."""
@@ -194,16 +190,12 @@ class Comparison:
                 )
             for compared in cell.metrics:
                 name, unit = compared.column.metric, f" {compared.column.unit}".rstrip()
-                before, after = (
-                    compared.column.text(side.median) + unit for side in (compared.a, compared.b)
-                )
+                before, after = (compared.column.text(side.median) + unit for side in (compared.a, compared.b))
                 if compared.lost and not compared.b.n and cell.failed_b <= cell.failed_a:
                     sentences.append(f"{name} of {cell.label} is {before} in A and missing in B {where}")
                 elif is_worse(compared, percent):
                     by = f"{compared.worse_by:.1%}" if compared.a.median else "no finite share"
-                    sentences.append(
-                        f"{name} of {cell.label} got worse by {by}: {before} in A, {after} in B {where}"
-                    )
+                    sentences.append(f"{name} of {cell.label} got worse by {by}: {before} in A, {after} in B {where}")
         return sentences
 
 
@@ -233,9 +225,7 @@ def compare(a: Path, b: Path | None, metrics: Sequence[str] = (), option: str = 
             cells.append(_cell(axes, [in_a[key][s] for s in common], [in_b[key][s] for s in common], metrics))
     if not cells:
         raise UserError(_nothing_common(left, right, axes))
-    return Comparison(
-        left, right, cells, len(in_a) - len(cells), len(in_b) - len(cells), _differing(left, right, axes)
-    )
+    return Comparison(left, right, cells, len(in_a) - len(cells), len(in_b) - len(cells), _differing(left, right, axes))
 
 
 def _side(folder: Path) -> Side:
@@ -330,9 +320,7 @@ def _compared(column: Column, a: list[Measured], b: list[Measured]) -> Compared:
     differences = tuple(each for each in pairs.differences.values() if each is not None)
     counts = [n for side in (a, b) if (n := events(side, column.metric)) is not None]
     n = min(counts, default=None)
-    return Compared(
-        column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, differences, n
-    )
+    return Compared(column, across_seeds(before), across_seeds(after), pairs.difference, pairs.ratio, differences, n)
 
 
 def _differing(a: Side, b: Side, axes: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -378,9 +366,7 @@ def _nothing_common(a: Side, b: Side, axes: Sequence[str]) -> str:
         "trace hash": (a.points[0].point.trace_hash[:12], b.points[0].point.trace_hash[:12]),
     }
     differing = "; ".join(f"{name} is {x} in A and {y} in B" for name, (x, y) in facts.items() if x != y)
-    return (
-        f"{a.folder} and {b.folder} have no cell in common: {differing}; compare runs of the same settings."
-    )
+    return f"{a.folder} and {b.folder} have no cell in common: {differing}; compare runs of the same settings."
 
 
 def _listed(side: Side, field: str) -> str:

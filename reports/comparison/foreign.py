@@ -85,14 +85,10 @@ def compare_foreign(a: Path, b: Path) -> Foreign:
 
 def _run(path: Path) -> MeasuredRun:
     if path.is_dir() and not is_foreign(path) and live_experiment(path) is None:
-        raise UserError(
-            f"{path} is a simulated run; a result of another tool is compared with one of rehearse live."
-        )
+        raise UserError(f"{path} is a simulated run; a result of another tool is compared with one of rehearse live.")
     runs = read_runs(path)
     if len(runs) > 1:
-        raise UserError(
-            f"{path} holds {len(runs)} runs ({', '.join(run.name for run in runs)}); give one of them."
-        )
+        raise UserError(f"{path} holds {len(runs)} runs ({', '.join(run.name for run in runs)}); give one of them.")
     (run,) = runs
     if not isinstance(run, MeasuredRun):
         raise UserError(f"{path} states means alone; give a file with single requests.")
@@ -135,9 +131,7 @@ def _metrics(seen: Sequence[Request]) -> dict[tuple[str, str], float | None]:
         known = [each for each in times if each is not None]
         for quantile in QUANTILES:
             enough = len(known) >= FEWEST[quantile]
-            metrics[f"{name} P{quantile}", "ms"] = (
-                1000 * float(np.percentile(known, quantile)) if enough else None
-            )
+            metrics[f"{name} P{quantile}", "ms"] = 1000 * float(np.percentile(known, quantile)) if enough else None
     ends = [one.arrival_s + one.e2e_s for one in seen if one.e2e_s is not None]
     took_s = max(ends, default=0.0) - min((one.arrival_s for one in seen), default=0.0)
     for name, total in (

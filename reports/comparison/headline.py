@@ -62,9 +62,7 @@ def headline(comparison: Comparison) -> str:
     if comparison.identical:
         return "B is identical to A in every request."
     failed = [sum(cell.failed_a for cell in judged), sum(cell.failed_b for cell in judged)]
-    lost = [
-        each for cell in judged for each in cell.metrics if each.lost and not each.b.n and not cell.failed_b
-    ]
+    lost = [each for cell in judged for each in cell.metrics if each.lost and not each.b.n and not cell.failed_b]
     changes = [Change(cell, each) for cell in judged for each in cell.metrics if changed(each)]
     worse, better = ([each for each in changes if each.worse == wanted] for wanted in (True, False))
     small, still = _unchanged(judged, changes)
@@ -142,8 +140,5 @@ def _unchanged(judged: Sequence[Cell], changes: Sequence[Change]) -> tuple[str, 
         for metric, column in columns.items()
         if metric not in moved and metric != NOT_THE_SERVERS and definition(metric).better is not None
     ]
-    names = [
-        ", ".join(spoken(each) for each in still if (each.metric in small) == wanted)
-        for wanted in (True, False)
-    ]
+    names = [", ".join(spoken(each) for each in still if (each.metric in small) == wanted) for wanted in (True, False)]
     return names[0], names[1]

@@ -33,11 +33,7 @@ def controlled(point: Measured) -> bool:
     return point.params.get("admission", "off") != "off" or bool(point.value("shed"))
 
 
-def ramps(
-    title: str,
-    series: Series,
-    paper: Mapping[str, float] | None = None,
-) -> Picture | LeftOut:
+def ramps(title: str, series: Series, paper: Mapping[str, float] | None = None) -> Picture | LeftOut:
     """A column for each policy: sessions above, latency below; of the first finished run of each.
 
     `paper`: label -> sessions at which the paper's run settled.
@@ -80,13 +76,7 @@ def sessions(axes: Axes, point: Measured, look: Look) -> None:
     caps = log["kind"] == "cap"
     if caps.to_numpy().any():
         axes.step(
-            log.loc[caps, "t"],
-            log.loc[caps, "value"],
-            where="post",
-            color=INK,
-            lw=1.1,
-            ls=(0, (1, 1)),
-            label="cap",
+            log.loc[caps, "t"], log.loc[caps, "value"], where="post", color=INK, lw=1.1, ls=(0, (1, 1)), label="cap"
         )
 
 

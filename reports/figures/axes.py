@@ -63,9 +63,7 @@ def bar(
     if text:
         high = factor * (stats.high or 0)
         at, away, ha, va = (
-            ((high, place), (5, 0), "left", "center")
-            if lying
-            else ((place, high), (0, 4), "center", "bottom")
+            ((high, place), (5, 0), "left", "center") if lying else ((place, high), (0, 4), "center", "bottom")
         )
         axes.annotate(text.format(height), at, away, textcoords="offset points", ha=ha, va=va)
 

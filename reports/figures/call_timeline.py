@@ -29,12 +29,7 @@ ENVELOPE_S = 0.02
 USER, AGENT = 1.0, 0.0
 """Heights of the channels."""
 _HALF = 0.36
-_BESIDE = {
-    "backchannel": "#e69f00",
-    "side_speech": "#56b4e9",
-    "background_speech": "#cc79a7",
-    "noise": "#a08a5b",
-}
+_BESIDE = {"backchannel": "#e69f00", "side_speech": "#56b4e9", "background_speech": "#cc79a7", "noise": "#a08a5b"}
 _TOLD = {"committed": ("v", INK), "stopped": ("X", BROKEN)}
 
 
@@ -108,15 +103,11 @@ def _call(panel: Axes, point: Measured, session: int, colour: str) -> set[str]:
         for other in np.flatnonzero(turns):
             low, high = max(begins[row], begins[other]), min(ends[row], ends[other])
             if low < high:
-                panel.fill_between(
-                    [low, high], AGENT - _HALF, USER + _HALF, color=BROKEN, alpha=0.45, lw=0, zorder=1
-                )
+                panel.fill_between([low, high], AGENT - _HALF, USER + _HALF, color=BROKEN, alpha=0.45, lw=0, zorder=1)
                 drawn.add("talk-over")
     for at_s, waves in sound or ():
         for side, waveform in zip((USER, AGENT), waves, strict=True):
-            panel.fill_between(
-                at_s, side - _HALF * waveform, side + _HALF * waveform, color=INK, lw=0.2, zorder=4
-            )
+            panel.fill_between(at_s, side - _HALF * waveform, side + _HALF * waveform, color=INK, lw=0.2, zorder=4)
         drawn.add("waveform")
     for name, (marker, mark) in _TOLD.items():
         times = ends[(kind == "told").to_numpy() & (label == name).to_numpy()]

@@ -52,10 +52,7 @@ def fit(figure: Figure, width_in: float, least_height: float = _LEAST_HEIGHT) ->
             ratio *= columns / fitting
     height *= max(least_height, min(1.0, ratio))
     for legend in figure.legends[:]:
-        handles, labels = (
-            [*filter(None, legend.legend_handles)],
-            [text.get_text() for text in legend.get_texts()],
-        )
+        handles, labels = ([*filter(None, legend.legend_handles)], [text.get_text() for text in legend.get_texts()])
         legend.remove()
         ncols = max(1, int(width_in / (0.5 + _LETTER_IN * max(map(len, labels)))))
         height += _LEGEND_ROW_IN * (-(-len(labels) // ncols) - 1)

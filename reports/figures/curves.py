@@ -25,10 +25,7 @@ def continuity(run: Run, paper: Sequence[Published] = ()) -> Picture | LeftOut:
         "Higher is better. The listener's player waits for late packets; a reply counts as broken when one "
         "such pause exceeds 100 ms, or when it failed. Interrupted replies are left out."
     )
-    names = {
-        "ylabel": "continuous replies",
-        "xlabel": "concurrent sessions c" if axis == "c" else "sessions a second",
-    }
+    names = {"ylabel": "continuous replies", "xlabel": "concurrent sessions c" if axis == "c" else "sessions a second"}
     shown = [at(run, (axis,), p=p) for p in run.interruptions or [None]]
     return _over_axis(run, "continuity", title, axis, shown, names, caption, "replies", paper)
 
@@ -68,19 +65,13 @@ def _over_axis(
         series = over(run, axis, **params)
         published = along(paper, metric, axis, {each: params[each] for each in ("c", "p") if each in params})
         marks = {
-            variant.label: {
-                x: entry.values[variant.engine] for x, entry in published if variant.engine in entry.values
-            }
+            variant.label: {x: entry.values[variant.engine] for x, entry in published if variant.engine in entry.values}
             for variant in run.variants
             if run.leads(variant)
         }
         title = ", ".join(filter(None, [setting(params), counts(points_of(series), metric, counted_as)]))
         ticks = sorted({*run.values(axis), *(x for x, _ in published)})
-        more: dict[str, Any] = {
-            "xticks": ticks,
-            "xticklabels": [short(x) for x in ticks],
-            "percent": (0, top),
-        }
+        more: dict[str, Any] = {"xticks": ticks, "xticklabels": [short(x) for x in ticks], "percent": (0, top)}
         return lines(metric, series, style=labelled(run), marks=marks, title=title, **names, **more)
 
     plots = [plot(params) for params in chosen]

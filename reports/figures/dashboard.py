@@ -73,9 +73,7 @@ def both_views(title: str, columns: Mapping[str, Series], note: str = "") -> Pic
     return Picture(NAME, title, figure, caption)
 
 
-def views_by_engine(
-    title: str, experiments: Mapping[str, Experiment], engines: Sequence[str], note: str = ""
-) -> Draw:
+def views_by_engine(title: str, experiments: Mapping[str, Experiment], engines: Sequence[str], note: str = "") -> Draw:
     """A card's figure: `both_views` of each panel, a line for each of its engines."""
     columns = {
         panel: {e: [of(panel, e)] for e in engines if e in experiment.engines}

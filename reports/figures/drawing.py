@@ -24,9 +24,7 @@ MOST_MARKED = 15
 """Points of a line, beyond which they have neither markers nor bars."""
 
 
-def sheet(
-    count: int, title: str, height_in: float = 3.1, columns: int = 3, **shared: Any
-) -> tuple[Figure, list[Axes]]:
+def sheet(count: int, title: str, height_in: float = 3.1, columns: int = 3, **shared: Any) -> tuple[Figure, list[Axes]]:
     """A figure with `count` axes in rows of at most `columns`, each row `height_in` high; `shared`: sharex, sharey and
     width_ratios of matplotlib."""
     from matplotlib.figure import Figure
@@ -123,9 +121,7 @@ def plain_log(axis: Axis) -> None:
 
     low, high = axis.get_view_interval()
     even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])
-    axis.set_major_locator(
-        even if high < 4 * low else LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5))
-    )
+    axis.set_major_locator(even if high < 4 * low else LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5)))
     plain(axis)
     axis.set_minor_formatter(NullFormatter())
 

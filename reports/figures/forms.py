@@ -201,10 +201,7 @@ def lines(
     text at a marker: at every marker of the first line, and of two lines; otherwise at the last one. `extra` draws
     more."""
     axes = axis_of(quantity, "y") | (axis_of(against, "x") or getattr(series, "axes", {})) | axes
-    factor, across_factor = (
-        factor_of(axes, "ylabel"),
-        factor_of(axes, "xlabel") if against is not None else 1.0,
-    )
+    factor, across_factor = (factor_of(axes, "ylabel"), factor_of(axes, "xlabel") if against is not None else 1.0)
 
     def fill(on: Axes, panels: Panels, colours: Colours) -> int:
         given = series(panels) if callable(series) else series
@@ -299,9 +296,7 @@ def stacked(
             on.bar(range(len(groups)), heights, 0.6, bottom=sums, color=colour, label=label)
             sums = [foot + height for foot, height in zip(sums, heights, strict=True)]
         for place, total in enumerate(sums):
-            on.annotate(
-                f"{total:.0f}", (place, total), (0, 3), textcoords="offset points", ha="center", weight="bold"
-            )
+            on.annotate(f"{total:.0f}", (place, total), (0, 3), textcoords="offset points", ha="center", weight="bold")
         for group, value in (marks or {}).items():
             paper_marker(on, names.index(group) + 0.38, factor * value, engine_looks(group)[group])
         name_groups(on, names, False)

@@ -84,15 +84,11 @@ def finished(points: Sequence[Measured]) -> list[Measured]:
 def median_run(points: Sequence[Measured]) -> list[Measured]:
     """Return the finished run with the median share of frames with speech (the lower of two); None without a finished
     run."""
-    ranked = sorted(
-        finished(points), key=lambda point: (point.value("frames_with_speech") or 0.0, point.seed)
-    )
+    ranked = sorted(finished(points), key=lambda point: (point.value("frames_with_speech") or 0.0, point.seed))
     return ranked[(len(ranked) - 1) // 2 :][:1]
 
 
-def curves(
-    axes: Axes, points: Sequence[Measured], curve: Curve, look: Look, label: str, factor: float = 1
-) -> int:
+def curves(axes: Axes, points: Sequence[Measured], curve: Curve, look: Look, label: str, factor: float = 1) -> int:
     """A thin line for each finished run and their median in bold; how many there were."""
     runs = [factor * curve(point) for point in finished(points)]
     for one in runs if len(runs) > 1 else []:

@@ -40,10 +40,7 @@ def draw(run: Run) -> Picture | LeftOut:
     for (variant, style), panel in zip(look.items(), axes, strict=True):
         (turn,) = chosen.logs(variant, "turn_end_s")
         log = ReplyLog(turn, chosen.rows[variant])
-        read_off[GENERATION][variant], read_off[PLAYBACK][variant] = (
-            log.generation_span_s,
-            log.playback_span_s,
-        )
+        read_off[GENERATION][variant], read_off[PLAYBACK][variant] = (log.generation_span_s, log.playback_span_s)
         panel.fill_between(
             log.clock, log.generated(log.clock), log.played(log.clock), color=style.colour, alpha=0.15, lw=0
         )  # fmt: skip

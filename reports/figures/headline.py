@@ -28,8 +28,7 @@ def answer_looks(run: Run, answer: Answer) -> dict[str, Look]:
     order = [variant.engine for variant in run.variants]
     engines = {label: next(iter(answer.variants[label].values())).engine for label in answer.variants}
     named = sorted(
-        (label for label in answer.variants if label in answer.named),
-        key=lambda label: order.index(engines[label]),
+        (label for label in answer.variants if label in answer.named), key=lambda label: order.index(engines[label])
     )
     drawn = looks([Variant(engines[label], (("", label),)) for label in named])
     return dict(zip(named, drawn.values(), strict=True))
@@ -87,18 +86,12 @@ def _by_label(
 
 
 def _lines(
-    axes: Axes,
-    by_label: Mapping[str, Sequence[Measured]],
-    look: Mapping[str, Look],
-    column: Column,
-    over: str,
+    axes: Axes, by_label: Mapping[str, Sequence[Measured]], look: Mapping[str, Look], column: Column, over: str
 ) -> None:
     metric, factor = column.metric, column.factor
     values = sorted({point.params[over] for points in by_label.values() for point in points})
     for label, points in by_label.items():
-        spreads = {
-            value: over_seeds([p for p in points if p.params[over] == value], metric) for value in values
-        }
+        spreads = {value: over_seeds([p for p in points if p.params[over] == value], metric) for value in values}
         line(axes, spreads, look[label], label, factor)
         last = spreads[values[-1]].median
         if last is not None:
@@ -111,9 +104,7 @@ def _lines(
     _from_zero(axes, column)
 
 
-def _bars(
-    axes: Axes, by_label: Mapping[str, Sequence[Measured]], look: Mapping[str, Look], column: Column
-) -> None:
+def _bars(axes: Axes, by_label: Mapping[str, Sequence[Measured]], look: Mapping[str, Look], column: Column) -> None:
     for place, (label, points) in enumerate(by_label.items()):
         spread = over_seeds(points, column.metric)
         if spread.median is None:

@@ -51,11 +51,7 @@ def _plot(run: Run, paper: Sequence[Published], load: Any, where: Mapping[str, A
     series = {variant.label: run.at(variant, **where) for variant in run.variants}
     n = [sum(waits(p).size for p in points if p.error is None) for points in series.values()]
     n_text = " / ".join(f"{count:,}" for count in (n if len(set(n)) > 1 else n[:1]))
-    marks = {
-        variant.label: _published(paper, where, variant.engine)
-        for variant in run.variants
-        if run.leads(variant)
-    }
+    marks = {variant.label: _published(paper, where, variant.engine) for variant in run.variants if run.leads(variant)}
     return distribution(
         waits,
         series,

@@ -67,9 +67,7 @@ def at(run: Run, free: Iterable[str], **params: Any) -> dict[str, Any]:
 def over(run: Run, axis: str, **params: Any) -> dict[str, dict[Any, list[Measured]]]:
     """The points of each variant of a run over the values of an axis, at these parameters."""
     return {
-        variant.label: {
-            x: run.at(variant, **at(run, (axis,), **params), **{axis: x}) for x in run.values(axis)
-        }
+        variant.label: {x: run.at(variant, **at(run, (axis,), **params), **{axis: x}) for x in run.values(axis)}
         for variant in run.variants
     }
 
@@ -92,9 +90,7 @@ def whiskers(spread: Spread, factor: float = 1) -> list[list[float]]:
 
 def paper_marker(axes: Axes, x: float, y: float, look: Look) -> None:
     """A published number: small and hollow, so that it is not taken for ours; white inside, to be seen on a bar."""
-    axes.plot(
-        x, y, look.marker, markersize=5.5, mfc="white", mec=look.colour, mew=1.1, linestyle="none", zorder=4
-    )
+    axes.plot(x, y, look.marker, markersize=5.5, mfc="white", mec=look.colour, mew=1.1, linestyle="none", zorder=4)
 
 
 def paper_handle(label: str) -> Any:

@@ -45,9 +45,7 @@ def draw(run: Run) -> Picture | LeftOut:
         )
         variants = [Variant(each.engine, tuple(each.settings.items())) for each in searches.searched]
         by_variant = looks(variants)
-        pairs = [
-            (by_variant[variant], each) for variant, each in zip(variants, searches.searched, strict=True)
-        ]
+        pairs = [(by_variant[variant], each) for variant, each in zip(variants, searches.searched, strict=True)]
         handles = [
             line_handle(
                 label=f"{variant.label}: {'none' if each.holds is None else f'{each.holds:g}'}",
@@ -95,9 +93,7 @@ def _panel(panel: Axes, searches: Searches, index: int, pairs: Sequence[tuple[Lo
             colour = _COLOURS[outcomes[value]] if question.counts else style.colour
             panel.plot(value, shown, marker, ms=4.5, mec="white", mew=0.6, color=colour, alpha=0.8, zorder=4)
         medians = {
-            value: float(median(values))
-            for value in outcomes
-            if (values := [v for at, v in points if at == value])
+            value: float(median(values)) for value in outcomes if (values := [v for at, v in points if at == value])
         }
         line = {value: factor * v for value, v in medians.items() if math.isfinite(v)}
         panel.plot(

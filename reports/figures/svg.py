@@ -138,9 +138,7 @@ def _titled(svg: str, gid: str, name: str, points: list[tuple[str, str]]) -> str
         return svg
     if points and len(markers) == len(points):
         lines = iter(f"{name}\n{y} at {x}".strip() for x, y in points)
-        group = re.sub(
-            r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{escape(next(lines))}</title></use>", group
-        )
+        group = re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{escape(next(lines))}</title></use>", group)
     title = f"<title>{escape(name)}</title>" if name else ""
     return head + tag + title + group + rest
 

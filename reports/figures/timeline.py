@@ -52,10 +52,7 @@ def draw(run: Run) -> Picture | LeftOut:
     hatched = "The hatched part of thinker and talker was generated and never heard. " if cut else ""
     between = "Between two bars of a stage the engine served other requests or deferred this one."
     if run.live:
-        hatched, between = (
-            "",
-            "Received audio is marked at the arrival of its packets, for any length of playback.",
-        )
+        hatched, between = ("", "Received audio is marked at the arrival of its packets, for any length of playback.")
     fate = "interrupted" if cut else "heard to its end"
     after = " and the turn after it" if chosen.followed else ""
     caption = (

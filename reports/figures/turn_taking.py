@@ -39,10 +39,7 @@ def draw(run: Run) -> Picture | LeftOut:
         unit: dict[str, Any] = {"ylabel": "ms"} if metric in DELAYS else {"ylabel": "", "percent": (0, 1)}
         return lines(metric, series, style=labelled(run), title=heading, **unit | ends)
 
-    ends: dict[str, Any] = {
-        "xlabel": "calls at once" if axis == "c" else "calls a second",
-        "whole": axis == "c",
-    }
+    ends: dict[str, Any] = {"xlabel": "calls at once" if axis == "c" else "calls a second", "whole": axis == "c"}
     caption = (
         "Above: delays, lower is better: from the end of the user's turn to the first audible sound "
         "of the reply; from the begin of an interruption to the last sound of the reply that it cuts. "

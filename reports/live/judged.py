@@ -124,9 +124,7 @@ def _panel(axes: Axes, loads: Sequence[Load], target: Target) -> None:
 def _key(verdict: LiveVerdict, targets: Sequence[Target]) -> list[Any]:
     """Return the legend's entries, of the verdicts that are drawn."""
     judgements = [each for load in verdict.loads for each in load.result.judgements if each.target in targets]
-    words = dict.fromkeys(
-        INVALID if each.invalid else each.verdict for each in judgements if each.value is not None
-    )
+    words = dict.fromkeys(INVALID if each.invalid else each.verdict for each in judgements if each.value is not None)
     return [
         *(line_handle(label=word, ls="none", **_MARKS[word]) for word in _MARKS if word in words),
         line_handle(label="95 % interval", color=MUTED, lw=5, alpha=0.3),

@@ -13,12 +13,7 @@ from reports.runs.part import Section
 from reports.tables.columns import FEW, column_for, legend
 from reports.tables.plain_tables import table_of_units
 
-LATENCIES = {
-    "ttft": "TTFT",
-    "first_answer": "first answer after reasoning",
-    "tbt": "time between tokens",
-    "e2e": "E2E",
-}
+LATENCIES = {"ttft": "TTFT", "first_answer": "first answer after reasoning", "tbt": "time between tokens", "e2e": "E2E"}
 STATISTICS = ("p50", "p90", "p99")
 HEADINGS = (("latency", ""), *((statistic.upper(), "ms") for statistic in STATISTICS), ("n", ""))
 

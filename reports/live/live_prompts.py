@@ -15,9 +15,7 @@ def prompt_notes(run: Run) -> list[str]:
     seed, same = (run.experiment.set.get(name) for name in ("users_seed", "same_users"))
     notes = _text(run)
     if seed is not None and not same:
-        notes.append(
-            f"Each load and repeat had other users, drawn from seed {seed}; --seed {seed} repeats them."
-        )
+        notes.append(f"Each load and repeat had other users, drawn from seed {seed}; --seed {seed} repeats them.")
     elif seed is not None:
         notes.append(
             f"All loads had the same users, drawn from seed {seed} (--same-users): a server with a prefix cache may "
@@ -48,10 +46,7 @@ def _cached(run: Run) -> list[str]:
     sources = ("as its replies state", "by its own counters, which all clients move")
     for column, source in zip(CACHED, sources, strict=True):
         shares = [
-            (
-                load.label(run) or load.variant.label,
-                middle(point.kept.get(column.metric) for point in load.points),
-            )
+            (load.label(run) or load.variant.label, middle(point.kept.get(column.metric) for point in load.points))
             for load in loads(run)
         ]
         parts = [f"{100 * share:.0f} % ({label})" for label, share in shares if share is not None]

@@ -153,10 +153,7 @@ def live_section(run: Run) -> dict[str, Any] | None:
         "loads": [load.label(run) or load.variant.label for load in every],
         "limit_ms": None if limit_s is None else f"{1000 * limit_s:g}",
         "notes": live_notes(
-            {
-                f"{name}: " if (name := load.label(run)) else "": [point.kept for point in load.points]
-                for load in every
-            }
+            {f"{name}: " if (name := load.label(run)) else "": [point.kept for point in load.points] for load in every}
         ),
         "left_out": any(point.kept.get("steady_end") is not None for point in run.points),
     }
@@ -197,10 +194,7 @@ def generator(run: Run) -> list[dict[str, Any]]:
 def _verdict(points: Sequence[Measured]) -> dict[str, Any]:
     """Return the verdict on the points of a load: valid, INVALID or failed. The last two state how many of the points
     are."""
-    late, lost = (
-        sum(point.record.invalid for point in points),
-        sum(point.error is not None for point in points),
-    )
+    late, lost = (sum(point.record.invalid for point in points), sum(point.error is not None for point in points))
     problems = [
         name if count == len(points) else f"{name} ({count} of {len(points)})"
         for name, count in ((INVALID, late), ("failed", lost - late))

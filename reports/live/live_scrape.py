@@ -50,12 +50,7 @@ FIRST = (
 _PARTS = ("_bucket", "_sum", "_count", "_info", "_created", "_quantile")
 """Ends of names that are parts of a distribution or no series."""
 _OWN = ("up", "scrape_duration_seconds")
-_UNITS = (
-    ("_ratio", "%", 100.0),
-    ("_perc", "%", 100.0),
-    ("_bytes", "MiB", 2.0**-20),
-    ("_seconds", "s", 1.0),
-)
+_UNITS = (("_ratio", "%", 100.0), ("_perc", "%", 100.0), ("_bytes", "MiB", 2.0**-20), ("_seconds", "s", 1.0))
 """Prometheus ends names with base units; vLLM's `_perc` is a ratio as well. End of a name, unit shown, factor to it."""
 _WORDS = {"num": "", "kv": "KV", "cpu": "CPU", "gpu": "GPU", "rehearsal": ""}
 _APART_S = 0.5
@@ -75,9 +70,7 @@ def draw(run: Run) -> Picture | LeftOut:
     table = point.record.table("scrape")
     polls = table.loc[table["name"] == "up", "value"].to_numpy(float)
     if polls.size < _CURVE and polls.any():
-        return LeftOut(
-            NAME, title, "the endpoint was read at the begin and the end only (--scrape URL reads it often)"
-        )
+        return LeftOut(NAME, title, "the endpoint was read at the begin and the end only (--scrape URL reads it often)")
     names = chosen(table)
     if not names:
         return LeftOut(NAME, title, "the endpoint never answered, or its values never changed")
@@ -110,9 +103,7 @@ def chosen(table: pd.DataFrame) -> list[str]:
     spread = plain.groupby(["name", "labels"])["value"].agg(np.ptp)
     moved = sorted(set(spread.index[spread > 0].get_level_values("name")))
     something = set(plain.loc[plain["value"] != 0, "name"])
-    preferred = [
-        name for name in FIRST if name in moved or (name in something and not name.endswith("_total"))
-    ]
+    preferred = [name for name in FIRST if name in moved or (name in something and not name.endswith("_total"))]
     return [*preferred, *(name for name in moved if name not in FIRST)][:_PANELS]
 
 
@@ -148,10 +139,7 @@ def series_of(table: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.Series]]
     rows = table.loc[(table["name"] == name) & table["value"].notna()]
     labelled = {text: json.loads(text) for text in dict.fromkeys(rows["labels"].astype(str))}
     same = {
-        key
-        for labels in labelled.values()
-        for key in labels
-        if len({each.get(key) for each in labelled.values()}) == 1
+        key for labels in labelled.values() for key in labels if len({each.get(key) for each in labelled.values()}) == 1
     }
     for text, labels in labelled.items():
         samples = rows.loc[rows["labels"] == text]

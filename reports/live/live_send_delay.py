@@ -40,18 +40,14 @@ def draw(run: Run) -> Picture | LeftOut:
     least = 1.0
     for load, colour in zip(shown, load_colours(len(shown)), strict=True):
         delays = delays_s(load.points)
-        ranks = np.unique(np.geomspace(1, delays.size, _POINTS).astype(int))[
-            ::-1
-        ]  # of the latest ones every one
+        ranks = np.unique(np.geomspace(1, delays.size, _POINTS).astype(int))[::-1]  # of the latest ones every one
         values = np.maximum(1000 * delays[delays.size - ranks], LEAST_MS)
         least = min(least, 1 / delays.size)
         axes.step(values, ranks / delays.size, where="post", color=colour, lw=1.8, label=load.label(run))
         for name, share in ((SEND_DELAY_P50, 0.5), (SEND_DELAY_P99, 0.01)):
             level = floor_over(load.points, name)
             if level is not None:
-                axes.plot(
-                    max(1000 * level, LEAST_MS), share, "o", ms=6, mfc="white", mec=colour, mew=1.4, zorder=5
-                )
+                axes.plot(max(1000 * level, LEAST_MS), share, "o", ms=6, mfc="white", mec=colour, mew=1.4, zorder=5)
     _axes(axes, send_delay_limit_s([point for load in shown for point in load.points]), least)
     hollow: dict[str, Any] = {"marker": "o", "ms": 6, "mfc": "white", "mec": MUTED, "ls": "none"}
     legend(figure, line_handle(**hollow, label="floor: null server"))

@@ -54,9 +54,7 @@ def draw(run: Run) -> Picture | LeftOut:
         for panel in (upper, lower):
             _left_out(panel, point)
         invalidity = ", INVALID" if point.record.invalid else ""
-        upper.set_title(
-            f"{load.variant.label}, seed {point.seed}{invalidity}", color=style.colour, weight="bold"
-        )
+        upper.set_title(f"{load.variant.label}, seed {point.seed}{invalidity}", color=style.colour, weight="bold")
         lower.set_xlabel("elapsed time, s")
     above[0].set_ylabel(f"{wait}, ms (log scale)")
     below[0].set_ylabel("sessions")
@@ -75,9 +73,7 @@ def _waits(axes: Axes, point: Measured, column: str, colour: str) -> None:
     turns = point.all_requests
     ends_s, waits_ms = turns["turn_end_s"].to_numpy(float), 1000 * turns[column].to_numpy(float)
     answered = ~np.isnan(waits_ms)
-    axes.plot(
-        ends_s[answered], waits_ms[answered], ".", ms=6, color=colour, alpha=0.5, mew=0, label="one turn"
-    )
+    axes.plot(ends_s[answered], waits_ms[answered], ".", ms=6, color=colour, alpha=0.5, mew=0, label="one turn")
     bucket = ends_s[answered] // BUCKET_S
     for percentile, line in ((50, "-"), (90, "--")):
         levels = pd.Series(waits_ms[answered]).groupby(bucket).quantile(percentile / 100)
@@ -106,10 +102,7 @@ def _sessions(axes: Axes, point: Measured, colour: str) -> None:
     axes.fill_between(open_.index, open_, step="post", color=colour, alpha=0.18, lw=0)
     axes.step(open_.index, open_, where="post", color=colour, lw=1.6, label="concurrent sessions")
     end_s = float(np.asarray(open_.index, float).max(initial=0.0))
-    for kind, name, line in (
-        ("shed", "rejected, in all", ":"),
-        ("turn_failed", "failed turns, in all", "--"),
-    ):
+    for kind, name, line in (("shed", "rejected, in all", ":"), ("turn_failed", "failed turns, in all", "--")):
         totals(axes, point.kinds(kind)["t"], end_s, color=BROKEN, ls=line, lw=1.4, label=name)
     axes.axhline(0, color=MUTED, lw=0.6)
     axes.set_ylim(bottom=-0.02 * open_.to_numpy().max(initial=1))
@@ -141,9 +134,7 @@ def wait_parts(run: Run) -> Picture | LeftOut:
     )
     for place, (_, begin, end, fill, text) in enumerate(rows):
         axes.barh(place, end - begin, 0.6, begin, color=fill, zorder=2)
-        axes.annotate(
-            text, (max(begin, end), place), (6, 0), textcoords="offset points", va="center", weight="bold"
-        )
+        axes.annotate(text, (max(begin, end), place), (6, 0), textcoords="offset points", va="center", weight="bold")
     axes.axvline(0, color=MUTED, lw=0.8, zorder=1)
     axes.axvline(wait_ms, color=colour, lw=1.0, ls=(0, (1, 2)), zorder=1)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows])

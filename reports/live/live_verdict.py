@@ -161,18 +161,12 @@ class LiveVerdict:
         if self.search is not None:
             return self.search.verdict
         verdicts = {load.verdict for load in self.loads}
-        return (
-            FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts or not verdicts else PASS
-        )
+        return FAIL if FAIL in verdicts else INCONCLUSIVE if INCONCLUSIVE in verdicts or not verdicts else PASS
 
     @property
     def held(self) -> Load | None:
         """The largest load that passes."""
-        return max(
-            (load for load in self.loads if load.verdict == PASS),
-            key=lambda load: load.amount,
-            default=None,
-        )
+        return max((load for load in self.loads if load.verdict == PASS), key=lambda load: load.amount, default=None)
 
     @property
     def sentence(self) -> str:
@@ -185,9 +179,7 @@ class LiveVerdict:
             first, *more = [load for load in self.loads if load.verdict == FAIL]
             others = [f"{load.short}: {FAIL}, {load.summary()}" for load in more] + self._others(FAIL)
             return _whole(
-                "; ".join(
-                    [f"{FAIL}: {self.url} cannot handle {first.name}: {first.summary().rstrip('.')}", *others]
-                )
+                "; ".join([f"{FAIL}: {self.url} cannot handle {first.name}: {first.summary().rstrip('.')}", *others])
             )
         held = self.held
         assert held is not None, "every load passes"
@@ -229,18 +221,14 @@ class LiveVerdict:
         notes += self.users
         if self.speech is not None:
             other = "" if self.speech == "recordings" else ", and no recordings; --audio DIR plays yours"
-            notes.append(
-                f"Callers spoke {'' if self.speech == 'recordings' else 'with '}{self.speech}{other}."
-            )
+            notes.append(f"Callers spoke {'' if self.speech == 'recordings' else 'with '}{self.speech}{other}.")
         close = [
             load.name
             for load in self.loads
             if not load.result.lost and not load.result.invalid and any(map(_close, load.result.undecided))
         ]
         if close:
-            notes.append(
-                f"At {close[0]} it is so close to the target that many more turns would not decide it."
-            )
+            notes.append(f"At {close[0]} it is so close to the target that many more turns would not decide it.")
         return notes
 
     def as_dict(self) -> dict[str, Any]:

@@ -132,9 +132,7 @@ def _card(card: Shown, picture: Picture | None, svg: str, left_out: str) -> dict
         "left_out": left_out,
         "facts": facts(card.claims),
         "panels": [(name, _words(run.experiment)) for name, run in card.panels.items()],
-        "failures": [
-            failure for panel, run in card.panels.items() for failure in failures(run, f"{panel}: ")
-        ],
+        "failures": [failure for panel, run in card.panels.items() for failure in failures(run, f"{panel}: ")],
         "counters": _counters(card),
         "points": len(card.points),
         "needs": card.figure.needs,
@@ -163,8 +161,7 @@ def _words(experiment: Any) -> str:
     workload = f"workload {experiment.workload}" + (f" ({kind.summary})" if kind else "")
     fixed = setting(experiment.set)
     varied = "; ".join(
-        f"{name} in {{{', '.join(short(value) for value in values)}}}"
-        for name, values in experiment.grid.items()
+        f"{name} in {{{', '.join(short(value) for value in values)}}}" for name, values in experiment.grid.items()
     )
     parts = [workload, " against ".join(experiment.engines), fixed, varied, seed_list(experiment.seeds)]
     return "; ".join(filter(None, parts)) + "; all else as by default."

@@ -79,9 +79,7 @@ def since(run: Listed, earlier: Listed) -> Listed:
     whose = f"{name} " if len(run.p90_ms) > 1 else ""
     noticed = abs(now - before) >= 1000 * WAIT_S
     return run._replace(
-        before=earlier.run,
-        trend=f"{whose}{before:,.0f} → {now:,.0f}",
-        worse=now > before if noticed else None,
+        before=earlier.run, trend=f"{whose}{before:,.0f} → {now:,.0f}", worse=now > before if noticed else None
     )
 
 
@@ -116,16 +114,11 @@ def _group(run: Path) -> tuple[Listed, Sequence[Measured]]:
 
 def _experiment(folder: Path) -> tuple[Listed, Sequence[Measured]]:
     run = load_run(folder)
-    settings, title = (
-        side_of(run.experiment).settings(run.experiment),
-        run.experiment.title or run.experiment.name,
-    )
+    settings, title = (side_of(run.experiment).settings(run.experiment), run.experiment.title or run.experiment.name)
     what, begin = f"{title}: {settings}" if settings else title, opening(run)
     result = find_answer(run.finished, [*run.experiment.grid])
     sentence = begin.sentence or "no point has finished"
-    row = Listed(
-        "", what, "", sentence, "", begin.word, run.experiment.label, key=f"{what} {run.experiment.grid}"
-    )
+    row = Listed("", what, "", sentence, "", begin.word, run.experiment.label, key=f"{what} {run.experiment.grid}")
     if result is not None and not run.frames:
         metric = "audio_ttfp_p90" if run.spoken else "ttft_p90"
         values = {label: result.by_seed(label, metric).values() for label in result.variants}

@@ -19,9 +19,7 @@ from workloads.atomic_file import cannot_write, own_folder
 from workloads.errors import UserError, unknown
 
 
-def write_figure(
-    run_dir: Path, name: str, width_in: float | None, title: bool, names: Mapping[str, str]
-) -> list[Path]:
+def write_figure(run_dir: Path, name: str, width_in: float | None, title: bool, names: Mapping[str, str]) -> list[Path]:
     """Write DIR/figures/paper/NAME.svg and .pdf and return their paths.
 
     `width_in`: width in inches; None keeps the report's. `names`: a name in the results -> its name in the paper.

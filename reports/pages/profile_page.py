@@ -133,9 +133,7 @@ def residuals(profile: Profile, stage: str, samples: pd.DataFrame) -> Picture:
         _residuals(axes, cells, form, "tokens")
         error = fitted.forms[form].held_out
         used = ", in use" if form == fitted.form else ""
-        axes.set_title(
-            f"{FORMS[form]}{used}: held out {100 * error.median:.1f} %, P90 {100 * error.p90:.1f} %"
-        )
+        axes.set_title(f"{FORMS[form]}{used}: held out {100 * error.median:.1f} %, P90 {100 * error.p90:.1f} %")
         axes.set_xlabel("tokens of the step")
     top_right.sharey(top_left)
     top_left.set_ylabel("predicted / measured − 1, %")

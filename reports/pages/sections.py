@@ -12,17 +12,7 @@ from reports.figures.style import looks
 from reports.runs import measured
 from reports.runs.answer import ALIKE, Answer
 from reports.runs.measured import Measured, Run, Variant, by_seed, events, over_seeds
-from reports.tables.columns import (
-    CLASSES,
-    COMPLETED,
-    FEW,
-    MISSING,
-    Column,
-    class_names,
-    column_for,
-    legend,
-    of_class,
-)
+from reports.tables.columns import CLASSES, COMPLETED, FEW, MISSING, Column, class_names, column_for, legend, of_class
 from reports.tables.labels import counted, setting, short
 
 
@@ -43,9 +33,7 @@ def headline(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
     return _grouped(run, row)
 
 
-def _grouped(
-    run: Run, rows: Callable[[Sequence[Measured]], Iterable[dict[str, Any]]]
-) -> list[dict[str, Any]]:
+def _grouped(run: Run, rows: Callable[[Sequence[Measured]], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return a group for each cell of the grid, with the `rows` of each variant that has points there."""
     return [
         {
@@ -204,9 +192,7 @@ def comparison(run: Run, columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def published(
-    run: Run,
-    paper: Sequence[Published],
-    read_off: Mapping[str, Mapping[Variant, float]],
+    run: Run, paper: Sequence[Published], read_off: Mapping[str, Mapping[Variant, float]]
 ) -> list[dict[str, Any]]:
     """The paper's numbers and ours for the same question; nothing when none of ours answers any."""
     rows: list[dict[str, Any]] = []
@@ -270,9 +256,7 @@ def _verdict(column: Column, difference: Spread) -> str:
     return "better" if (high < 0) == (direction == "lower") else "worse"
 
 
-def ours(
-    entry: Published, run: Run, read_off: Mapping[str, Mapping[Variant, float]]
-) -> dict[Variant, float | None]:
+def ours(entry: Published, run: Run, read_off: Mapping[str, Mapping[Variant, float]]) -> dict[Variant, float | None]:
     """Return our median over seeds for each variant; None if the run has no such point. `read_off`: numbers from
     pictures: name -> variant -> value."""
     if entry.quantity in read_off:

@@ -24,12 +24,8 @@ def render(template: str, /, **values: Any) -> str:
     css = Markup((files("reports.pages") / "report.css").read_text())
     page = _glyphs_once(environment.get_template(template).render(css=css, **values))
     colours = sorted(set(re.findall(r"var\(--c-([0-9a-f]{6})\)", page)))
-    light, dark = (
-        " ".join(f"--c-{each}: {scheme(each)};" for each in colours) for scheme in (for_light, for_dark)
-    )
-    schemes = (
-        f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    )
+    light, dark = (" ".join(f"--c-{each}: {scheme(each)};" for each in colours) for scheme in (for_light, for_dark))
+    schemes = f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
     return page.replace("</style>", f"{schemes}</style>", 1) if colours else page
 
 
@@ -37,9 +33,7 @@ def _glyphs_once(page: str) -> str:
     """Move the glyphs of all pictures to one place."""
     glyphs = dict.fromkeys(re.findall(_GLYPH, page))
     rest = re.sub(r"<defs>\s*</defs>", "", re.sub(_GLYPH, "", page))
-    hidden = (
-        f'<svg class="glyphs" width="0" height="0" aria-hidden="true"><defs>{"".join(glyphs)}</defs></svg>'
-    )
+    hidden = f'<svg class="glyphs" width="0" height="0" aria-hidden="true"><defs>{"".join(glyphs)}</defs></svg>'
     return rest.replace("<body>", f"<body>\n{hidden}", 1) if glyphs else page
 
 

@@ -155,9 +155,7 @@ class StepSlices:
     def _counters(self, step: dict[str, Any]) -> Iterator[Event]:
         stage, replica = step["stage"], step["replica"]
         process = self._processes.of_replica(stage, replica)
-        counters: dict[str, dict[str, Any]] = {
-            f"{stage} {replica} requests": {name: step[name] for name in QUEUES}
-        }
+        counters: dict[str, dict[str, Any]] = {f"{stage} {replica} requests": {name: step[name] for name in QUEUES}}
         if step["kv_blocks"]:
             counters[f"{stage} {replica} KV blocks"] = {"used": step["kv_used"]}
         for name, values in counters.items():
@@ -213,9 +211,7 @@ class RequestSlices:
         for key in list(self._tracks):
             yield from self._close(key, self._end_ns)
 
-    def _event(
-        self, kind: str, session: int, turn: int, stage: str, now: int, value: float
-    ) -> Iterator[Event]:
+    def _event(self, kind: str, session: int, turn: int, stage: str, now: int, value: float) -> Iterator[Event]:
         if kind in ("tick", "tick_end"):
             key = ("tick", -1, turn)
             yield from self._phase(key, "", now) if kind == "tick" else self._close(key, now)
@@ -298,14 +294,7 @@ class RequestSlices:
         of, session, turn = key
         pid, metadata = self._processes.process("users" if of in OF_USERS else f"requests at the {of}")
         yield from metadata
-        event = {
-            "ph": ph,
-            "name": name,
-            "id2": {"local": ".".join(map(str, key))},
-            "cat": of,
-            "pid": pid,
-            "tid": 0,
-        }
+        event = {"ph": ph, "name": name, "id2": {"local": ".".join(map(str, key))}, "cat": of, "pid": pid, "tid": 0}
         ids = {"session": session, "turn": turn}
         args = {"args": {name: value for name, value in ids.items() if value >= 0}} if ph == "b" else {}
         yield {**event, "ts": _us(at_ns), **args}

@@ -27,10 +27,7 @@ class Fact:
 
 
 def facts(
-    deployment: str,
-    gpu: str | None = None,
-    model: str | None = None,
-    model_facts: dict[str, Any] | None = None,
+    deployment: str, gpu: str | None = None, model: str | None = None, model_facts: dict[str, Any] | None = None
 ) -> list[Fact]:
     """Return the calibrated, then the chosen constants of a deployment, its model and its GPU (or `gpu` and `model`
     instead); none if unknown. `model_facts`: content of the file `model`."""
@@ -76,6 +73,4 @@ def _tagged(where: str, path: str, node: Any) -> Iterator[Fact]:
     kind = KINDS.get(tag.lstrip("["))
     if kind is not None:
         value = node["value"]
-        yield Fact(
-            where, path, f"{value:g}" if isinstance(value, float) else str(value), kind, source.strip()
-        )
+        yield Fact(where, path, f"{value:g}" if isinstance(value, float) else str(value), kind, source.strip())

@@ -123,9 +123,7 @@ def section(run: Run) -> dict[str, Any] | None:
         "targets": asked(searches),
         "axes": [name for name in run.experiment.grid if name not in (over, "gpu")],
         "columns": COLUMNS,
-        "rows": [
-            (each, held(each, over), spread(each), [figure(each, one) for one in COLUMNS]) for each in rows
-        ],
+        "rows": [(each, held(each, over), spread(each), [figure(each, one) for one in COLUMNS]) for each in rows],
         "seeds": len(searches.question.seeds),
     }
 

@@ -168,9 +168,7 @@ def voice_error(deployment: Deployment) -> str:
     stages = deployment.stages.items()
     missing = [name for name, each in stages if not (each.decoder.host_s or each.decoder.host_s_per_request)]
     if missing:
-        error += (
-            f"; it states no host times of its {', '.join(missing)}, so steps there take 0 ms of the host"
-        )
+        error += f"; it states no host times of its {', '.join(missing)}, so steps there take 0 ms of the host"
     return error
 
 

@@ -33,9 +33,7 @@ def show_answer(console: Console, run: Run) -> None:
     sentence = answer(counted, [*run.experiment.grid])
     if sentence is not None:
         console.print(f"{sentence}\n", highlight=False, soft_wrap=True, style="bold")
-    for note in (
-        [*_notes(run), *order_sentences(run, never=True), *identical_sentences(run)] if counted else []
-    ):
+    for note in [*_notes(run), *order_sentences(run, never=True), *identical_sentences(run)] if counted else []:
         console.print(note, highlight=False, soft_wrap=True)
 
 

@@ -7,16 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.metrics.metric_name import in_class
 from harness.metrics.vocabulary import definition
-from reports.tables.columns import (
-    OVER_RUN,
-    Column,
-    class_names,
-    column_for,
-    fewest,
-    least_events,
-    shown,
-    spoken,
-)
+from reports.tables.columns import OVER_RUN, Column, class_names, column_for, fewest, least_events, shown, spoken
 
 LOADS = {"c": "at {} {who}", "rate": "at {} a second"}
 FRAME_LOADS = {"sessions": "with {} calls"}
@@ -100,10 +91,7 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
     seeds = sorted(
         seed
         for seed in {point.seed for point in at}
-        if all(
-            seed in by_seed and by_seed[seed].values.get(column.metric) is not None
-            for by_seed in variants.values()
-        )
+        if all(seed in by_seed and by_seed[seed].values.get(column.metric) is not None for by_seed in variants.values())
     )
     if not seeds:
         return None
@@ -111,9 +99,7 @@ def find_answer(points: Sequence[Finished], axes: Sequence[str]) -> Answer | Non
         label: median([by_seed[seed].values[column.metric] or 0.0 for seed in seeds])
         for label, by_seed in variants.items()
     }
-    order = sorted(
-        medians, key=lambda label: medians[label], reverse=definition(column.metric).better == "higher"
-    )
+    order = sorted(medians, key=lambda label: medians[label], reverse=definition(column.metric).better == "higher")
     where = _setting(fixed, load, spoken)
     ranking = _ranked({label: medians[label] for label in order}, column, says)
     sentence = f"{where}{ranking} ({_basis(len(seeds))})."
@@ -133,9 +119,7 @@ ALIKE = 0.05
 """Relative difference between best and worst up to which variants are alike. [chosen]"""
 
 
-def _question(
-    points: Sequence[Finished], variants: Mapping[str, Mapping[int, Finished]]
-) -> tuple[Column, str]:
+def _question(points: Sequence[Finished], variants: Mapping[str, Mapping[int, Finished]]) -> tuple[Column, str]:
     """The metric that answers first what users would have felt, and what a variant does by it. Where the variants are
     alike in that, the one in which they differ most."""
     usual, says = _usual_question(points)

@@ -53,9 +53,5 @@ def _left_out(run: Run) -> list[str]:
     alike: dict[str, list[str]] = {}
     for note in dict.fromkeys(note for record in records.values() for note in left_out(record.trace())):
         alike.setdefault(re.sub(r"[\d.,]+", "", note), []).append(note)
-    more = {
-        text: f"; alike in {counted(len(each) - 1, 'other trace')}"
-        for text, each in alike.items()
-        if each[1:]
-    }
+    more = {text: f"; alike in {counted(len(each) - 1, 'other trace')}" for text, each in alike.items() if each[1:]}
     return [f"Trace: {each[0]}{more.get(text, '')}." for text, each in alike.items()]

@@ -34,9 +34,7 @@ def order_sentences(run: Run, never: bool = False) -> list[str]:
             for ending in ("planned_rounds", "order_mattered")
         )
         if rounds and not (never and mattered):
-            sentences.append(
-                f"{variant.label}: order mattered in {mattered:,} of {counted(rounds, 'round')}."
-            )
+            sentences.append(f"{variant.label}: order mattered in {mattered:,} of {counted(rounds, 'round')}.")
     return sentences
 
 
@@ -76,15 +74,8 @@ def counters(run: Run) -> dict[str, Any] | None:
     )
     if not names:
         return None
-    rows = [
-        (name, [f"{each[name]:,}" if name in each else "" for each in by_label.values()])
-        for name in sorted(names)
-    ]
-    return {
-        "variants": [*by_label],
-        "rows": rows,
-        "sentences": [*order_sentences(run), *identical_sentences(run)],
-    }
+    rows = [(name, [f"{each[name]:,}" if name in each else "" for each in by_label.values()]) for name in sorted(names)]
+    return {"variants": [*by_label], "rows": rows, "sentences": [*order_sentences(run), *identical_sentences(run)]}
 
 
 SECTION = Section("runs/counters.html.j2", counters, "noticed", ("counters", "Policies"))

@@ -42,10 +42,7 @@ def _workload(run: Run) -> list[Fact]:
     value = named(point.workload, kind.summary if kind else None)
     others = values(run, {**point.client_params, **point.server_params}, run.points)
     text = ", ".join(f"{name} = {value}" for name, value in others.items())
-    return [
-        {"label": "Workload", "value": value, "more": more},
-        {"label": "Clients and server", "value": text},
-    ]
+    return [{"label": "Workload", "value": value, "more": more}, {"label": "Clients and server", "value": text}]
 
 
 def device(run: Run) -> Fact:
@@ -66,10 +63,7 @@ def values(run: Run, params: Mapping[str, Any], points: Iterable[Measured]) -> d
 
 
 def explained(values: Mapping[str, str], fields: Mapping[str, Any]) -> list[list[str]]:
-    return [
-        [name, value, (fields[name].description or "") if name in fields else ""]
-        for name, value in values.items()
-    ]
+    return [[name, value, (fields[name].description or "") if name in fields else ""] for name, value in values.items()]
 
 
 def named(name: str, summary: str | None) -> str:
@@ -122,15 +116,11 @@ def program(points: Iterable[Measured]) -> list[Fact]:
     codes = {point.point.code_hash[:16] for point in points}
     revisions = {_revision(manifest.get("revision")) for manifest in manifests}
     packages = {
-        ", ".join(f"{name} {version}" for name, version in manifest["packages"].items())
-        for manifest in manifests
+        ", ".join(f"{name} {version}" for name, version in manifest["packages"].items()) for manifest in manifests
     }
     machines = {_machine(manifest["machine"]) for manifest in manifests}
     return [
-        {
-            "label": "Program",
-            "value": "; ".join(sorted(revisions)) + f"; code hash {', '.join(sorted(codes))}",
-        },
+        {"label": "Program", "value": "; ".join(sorted(revisions)) + f"; code hash {', '.join(sorted(codes))}"},
         {"label": "Packages", "value": "; ".join(sorted(packages))},
         {"label": "Machine", "value": "; ".join(sorted(machines))},
         *_order([manifest for manifest in manifests if "order" in manifest]),
@@ -158,9 +148,7 @@ def _revision(revision: Mapping[str, Any] | None) -> str:
 
 def _machine(machine: Mapping[str, Any]) -> str:
     memory = machine["memory_bytes"] / 2**30
-    return (
-        f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {memory:.0f} GiB, Python {machine['python']}"
-    )
+    return f"{machine['cpu']}, {counted(machine['cores'], 'core')}, {memory:.0f} GiB, Python {machine['python']}"
 
 
 def time(points: Iterable[Measured]) -> str:

@@ -23,9 +23,7 @@ def repeat(record: Record, targets: Sequence[Target]) -> Repeat:
         error = ""  # the server failed, which its values say: turns that fail are infinitely late
     metrics = record.metrics_with(target.metric for target in targets)
     requests = record.table("requests") if metrics else None
-    values = tuple(
-        None if requests is None else judged_value(target.metric, metrics, requests) for target in targets
-    )
+    values = tuple(None if requests is None else judged_value(target.metric, metrics, requests) for target in targets)
     return Repeat(record.point.id, values, error)
 
 

@@ -129,9 +129,7 @@ def _n(members: Sequence[Measured], column: Column) -> int | None:
     return None if column.tally or column in LOAD else events(members, column.metric)
 
 
-def _caption(
-    notes: Sequence[str], filled: Sequence[tuple[str, Sequence[str]]], columns: Sequence[Column]
-) -> str:
+def _caption(notes: Sequence[str], filled: Sequence[tuple[str, Sequence[str]]], columns: Sequence[Column]) -> str:
     few = any(FEW in text for _, texts in filled for text in texts)
     return "; ".join([*notes, *([legend(columns)] if few else [])])
 

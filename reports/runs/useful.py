@@ -91,9 +91,7 @@ def useful_loads(run: Run) -> dict[str, Any] | None:
             result = useful_rps(judged)
             text = MISSING if result.value is None else f"{result.value:.3f}"
             if result.value is not None and axis != "rate":
-                text += (
-                    f", with {max(value for value, load in loads.items() if load == result.value)} callers"
-                )
+                text += f", with {max(value for value, load in loads.items() if load == result.value)} callers"
             cell = [short(value) for _, value in other]
             rows.append({"cell": cell, "variant": index, "value": text, "reason": result.reason})
     return {"load": LOAD_AXES[axis], "axes": [name for name, _ in others[0]], "rows": rows}

@@ -139,13 +139,9 @@ def _column(metric: str, meaning: Definition) -> Column:
     return Column(metric, heading, unit, factor, digits, tally=unit == "runs")
 
 
-def _columns(
-    names: str, later: str = "", definitions: Mapping[str, Definition] = KNOWN
-) -> tuple[Column, ...]:
+def _columns(names: str, later: str = "", definitions: Mapping[str, Definition] = KNOWN) -> tuple[Column, ...]:
     """Return the columns of these metrics; of some of them, `later`, a reader should not see first."""
-    return tuple(
-        replace(_column(each, definitions[each]), first=each not in later.split()) for each in names.split()
-    )
+    return tuple(replace(_column(each, definitions[each]), first=each not in later.split()) for each in names.split())
 
 
 FRAMES = _columns(
@@ -154,10 +150,7 @@ FRAMES = _columns(
     later="frame_latency_p50 wall_s pool_plateau saturation_predicted_s saturation_measured_s admitted shed",
 )
 """Headline metrics of interaction sessions: dashboard values, service to users, and causes."""
-SESSIONS = (
-    column_for("session_time_p50"),
-    replace(column_for("session_pace_p50"), heading="turns", first=False),
-)
+SESSIONS = (column_for("session_time_p50"), replace(column_for("session_pace_p50"), heading="turns", first=False))
 """Time of a whole session without speech, such as an agent's task."""
 JOBS = (
     *_columns("job_time_p50 job_recorded_p50"),
@@ -176,9 +169,7 @@ PARTS = _columns("end_of_turn_p50 answer_p50", later="end_of_turn_p50 answer_p50
 """The wait for a server that reports the ends of turns."""
 CACHED = _columns("cached_prompt_share prefix_cache_hits", later="cached_prompt_share prefix_cache_hits")
 """Share of the prompts that the server's cache held: by its replies, or else by its counters."""
-TEXT = _columns(
-    "ttft_p50 ttft_p90 text_tps completed_rps reply_tokens_mean", later="ttft_p50 reply_tokens_mean"
-)
+TEXT = _columns("ttft_p50 ttft_p90 text_tps completed_rps reply_tokens_mean", later="ttft_p50 reply_tokens_mean")
 """Headline metrics of text at a live endpoint. `reports.live.latencies` has the percentiles of all its latencies."""
 ON_LINE, CAME = _columns("on_line_mean sessions_rps", later="on_line_mean sessions_rps")
 """Metrics of the load at a live endpoint, in a closed and an open loop."""
@@ -222,9 +213,7 @@ def live_notes(loads: Mapping[str, Sequence[Mapping[str, float | None]]]) -> lis
         )
     at_once = {load: sum(each) for load, each in by_load("replies_at_once").items()}
     whole = {load: sum(each) for load, each in by_load("completed").items()}
-    if parts := [
-        load for load, count in at_once.items() if count and count >= NEARLY_ALL * whole.get(load, inf)
-    ]:
+    if parts := [load for load, count in at_once.items() if count and count >= NEARLY_ALL * whole.get(load, inf)]:
         where = f" ({', '.join(load.removesuffix(': ') for load in parts)})" if any(parts) else ""
         notes.append(
             f"The time to the first output equals the time to the last one{where}: something between us and the server "
@@ -324,9 +313,7 @@ def columns(spoken: bool) -> list[Column]:
     if not spoken:
         shown_first = _columns("ttft_p50 ttft_p90 wasted_token_ratio completed_rps", later="ttft_p50")
         return [*shown_first, *(each for each in OVER_RUN if each.metric in _OF_TEXT)]
-    names = (
-        "audio_ttfp_p50 audio_ttfp_p90 continuity continuity_fixed_timeline wasted_token_ratio completed_rps"
-    )
+    names = "audio_ttfp_p50 audio_ttfp_p90 continuity continuity_fixed_timeline wasted_token_ratio completed_rps"
     shown_first = _columns(f"{names} effective_rps", later="audio_ttfp_p50")
     return [*shown_first, *(each for each in OVER_RUN if not each.metric.startswith("ttft"))]
 
@@ -336,9 +323,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
     waits for something else. UserError for an unknown metric."""
     names = [name for name in re.split(r"[,\s]+", text) if name]
     if not names:
-        raise UserError(
-            f"--columns {text!r} names no metric; write for example --columns p50,p95,p99,continuity."
-        )
+        raise UserError(f"--columns {text!r} names no metric; write for example --columns p50,p95,p99,continuity.")
     return tuple(dict.fromkeys(metric_named(name, "--columns", bare=True) for name in names))
 
 

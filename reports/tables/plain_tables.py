@@ -21,9 +21,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-def grid(
-    headings: Sequence[str], rows: Iterable[Sequence[Any]], left: int | None = None, **more: Any
-) -> Shown:
+def grid(headings: Sequence[str], rows: Iterable[Sequence[Any]], left: int | None = None, **more: Any) -> Shown:
     """A table for a terminal, without a frame. The first `left` columns are texts, the others numbers; None: all are
     texts. `more`: of rich's Table."""
     from rich.table import Table as Shown

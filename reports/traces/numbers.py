@@ -51,12 +51,8 @@ def tables(trace: Trace) -> list[Table]:
         rows = [[name.replace("_", " "), _share(value)] for name, value in events.items()]
         result.append(Table("Turns with an event", (), rows))
     if classes := stats.get("classes"):
-        rows = [
-            [name, *(_ends(each[key]) for key in CLASS_COLUMNS.values())] for name, each in classes.items()
-        ]
-        result.append(
-            Table("Classes of requests, the most urgent first; mean lengths", ("", *CLASS_COLUMNS), rows)
-        )
+        rows = [[name, *(_ends(each[key]) for key in CLASS_COLUMNS.values())] for name, each in classes.items()]
+        result.append(Table("Classes of requests, the most urgent first; mean lengths", ("", *CLASS_COLUMNS), rows))
     return result
 
 

@@ -26,9 +26,7 @@ DPI = 144
 _NO_METADATA = {"Software": None}
 
 
-def write_trace_page(
-    trace: Trace, label: str, folder: Path, other: Trace | None = None, other_label: str = ""
-) -> Path:
+def write_trace_page(trace: Trace, label: str, folder: Path, other: Trace | None = None, other_label: str = "") -> Path:
     """Write trace.html and each picture as NAME.svg, .pdf and .png into `folder`; the path of the page.
 
     `other` is drawn with it where two traces can be compared. UserError when the folder cannot be written.
@@ -37,13 +35,7 @@ def write_trace_page(
     with style():
         drawn = [draw(traces) for draw in PICTURES]
     return write_page(
-        folder,
-        "trace",
-        drawn,
-        title=f"Trace {label}",
-        header=trace.header,
-        notes=notes(trace),
-        tables=tables(trace),
+        folder, "trace", drawn, title=f"Trace {label}", header=trace.header, notes=notes(trace), tables=tables(trace)
     )
 
 

@@ -75,13 +75,9 @@ def _legend(spoken: np.ndarray, voiced: np.ndarray, cut: np.ndarray) -> list[Any
     if spoken.any():
         handles.append(Patch(color=SPEECH, label="user speaks"))
     if not spoken.all():
-        handles.append(
-            Line2D([], [], marker="o", ls="none", mfc="white", mec=SPEECH, mew=1.4, label="user types")
-        )
+        handles.append(Line2D([], [], marker="o", ls="none", mfc="white", mec=SPEECH, mew=1.4, label="user types"))
     if voiced.any():
         handles.append(Patch(color=OURS, alpha=0.55, label="reply plays"))
     if cut.any():
-        handles.append(
-            Line2D([], [], marker="|", ls="none", ms=9, mew=2, color=BROKEN, label="user interrupts")
-        )
+        handles.append(Line2D([], [], marker="|", ls="none", ms=9, mew=2, color=BROKEN, label="user interrupts"))
     return handles

@@ -39,9 +39,7 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
     figure, (panel,) = sheet(1, TITLE, 2.6, 1)
     peak = max(float(np.abs(pcm.astype(float)).max()) for pcm in sound) or 1.0
     for row, pcm, stretches, event in zip(rows, sound, heard, beside, strict=True):
-        begin, speech_end, end = (
-            float(t[row] - origin) for t in (timeline.start_s, timeline.said_s, timeline.end_s)
-        )
+        begin, speech_end, end = (float(t[row] - origin) for t in (timeline.start_s, timeline.said_s, timeline.end_s))
         low, high = _envelope(pcm / peak)
         at = begin + ENVELOPE_S * np.arange(len(low))
         panel.fill_between(at, low, high, color=SPEECH, lw=0.4, label="user's sound")
@@ -51,12 +49,8 @@ def draw(traces: Sequence[Shown]) -> Picture | LeftOut:
             panel.fill_between(at, low, high, color="#e69f00", lw=0.4, label="outside turns")
         for stretch in stretches:
             span = [begin + stretch.start_s, begin + stretch.end_s]
-            panel.plot(
-                span, [1.18, 1.18], color="#009e73", lw=4, solid_capstyle="butt", label="speech (webrtcvad)"
-            )
-        panel.barh(
-            -1.22, end - speech_end, left=speech_end, height=0.16, color=OURS, alpha=0.55, label="reply plays"
-        )
+            panel.plot(span, [1.18, 1.18], color="#009e73", lw=4, solid_capstyle="butt", label="speech (webrtcvad)")
+        panel.barh(-1.22, end - speech_end, left=speech_end, height=0.16, color=OURS, alpha=0.55, label="reply plays")
         if timeline.interrupted[row]:
             panel.axvline(end, color=BROKEN, lw=1.4, ls=(0, (4, 2)), label="user interrupts")
     panel.set(xlabel="time since the session began, s", ylabel="amplitude", ylim=(-1.4, 1.35))
@@ -71,11 +65,7 @@ def _session(columns: Columns, timeline: Timeline) -> np.ndarray:
     since = timeline.end_s - timeline.start_s[first_row]
     fits = since <= LONGEST_S
     followed = np.r_[first_row[1:] == first_row[:-1], False]
-    for wanted in (
-        timeline.interrupted & fits & followed & np.roll(fits, -1),
-        timeline.interrupted & fits,
-        fits,
-    ):
+    for wanted in (timeline.interrupted & fits & followed & np.roll(fits, -1), timeline.interrupted & fits, fits):
         chosen = np.flatnonzero(wanted & (columns["audio_s"] > 0))
         if len(chosen):
             rows = np.flatnonzero((first_row == first_row[chosen[0]]) & (columns["audio_s"] > 0))

@@ -70,9 +70,7 @@ def test_requests_that_only_one_run_completed_are_counted_and_not_compared():
 
 def test_a_reply_of_one_token_has_no_tpot_and_still_an_e2e():
     one = table([float("nan"), 0.01], e2e=[0.1, 1.0])
-    assert agreement(one, table([float("nan"), 0.011], e2e=[0.2, 1.0]), 5, 5).tpot.median == pytest.approx(
-        0.1
-    )
+    assert agreement(one, table([float("nan"), 0.011], e2e=[0.2, 1.0]), 5, 5).tpot.median == pytest.approx(0.1)
 
 
 def test_only_completed_turns_are_compared():
@@ -91,13 +89,7 @@ def test_only_completed_turns_are_compared():
 
 @pytest.mark.parametrize(
     ("factor", "steps", "result"),
-    [
-        (1.0, 1000, "pass"),
-        (1.019, 1009, "pass"),
-        (1.021, 1000, "fail"),
-        (0.9, 1000, "fail"),
-        (1.0, 1011, "fail"),
-    ],
+    [(1.0, 1000, "pass"), (1.019, 1009, "pass"), (1.021, 1000, "fail"), (0.9, 1000, "fail"), (1.0, 1011, "fail")],
 )
 def test_mechanics_keeps_every_limit_or_fails(factor: float, steps: int, result: str):
     assert judge_mechanics([scaled(1.0), scaled(factor, steps)]).result == result

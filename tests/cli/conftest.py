@@ -61,9 +61,7 @@ def work(monkeypatch: pytest.MonkeyPatch, without_vllm: None) -> Callable[[Calla
 def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """Fills a results directory from scripted servers, `slower` times as slow, on `device`."""
 
-    def serve(
-        name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more
-    ) -> None:
+    def serve(name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more) -> None:
         def moved(experiment: Experiment) -> list[ReplayPoint]:
             return [
                 ReplayPoint(**{**point.model_dump(), "device": device, "setup": point.setup})

@@ -27,12 +27,7 @@ SPAN = {
     "startTimeUnixNano": "1",
     "attributes": [
         {"key": f"gen_ai.{name}", "value": {"doubleValue": 9000}}
-        for name in (
-            "latency.time_to_first_token",
-            "latency.e2e",
-            "usage.prompt_tokens",
-            "usage.completion_tokens",
-        )
+        for name in ("latency.time_to_first_token", "latency.e2e", "usage.prompt_tokens", "usage.completion_tokens")
     ],
 }
 TRACES = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]})
@@ -143,10 +138,8 @@ FILES: dict[str, str | bytes] = {
     "timeinf.yaml": EXPERIMENT + "timeout_s: .inf\n",
     "month.yaml": EXPERIMENT + "title: 2026-13-45\n",
     "deep.yaml": EXPERIMENT + f"set: {'[' * 50_000}\n",
-    "laugh.yaml": "x0: &x0 [a]\n"
-    + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)),
-    "many.yaml": EXPERIMENT
-    + f"grid: {{p: {[i / 100 for i in range(100)]}, c: {[*range(1, 101)]}}}\nseeds: 1000\n",
+    "laugh.yaml": "x0: &x0 [a]\n" + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)),
+    "many.yaml": EXPERIMENT + f"grid: {{p: {[i / 100 for i in range(100)]}, c: {[*range(1, 101)]}}}\nseeds: 1000\n",
     "unit.yaml": EXPERIMENT + "timeout_s: 5 min\n",
 }
 
@@ -173,9 +166,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_refused_in_a_sentence(
-    case: str, place: Path, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-):
+def test_it_is_refused_in_a_sentence(case: str, place: Path, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
     before = sorted(place.rglob("*"))
     monkeypatch.chdir(place)
     monkeypatch.setenv("BROKEN_TOKEN", "S3CRET\nlines")

@@ -20,9 +20,7 @@ CLAIM = Claim("grows", "it grows", 0.1, value("audio_ttfp_p50", of("a", "vllm_om
 
 def ship(monkeypatch: pytest.MonkeyPatch, figures: list[cards.Figure]) -> None:
     """These are the figure cards that there are."""
-    listed = {
-        each.name: cards.Listed(each.name, each.group, each.title, bool(each.needs), "") for each in figures
-    }
+    listed = {each.name: cards.Listed(each.name, each.group, each.title, bool(each.needs), "") for each in figures}
     monkeypatch.setattr(cards, "index", lambda: listed)
     monkeypatch.setattr(cards, "figures", lambda: {each.name: each for each in figures})
 
@@ -91,19 +89,14 @@ def test_the_cards_are_listed_with_their_group(rehearse: Rehearse) -> None:
 
 @pytest.fixture
 def one_that_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    more = figure(
-        "liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X"
-    )
+    more = figure("liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X")
     ship(monkeypatch, [*cards.figures().values(), more])
 
 
 @pytest.mark.usefixtures("one_that_needs")
 def test_a_card_that_needs_something_says_so_and_is_skipped_in_its_group(rehearse: Rehearse) -> None:
     status, out, err = rehearse("run", "liveserve-third")
-    assert (status, out) == (
-        2,
-        "",
-    ) and "liveserve-third cannot be measured here: it needs the weights of X" in err
+    assert (status, out) == (2, "") and "liveserve-third cannot be measured here: it needs the weights of X" in err
     status, _, err = rehearse("run", "liveserve", "--seeds", "3")
     assert status == 0 and "liveserve-third: skipped, needs the weights of X" in err
     found = {claim["id"]: claim for claim in json.loads(rehearse("claims", "liveserve", "--json")[1])}

@@ -45,9 +45,7 @@ def test_what_is_fixed_stays_visible(rehearse: Rehearse, work: Callable) -> None
     assert title.strip() == "A small experiment" and fixed.split() == ["sessions=2", "c=2", "p=0.5"]
 
 
-def test_a_run_with_more_callers_than_sessions_says_how_many_are_there(
-    rehearse: Rehearse, work: Callable
-) -> None:
+def test_a_run_with_more_callers_than_sessions_says_how_many_are_there(rehearse: Rehearse, work: Callable) -> None:
     work(fakes.measure)
     out = rehearse("run", "fake.yaml", "--set", "c=2,4")[1]
     assert "\nc = 4 exceeds the 2 sessions, so that at most 2 callers are there at a time.\n" in out
@@ -65,9 +63,7 @@ def test_programs_get_the_table_as_json_or_csv(rehearse: Rehearse, work: Callabl
     assert [row["settings"] for row in rows] == [{"sessions": 2, "c": 1}, {"sessions": 2, "c": 2}]
     spread = {"median": 0.05, "low": 0.0, "high": 0.1}
     assert rows[0]["metrics"]["audio_ttfp_p50"] == {**spread, "n": 1, "runs": 2, "few": True}
-    (asked, _) = csv.DictReader(
-        io.StringIO(rehearse("report", "results/fake", "--csv", "--columns", "p50")[1])
-    )
+    (asked, _) = csv.DictReader(io.StringIO(rehearse("report", "results/fake", "--csv", "--columns", "p50")[1]))
     assert [name for name in asked if "." not in name][-1] == "audio_ttfp_p50" and "continuity" not in asked
     assert (rows[0]["runs"], rows[0]["runs_failed"]) == (2, 0)
     status, out, err = rehearse("report", "results/fake", "--json", "--csv")
@@ -77,9 +73,9 @@ def test_programs_get_the_table_as_json_or_csv(rehearse: Rehearse, work: Callabl
 def test_a_dry_run_tells_programs_all_that_points_have(rehearse: Rehearse) -> None:
     points = json.loads(rehearse("run", "fake.yaml", "--dry-run", "--json")[1])
     assert [point["client_params"]["c"] for point in points] == [1, 1, 2, 2]
-    assert [f"{point['id']}  {point['label']}" for point in points] == rehearse(
-        "run", "fake.yaml", "--dry-run"
-    )[1].splitlines()[:-1]
+    assert [f"{point['id']}  {point['label']}" for point in points] == rehearse("run", "fake.yaml", "--dry-run")[
+        1
+    ].splitlines()[:-1]
     (row, *_) = csv.DictReader(io.StringIO(rehearse("run", "fake.yaml", "--dry-run", "--csv")[1]))
     assert (row["engine"], row["client_params.c"], row["seed"]) == ("vllm_omni", "1", "0")
 
@@ -184,9 +180,7 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
     work(partial(fakes.interrupt, sent))
     status, _, err = rehearse("run", "fake.yaml", "--jobs", "1")
     assert status == expected
-    assert (
-        err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
-    )
+    assert err.splitlines()[-1] == "Stopped with 1 of 4 points finished; run the same command again to resume."
     assert len(json.loads(Path("results/fake/summary.json").read_text())) == 1
     work(fakes.measure)
     status, _, err = rehearse("run", "fake.yaml")
@@ -222,9 +216,7 @@ def test_a_dry_run_prints_the_points_and_leaves_nothing(rehearse: Rehearse) -> N
     assert [path.name for path in Path().iterdir()] == ["fake.yaml"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["engines", "workloads", "devices", "gpus", "deployments", "dialects", "cards"]
-)
+@pytest.mark.parametrize("kind", ["engines", "workloads", "devices", "gpus", "deployments", "dialects", "cards"])
 def test_lists_are_for_people_and_for_programs(rehearse: Rehearse, kind: str) -> None:
     entries = json.loads(rehearse("list", kind, "--json")[1])
     assert entries
@@ -260,12 +252,8 @@ def test_one_engine_shows_what_it_is_composed_of(rehearse: Rehearse, monkeypatch
     parameters = next(i for i, line in enumerate(made_of) if line[:1] == ["parameter"])
     filled = {line[0]: line[1] for line in made_of[2:parameters] if len(line) > 1}
     assert filled.pop("or") == "--set"
-    others = {
-        line[2]: {name.strip(",") for name in line[3:]} for line in made_of if line[:2] == ["or", "--set"]
-    }
-    assert {"routing=", "talker_routing=", "scheduler="} <= others.keys() and "omniproxy" in others[
-        "decode_routing="
-    ]
+    others = {line[2]: {name.strip(",") for name in line[3:]} for line in made_of if line[:2] == ["or", "--set"]}
+    assert {"routing=", "talker_routing=", "scheduler="} <= others.keys() and "omniproxy" in others["decode_routing="]
     assert filled["serves"] == "turns" and filled["routing"] == "session_affinity:"
     assert filled["scheduler"] == "fcfs:" and filled["kv"] == "host:"
     (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])

@@ -60,9 +60,7 @@ def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse
     serve("before", small())
     serve("after", small(), slower=1.2)
     status, out, err = rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)
-    assert status == 1 and out.startswith(
-        "B is worse: P50 TTFP 300 -> 360 ms (x 1.20) in 3 of 3 runs at c=8."
-    )
+    assert status == 1 and out.startswith("B is worse: P50 TTFP 300 -> 360 ms (x 1.20) in 3 of 3 runs at c=8.")
     assert out.count("worse") == 3
     (first, _) = err.splitlines()
     for words in ("audio_ttfp_p50", "vllm_omni c=8", "20.0%", "300 ms in A", "360 ms in B", "A is commit"):
@@ -73,9 +71,7 @@ def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse
     assert found["fail_above"] == 10 and any("audio_ttfp_p50" in text for text in found["regressions"])
 
 
-def test_more_is_worse_where_less_is_better_and_the_other_way_round(
-    rehearse: Rehearse, serve: Callable
-) -> None:
+def test_more_is_worse_where_less_is_better_and_the_other_way_round(rehearse: Rehearse, serve: Callable) -> None:
     # At c = 16 the scripted baseline sends packets late, so fewer replies are continuous than at c = 8.
     serve("good", small(grid={}, set={"sessions": 6, "turns": 2, "c": 8}))
     serve("bad", small(grid={}, set={"sessions": 6, "turns": 2, "c": 16}))
@@ -129,9 +125,7 @@ P90 = metric("ttft_p90", (0.057, 0.055, 0.058), (0.708, 0.70, 0.72))
 P50 = metric("ttft_p50", (0.02, 0.02, 0.021), (0.6, 0.61, 0.59))
 NOISE = metric("completed_rps", (5.0, 5.1, 4.9), (4.9, 5.2, 4.9))
 FAIRER = metric("wasted_token_ratio", (0.30, 0.31, 0.32), (0.20, 0.21, 0.22))
-LATE = metric(
-    "send_delay_p99", (0.001, 0.001, 0.001), (0.002, 0.002, 0.002)
-)  # the client's, not the server's
+LATE = metric("send_delay_p99", (0.001, 0.001, 0.001), (0.002, 0.002, 0.002))  # the client's, not the server's
 SOME = metric("ttft_p90", (0.9, 0.9, 0.9), (0.9, 0.5, 0.5))
 MORE = metric("ttft_p90", (0.9, 0.9, 0.9), (0.9, 1.5, 1.5))
 FAILED = metric("failed", (0.0, 0.0, 0.0), (5.0, 5.0, 5.0))  # no ratio
@@ -140,9 +134,7 @@ SLOW = metric("ttft_p90", (0.9, 0.9), (12.0, 12.5))
 
 def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) -> Cell:
     settings = known.pop("settings", {"c": 10})
-    return Cell(
-        "endpoint", settings, [*range(seeds)], known.pop("same_trace", True), 0, failed_b, [*metrics], **known
-    )
+    return Cell("endpoint", settings, [*range(seeds)], known.pop("same_trace", True), 0, failed_b, [*metrics], **known)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +151,7 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
             "Mixed. Worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs; "
             "better: wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs.",
         ),
-        (
-            [cell(FAILED, P90)],
-            "B is worse: failed 0 -> 5 turns in 3 of 3 runs, also P90 TTFT (x 12).",
-        ),
+        ([cell(FAILED, P90)], "B is worse: failed 0 -> 5 turns in 3 of 3 runs, also P90 TTFT (x 12)."),
         (
             [cell(metric("ttft_p90", (1.0,) * 3, (1.95,) * 3))],
             "B is worse: P90 TTFT 1,000 -> 1,950 ms (x 1.9) in 3 of 3 runs.",
@@ -181,10 +170,7 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
         ([cell(NOISE, failed_b=1)], "B is worse: 1 point failed, 0 in A; within the spread: completed."),
         ([cell(NOISE, LATE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(P90, identical=True)], "B is identical to A in every request."),
-        (
-            [cell(P90, same_trace=False, redrawn=True)],
-            "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs.",
-        ),
+        ([cell(P90, same_trace=False, redrawn=True)], "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs."),
         ([cell(P90, same_trace=False)], "Not judged: A and B did not serve the same users in any cell."),
     ],
 )
@@ -216,9 +202,7 @@ def test_the_first_sentence_says_which_side_is_worse(cells: list[Cell], sentence
         ("ttft_p90", 0.5, np.inf, 60, True),  # of failed turns
     ],
 )
-def test_a_difference_counts_if_a_person_would_notice_it(
-    name: str, a: float, b: float, n: int, seen: bool
-) -> None:
+def test_a_difference_counts_if_a_person_would_notice_it(name: str, a: float, b: float, n: int, seen: bool) -> None:
     for before, after in ((a, b), (b, a)):
         if np.isfinite(before):
             assert changed(replace(metric(name, (before,) * 3, (after,) * 3), n=n)) == seen
@@ -254,11 +238,7 @@ def of_server(name: str, seed: int | None) -> Side:
 def test_a_regression_is_beyond_limit_and_spread_or_lost_or_failed() -> None:
     slow = metric("ttft_p90", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0))
     lost = replace(metric("completed_rps", (2.0,), (2.0,)), b=spread(), difference=spread())
-    cells = [
-        cell(slow, FAILED, MORE, failed_b=1),
-        cell(slow, same_trace=False),
-        cell(lost, settings={"c": 3}),
-    ]
+    cells = [cell(slow, FAILED, MORE, failed_b=1), cell(slow, same_trace=False), cell(lost, settings={"c": 3})]
     found = Comparison(of_server("x", 1), of_server("y", 2), cells, 0, 0, {})
     sides = " (A is label x, B is label y)"
     others = [
@@ -274,11 +254,7 @@ def test_a_regression_is_beyond_limit_and_spread_or_lost_or_failed() -> None:
 @pytest.mark.parametrize(
     ("seed", "known", "sentence"),
     [
-        (
-            1,
-            {},
-            "A and B had the same users: a server that was not restarted in between may have held their prompts",
-        ),
+        (1, {}, "A and B had the same users: a server that was not restarted in between may have held their prompts"),
         (1, {"same_trace": False, "redrawn": True}, "(seeds 1 and 2). --seed 1 gives B the users of A."),
         (None, {"same_trace": False, "redrawn": True}, "drawn from the same workload (seeds None and 2)."),
         (1, {"same_trace": False}, ""),
@@ -286,9 +262,7 @@ def test_a_regression_is_beyond_limit_and_spread_or_lost_or_failed() -> None:
 )
 def test_live_runs_say_whose_users_they_had(seed: int | None, known: dict[str, bool], sentence: str) -> None:
     said = Comparison(of_server("x", seed), of_server("y", 2), [cell(P90, **known)], 0, 0, {}).users
-    assert (
-        sentence in said and bool(said) == bool(sentence) and said.count("--seed") == sentence.count("--seed")
-    )
+    assert sentence in said and bool(said) == bool(sentence) and said.count("--seed") == sentence.count("--seed")
 
 
 def test_a_slower_bot_is_worse_although_one_reply_more_played_through() -> None:

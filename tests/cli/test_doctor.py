@@ -18,13 +18,7 @@ from tests.conftest import Rehearse
 
 FINE = {
     "forkserver": {"error": None, "s": 0.1},
-    "torch": {
-        "error": None,
-        "s": 2.0,
-        "version": "2.13.0+cpu",
-        "cuda_build": None,
-        "cuda_available": False,
-    },
+    "torch": {"error": None, "s": 2.0, "version": "2.13.0+cpu", "cuda_build": None, "cuda_available": False},
     "beside": {"error": None, "s": 0.0},
     "engine": {"error": None, "s": 8.0, "fast_pool": True},
 }
@@ -114,9 +108,7 @@ def test_a_cpu_torch_with_its_traps_says_what_to_remove(
     assert "No device can run here yet; rehearse live" in rehearse("doctor")[1]
 
 
-def test_vllm_is_loaded_where_that_is_asked_for(
-    rehearse: Rehearse, probed: Callable, installed: Callable
-) -> None:
+def test_vllm_is_loaded_where_that_is_asked_for(rehearse: Rehearse, probed: Callable, installed: Callable) -> None:
     probed(engine={"error": "ImportError: no module named transformers"})
     status, checks = told(rehearse)
     assert status == 0 and "`rehearse doctor --load` tries it" in checks["vLLM"]["why"]
@@ -239,8 +231,7 @@ SMI = "#!/bin/sh\necho 'NVIDIA H200, 143771, 580.95.05, 9.0'\necho 'NVIDIA H200,
 
 
 @pytest.mark.parametrize(
-    ("smi", "found", "words"),
-    [(SMI, 2, ""), ("#!/bin/sh\nexit 9\n", 0, "shows none"), (None, 0, "no nvidia-smi")],
+    ("smi", "found", "words"), [(SMI, 2, ""), ("#!/bin/sh\nexit 9\n", 0, "shows none"), (None, 0, "no nvidia-smi")]
 )
 def test_gpus_are_told_by_the_driver_and_without_an_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smi: str | None, found: int, words: str

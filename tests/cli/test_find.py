@@ -57,10 +57,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[Point]]]:
 def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehearse, fake: Callable) -> None:
     rounds = fake()
     status, out, err = rehearse(*SMALL, "--jobs", "4", "--json")
-    assert (status, err.splitlines()) == (
-        0,
-        ["results/bench-find/search.json", "results/bench-find/report.html"],
-    )
+    assert (status, err.splitlines()) == (0, ["results/bench-find/search.json", "results/bench-find/report.html"])
     found = {row["engine"]: row for row in json.loads(out)["found"]}
     assert found["vllm_omni"]["c"] == 15 and found["vllm_omni"]["over_seeds"] == dict.fromkeys(
         ("low", "middle", "high"), 15
@@ -96,11 +93,7 @@ def test_the_answer_fits_the_terminal(
     monkeypatch.setattr("reports.cli.output.wide", lambda *_, **__: Console(width=width))
     _, out, _ = rehearse(*SMALL)
     table = out.partition("The largest c")[2].partition("search.json")[0]
-    assert (
-        "…" not in table
-        and "goodput" in table
-        and ("Mtok" in table.partition("over seeds:")[0]) == (width > 120)
-    )
+    assert "…" not in table and "goodput" in table and ("Mtok" in table.partition("over seeds:")[0]) == (width > 120)
 
 
 @pytest.mark.slow
@@ -147,9 +140,7 @@ def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -
 @pytest.mark.slow
 def test_another_parameter_is_searched(rehearse: Rehearse, fake: Callable) -> None:
     rounds = fake()
-    status, out, _ = rehearse(
-        *SMALL, "--set", "c=8", "--over", "rate", "--from", "0.5", "--to", "3", "--json"
-    )
+    status, out, _ = rehearse(*SMALL, "--set", "c=8", "--over", "rate", "--from", "0.5", "--to", "3", "--json")
     assert status == 0 and {row["rate"] for row in json.loads(out)["found"]} == {3}
     assert [points[0].params["rate"] for points in rounds] == [1, 2, 3]
     assert {point.params["c"] for points in rounds for point in points} == {8}
@@ -157,18 +148,13 @@ def test_another_parameter_is_searched(rehearse: Rehearse, fake: Callable) -> No
 
 def test_a_dry_run_shows_what_is_measured_first(rehearse: Rehearse) -> None:
     status, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--dry-run")
-    assert (
-        status == 0 and out.count("c=8") == 8 and out.endswith("8 points\n") and not Path("results").exists()
-    )
+    assert status == 0 and out.count("c=8") == 8 and out.endswith("8 points\n") and not Path("results").exists()
 
 
 def test_a_metric_that_these_points_lack_is_named(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     status, out, err = rehearse("find", "bench", "--slo", "frames_with_speech>=0.9", *SMALL[4:])
-    assert (status, out) == (
-        2,
-        "",
-    ) and "--slo frames_with_speech: none of the 4 points measured has it" in err
+    assert (status, out) == (2, "") and "--slo frames_with_speech: none of the 4 points measured has it" in err
 
 
 @pytest.mark.slow
@@ -220,9 +206,7 @@ class Recorded:
     metrics: ClassVar[dict[str, Any]] = {"steady_begin": {"value": 0.0}, "steady_end": {"value": 100.0}}
 
     def __init__(self) -> None:
-        experiment = Experiment(
-            name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 4, "c": 2}
-        )
+        experiment = Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 4, "c": 2})
         (self.point,) = expand(experiment)
 
     def table(self, name: str, **options: object) -> pd.DataFrame:

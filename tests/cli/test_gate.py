@@ -32,9 +32,7 @@ def sides(serve: Callable) -> Callable[[float], None]:
     return sides
 
 
-@pytest.mark.parametrize(
-    ("slower", "verdict"), [(1.2, "worse"), (1.04, "within"), (1.0, "within"), (0.8, "better")]
-)
+@pytest.mark.parametrize(("slower", "verdict"), [(1.2, "worse"), (1.04, "within"), (1.0, "within"), (0.8, "better")])
 def test_a_change_fails_when_it_is_material_and_for_the_worse(
     rehearse: Rehearse, sides: Callable, slower: float, verdict: str
 ) -> None:
@@ -43,11 +41,7 @@ def test_a_change_fails_when_it_is_material_and_for_the_worse(
     found = json.loads(out)
     assert {row["verdict"] for row in found["gate"]} == {verdict} and len(found["gate"]) == 2
     assert status == (1 if verdict == "worse" else 0)
-    assert (
-        err.count("audio_ttfp_p50 of vllm_omni c=")
-        == len(found["failed"])
-        == (2 if verdict == "worse" else 0)
-    )
+    assert err.count("audio_ttfp_p50 of vllm_omni c=") == len(found["failed"]) == (2 if verdict == "worse" else 0)
 
 
 def test_the_verdict_as_markdown_is_a_table_with_its_head(rehearse: Rehearse, sides: Callable) -> None:
@@ -57,9 +51,7 @@ def test_the_verdict_as_markdown_is_a_table_with_its_head(rehearse: Rehearse, si
     assert out.startswith("**The gate fails**: 0 of 2 limits hold.\n\nA: before") and "\n\n| setting" in out
     rows = [line.split(" | ") for line in out.splitlines() if line.startswith("| vllm_omni")]
     assert [row[0] for row in rows] == ["| vllm_omni c=8", "| vllm_omni c=16"]
-    assert all(
-        row[1:] == ["TTFP P50, ms", "300", "360", "1.200", "±5 %", "0.031", "**worse** |"] for row in rows
-    )
+    assert all(row[1:] == ["TTFP P50, ms", "300", "360", "1.200", "±5 %", "0.031", "**worse** |"] for row in rows)
     status, out, _ = rehearse("compare", "before", "before", *GATE, "--markdown")
     assert status == 0 and out.startswith("**The gate passes**: 2 of 2 limits hold.")
 
@@ -92,9 +84,7 @@ def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None
     serve("after", small(), slower=2.0)
     status, _, err = rehearse("compare", "before", "after", *GATE)
     assert status == 2 and "5 runs or more" in err and "there are 3; measure both with --seeds 5" in err
-    assert (
-        "or use --fail-above 5 --metrics audio_ttfp_p50, which fails: audio_ttfp_p50 of vllm_omni c=8" in err
-    )
+    assert "or use --fail-above 5 --metrics audio_ttfp_p50, which fails: audio_ttfp_p50 of vllm_omni c=8" in err
     _, _, err = rehearse("compare", "before", "before", *GATE)
     assert "or use --fail-above 5 --metrics audio_ttfp_p50, which passes." in err
 
@@ -129,10 +119,6 @@ def test_too_few_pairs_are_not_judged_and_do_not_hold(rehearse: Rehearse, sides:
     without("before", "audio_ttfp_p50", lambda row: row["seed"] == 0 and row["params"]["c"] == 8)
     status, out, err = rehearse("compare", "before", "after", *GATE)
     assert status == 0 and "1 of 2 limits hold, 1 not judged" in out
-    assert (
-        "audio_ttfp_p50 of vllm_omni c=8 is not judged: of 5 seeds A has it on 4, B on 5 and both on 4" in err
-    )
+    assert "audio_ttfp_p50 of vllm_omni c=8 is not judged: of 5 seeds A has it on 4, B on 5 and both on 4" in err
     _, out, _ = rehearse("compare", "before", "after", *GATE, "--markdown")
-    assert (
-        out.startswith("**The gate passes**: 1 of 2 limits hold, 1 not judged.") and "**not judged**" in out
-    )
+    assert out.startswith("**The gate passes**: 1 of 2 limits hold, 1 not judged.") and "**not judged**" in out

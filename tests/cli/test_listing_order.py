@@ -21,11 +21,7 @@ def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -
     for system, baselines in groups.items():
         assert set(baselines) <= set(ENGINES[system].against) and system not in ENGINES[system].against
     assert groups["liveserve"] == ["vllm_omni", "vllm_omni_wo"]
-    assert groups["metronome"][0] == "vllm_realtime" and groups["nova"] == [
-        "multi_stream",
-        "pf_limit",
-        "chunked",
-    ]
+    assert groups["metronome"][0] == "vllm_realtime" and groups["nova"] == ["multi_stream", "pf_limit", "chunked"]
     kinds = [ENGINES[system].kind for system in groups]
     assert kinds == sorted(kinds, key=["turns", "frames", *kinds].index)
 
@@ -33,11 +29,7 @@ def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -
 def test_every_metric_is_listed_with_its_unit_and_meaning(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("list", "metrics")
     line = next(line for line in out.splitlines() if line.startswith("audio_ttfp_p90 "))
-    assert (
-        status == 0
-        and line.split()[1] == "s"
-        and "P90 over turns: time to the first non-empty audio packet" in line
-    )
+    assert status == 0 and line.split()[1] == "s" and "P90 over turns: time to the first non-empty audio packet" in line
     rows = {row["name"]: row for row in json.loads(rehearse("list", "metrics", "--json")[1])}
     assert {*DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS} <= rows.keys() and "CLASS.ttft_p90" in rows
     assert rows["continuity"]["better"] == "higher" and "not" in rows["continuity"]["summary"]
@@ -61,8 +53,5 @@ def test_the_list_says_its_order(rehearse: Rehearse) -> None:
     assert status == 0 and "followed by the baselines" in " ".join(out.split())
     rows = list(csv.DictReader(io.StringIO(rehearse("list", "engines", "--csv")[1])))
     names, groups = [row["name"] for row in rows], [row["group"] for row in rows]
-    assert (
-        names.index("liveserve") + 1 == names.index("vllm_omni")
-        and groups[names.index("vllm_omni")] == "liveserve"
-    )
+    assert names.index("liveserve") + 1 == names.index("vllm_omni") and groups[names.index("vllm_omni")] == "liveserve"
     assert names[-1] == "endpoint"

@@ -40,20 +40,7 @@ LOOSE = ("--set", "send_delay_limit_ms=10000")
 
 
 def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse: Rehearse) -> None:
-    ask = (
-        "live",
-        URL,
-        *SMALL,
-        "--sessions",
-        "2,4",
-        "--repeats",
-        "2",
-        "--duration",
-        "10",
-        "--seed",
-        "7",
-        "--dry-run",
-    )
+    ask = ("live", URL, *SMALL, "--sessions", "2,4", "--repeats", "2", "--duration", "10", "--seed", "7", "--dry-run")
     status, out, _ = rehearse(*ask)
     assert status == 0 and out.splitlines()[-1] == "4 points" and not Path("results").exists()
     assert [line.split("  ")[1] for line in out.splitlines()[:-1]] == [
@@ -86,9 +73,7 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
     assert (limited.params["rate"], limited.params["most"], limited.params["c"]) == (5, 4, None)
     asked = rehearse("live", URL, "--rate", "5", "--sessions", "4,8", "--dry-run")
     assert asked[0] == 2 and "--rate takes one number of --sessions" in asked[2]
-    (grows,) = planned(
-        "http://h/v1", "--workload", "ramp", "--rate", "1", "--set", "rate_end=20", "--duration", "10"
-    )
+    (grows,) = planned("http://h/v1", "--workload", "ramp", "--rate", "1", "--set", "rate_end=20", "--duration", "10")
     assert grows.workload_params["requests"] > 200
     one, many = planned("http://h/v1", "--sweep", "5", "--sessions", "64", "--repeats", "3")
     assert (one.params["c"], many.params["c"]) == (1, 64)
@@ -103,16 +88,12 @@ def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: 
     assert {"online", "batch"} <= set(both.trace().columns()["request_class"])
 
 
-def test_a_live_directory_is_called_again_and_runs_on_modelled_devices_with_an_engine(
-    rehearse: Rehearse,
-) -> None:
+def test_a_live_directory_is_called_again_and_runs_on_modelled_devices_with_an_engine(rehearse: Rehearse) -> None:
     rehearse("live", URL, *SMALL, "--sessions", "2", "--out", "planned", "--dry-run")
     for device in ("virtual", "sockets", "cpu"):
         status, _, err = rehearse("run", "planned", "--device", device, "--dry-run")
         assert status == BAD_INPUT and "--set engine=liveserve" in err and device in err
-    status, out, _ = rehearse(
-        "run", "planned", "--device", "virtual", "--set", "engine=liveserve", "--dry-run"
-    )
+    status, out, _ = rehearse("run", "planned", "--device", "virtual", "--set", "engine=liveserve", "--dry-run")
     assert status == 0 and "liveserve c=2 seed=0" in out
     status, _, err = rehearse("run", "bench", "--device", "live")
     assert status == BAD_INPUT and "rehearse live URL" in err and "sockets" in err
@@ -153,12 +134,7 @@ def test_the_capacity_is_found_with_repeats_and_kept(rehearse: Rehearse, answeri
     assert (found["holds"], found["breaks"]) == (5, 6)
     assert [value for value, _ in found["verdicts"]] == [4, 5, 6, 8]
     assert len(json.loads(Path("results/live/localhost-8765/latest/summary.json").read_text())) == 12
-    assert load_experiment(Path("results/live/localhost-8765/latest/experiment.json")).grid["c"] == [
-        4,
-        5,
-        6,
-        8,
-    ]
+    assert load_experiment(Path("results/live/localhost-8765/latest/experiment.json")).grid["c"] == [4, 5, 6, 8]
 
     answering.clear()
     assert rehearse(*ask, "--resume")[1].splitlines()[0] == said and answering == []  # all measured already
@@ -202,11 +178,7 @@ def test_a_sweep_keeps_what_a_late_generator_measured_out_of_the_table(
 @pytest.mark.parametrize(
     ("slo", "status", "words"),
     [
-        (
-            "ttfp_p50<=20s failed<=100%",
-            0,
-            ": {URL} can handle at least 8 calls, the most that were tried: P50 TTFP ",
-        ),
+        ("ttfp_p50<=20s failed<=100%", 0, ": {URL} can handle at least 8 calls, the most that were tried: P50 TTFP "),
         ("ttfp_p50<=1ms", 1, ": {URL} cannot handle 4 calls: P50 TTFP "),
         ("ttfp_p90<=20s failed<=100%", 3, " at 4 calls: 13 turns, 36 needed, failed "),
     ],
@@ -224,9 +196,7 @@ def test_the_verdict_comes_first_and_is_the_exit_status(
 
     found, out, err = rehearse(*ask, "--json")
     told = json.loads(out)  # stdout is JSON alone
-    assert (
-        found == status and told["verdict"] == verdict and told["sentence"] == first and "report.html" in err
-    )
+    assert found == status and told["verdict"] == verdict and told["sentence"] == first and "report.html" in err
     assert [load["load"] for load in told["loads"]] == ["4 calls", "8 calls"]
     for load in told["loads"]:
         for target in load["targets"]:
@@ -235,9 +205,7 @@ def test_the_verdict_comes_first_and_is_the_exit_status(
     assert rehearse("report", str(LATEST))[1].splitlines()[0] == first
 
 
-def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(
-    rehearse: Rehearse, answering: list[int]
-) -> None:
+def test_what_nobody_asked_is_judged_by_the_default_of_what_is_served(rehearse: Rehearse, answering: list[int]) -> None:
     _, out, _ = rehearse("live", URL, *SMALL, "--sessions", "4", "--json")
     told = json.loads(out)
     assert told["targets"] == [
@@ -276,9 +244,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
     assert output == completed == reply == "–" and row[10] == "0"
     for heading in ("TTFT P50", "TTFT P90", "send delay", "rejected", "failed"):
         assert heading in out
-    found = re.search(
-        r"all (\d+) turns failed \(HTTP status 500\); see the server's log", " ".join(out.split())
-    )
+    found = re.search(r"all (\d+) turns failed \(HTTP status 500\); see the server's log", " ".join(out.split()))
     assert found and "failed (all" in err and row[11] == found[1]
     (latest,) = Path("results/live").glob("127.0.0.1-*/latest")
     (folder,) = (latest / "points").iterdir()
@@ -290,9 +256,7 @@ def test_a_server_that_fails_every_turn_has_failed_and_the_columns_stay(
 
     ask = ("live", broken, "--find", "ttft_p90<=1", "--sessions", "2", "--duration", "1", "--repeats", "1")
     status, out, _ = rehearse(*ask, *LOOSE, "--out", "find")
-    assert (
-        status == 1 and "cannot handle even 1 user: P90 TTFT ∞, failed turns 100 %." in out.splitlines()[0]
-    ), out
+    assert status == 1 and "cannot handle even 1 user: P90 TTFT ∞, failed turns 100 %." in out.splitlines()[0], out
 
 
 BOARD = {
@@ -309,12 +273,7 @@ BOARD = {
 
 def test_the_view_shows_what_matters_and_dashes_for_what_is_not_known() -> None:
     progress = RunProgress(8, "endpoint c=8 seed=0")
-    assert (
-        cells(progress)["TTFP P50"]
-        == cells(progress)["continuity"]
-        == cells(progress)["send delay P99"]
-        == "–"
-    )
+    assert cells(progress)["TTFP P50"] == cells(progress)["continuity"] == cells(progress)["send delay P99"] == "–"
     progress.update(0, {**BOARD, "t": 5.0, "sessions": 3, "ttfp_s": [9.0]})
     progress.update(1, {**BOARD, "t": 15.5, "sessions": 4, "ttfp_s": [0.2, 0.4], "send_delay_p99_ms": 2.5})
     shown = cells(progress)
@@ -355,9 +314,7 @@ def test_a_run_leads_the_link_to_itself_and_none_that_could_not_begin_does(
 
 def test_resuming_continues_the_latest_run_and_nothing_else(rehearse: Rehearse, answering: list[int]) -> None:
     ask = ("live", URL, *SMALL, "--slo", "failed<=100%")
-    assert (
-        "there is no run of ws://localhost:8765/v1/realtime in results/live" in rehearse(*ask, "--resume")[2]
-    )
+    assert "there is no run of ws://localhost:8765/v1/realtime in results/live" in rehearse(*ask, "--resume")[2]
     assert rehearse(*ask, "--sessions", "4,5")[0] == 0
     assert "is finished, with 2 of 2 points measured" in rehearse(*ask, "--sessions", "4,5", "--resume")[2]
     status, _, err = rehearse(*ask, "--sessions", "4", "--resume")
@@ -460,7 +417,4 @@ def test_the_view_leaves_a_line_for_every_point(
         ended(Outcome(point, "ok", tmp_path, 3.0))
         ended(Outcome(point, "failed", tmp_path, 3.0, "INVALID: late"))
     printed = capsys.readouterr().out
-    assert (
-        f"[1/2] {point.label}: ok in 3 s" in printed
-        and f"[2/2] {point.label}: failed (INVALID: late)" in printed
-    )
+    assert f"[1/2] {point.label}: ok in 3 s" in printed and f"[2/2] {point.label}: failed (INVALID: late)" in printed

@@ -94,9 +94,7 @@ def test_what_is_wrong_on_the_way_is_said_in_a_sentence(
         assert status == 2, err
         return err
 
-    assert (
-        "is not accepted (unable to get local issuer certificate); give its authority with --ca" in refused()
-    )
+    assert "is not accepted (unable to get local issuer certificate); give its authority with --ca" in refused()
     assert "is not accepted" in refused("--ca", str(other))
     missing = tmp_path / "missing.pem"
     assert f"--ca {missing} has no certificates in PEM format" in refused("--ca", str(missing))

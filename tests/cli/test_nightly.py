@@ -65,9 +65,7 @@ def yesterday() -> None:
     tonight().rename(NIGHTS / "2020-01-01-virtual")
 
 
-def test_the_first_night_has_nothing_to_compare_with_and_passes(
-    rehearse: Rehearse, measured: Callable
-) -> None:
+def test_the_first_night_has_nothing_to_compare_with_and_passes(rehearse: Rehearse, measured: Callable) -> None:
     measured()
     status, out, _ = rehearse(*NIGHTLY)
     assert status == 0 and "this one is the first" in out and "verdict.json" in out
@@ -114,9 +112,7 @@ def test_a_failed_point_fails_the_night(rehearse: Rehearse, measured: Callable) 
     assert status == 1 and "1 of 6 points failed" in out and "liveserve c=8 seed=1" in out
 
 
-def test_another_workload_than_the_last_night_s_is_void_and_said(
-    rehearse: Rehearse, measured: Callable
-) -> None:
+def test_another_workload_than_the_last_night_s_is_void_and_said(rehearse: Rehearse, measured: Callable) -> None:
     measured()
     rehearse(*NIGHTLY)
     yesterday()

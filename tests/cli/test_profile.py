@@ -26,9 +26,7 @@ def test_a_measured_profile_is_written_with_its_page_and_used_by_the_command_it_
 
     monkeypatch.setattr(profiling, "profile", in_this_process)
     monkeypatch.setattr(profiling, "LIMIT_S", {True: 1e6})  # of virtual time
-    status, out, err = rehearse(
-        "profile", "--device", "cpu", "--model", "speech_tiny", "--quick", "--out", "d/p.yaml"
-    )
+    status, out, err = rehearse("profile", "--device", "cpu", "--model", "speech_tiny", "--quick", "--out", "d/p.yaml")
     assert status == 0, err
     for words in ("conserve", "segmented", "held-out median", "drift", "flag to end"):
         assert words in " ".join(out.split()), out
@@ -96,9 +94,7 @@ def test_a_run_by_kernels_of_a_file_says_so_in_its_report(rehearse: Rehearse, ke
         (("step_times=roofline",), ("leave one of them out",)),
     ],
 )
-def test_a_run_refuses_kernels_of_another_model_or_gpu(
-    rehearse: Rehearse, kernels_file: str, settings, words
-):
+def test_a_run_refuses_kernels_of_another_model_or_gpu(rehearse: Rehearse, kernels_file: str, settings, words):
     Path("e.yaml").write_text(EXPERIMENT)
     changed = [part for setting in settings for part in ("--set", setting)]
     status, _, err = rehearse("run", "e.yaml", "--profile", kernels_file, *changed, "--dry-run")

@@ -25,9 +25,7 @@ def test_a_log_is_an_open_loop_of_its_own_lengths(
     (point,) = json.loads(out)
     assert status == 0 and point["engine"] == "vllm_omni_wo" and point["workload"] == "sessions"
     assert point["client_params"]["c"] is None and point["client_params"]["stop_after_s"] == 5.0
-    assert (
-        point["workload_params"]["max_reply_tokens"] is None and point["workload_params"]["reply"] == "text"
-    )
+    assert point["workload_params"]["max_reply_tokens"] is None and point["workload_params"]["reply"] == "text"
     said = [*caplog.messages, *err.splitlines()]
     for note in ("columns that are not used: model.", "1 of 3 rows dropped: zero", "2 of 3 rows used."):
         assert [line for line in said if f"log.csv: {note}" in line], said
@@ -37,9 +35,7 @@ def test_a_server_gets_the_same_users(rehearse: Rehearse, log: str) -> None:
     status, out, err = rehearse("replay", log, "--url", "http://127.0.0.1:9/v1", "--dry-run", "--json")
     (point,) = json.loads(out)
     assert status == 0 and point["engine"] == "endpoint" and point["client_params"]["c"] is None
-    assert (
-        point["client_params"]["stop_after_s"] == 2.0 and point["workload_params"]["max_reply_tokens"] is None
-    )
+    assert point["client_params"]["stop_after_s"] == 2.0 and point["workload_params"]["max_reply_tokens"] is None
     assert "about 2 s of recorded times" in err
 
 
@@ -53,15 +49,10 @@ def test_a_server_gets_the_same_users(rehearse: Rehearse, log: str) -> None:
         (["log.csv", "--column", "when=timestamp"], "columns"),
         (["log.csv", "--engine", "nova", "--url", "http://127.0.0.1:9/v1"], "leave one of them out"),
         (["log.csv", "--duration", "0"], "--duration 0: give a length"),
-        (
-            ["bad.csv"],
-            "bad.csv has no column for the time (t) and tokens or text of the whole prompt (input)",
-        ),
+        (["bad.csv"], "bad.csv has no column for the time (t) and tokens or text of the whole prompt (input)"),
     ],
 )
-def test_wrong_input_is_one_sentence(
-    rehearse: Rehearse, log: str, arguments: list[str], sentence: str
-) -> None:
+def test_wrong_input_is_one_sentence(rehearse: Rehearse, log: str, arguments: list[str], sentence: str) -> None:
     Path("bad.csv").write_text("a,output\n1,2\n")
     status, out, err = rehearse("replay", *arguments, "--dry-run")
     assert (status, out) == (2, "") and err.startswith("rehearse: ") and sentence in err

@@ -25,9 +25,7 @@ def test_the_order_of_a_dry_run_is_run_and_recorded(rehearse: Rehearse, work: Ca
     order = listed(rehearse, "--shuffle", "3")
     assert sorted(order) == sorted(listed(rehearse)) and order != listed(rehearse)
     assert rehearse("run", "fake.yaml", "--shuffle", "3", "--jobs", "1")[0] == 0
-    manifests = {
-        path.parent.name: json.loads(path.read_text()) for path in Path().glob("results/**/manifest.json")
-    }
+    manifests = {path.parent.name: json.loads(path.read_text()) for path in Path().glob("results/**/manifest.json")}
     assert sorted(manifests, key=lambda id: manifests[id]["order"]) == order
     assert sorted(manifests, key=lambda id: manifests[id]["started"]) == order
     assert {manifest["order_seed"] for manifest in manifests.values()} == {3}

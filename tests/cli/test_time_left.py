@@ -41,11 +41,7 @@ def test_it_is_known_within_a_factor_of_two_after_the_first_point(run: str) -> N
     assert left.seconds(end_s) == 0
 
 
-@given(
-    st.lists(st.floats(0.1, 100), min_size=2, max_size=12),
-    st.integers(1, 4),
-    st.integers(0, 3),
-)
+@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=12), st.integers(1, 4), st.integers(0, 3))
 def test_points_that_take_the_same_are_counted_and_divided_by_the_workers(
     walls: list[float], jobs: int, turns: int
 ) -> None:

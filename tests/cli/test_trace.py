@@ -52,9 +52,7 @@ def test_make_writes_json_lines_where_the_name_asks_for_them(rehearse: Rehearse)
         ("convert", "v.parquet", "--to", "jsonl"),
     ],
 )
-def test_a_dash_prints_json_lines_and_nothing_else(
-    rehearse: Rehearse, voice: str, arguments: tuple[str, ...]
-) -> None:
+def test_a_dash_prints_json_lines_and_nothing_else(rehearse: Rehearse, voice: str, arguments: tuple[str, ...]) -> None:
     status, out, err = rehearse("trace", *arguments, "--out", "-")
     Path("printed.jsonl").write_text(out)
     assert status == 0 and load_trace("printed.jsonl").columns().keys() == load_trace(voice).columns().keys()
@@ -100,9 +98,7 @@ def test_fidelity_without_the_real_files_says_which_it_wants(rehearse: Rehearse)
     assert err.startswith("rehearse: data has none of the real files (")
 
 
-def test_fidelity_prints_and_draws_what_compare_finds(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fidelity_prints_and_draws_what_compare_finds(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.linspace(1, 9, 50)
     stand_in = ModuleType("workloads.statistics.generator_fit")
     found = [Compared("rag", f"{Path('data')}/r.csv", "think", "s", values, values, 0.012, "fits")]
@@ -138,14 +134,8 @@ def test_edit_labels_and_merges_and_stat_shows_the_classes(rehearse: Rehearse, v
     classes = json.loads(rehearse("trace", "stat", "both.jsonl", "--json")[1])["classes"]
     assert list(classes) == ["online", "batch"]
     assert classes["online"]["turns"] == len(load_trace(voice)) and classes["online"]["sessions"] == 12
-    assert (
-        classes["batch"] | {"priority": [10, 10], "ttft_deadline_s": None, "rate_per_s": None}
-        == classes["batch"]
-    )
-    assert (classes["online"]["ttft_deadline_s"], classes["online"]["tbt_deadline_s"]) == (
-        [1.5, 1.5],
-        [0.2, 0.2],
-    )
+    assert classes["batch"] | {"priority": [10, 10], "ttft_deadline_s": None, "rate_per_s": None} == classes["batch"]
+    assert (classes["online"]["ttft_deadline_s"], classes["online"]["tbt_deadline_s"]) == ([1.5, 1.5], [0.2, 0.2])
     out = rehearse("trace", "stat", "both.jsonl")[1]
     assert "Classes of requests" in out and max(map(len, out.splitlines())) <= 80
     assert "Classes" not in rehearse("trace", "stat", voice)[1]

@@ -47,11 +47,7 @@ class DenseModel:
 
     @torch.inference_mode()
     def next_tokens(
-        self,
-        tokens: Sequence[int],
-        window: int | None = None,
-        sinks: int = 0,
-        layers: Sequence[int] | None = None,
+        self, tokens: Sequence[int], window: int | None = None, sinks: int = 0, layers: Sequence[int] | None = None
     ) -> list[int]:
         """What follows each prefix of `tokens`: place i holds the answer to the first i + 1 of them. `layers`: those
         with the window; None: all."""

@@ -51,9 +51,7 @@ class Calls:
         """Of each Step: t (dispatch, s), due, latency (s), cut."""
         begun, ended = self.kind("tick").set_index("turn"), self.kind("tick_end").set_index("turn")
         latency = ended["t"] - begun["t"]
-        return pd.DataFrame(
-            {"t": begun["t"], "due": begun["value"], "latency": latency, "cut": ended["value"]}
-        )
+        return pd.DataFrame({"t": begun["t"], "due": begun["value"], "latency": latency, "cut": ended["value"]})
 
     def returned(self, session: int) -> pd.DataFrame:
         """What each Step returned to a session: t (s), frame, tokens, latency (s)."""
@@ -132,13 +130,6 @@ def serve(
             arrange(frame_server)
 
     run = replay(
-        engine,
-        params,
-        {"deployment": DEPLOYMENT, **(server or {})},
-        {},
-        trace,
-        seed,
-        device=device,
-        arrange=watch,
+        engine, params, {"deployment": DEPLOYMENT, **(server or {})}, {}, trace, seed, device=device, arrange=watch
     )
     return Calls(run, run.events.to_pandas(), run.steps.to_pandas(), built[0])

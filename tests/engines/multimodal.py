@@ -16,9 +16,7 @@ OUTPUT = 12
 
 def small_stage(**parts: Any) -> Stage:
     """A thinker of two layers with these parts of a `Decoder`."""
-    decoder = Decoder(
-        layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, dtype_bytes=4, vocab=512, **parts
-    )
+    decoder = Decoder(layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, dtype_bytes=4, vocab=512, **parts)
     return Stage(
         name="thinker",
         decoder=decoder,
@@ -60,9 +58,7 @@ class Results:
         """Ours: `executor` answers prompts of (token ids, features); the prefill of `interrupt` is cut once."""
         scheduler = executor.scheduler
         for name, (ids, features) in prompts.items():
-            scheduler.add_request(
-                vllm.make_request(name, ids, OUTPUT, 0.0, scheduler.block_size, features=features)
-            )
+            scheduler.add_request(vllm.make_request(name, ids, OUTPUT, 0.0, scheduler.block_size, features=features))
             self.prompts[name], self.ours[name], self.encoded[name], self.steps[name] = ids, [], 0, 0
         while scheduler.has_unfinished_requests():
             scheduled = scheduler.schedule()
@@ -114,11 +110,7 @@ def measured(*executions: Callable[[Results], None]) -> Results:
 
 
 def _measure(executions: tuple[Callable[[Results], None], ...]) -> Results:
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    }
+    os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     results = Results()
     for execute in executions:
         execute(results)

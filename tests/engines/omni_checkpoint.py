@@ -33,19 +33,9 @@ def write_omni_checkpoint(folder: Path) -> Path:
 
 def _config() -> dict:
     def rope(*sections: int) -> dict:
-        return {
-            "rope_type": "default",
-            "rope_theta": 1e6,
-            "mrope_interleaved": True,
-            "mrope_section": sections,
-        }
+        return {"rope_type": "default", "rope_theta": 1e6, "mrope_interleaved": True, "mrope_section": sections}
 
-    decoder = {
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-    }
+    decoder = {"intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
     thinker = {
         "text_config": {
             **decoder,
@@ -136,9 +126,7 @@ def write_tokenizer(folder: Path) -> None:
         "vocab.json": letters,
         "tokenizer_config.json": {
             "tokenizer_class": "Qwen2Tokenizer",
-            "added_tokens_decoder": {
-                str(place): {"content": token, "special": True} for token, place in ID.items()
-            },
+            "added_tokens_decoder": {str(place): {"content": token, "special": True} for token, place in ID.items()},
             "eos_token": "<|im_end|>",
             "pad_token": "<|endoftext|>",
             "extra_special_tokens": named,

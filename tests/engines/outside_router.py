@@ -22,11 +22,7 @@ class Loyal(Router):
         self.at: dict[int, int] = {}
 
     def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
+        self, session: int, prompt: Sequence[int], features: Sequence[Any] = (), among: Sequence[int] | None = None
     ) -> int:
         may = range(len(self.load)) if among is None else among
         replica = self.at.get(session)

@@ -88,9 +88,7 @@ def batch(case: Case, seed: int = 0) -> Batch:
     lengths = [length for length, _ in case.requests]
     most = max(-(-length // case.block) for length in lengths)
     ids = (torch.randperm(len(counts) * most, generator=rng) + 1).view(len(counts), most)
-    cache = torch.full(
-        (ids.numel() + 1, case.kv_heads, case.block, 2 * case.size), torch.nan, dtype=case.dtype
-    )
+    cache = torch.full((ids.numel() + 1, case.kv_heads, case.block, 2 * case.size), torch.nan, dtype=case.dtype)
     table = ids.clone()
     query, expected, scale = [], [], case.size**-0.5
     for request, (length, count) in enumerate(case.requests):

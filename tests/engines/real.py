@@ -39,8 +39,7 @@ class OfflineEngine:
         from vllm import SamplingParams
 
         greedy = [
-            SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True, detokenize=False)
-            for count in tokens
+            SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True, detokenize=False) for count in tokens
         ]
         outputs = self._llm.generate([{"prompt_token_ids": ids} for ids in prompts], greedy, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]
@@ -60,9 +59,7 @@ def prompts(count: int, seed: int = 1, shared: int = 0) -> list[list[int]]:
     """Random prompts of 8 to 150 tokens; the first `shared` tokens are the same in all."""
     rng = random.Random(seed)
     common = [rng.randrange(3, 4000) for _ in range(shared)]
-    return [
-        common + [rng.randrange(3, 4000) for _ in range(rng.choice((8, 40, 90, 150)))] for _ in range(count)
-    ]
+    return [common + [rng.randrange(3, 4000) for _ in range(rng.choice((8, 40, 90, 150)))] for _ in range(count)]
 
 
 def words(count: int, seed: int) -> list[int]:
@@ -92,9 +89,7 @@ def clean(executor: ModelExecutor):
     scheduler.reset_prefix_cache()
 
 
-def submit(
-    executor: ModelExecutor, prompts: Sequence[list[int]], count: int, hashed: bool = False
-) -> list[str]:
+def submit(executor: ModelExecutor, prompts: Sequence[list[int]], count: int, hashed: bool = False) -> list[str]:
     names = [f"r{i}" for i in range(len(prompts))]
     for i, (name, prompt) in enumerate(zip(names, prompts, strict=True)):
         hash_blocks = executor.scheduler.block_size if hashed else None
@@ -130,9 +125,7 @@ def served(
 
     async def main() -> Any:
         system = ENGINES[engine]
-        server = system.build(
-            Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), system.read(dict(chosen))
-        )
+        server = system.build(Parts(ResolvedServer.of(params), log, seed=0, device="cpu"), system.read(dict(chosen)))
         pipeline, start = server.gateway.pipeline, server.gateway.pipeline.start
         pipeline.start = lambda reply, *rest: (replies.append(reply), start(reply, *rest))
         server.warm_up()

@@ -29,9 +29,7 @@ def voice_trace(seed: int = 3, **params: float) -> Trace:
 def cut_short(trace: Trace, after_s: float = 0.3) -> Trace:
     """The same users, but each second turn is interrupted while the server is still at work on it."""
     turns = [turn for session in trace.sessions for turn in session.turns]
-    return Trace.from_turns(
-        replace(turn, barge_in_after_s=after_s if i % 2 else None) for i, turn in enumerate(turns)
-    )
+    return Trace.from_turns(replace(turn, barge_in_after_s=after_s if i % 2 else None) for i, turn in enumerate(turns))
 
 
 def replay(
@@ -55,23 +53,15 @@ def replay(
 
 
 def run(
-    trace: Trace,
-    engine: str = "vllm_omni",
-    client: dict | None = None,
-    server: dict | None = None,
-    **engine_params,
+    trace: Trace, engine: str = "vllm_omni", client: dict | None = None, server: dict | None = None, **engine_params
 ) -> Replay:
     return replay(engine, engine_params, server or {}, client or {}, trace, seed=7)
 
 
-def measured(
-    trace: Trace, done: Replay, engine: str, server: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+def measured(trace: Trace, done: Replay, engine: str, server: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Requests, and metrics by name."""
     kind = kind_of(trace)
-    timing = kind.timing(
-        ENGINES[engine].read({}), ClientParams(), resolve(ServerParams.of(dict(server))), trace
-    )
+    timing = kind.timing(ENGINES[engine].read({}), ClientParams(), resolve(ServerParams.of(dict(server))), trace)
     turns, events = pd.DataFrame(trace.columns()), done.events.to_pandas()
     requests = kind.requests(turns, events, timing)
     steps = done.steps.to_pandas()
@@ -87,10 +77,7 @@ def moments(done: Replay, kind: str, stage: str = "thinker") -> pd.Series:
 def exact(table: pa.Table) -> dict[str, bytes | list[str]]:
     """Every bit of it: a missing number is unlike itself, and its bytes are not."""
     columns = {name: table[name].to_numpy() for name in table.column_names}
-    return {
-        name: values.tolist() if values.dtype == object else values.tobytes()
-        for name, values in columns.items()
-    }
+    return {name: values.tolist() if values.dtype == object else values.tobytes() for name, values in columns.items()}
 
 
 def left(done: Replay) -> list[Any]:

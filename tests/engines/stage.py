@@ -53,9 +53,7 @@ def make_replica(index: int = 0, **limits) -> Replica:
     return Replica(stage, index, vllm.make_scheduler(stage, vllm.StageScheduler), device)
 
 
-def add(
-    scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False
-):
+def add(scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False):
     request = vllm.make_request(name, list(range(prompt)), output, arrival_s, 16 if hashed else None)
     scheduler.add_request(request)
     return request

@@ -32,12 +32,7 @@ def parameters(deployment: str, **engine_params: Any) -> StockParams:
     values = {
         "deployment": deployment,
         "speech_s_per_text_token": 0.3,
-        "engine_params": {
-            "telemetry_timeout_s": 86_400.0,
-            "thinker_alpha": 1.0,
-            "pacing": "always",
-            **engine_params,
-        },
+        "engine_params": {"telemetry_timeout_s": 86_400.0, "thinker_alpha": 1.0, "pacing": "always", **engine_params},
     }
     return StockParams.of({KEY: values})
 
@@ -57,11 +52,7 @@ class Caller:
 
         llm, tokens, prompt = self._args
         sampling = SamplingParams(
-            max_tokens=tokens,
-            ignore_eos=True,
-            detokenize=False,
-            temperature=0.0,
-            output_kind=RequestOutputKind.DELTA,
+            max_tokens=tokens, ignore_eos=True, detokenize=False, temperature=0.0, output_kind=RequestOutputKind.DELTA
         )
         outputs = llm.generate(
             {"prompt_token_ids": prompt}, sampling, request_id=f"r-{self.session}", session_id=self.session

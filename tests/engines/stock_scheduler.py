@@ -29,12 +29,7 @@ def make(cls: type, config: dict[str, Any] | None = None, **limits: Any) -> Any:
 
 
 def add(
-    scheduler: Any,
-    name: str,
-    prompt: int = 32,
-    output: int = 50,
-    session: str | None = None,
-    priority: int = 0,
+    scheduler: Any, name: str, prompt: int = 32, output: int = 50, session: str | None = None, priority: int = 0
 ) -> Any:
     request = vllm.make_request(name, list(range(prompt)), output, 0.0, priority=priority)
     request.session_id = session
@@ -72,9 +67,7 @@ class Pipelined:
         self.digests.append(digest(output))
         names = list(output.num_scheduled_tokens)
         sampled = [[] if self.scheduler.requests[name].is_prefill_chunk else [7] for name in names]
-        result = ModelRunnerOutput(
-            names, {name: i for i, name in enumerate(names)}, sampled_token_ids=sampled
-        )
+        result = ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled_token_ids=sampled)
         self.under_way.append((output, result))
         if len(self.under_way) == 2:
             self.land()

@@ -27,9 +27,7 @@ def settings_of(engine: str, **params):
 
 def aimd(engine: str = "metronome", frame_s: float = FRAME_S, **params) -> Aimd:
     admission = component("admission", "aimd", "frames")
-    return admission.make(
-        admission.given(settings_of(engine, admission="aimd", **params).flat()).params, frame_s
-    )
+    return admission.make(admission.given(settings_of(engine, admission="aimd", **params).flat()).params, frame_s)
 
 
 def frames(latency_s: float, count: int = 1, first: bool = False) -> list[FrameLatency]:
@@ -110,9 +108,7 @@ def test_steady_signal_does_not_hear_first_frames(wait_scope: str):
         first_s = 0.0029 * online
         return (first_s if newcomers and wait_scope == "batch" else 0.005), first_s
 
-    heard, deaf = (
-        Ramp(aimd(signal=signal, wait_scope=wait_scope), curve).run(150) for signal in ("all", "steady")
-    )
+    heard, deaf = (Ramp(aimd(signal=signal, wait_scope=wait_scope), curve).run(150) for signal in ("all", "steady"))
     assert heard.admitted < 224 and deaf.admitted == 512
 
 
@@ -133,9 +129,7 @@ def test_one_late_frame_of_a_hundred_touches_the_maximum_and_not_the_p95(statist
         (2, [(0.7, 100), (0.7, 100), (0.001, 100), (0.7, 100)], [14, 14, 14, 12]),  # and holds before
     ],
 )
-def test_the_cap_follows_latency_and_sessions(
-    hold_ticks: int, ticks: list[tuple[float, int]], caps: list[int]
-):
+def test_the_cap_follows_latency_and_sessions(hold_ticks: int, ticks: list[tuple[float, int]], caps: list[int]):
     control, found = aimd(hold_ticks=hold_ticks), []
     for latency_s, admitted in ticks:
         control.tick(frames(latency_s), admitted)
@@ -156,8 +150,7 @@ def test_a_step_without_a_latency_that_counts_has_not_touched():
 
 
 LATENCIES = st.lists(
-    st.builds(FrameLatency, session=st.integers(0, 9), latency_s=st.floats(0, 2), first=st.booleans()),
-    max_size=8,
+    st.builds(FrameLatency, session=st.integers(0, 9), latency_s=st.floats(0, 2), first=st.booleans()), max_size=8
 )
 PARAMS = st.fixed_dictionaries(
     {

@@ -46,9 +46,7 @@ def test_the_gather_gives_what_the_reference_gives(case: Case):
     prepared.check(gathered(prepared))
 
 
-requests = st.integers(1, 90).flatmap(
-    lambda n: st.tuples(st.just(n), st.one_of(st.just(1), st.integers(1, n)))
-)
+requests = st.integers(1, 90).flatmap(lambda n: st.tuples(st.just(n), st.one_of(st.just(1), st.integers(1, n))))
 
 
 @settings(max_examples=60)

@@ -26,23 +26,11 @@ def launched(prepared: Batch, segments: int, device: str) -> torch.Tensor:
 
     case = prepared.case
     query, cache, table = (x.to(device) for x in (prepared.query, prepared.cache, prepared.table.int()))
-    starts, lengths = (
-        torch.tensor(x, dtype=torch.int32, device=device) for x in (prepared.starts, prepared.lengths)
-    )
+    starts, lengths = (torch.tensor(x, dtype=torch.int32, device=device) for x in (prepared.starts, prepared.lengths))
     longest = max(count for _, count in case.requests)
     output = torch.full_like(query, torch.nan)
     paged_attention(
-        query,
-        cache,
-        table,
-        starts,
-        lengths,
-        longest,
-        prepared.scale,
-        case.window,
-        case.sinks,
-        output,
-        segments,
+        query, cache, table, starts, lengths, longest, prepared.scale, case.window, case.sinks, output, segments
     )
     return output
 
@@ -123,13 +111,9 @@ def test_the_kernel_compiles_for_gpus_that_are_not_here(
 
     def code(kernel: Any, types: dict[str, str]) -> bytes:
         constants = {
-            name: value
-            for name, value in (sizes | {"SEGMENTS": segments}).items()
-            if name in kernel.arg_names
+            name: value for name, value in (sizes | {"SEGMENTS": segments}).items() if name in kernel.arg_names
         }
-        signature = {
-            name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names
-        }
+        signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
         source = ASTSource(kernel, signature, {(kernel.arg_names.index(k),): v for k, v in constants.items()})
         return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 

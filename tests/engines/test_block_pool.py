@@ -11,9 +11,7 @@ from engines.core.vllm_adapter import block_pool
 from engines.core.vllm_adapter.block_pool import FastBlockPool, use_fast_pool
 
 BLOCKS, SIZE = 12, 16
-operation = st.tuples(
-    st.sampled_from(["take", "cache", "touch", "free", "find"]), st.integers(0, 5), st.integers(0, 3)
-)
+operation = st.tuples(st.sampled_from(["take", "cache", "touch", "free", "find"]), st.integers(0, 5), st.integers(0, 3))
 
 
 def key(chain: int, place: int) -> Any:

@@ -117,14 +117,7 @@ OPS = st.lists(
     max_size=60,
 )
 
-RESUMED = [
-    ("feed", 0, 120, 30),
-    ("step", 12),
-    ("close", 0),
-    ("feed", 1, 120, 5),
-    ("step", 9),
-    ("feed", 1, 90, 5),
-]
+RESUMED = [("feed", 0, 120, 30), ("step", 12), ("close", 0), ("feed", 1, 120, 5), ("step", 9), ("feed", 1, 90, 5)]
 """A session that begins with what the prefix cache has of another one."""
 
 
@@ -150,9 +143,7 @@ def play(bench: Bench, ops: list, after: Callable[[list], None] = lambda rows: N
     rescue=st.booleans(),
 )
 @example(ops=RESUMED, window=40, sinks=17, blocks=90, caching=True, rescue=False)
-def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(
-    ops, window, sinks, blocks, caching, rescue
-):
+def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(ops, window, sinks, blocks, caching, rescue):
     scheduler = make_scheduler(blocks, window, sinks, caching, budget=96, slots=16)
     scheduler.preempts_waiting = rescue
     bench = Bench(scheduler, caching)
@@ -190,9 +181,7 @@ def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, cach
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded, "kv_spec", no_sinks)
         ours = Bench(make_scheduler(blocks, window, 0, caching, budget=96, slots=16), caching)
-    managers = [
-        bench.scheduler.kv_cache_manager.coordinator.single_type_managers[0] for bench in (stock, ours)
-    ]
+    managers = [bench.scheduler.kv_cache_manager.coordinator.single_type_managers[0] for bench in (stock, ours)]
     assert type(managers[0]) is not SinkWindowManager and type(managers[1]) is SinkWindowManager
     for bench in (stock, ours):
         play(bench, ops)
@@ -256,9 +245,7 @@ def test_what_a_hit_takes_out_of_the_free_blocks_is_reserved_with_its_sinks():
         blocks = cached(scheduler, 320)
         pool = scheduler.kv_cache_manager.block_pool
         keep = {*blocks[:2], *blocks[15:19]}
-        others = [
-            block for block in pool.free_block_queue.get_all_free_blocks() if block.block_id not in keep
-        ]
+        others = [block for block in pool.free_block_queue.get_all_free_blocks() if block.block_id not in keep]
         pool.touch(others[: scheduler.free_blocks - spare])
         assert scheduler.free_blocks == spare
         add(scheduler, "again", prompt=320, output=1, hashed=True)

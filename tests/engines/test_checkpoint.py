@@ -37,9 +37,7 @@ def test_its_facts_are_those_of_its_configuration(checkpoint: Path):
     decoder = read_checkpoint(str(checkpoint))
     assert (decoder.layers, decoder.hidden, decoder.heads, decoder.kv_heads) == (3, 128, 4, 2)
     assert (decoder.head_dim, decoder.ffn, decoder.vocab, decoder.dtype_bytes) == (32, 256, 512, 4)
-    deployment = resolve(
-        ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(checkpoint)})
-    )
+    deployment = resolve(ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(checkpoint)}))
     assert deployment.model.name == checkpoint.name
     assert deployment.stages["thinker"].decoder == decoder
 

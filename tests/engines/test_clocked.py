@@ -6,14 +6,7 @@ import pytest
 from tests.engines import replays
 from workloads.registry import make_trace
 
-FRAMES = {
-    "frame_s": 0.08,
-    "duration_s": 2.0,
-    "tokens_per_frame": 1,
-    "run_cv": 0,
-    "session_cv": 0,
-    "frame_cv": 0,
-}
+FRAMES = {"frame_s": 0.08, "duration_s": 2.0, "tokens_per_frame": 1, "run_cv": 0, "session_cv": 0, "frame_cv": 0}
 AT_ONCE = {"wait_scope": "session", "wait_cap": 0.99, "step_rpc_s": 0, "feed_s": 0, "window": 3000}
 
 

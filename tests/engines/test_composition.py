@@ -66,9 +66,7 @@ def test_the_same_composition_is_the_same_system_whatever_it_is_called():
         pd.testing.assert_frame_equal(ours, theirs)
     calls, server = frames(4, 8), {"deployment": "qwen3_omni_pro6000"}
     metronome = replay("metronome", {"window": None}, server, {}, calls, 3)
-    for ours, theirs in zip(
-        tables(metronome), tables(replay("vllm_realtime", {}, server, {}, calls, 3)), strict=True
-    ):
+    for ours, theirs in zip(tables(metronome), tables(replay("vllm_realtime", {}, server, {}, calls, 3)), strict=True):
         pd.testing.assert_frame_equal(ours, theirs)
 
 
@@ -77,9 +75,7 @@ def test_urgency_with_a_window_on_vllm_omni_is_a_system_like_any_other():
     composed = run(trace, "vllm_omni", scheduler="liveserve", kv="lru", window=1024)
     plain = run(trace, "vllm_omni_wo")
     events = composed.events.to_pandas()
-    assert (
-        (events["kind"] == "turn_done").sum() == (plain.events.to_pandas()["kind"] == "turn_done").sum() > 0
-    )
+    assert (events["kind"] == "turn_done").sum() == (plain.events.to_pandas()["kind"] == "turn_done").sum() > 0
     assert composed.counters["talker.u2_deferred"] > 0
     assert not any(name.startswith("talker.u2") for name in plain.counters)
     assert composed.proof["kv_blocks_used_after"] == composed.proof["requests_after"] == 0
@@ -100,9 +96,7 @@ class Knobs(BaseModel):
 
 
 MINE = Scheduler("mine", "an order of another package", Knobs)
-SYSTEM = Composition(
-    "mine", "a system of another package", SPEAKING, {"scheduler": "mine", "patience_s": 2.0}
-)
+SYSTEM = Composition("mine", "a system of another package", SPEAKING, {"scheduler": "mine", "patience_s": 2.0})
 
 
 @pytest.fixture
@@ -148,9 +142,7 @@ def test_a_value_is_validated_once_on_its_way_from_the_experiment_to_the_policy(
     register(Scheduler("counted", "an order that counts", Counted, policy=_counted))
     settings = {"sessions": 1, "scheduler": "counted", "patience_s": 3}
     READ.clear(), MADE.clear()
-    [point] = expand(
-        Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0])
-    )
+    [point] = expand(Experiment(name="e", engines=["vllm_omni_wo"], workload="voice", set=settings, seeds=[0]))
     came = pickle.loads(pickle.dumps(point))  # as to a worker
     play(came, came.trace())
     assert READ == [3.0]
@@ -185,9 +177,7 @@ def test_a_component_is_given_its_own_parameters_and_those_that_it_names():
 def test_every_system_and_component_says_in_words_what_it_is():
     for known in (ENGINES, *COMPONENTS.values()):
         for name, each in known.items():
-            assert each.name == name and len(each.summary.split()) > 2 and not each.summary.endswith("."), (
-                name
-            )
+            assert each.name == name and len(each.summary.split()) > 2 and not each.summary.endswith("."), name
 
 
 COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKING)
@@ -195,11 +185,7 @@ COPY = Composition("vllm_omni", "a system that takes another one's name", SPEAKI
 
 def test_a_default_of_a_component_goes_with_it():
     system = ENGINES["liveserve_on_calls"]
-    assert (
-        system.read({}).flat()["telemetry_timeout_s"]
-        == system.fields({})["telemetry_timeout_s"].default
-        == 4.0
-    )
+    assert system.read({}).flat()["telemetry_timeout_s"] == system.fields({})["telemetry_timeout_s"].default == 4.0
     other = system.read({"scheduler": "fcfs"})
     assert "telemetry_timeout_s" not in system.fields({"scheduler": "fcfs"}) and other.window == 1024
 

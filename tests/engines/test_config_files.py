@@ -24,10 +24,7 @@ from workloads.errors import UserError
         (LLAMA | {"torch_dtype": "float16"}, {"dtype_bytes": 2, "weight_dtype_bytes": 0}),
         (LLAMA | FP8, {"dtype_bytes": 2, "weight_dtype_bytes": 1}),
         (QWEN3, {"head_dim": 128, "heads": 64}),
-        (
-            MIXTRAL,
-            {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336, "ffn": 0, "shared_ffn": 0},
-        ),
+        (MIXTRAL, {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336, "ffn": 0, "shared_ffn": 0}),
         (QWEN3_MOE, {"experts": 128, "experts_per_token": 8, "expert_ffn": 768, "ffn": 0, "dense_layers": 0}),
         (QWEN3_MOE | {"mlp_only_layers": [0, 3]}, {"dense_layers": 2, "ffn": 14336}),
         (QWEN3_MOE | {"decoder_sparse_step": 2}, {"dense_layers": 16, "ffn": 14336}),
@@ -36,8 +33,7 @@ from workloads.errors import UserError
         (DEEPSEEK | {"moe_layer_freq": [0, 0] + 30 * [1]}, {"dense_layers": 2}),
         (DEEPSEEK | {"q_lora_rank": None}, {"mla": LatentAttention(512, 64, 128, 128, 0)}),
         (
-            MIXTRAL
-            | {"model_type": "llama4_text", "interleave_moe_layer_step": 2, "intermediate_size_mlp": 16384},
+            MIXTRAL | {"model_type": "llama4_text", "interleave_moe_layer_step": 2, "intermediate_size_mlp": 16384},
             {"dense_layers": 16, "ffn": 16384, "shared_ffn": 14336, "expert_ffn": 14336},
         ),
         (MIXTRAL | {"num_experts_per_tok": None, "experts_per_token": 4}, {"experts_per_token": 4}),
@@ -50,14 +46,8 @@ def test_dialects_are_understood(tmp_path: Path, change: Config, found: dict[str
 
 @pytest.mark.parametrize("nest", ["text_config", "llm_config", "thinker_config"])
 def test_a_decoder_inside_a_model_that_sees_or_hears_is_found(tmp_path: Path, nest: str) -> None:
-    outside: Config = {
-        "architectures": ["New"],
-        "vision_config": {"depth": 2},
-        "audio_config": {"d_model": 8},
-    }
-    inner: Config = (
-        {"text_config": LLAMA, "vision_config": {"depth": 2}} if nest == "thinker_config" else LLAMA
-    )
+    outside: Config = {"architectures": ["New"], "vision_config": {"depth": 2}, "audio_config": {"d_model": 8}}
+    inner: Config = {"text_config": LLAMA, "vision_config": {"depth": 2}} if nest == "thinker_config" else LLAMA
     found = read_config(written(tmp_path, outside | {nest: inner}))
     assert found.decoder == read(tmp_path, LLAMA)
     said = " ".join(found.unknown)
@@ -102,10 +92,7 @@ def test_only_fp8_is_another_weight(tmp_path: Path, quantisation: Config, said: 
 
 
 def test_modelopt_may_say_it_in_a_file_beside(tmp_path: Path) -> None:
-    said = {
-        "producer": {"name": "modelopt"},
-        "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"},
-    }
+    said = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
     written(tmp_path, said, "hf_quant_config.json")
     written(tmp_path, LLAMA)
     found = read_config(tmp_path)
@@ -155,14 +142,7 @@ JSON = st.recursive(
 )
 FIELDS = sorted(
     {*MIXTRAL, *QWEN3_MOE, *DEEPSEEK, "quantization_config", "rope_scaling", "layer_types", "sliding_window"}
-    | {
-        "text_config",
-        "tie_word_embeddings",
-        "dtype",
-        "num_mtp_modules",
-        "use_sliding_window",
-        "vision_config",
-    }
+    | {"text_config", "tie_word_embeddings", "dtype", "num_mtp_modules", "use_sliding_window", "vision_config"}
 )
 
 
@@ -241,9 +221,7 @@ GLM4_MOE: Config = QWEN3 | {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "config", [GEMMA3, LLAVA, QWEN3_VL, GPT_OSS, GLM4_MOE], ids=lambda each: each["model_type"]
-)
+@pytest.mark.parametrize("config", [GEMMA3, LLAVA, QWEN3_VL, GPT_OSS, GLM4_MOE], ids=lambda each: each["model_type"])
 def test_its_numbers_are_those_that_vllm_finds(tmp_path: Path, config: Config) -> None:
     """Of models whose classes need libraries for pictures, which not every installation has."""
     import_module("vllm.config")  # else its modules import each other in a circle
@@ -285,10 +263,7 @@ def test_it_is_read_as_vllm_reads_it(tmp_path: Path, config: Config) -> None:
     assert (decoder.hidden, decoder.heads) == (arch.hidden_size, arch.total_num_attention_heads)
     assert decoder.vocab == arch.vocab_size
     if decoder.mla is None:
-        assert (decoder.head_dim, decoder.kv_heads) == (
-            theirs.get_head_size(),
-            theirs.get_total_num_kv_heads(),
-        )
+        assert (decoder.head_dim, decoder.kv_heads) == (theirs.get_head_size(), theirs.get_total_num_kv_heads())
     else:
         assert theirs.use_mla and decoder.mla.kv_rank + decoder.mla.rope == theirs.get_head_size()
     assert decoder.experts == theirs.get_num_experts()

@@ -12,9 +12,7 @@ from tests.engines.replays import run
 from workloads.trace import Trace
 
 TEXT, FRAMES = 40, 100
-AUGUST, JULY, JUNE, MAY, APRIL = (
-    f"qwen3_omni_2gpu{month}" for month in ("", "_july", "_june", "_may", "_april")
-)
+AUGUST, JULY, JUNE, MAY, APRIL = (f"qwen3_omni_2gpu{month}" for month in ("", "_july", "_june", "_may", "_april"))
 
 
 def replayed(callers: int, deployment: str):

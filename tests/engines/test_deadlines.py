@@ -42,9 +42,7 @@ def promised(trace: Trace) -> Trace:
 def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monkeypatch: pytest.MonkeyPatch):
     due_s: dict[tuple[int, int], float | None] = {}
     watching = Scheduler(
-        "watching",
-        "orders nothing",
-        policy=lambda stage, params: Watching(due_s) if stage == ENTRY else None,
+        "watching", "orders nothing", policy=lambda stage, params: Watching(due_s) if stage == ENTRY else None
     )
     monkeypatch.setitem(COMPONENTS["scheduler"], "watching", watching)
     trace = promised(voice_trace(sessions=16, rate=8.0, p=0.0))

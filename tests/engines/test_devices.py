@@ -152,9 +152,7 @@ LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
     ],
 )
 @in_virtual_time
-async def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(
-    asked: list[tuple], end_s: float, layers: int
-):
+async def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(asked: list[tuple], end_s: float, layers: int):
     loop, queue = asyncio.get_running_loop(), ComputeQueue()
     execution = queue.submit(COST)
     for at_s, *smaller in asked:
@@ -192,12 +190,7 @@ def test_every_one_loads_and_can_be_chosen() -> None:
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [
-        ("NVIDIA GB200", "gb200"),
-        ("NVIDIA B200", "b200"),
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA L40S", "l40s"),
-    ],
+    [("NVIDIA GB200", "gb200"), ("NVIDIA B200", "b200"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA L40S", "l40s")],
 )
 def test_names_of_others(theirs: str, ours: str) -> None:
     assert gpu_called(theirs) == ours

@@ -112,12 +112,8 @@ crowds = st.lists(
 
 
 @settings(max_examples=50)
-@given(
-    crowds, st.integers(12, 60), st.sampled_from([16, 64, 2048]), st.integers(1, 8), st.booleans(), st.data()
-)
-def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(
-    crowd, blocks, tokens, slots, relief, data
-):
+@given(crowds, st.integers(12, 60), st.sampled_from([16, 64, 2048]), st.integers(1, 8), st.booleans(), st.data())
+def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(crowd, blocks, tokens, slots, relief, data):
     """T-c, T-f over whole runs: a plan that vLLM cannot carry out would be a mismatch, and there is none but for
     who waits behind the rest of a running prompt. Only where all who hold blocks run on, so that they end, may vLLM
     have to preempt the last of them."""

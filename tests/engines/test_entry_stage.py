@@ -59,9 +59,7 @@ def test_text_is_served_and_measured_alike_whatever_the_stage_is_called(engine: 
     own = measured(engine, renamed("llama_8b_1gpu", "llama_3_1_8b"), trace)
     for table, before in zip(own[:2], usual[:2], strict=True):
         stages = before["stage"].astype(str).replace("thinker", NAME)
-        pd.testing.assert_frame_equal(
-            table.drop(columns="stage"), before.drop(columns="stage"), check_exact=True
-        )
+        pd.testing.assert_frame_equal(table.drop(columns="stage"), before.drop(columns="stage"), check_exact=True)
         assert table["stage"].astype(str).tolist() == stages.tolist()
     pd.testing.assert_frame_equal(own[2], usual[2], check_exact=True)
     pd.testing.assert_frame_equal(own[3], usual[3], check_exact=True)

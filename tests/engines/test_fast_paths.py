@@ -60,9 +60,7 @@ class NewestFirst:
     def plan(self, view: StageView) -> Plan:
         self.counters["asked"] += 1
         self.counters["expected_ns"] += round(1e9 * (view.step_s(StepWork(1, 0, 100)) or 0.0))
-        order = [
-            each.id for each in sorted(view.requests, key=lambda each: (not each.running, -each.ready_s))
-        ]
+        order = [each.id for each in sorted(view.requests, key=lambda each: (not each.running, -each.ready_s))]
         self.seen.append(
             [(e.id, e.tokens, e.computed, e.blocks, len(e.hashes), e.prompt_tokens) for e in view.requests]
         )
@@ -99,10 +97,7 @@ class OneReplica:
 
     def requests(self) -> list[StageRequest]:
         said = [*range(self.asked[0][1]), *range(100, 400)]
-        own = [
-            [*said[:known], *range(1000 * i, 1000 * i + 20 * bool(i))]
-            for i, (_, known, _) in enumerate(self.asked)
-        ]
+        own = [[*said[:known], *range(1000 * i, 1000 * i + 20 * bool(i))] for i, (_, known, _) in enumerate(self.asked)]
         return [
             StageRequest(f"r{i}", i, 0, own[i], tokens, first_token_id=i or 100)
             for i, (_, _, tokens) in enumerate(self.asked)
@@ -269,11 +264,7 @@ def texts(draw: Any) -> Replayed:
         server,
         (name, {**params, "rate": rate}),
         draw(st.integers(0, 99)),
-        draw(
-            st.sampled_from(
-                [{}, {}, {"scheduler": "fcfs"}, {"scheduler": "priority"}, {"scheduler": "liveserve"}]
-            )
-        ),
+        draw(st.sampled_from([{}, {}, {"scheduler": "fcfs"}, {"scheduler": "priority"}, {"scheduler": "liveserve"}])),
         {"turn_timeout_s": draw(st.sampled_from([1.0, 3.0, 100.0]))},
         network_s=draw(st.sampled_from([None, None, 0.02])),
         rows=draw(st.sampled_from([None, None, 50, 1000])),
@@ -362,13 +353,7 @@ def one_behind_the_other(at_ms: int) -> OneReplica:
     return OneReplica(asked, batches=True, limits=limits)
 
 
-NEVER_HIT = {
-    "prefix_caching": True,
-    "kv_pool_blocks": 64,
-    "host_kv_gb": 0,
-    "block_size": 8,
-    "abort_at": "layer",
-}
+NEVER_HIT = {"prefix_caching": True, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8, "abort_at": "layer"}
 """The block that an interrupted row was given: its content was never computed, and vLLM was not asked of the row."""
 LENGTHS = {"input_tokens": 2000, "output_tokens": 100}
 ABORTED_DOCUMENTS = {**LENGTHS, "requests": 25, "rate": 2.0, "cv": 0.5, "backlog": 4}
@@ -388,10 +373,7 @@ KNOWN = [
     OneReplica([(0.0, 32, 200)], ends=("fail", 100)),
     *(OneReplica([(0.0, 32, 200)], ends=("cancel", token)) for token in range(2, 40)),
     *(one_behind_the_other(at_ms) for at_ms in range(100, 212, 4)),
-    *(
-        Replayed("vllm_omni", NEVER_HIT, spoken(rate=2.0, reply_tokens=100), seed, cut_s=0.1)
-        for seed in (6, 14)
-    ),
+    *(Replayed("vllm_omni", NEVER_HIT, spoken(rate=2.0, reply_tokens=100), seed, cut_s=0.1) for seed in (6, 14)),
     ALIKE,
     replace(ALIKE, network_s=None, rows=50),
     Replayed("omniinfer", DIES, ("novel", {"requests": 90, "rate": 40.0, "output_mean": 40.0}), 3),
@@ -418,12 +400,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     ):
 
         def counted(
-            self: Any,
-            *given: Any,
-            owner: Any = owner,
-            name: str = name,
-            of: Any = getattr(owner, name),
-            **named: Any,
+            self: Any, *given: Any, owner: Any = owner, name: str = name, of: Any = getattr(owner, name), **named: Any
         ) -> Any:
             counts["chunks" if owner is OneStepPath else name] += 1
             result = of(self, *given, **named)

@@ -17,9 +17,7 @@ from tests.engines.replica_bench import Bench, play
 BLOCK = 16
 
 
-def view(
-    *requests: RequestView, tokens: int = 100, slots: int = 8, free: int = 100
-) -> StageView[RequestView]:
+def view(*requests: RequestView, tokens: int = 100, slots: int = 8, free: int = 100) -> StageView[RequestView]:
     return StageView("thinker", 0.0, requests, tokens, slots, free, 200, BLOCK, lambda work: None)
 
 
@@ -97,9 +95,7 @@ def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits
 @settings(deadline=None, max_examples=15)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st.integers(1, 20)),
-        min_size=1,
-        max_size=6,
+        st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st.integers(1, 20)), min_size=1, max_size=6
     ),
     st.sampled_from([*ORDERS]),
     st.sampled_from([{}, {"max_num_seqs": 2}, {"max_num_batched_tokens": 64}]),

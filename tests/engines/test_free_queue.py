@@ -146,12 +146,7 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=120)
-@given(
-    EVENTS,
-    st.sampled_from(["off", "log_only", "on"]),
-    st.sampled_from([NextUseIndex, TailScan]),
-    st.booleans(),
-)
+@given(EVENTS, st.sampled_from(["off", "log_only", "on"]), st.sampled_from([NextUseIndex, TailScan]), st.booleans())
 def test_no_block_is_lost_or_in_two_places_whatever_happens(events, mode, index, shared):
     stage = Stage(mode, index(), common=2 * SIZE if shared else 0)
     try:

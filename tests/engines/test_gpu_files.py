@@ -80,11 +80,7 @@ def test_the_list_has_it_with_its_sources(install: Install, rehearse: Rehearse) 
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [
-        (
-            "bandwidth: {value: 600",
-            "bandwith: {value: 600",
-            "unknown parameter 'bandwith'. Did you mean 'bandwidth'?",
-        ),
+        ("bandwidth: {value: 600", "bandwith: {value: 600", "unknown parameter 'bandwith'. Did you mean 'bandwidth'?"),
         ('sms: {value: 80, source: "[datasheet]"}', "sms: 80", "parameter 'sms'"),
         ('source: "[datasheet] 24 GB"', 'source: ""', "parameter 'memory_bytes.source'"),
         ("24.0e+9", "-1", "parameter 'memory_bytes.value' should be greater than 0"),

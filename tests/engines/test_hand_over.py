@@ -50,11 +50,7 @@ class Bench:
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         replica = Replica(stage, index, scheduler, device, port=Port(BANDWIDTH), fabric=self.fabric)
         output = StageOutput(
-            replica,
-            self.log,
-            lambda *_: None,
-            self._finish,
-            on_prefilled=self._prefilled if not index else None,
+            replica, self.log, lambda *_: None, self._finish, on_prefilled=self._prefilled if not index else None
         )
         return StageEngine(replica, output, self.log, path=path_of(replica, lazy))
 
@@ -268,9 +264,7 @@ def test_no_block_is_lost_whoever_leaves_when(requests, prefill: int, decode: in
 @settings(max_examples=100)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 3), st.floats(1, 1e6), st.floats(0, 10)),
-        min_size=1,
-        max_size=20,
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.floats(1, 1e6), st.floats(0, 10)), min_size=1, max_size=20
     )
 )
 @in_virtual_time
@@ -309,8 +303,7 @@ H100 = {"deployment": "llama_8b_h100"}
 
 def test_a_replay_with_divided_replicas_answers_everybody_and_is_the_same_twice(trace):
     first, again = (
-        replays.run(trace, "vllm_omni_wo", server=H100, prefill=2, decode=1).events.to_pandas()
-        for _ in range(2)
+        replays.run(trace, "vllm_omni_wo", server=H100, prefill=2, decode=1).events.to_pandas() for _ in range(2)
     )
     assert first.equals(again)
     assert (first["kind"] == "turn_done").sum() == 30
@@ -323,9 +316,7 @@ def test_a_thinker_with_gpus_of_its_own_is_divided_and_speaks(engine: str):
     """Every prompt but those cut short changes hands, and what is said is what is said without."""
     spoken = replays.voice_trace(sessions=6)
     server = {"deployment": "qwen3_omni_8gpu"}
-    whole, apart = (
-        replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3})
-    )
+    whole, apart = (replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3}))
     kinds = [done.events.to_pandas()["kind"].value_counts() for done in (whole, apart)]
     assert kinds[0]["reply_done"] == kinds[1]["reply_done"] > 0
     assert kinds[1]["load_end"] >= kinds[1]["reply_done"]

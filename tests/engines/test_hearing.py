@@ -27,9 +27,7 @@ def speech() -> list[np.ndarray]:
     """Two utterances, float32 at 16 kHz: recorded ones where they are at hand, else synthesised."""
     names = ("single/jfk.flac", "pocketsphinx_cards/001.wav")
     recorded = SHARED_AUDIO.exists()
-    clips = (
-        [open_recording(SHARED_AUDIO, name) for name in names] if recorded else map(SyntheticClip, range(2))
-    )
+    clips = [open_recording(SHARED_AUDIO, name) for name in names] if recorded else map(SyntheticClip, range(2))
     return [clip.pcm(RATE).astype(np.float32) / 32768 for clip in clips]
 
 
@@ -42,9 +40,7 @@ def _ours(results: Results) -> None:
     hearing = AudioProcessor(executor.config)
     first, second, again = (hearing.process(pcm, RATE) for pcm in (*sounds, sounds[0].copy()))
     results.identifiers = [heard.features[0].identifier for heard in (first, second, again)]
-    clips = {
-        name: (heard.token_ids, heard.features) for name, heard in (("first", first), ("second", second))
-    }
+    clips = {name: (heard.token_ids, heard.features) for name, heard in (("first", first), ("second", second))}
     results.serve(executor, clips, interrupt="second")
     history = first.token_ids + results.ours["first"]
     features = [*again.features, *second.at(len(history))]
@@ -109,8 +105,6 @@ def test_a_prompt_cut_to_its_room_loses_the_whole_of_a_clip_at_the_cut(results: 
     assert everything == both and [length for _, length in all_places] == [len(first) - 2, len(second) - 2]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself"
-)
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself")
 def test_torchvision_is_not_needed(results: Results):
     assert not results.torchvision

@@ -86,10 +86,7 @@ def test_every_reply_is_told_of_from_its_turn_to_its_end(params: dict[str, int])
 def test_what_is_held_is_sent_later_and_the_others_are_told_all_the_same():
     behind = Followed()
     held, alone = played(late, behind, params={}), played(params={})
-    ends = [
-        each.events.to_pandas().query("kind == 'arrive' and stage == 'thinker'")["t"]
-        for each in (alone, held)
-    ]
+    ends = [each.events.to_pandas().query("kind == 'arrive' and stage == 'thinker'")["t"] for each in (alone, held)]
     assert ends[1].min() == pytest.approx(ends[0].min() + 0.5)
     assert held.proof["requests_after"] == held.proof["kv_blocks_used_after"] == 0
     assert any("produced" in events for events in behind.told.values())

@@ -31,12 +31,7 @@ def digest(output: Any) -> dict[str, Any]:
     taken = pickle.dumps(
         {
             "new": [(r.req_id, r.prompt_token_ids, r.block_ids, r.num_computed_tokens) for r in new],
-            "cached": (
-                cached.req_ids,
-                cached.new_block_ids,
-                cached.num_computed_tokens,
-                cached.num_output_tokens,
-            ),
+            "cached": (cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, cached.num_output_tokens),
             "resumed": cached.resumed_req_ids,
             "tokens": dict(output.num_scheduled_tokens),
             "total": output.total_num_scheduled_tokens,
@@ -53,10 +48,7 @@ def transfers(meta: Any) -> dict[str, Any] | None:
     if meta is None:
         return None
     jobs = {
-        verb: {
-            id: (job.req_id, list(job.src_spec.block_ids), list(job.dst_spec.block_ids))
-            for id, job in of.items()
-        }
+        verb: {id: (job.req_id, list(job.src_spec.block_ids), list(job.dst_spec.block_ids)) for id, job in of.items()}
         for verb, of in (("load", meta.load_jobs), ("store", meta.store_jobs))
     }
     return {**jobs, "flush": sorted(meta.jobs_to_flush or ())}
@@ -72,12 +64,7 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
             tapes.append(self.tape)
 
         def add_request(self, request: Any) -> None:
-            told = (
-                request.request_id,
-                list(request.prompt_token_ids),
-                request.max_tokens,
-                request.arrival_time,
-            )
+            told = (request.request_id, list(request.prompt_token_ids), request.max_tokens, request.arrival_time)
             self.tape.entries.append(("add", told))
             super().add_request(request)
 
@@ -97,9 +84,7 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
             return output
 
         def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-            sampled = dict(
-                zip(model_runner_output.req_ids, model_runner_output.sampled_token_ids, strict=True)
-            )
+            sampled = dict(zip(model_runner_output.req_ids, model_runner_output.sampled_token_ids, strict=True))
             self.tape.entries.append(("update", (sampled, model_runner_output)))
             return super().update_from_output(scheduler_output, model_runner_output)
 
@@ -141,15 +126,9 @@ ALL_OFF = {"scheduling": False, "eviction": "off", "preload": False}
 
 @pytest.mark.parametrize(
     ("engine", "params", "caching", "blocks", "host_gb"),
-    [
-        ("vllm_omni", {}, False, 2000, 0),
-        ("vllm_omni", {}, True, 64, 0.1),
-        ("liveserve", ALL_OFF, True, 64, 4),
-    ],
+    [("vllm_omni", {}, False, 2000, 0), ("vllm_omni", {}, True, 64, 0.1), ("liveserve", ALL_OFF, True, 64, 4)],
 )
-def test_policy_off_is_stock_vllm(
-    monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float
-):
+def test_policy_off_is_stock_vllm(monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float):
     """T-l: the same SchedulerOutputs, step for step."""
     tapes: list[Tape] = []
     monkeypatch.setattr(vllm, "StageScheduler", taped(tapes))

@@ -227,9 +227,7 @@ def test_gpus_without_nvlink_share_a_decoder_where_all_reduces_were_measured() -
 
 def test_a_points_step_times_are_named() -> None:
     measured = step_sources(ResolvedServer.of(ServerParams(deployment="qwen3_omni_2gpu")))
-    assert set(measured) == {"thinker", "talker", "vocoder"} and all(
-        "h200" in each for each in measured.values()
-    )
+    assert set(measured) == {"thinker", "talker", "vocoder"} and all("h200" in each for each in measured.values())
     back = step_sources(ResolvedServer.of(ServerParams(deployment="qwen3_omni_2gpu", step_times="roofline")))
     assert set(back.values()) == {FITTED}
 
@@ -264,10 +262,7 @@ def test_the_fitted_roofline_is_near_the_grids_in_the_middle(gpu: str, fitted: b
 def test_without_measured_kernels_experts_and_attention_have_rooflines_of_their_own() -> None:
     decoder = load_model("qwen3_omni_30b_a3b").stages["thinker"]
     steps = FittedSteps(decoder, load_gpu("h200"))
-    lone, plain = (
-        steps.kernels_s(rows((1, 1000))),
-        Roofline(decoder, load_gpu("h200")).layer_s(rows((1, 1000))),
-    )
+    lone, plain = (steps.kernels_s(rows((1, 1000))), Roofline(decoder, load_gpu("h200")).layer_s(rows((1, 1000))))
     assert lone > plain  # launches, which a lone request of a mixture of experts waits for
     assert steps.kernels_s(rows((1, 100_000))) > lone
 

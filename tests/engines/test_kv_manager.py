@@ -36,9 +36,7 @@ def test_an_unfinished_reply_is_expected_to_be_as_long_as_the_sessions_replies_t
 
 
 def test_without_playback_reports_the_time_since_first_audio_counts_and_longer_replies_end_later():
-    short = listener(
-        phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=20.0, last_ack_s=10.5, played_s=0.2
-    )
+    short = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=20.0, last_ack_s=10.5, played_s=0.2)
     long = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=25.0, last_ack_s=10.5, played_s=0.2)
     ends = [estimate.playback_end_s(view, 15.0, TIMEOUT_S) for view in (short, long)]
     assert ends == [30.0, 35.0]
@@ -276,12 +274,7 @@ def test_a_turn_that_comes_too_soon_loads_the_rest_itself():
     assert bench.store.cancelled == [1]
     bench.speaks(2, 40, 0.3)
     bench.kv.turn_arrived(2, 0.4)
-    assert bench.counters == {
-        "preload_issued": 2,
-        "preload_late": 2,
-        "preload_partial": 1,
-        "preload_blocks": 16,
-    }
+    assert bench.counters == {"preload_issued": 2, "preload_late": 2, "preload_partial": 1, "preload_blocks": 16}
     assert not bench.kv.preloads
 
 

@@ -180,15 +180,8 @@ settings_of_order = st.fixed_dictionaries(
 def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, data):
     """`urgency` and the session's view say it of one request; the policy does it of all at once."""
     for r, states, ago_s in crowd:
-        r.progress.spoken, r.progress.voiced, r.speculative = (
-            states % 8 != 0,
-            states % 8 == 1,
-            states % 8 == 2,
-        )
-        r.session.playing, r.session.last_ack_s = (
-            states < 16,
-            NOW - ago_s if states % 8 > 3 else r.session.last_ack_s,
-        )
+        r.progress.spoken, r.progress.voiced, r.speculative = (states % 8 != 0, states % 8 == 1, states % 8 == 2)
+        r.session.playing, r.session.last_ack_s = (states < 16, NOW - ago_s if states % 8 > 3 else r.session.last_ack_s)
     requests, stage = [r for r, _, _ in crowd], data.draw(st.sampled_from(["talker", "thinker"]))
     policy = UrgencyPolicy(stage, Params(u2_mode="work_conserving", **params))
     weights, round_ = policy.weights, view(*requests, stage=stage, token_budget=10**6, slot_budget=10**6)
@@ -239,9 +232,7 @@ def test_without_kv_awareness_pressure_does_not_count():
 @pytest.mark.parametrize("missing", ["talker_alpha", "talker_beta"])
 def test_without_a_weight_u2_goes_by_ready_age_and_that_is_counted(missing: str):
     policy = UrgencyPolicy("talker", Params(**{missing: None, **PACED}))
-    near, far = (
-        request(n, frames=f, played_s=2.0, ready_s=r) for n, f, r in (("near", 70, 9.0), ("far", 150, 1.0))
-    )
+    near, far = (request(n, frames=f, played_s=2.0, ready_s=r) for n, f, r in (("near", 70, 9.0), ("far", 150, 1.0)))
     assert policy.plan(view(near, far)).order == ["far", "near"]
     assert policy.plan(view(request("urgent"))).order == ["urgent"]
     assert (policy.counters["fallback_u2_age"], policy.counters["rounds"]) == (1, 2)
@@ -308,10 +299,7 @@ def test_the_token_and_seat_budgets_bind_too():
     seated = request("seated", ready_s=0.5)
     # Both slots are taken: strict break
     assert plan(seated, prefill, decode, slot_budget=2).order == ["seated"]
-    assert plan(seated, prefill, decode, slot_budget=2, params={"on_misfit": "skip"}).order == [
-        "seated",
-        "decode",
-    ]
+    assert plan(seated, prefill, decode, slot_budget=2, params={"on_misfit": "skip"}).order == ["seated", "decode"]
 
 
 def test_when_nobody_fits_vllm_may_preempt():
@@ -386,9 +374,7 @@ def test_who_could_not_be_made_up_for_waits_for_nobody():
 def test_a_reply_begins_only_while_the_talker_keeps_up_with_all_who_listen():
     """Of 7.9 ms each: ten are what it can do."""
     for listening, begins in ((3, True), (9, True), (10, False), (20, False)):
-        result = plan(
-            *crowd(listening, 3.0), request("new"), step_s=linear(0.0, 0.0079), params=KEPT_UP | SHARING
-        )
+        result = plan(*crowd(listening, 3.0), request("new"), step_s=linear(0.0, 0.0079), params=KEPT_UP | SHARING)
         assert ("new" in result.order) == begins
         assert len(result.order) + len(result.held) == listening + 1
     at_once = plan(*crowd(20, 3.0), request("new"), step_s=linear(0.0, 0.0079))
@@ -424,10 +410,7 @@ def test_the_cap_may_grow_with_what_has_been_heard():
     assert plan(far, params=growing).wake_s == pytest.approx(NOW + 14.0 / 1.5)
 
 
-@pytest.mark.parametrize(
-    ("pacing", "paced"),
-    [("always", {0, 1, 2}), ("interrupted", {2}), ("never", set())],
-)
+@pytest.mark.parametrize(("pacing", "paced"), [("always", {0, 1, 2}), ("interrupted", {2}), ("never", set())])
 def test_leads_are_capped_where_listeners_interrupt(pacing, paced):
     for interrupted in range(3):  # of 40: 0, 2.5 and 5 % and more
         far = request("a", frames=200, played_s=2.0)
@@ -483,9 +466,7 @@ def test_u2_does_not_wait_for_text_that_is_not_there_nor_for_others():
 
 def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk():
     """T-n: the wake-up when all are deferred."""
-    result = plan(
-        request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0), params=PACED
-    )
+    result = plan(request("a", frames=200, played_s=2.0), request("b", frames=300, played_s=2.0), params=PACED)
     assert result.order == []
     assert result.wake_s == pytest.approx(NOW + 14.0 - 10.6)
 

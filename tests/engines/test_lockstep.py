@@ -78,9 +78,7 @@ contexts = st.lists(st.lists(st.integers(1, 16_000), max_size=6), min_size=2, ma
 def test_a_step_is_as_long_as_its_slowest_die_and_no_shorter_for_more(contexts, more: int, at: int):
     rows = [[Row("", 1, context, True) for context in die] for die in contexts]
     seconds = dies(rows)
-    alone = [
-        dies([each if i == j else [] for j, each in enumerate(rows)]) for i in range(len(rows)) if rows[i]
-    ]
+    alone = [dies([each if i == j else [] for j, each in enumerate(rows)]) for i in range(len(rows)) if rows[i]]
     assert seconds >= max(alone)
     rows[at % len(rows)].append(Row("", 1, more, True))
     assert dies(rows) >= seconds
@@ -186,9 +184,7 @@ def test_summed_rows_change_nothing(rows):
     """Listeners are told of 16 tokens at a time, and who waits for 2.5 s gives up in the middle of a reply."""
     server, client = SIX | {"stream_interval": 16}, {"turn_timeout_s": 2.5}
     fast, asked = (
-        replays.run(
-            trace(120, 100.0), "omniinfer", client, server | {"decode_fast_path": fast}, attention="omniattn"
-        )
+        replays.run(trace(120, 100.0), "omniinfer", client, server | {"decode_fast_path": fast}, attention="omniattn")
         for fast in (True, False)
     )
     assert_same(fast, asked)
@@ -219,9 +215,7 @@ def test_redundant_slots_take_their_memory_off_the_pool():
     taken = 58 * R1.expert_params * R1.layer_dtype_bytes / stage.as_role("decode").block_bytes
     assert 0 <= before - after - taken < 1
     assert (
-        with_redundant_slots(stage, ReplicaParams.model_validate({"redundant_slots": 0}))
-        .as_role("decode")
-        .kv_blocks
+        with_redundant_slots(stage, ReplicaParams.model_validate({"redundant_slots": 0})).as_role("decode").kv_blocks
         == before
     )
     with pytest.raises(UserError, match="take fewer slots"):

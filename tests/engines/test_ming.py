@@ -103,9 +103,7 @@ def test_first_segments_do_not_wait_behind_audio_that_is_far_ahead():
 
 
 def test_the_thinker_s_buffer_is_text_in_segments_that_are_not_spoken():
-    progress = Progress(
-        True, 4, 0.08, text_tokens=40, text_arrived=38, frames=42, segments=12, text_voiced=12
-    )
+    progress = Progress(True, 4, 0.08, text_tokens=40, text_arrived=38, frames=42, segments=12, text_voiced=12)
     assert progress.text_consumed == 12
     assert progress.steps_to_packet == 1
 

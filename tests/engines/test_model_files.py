@@ -18,9 +18,7 @@ from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3_MOE,
 from workloads.errors import UserError
 
 
-@pytest.mark.parametrize(
-    "config", [LLAMA, LLAMA | FP8, MIXTRAL, QWEN3_MOE | {"mlp_only_layers": [1]}, DEEPSEEK]
-)
+@pytest.mark.parametrize("config", [LLAMA, LLAMA | FP8, MIXTRAL, QWEN3_MOE | {"mlp_only_layers": [1]}, DEEPSEEK])
 def test_what_is_written_is_what_was_read(tmp_path: Path, config: Config) -> None:
     found = read_config(written(tmp_path, config), "who/Model-1.5")
     path = tmp_path / found.file_name
@@ -83,9 +81,7 @@ def test_a_file_that_is_none_is_refused_in_a_sentence(tmp_path: Path, old: str, 
 
 def test_a_model_is_served_in_the_place_of_the_deployments_own(tmp_path: Path) -> None:
     own = resolve(ServerParams(deployment="llama_8b_h100"))
-    params = ServerParams(
-        deployment="llama_8b_h100", model=file_of(tmp_path, LLAMA | {"num_hidden_layers": 16})
-    )
+    params = ServerParams(deployment="llama_8b_h100", model=file_of(tmp_path, LLAMA | {"num_hidden_layers": 16}))
     other = resolve(params)
     stage, usual = other.stages["thinker"], own.stages["thinker"]
     assert stage.decoder.layers == 16 and other.model.stages == {"thinker": stage.decoder}

@@ -14,8 +14,7 @@ Acts = list[tuple[float, str, bool]]
 """When, of which source, and whether it carries something."""
 
 ACTS = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.0003, 0.001, 0.004]), st.sampled_from("abc"), st.booleans()),
-    max_size=30,
+    st.tuples(st.sampled_from([0.0, 0.0003, 0.001, 0.004]), st.sampled_from("abc"), st.booleans()), max_size=30
 )
 
 
@@ -46,11 +45,5 @@ def test_a_poll_takes_its_time_with_a_timer_and_without(acts: Acts):
 
 
 def test_sources_take_turns():
-    acts = [
-        (0.0, "a", True),
-        (0.001, "a", True),
-        (0.0001, "b", True),
-        (0.0001, "c", False),
-        (0.0001, "b", True),
-    ]
+    acts = [(0.0, "a", True), (0.001, "a", True), (0.0001, "b", True), (0.0001, "c", False), (0.0001, "b", True)]
     assert [number for _, number in run(passed_on(acts, True), virtual=True)] == [0, 2, 1, 4]

@@ -18,9 +18,7 @@ FRAME_S, TOKEN_S = 2.0, 0.25
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 20), st.floats(0.0, FRAME_S)), min_size=1, max_size=30))
 @in_virtual_time
-async def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(
-    answers: list[tuple[int, float]],
-):
+async def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(answers: list[tuple[int, float]]):
     """Whatever a tick returns and whenever: playback is between nothing and both of these."""
     loop = asyncio.get_running_loop()
     listeners = CallListeners(TOKEN_S, FRAME_S)
@@ -61,9 +59,7 @@ async def test_what_is_said_counts_on_when_a_request_is_renewed():
 def runs():
     small = {"kv_pool_blocks": 2500}
     return {
-        (engine, window): serve(
-            frames(24, 40, outputs=5), engine, formula=False, server=small, window=window, **more
-        )
+        (engine, window): serve(frames(24, 40, outputs=5), engine, formula=False, server=small, window=window, **more)
         for engine, more in (("metronome", {}), ("liveserve_on_calls", {"telemetry_timeout_s": 4.0}))
         for window in (None, 512)
     }

@@ -60,13 +60,10 @@ def test_a_request_waits_for_the_process_that_sends_the_tokens_of_replies_in_pro
         "like: llama_8b_h100\ntitle: mine\noverheads:\n  preprocess_s_per_reply: {value: 0.01, source: test}\n"
     )
     together = [
-        turn(session=i, arrival_s=1.0 + i / 1000, modality="text", output_tokens=400, **TYPED)
-        for i in range(3)
+        turn(session=i, arrival_s=1.0 + i / 1000, modality="text", output_tokens=400, **TYPED) for i in range(3)
     ]
     trace = Trace.from_turns([*together, turn(session=3, arrival_s=2.0, modality="text", **TYPED)])
     events = replay("vllm_omni", {}, {"deployment": str(path)}, {}, trace, 0).events.to_pandas()
-    sent, begun = (
-        events[events["kind"] == kind].set_index("session")["t"] for kind in ("turn_end", "arrive")
-    )
+    sent, begun = (events[events["kind"] == kind].set_index("session")["t"] for kind in ("turn_end", "arrive"))
     waits = begun - sent
     assert (waits - waits[0]).to_dict() == pytest.approx({0: 0, 1: 0, 2: 0, 3: 0.03})

@@ -25,9 +25,7 @@ def served(engine: str, every_s: float, c: int = 6) -> Replay:
 def moments(run: Replay, kind: str, stage: str = "thinker") -> dict[tuple[int, int], list[float]]:
     """When each turn had this, s."""
     found: dict[tuple[int, int], list[float]] = {}
-    for t, each, session, turn, where in run.events.to_pandas()[
-        ["t", "kind", "session", "turn", "stage"]
-    ].to_numpy():
+    for t, each, session, turn, where in run.events.to_pandas()[["t", "kind", "session", "turn", "stage"]].to_numpy():
         if (each, where) == (kind, stage):
             found.setdefault((session, turn), []).append(t)
     return found
@@ -76,8 +74,6 @@ def test_a_turn_pays_for_its_sound_once() -> None:
 
 @pytest.mark.parametrize("server", ({"prefix_caching": False}, {"deployment": "llama_8b_1gpu"}))
 def test_who_could_not_use_it_is_told(server: dict) -> None:
-    trace = (
-        TRACE if "deployment" not in server else make_trace("sharegpt", {"requests": 2, "reply": "text"}, 0)
-    )
+    trace = TRACE if "deployment" not in server else make_trace("sharegpt", {"requests": 2, "reply": "text"}, 0)
     with pytest.raises(UserError, match="prefill_ahead_s needs"):
         replay("liveserve", {"prefill_ahead_s": 0.5}, server, {}, trace, seed=0)

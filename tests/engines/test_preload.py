@@ -106,9 +106,7 @@ MODES: list[EvictionMode | None] = [None, "off", "log_only", "on"]
 class AnySequence(RuleBasedStateMachine):
     """Turns, aborts, loads, cancels, truncations and time in any order: no block is lost, no piece computes."""
 
-    @initialize(
-        blocks=st.integers(40, 120), host=st.sampled_from([30, 200, 10_000]), mode=st.sampled_from(MODES)
-    )
+    @initialize(blocks=st.integers(40, 120), host=st.sampled_from([30, 200, 10_000]), mode=st.sampled_from(MODES))
     def begin(self, blocks: int, host: int, mode: EvictionMode | None) -> None:
         self.bench = Bench(blocks, host)
         self.index = NextUseIndex()
@@ -170,14 +168,8 @@ class AnySequence(RuleBasedStateMachine):
             self.bench.check()
             scheduler = self.bench.scheduler
             assert scheduler.free_blocks == scheduler.allocatable_blocks
-            assert (
-                not scheduler.requests
-                and not scheduler.offloading._jobs
-                and not scheduler.offloading._req_status
-            )
-            assert (
-                not scheduler.deferred_waiting and not scheduler.waiting and not scheduler.kv_holding_waiting
-            )
+            assert not scheduler.requests and not scheduler.offloading._jobs and not scheduler.offloading._req_status
+            assert not scheduler.deferred_waiting and not scheduler.waiting and not scheduler.kv_holding_waiting
 
 
 AnySequence.TestCase.settings = settings(

@@ -65,9 +65,7 @@ def test_a_spoken_reply_is_cut_with_its_text():
     server = {"deployment": "qwen3_omni_2gpu", "kv_pool_blocks": 64, "block_size": 16}
     said = turn(modality="text", audio_s=None, input_tokens=LENGTH - 30, output_tokens=60, reply_audio_s=16.0)
     _, table = served([said], "vllm_omni", **server)
-    assert table[["status", "generated_entry", "generated_talker"]].values.tolist() == [
-        ["completed", 30, 100]
-    ]
+    assert table[["status", "generated_entry", "generated_talker"]].values.tolist() == [["completed", 30, 100]]
 
 
 def test_the_length_that_a_pool_leaves_is_known():
@@ -91,9 +89,7 @@ def test_a_turn_is_refused_or_its_prompt_reaches_the_engine_whole(monkeypatch, t
     session = [typed_turn(index=i, input_tokens=a, output_tokens=b) for i, (a, b) in enumerate(turns)]
     done, table = served(session, truncate_prompts=cut)
     context = 0
-    for index, status, made in zip(
-        *(table[name] for name in ("turn", "status", "generated_entry")), strict=True
-    ):
+    for index, status, made in zip(*(table[name] for name in ("turn", "status", "generated_entry")), strict=True):
         asked, reply = turns[index]
         context += asked
         if status == "failed":

@@ -110,10 +110,7 @@ def test_fp8_weights_halve_the_bytes_and_double_the_rate(tokens: int):
     work = Work(tokens=tokens)  # no KV, no attention: those stay in bf16
     slow, fast = Roofline(bf16, PRO_6000).layer_s(work), Roofline(fp8, PRO_6000).layer_s(work)
     assert slow / 2 <= fast <= slow / 2 * 1.05  # activations stay in bf16, too
-    a6000, many = (
-        load_gpu("a6000"),
-        Work(tokens=20_000),
-    )  # which cannot multiply them, so they only save bytes
+    a6000, many = (load_gpu("a6000"), Work(tokens=20_000))  # which cannot multiply them, so they only save bytes
     assert Roofline(fp8, a6000).layer_s(many) == Roofline(bf16, a6000).layer_s(many)
 
 
@@ -143,8 +140,7 @@ def test_four_gpus_take_the_papers_iteration_for_a_batch_that_is_no_chunk_of_204
 
 
 @pytest.mark.parametrize(
-    ("name", "tokens"),
-    [("llama_8b_h100", 457_000), ("qwen2_5_14b_h100", 244_000), ("llama_70b_4xh100", 497_000)],
+    ("name", "tokens"), [("llama_8b_h100", 457_000), ("qwen2_5_14b_h100", 244_000), ("llama_70b_4xh100", 497_000)]
 )
 def test_the_pools_hold_what_the_paper_states(name: str, tokens: int) -> None:
     stage = served(name).stages["thinker"]

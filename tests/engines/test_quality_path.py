@@ -57,9 +57,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, word in spoken.items():
         (folder / f"{name}.wav").symlink_to(SHARED_AUDIO / "pocketsphinx_cards" / f"{name}.wav")
         kind = {"kind": kinds[name]} if name in kinds else {}
-        lines.append(
-            {"file": f"{name}.wav"} | ({} if kind == {"kind": "recall"} else {"keywords": [word]}) | kind
-        )
+        lines.append({"file": f"{name}.wav"} | ({} if kind == {"kind": "recall"} else {"keywords": [word]}) | kind)
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder
 
@@ -102,8 +100,7 @@ def hear(checkpoint: str) -> EncodedAudio:
     text = hearing.read("<|im_start|>user\n")
     assert text[0] == ID["<|im_start|>"]
     sounds = [
-        SyntheticClip(place).pcm(RATE)[: 2 * RATE].astype(np.float32) / np.float32(32768)
-        for place in range(FRAMES)
+        SyntheticClip(place).pcm(RATE)[: 2 * RATE].astype(np.float32) / np.float32(32768) for place in range(FRAMES)
     ]
 
     def session(name: str, end: int | None) -> list[list[int]]:
@@ -146,12 +143,7 @@ def _answer(model, extract, context: list[int], sounds: list[np.ndarray]) -> lis
     import torch
 
     made = extract(
-        sounds,
-        sampling_rate=RATE,
-        return_tensors="pt",
-        truncation=False,
-        padding=True,
-        return_attention_mask=True,
+        sounds, sampling_rate=RATE, return_tensors="pt", truncation=False, padding=True, return_attention_mask=True
     )
     said = model.generate(
         torch.tensor([context]),
@@ -219,9 +211,7 @@ def measured(checkpoint: Path, questions: Path, tmp_path_factory: pytest.TempPat
     given |= {"tokens_per_frame": 4, "turn_send_delay_limit_s": 5, "block_size": 32, "kv_pool_blocks": 1100}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "figures", lambda: {card.name: card for card in chosen})
-        patch.setattr(
-            unmeasured, "check_claims", lambda card: None
-        )  # some are of rows that are left out here
+        patch.setattr(unmeasured, "check_claims", lambda card: None)  # some are of rows that are left out here
         for card in chosen:
             segments = 4 if card is chosen[0] else 1
             settings = [f"{name}={value}" for name, value in {**given, "segments": segments}.items()]
@@ -237,9 +227,7 @@ def measured(checkpoint: Path, questions: Path, tmp_path_factory: pytest.TempPat
 def test_the_cards_yield_the_scores_of_what_was_said(measured: Path):
     shown = {card.figure.name: card for card in load_group(measured).cards}
     free, turns = shown["metronome-table2-quality"], shown["metronome-turn-based"]
-    values = {
-        found.claim.id: found.spread.median for card in (free, turns) for found in card.claims if found.values
-    }
+    values = {found.claim.id: found.spread.median for card in (free, turns) for found in card.claims if found.values}
     assert values.keys() == {
         "table2-quality-mid-unbounded", "table2-quality-fresh-unbounded",
         "table2-quality-mid-1024-16", "table2-quality-fresh-1024-16",

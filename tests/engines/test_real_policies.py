@@ -45,9 +45,7 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
     first = {"arrival_s": 0.0, "audio_s": 0.4, "input_tokens": 6, "reply_audio_s": 3.2}
     cuts = {0: None, 1: 1e-3}
     trace = Trace.from_turns(
-        replace(
-            turn, network_s=0.0, barge_in_after_s=cuts.get(turn.turn, 0.3), **({} if turn.turn else first)
-        )
+        replace(turn, network_s=0.0, barge_in_after_s=cuts.get(turn.turn, 0.3), **({} if turn.turn else first))
         for turn in turns
     )
     chosen = HOLDING if engine == "liveserve" else {}

@@ -58,10 +58,7 @@ def test_held_reordered_and_capped_requests_say_the_same():
 
 
 def test_preempted_requests_say_the_same():
-    model, asked = (
-        executor(kv_pool_blocks=70),
-        prompts(24, seed=2),
-    )  # and their 80 tokens each need 120 blocks
+    model, asked = (executor(kv_pool_blocks=70), prompts(24, seed=2))  # and their 80 tokens each need 120 blocks
 
     with clean(model):
         out = {name: [] for name in submit(model, asked, 80)}

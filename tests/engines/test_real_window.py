@@ -33,9 +33,7 @@ def bounded(window: int, sinks: int, **server) -> tuple[ModelExecutor, DenseMode
 def spoil(model: ModelExecutor, value: float | None = None) -> None:
     """Overwrite what no request holds and no prefix may find again."""
     pool = model.scheduler.kv_cache_manager.block_pool
-    free = [
-        block.block_id for block in pool.free_block_queue.get_all_free_blocks() if block.block_hash is None
-    ]
+    free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks() if block.block_hash is None]
     if value is None:
         sinks = isinstance(model.runner.attn_groups[0][0].kv_cache_spec, SinkWindowSpec)
         value = float("nan") if sinks else 1e4

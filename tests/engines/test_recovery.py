@@ -49,8 +49,7 @@ class Engine:
         for row in rows:
             assert row.context + row.tokens <= scheduler.requests[row.request_id].num_tokens
         sampled = [
-            [sum(scheduler.requests[row.request_id].all_token_ids) % 9973] if row.samples else []
-            for row in rows
+            [sum(scheduler.requests[row.request_id].all_token_ids) % 9973] if row.samples else [] for row in rows
         ]
         self.computed += sum(row.tokens for row in rows)
         self.preempted += sorted(output.preempted_req_ids or ())
@@ -93,9 +92,7 @@ def test_stock_vllm_stops_for_good_when_waiting_sessions_fill_the_pool(caching: 
     assert engine.answered == answered
 
 
-@pytest.mark.parametrize(
-    ("caching", "chunk"), [(True, {"fed": 80, "answer": 4}), (False, {"fed": 28, "answer": 27})]
-)
+@pytest.mark.parametrize(("caching", "chunk"), [(True, {"fed": 80, "answer": 4}), (False, {"fed": 28, "answer": 27})])
 def test_with_waiting_sessions_preemptible_every_frame_is_answered(caching: bool, chunk: dict[str, int]):
     engine = Engine(1000, rescue=True, caching=caching)
     engine.frames(40, **chunk)

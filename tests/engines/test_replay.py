@@ -129,13 +129,7 @@ def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
 
 
 def test_a_stated_context_is_the_begin_of_what_was_said_or_of_a_text_that_others_share(prompts):
-    text = {
-        "modality": "text",
-        "audio_s": None,
-        "input_tokens": 40,
-        "output_tokens": 60,
-        "reply_audio_s": None,
-    }
+    text = {"modality": "text", "audio_s": None, "input_tokens": 40, "output_tokens": 60, "reply_audio_s": None}
     turns = [
         turn(history_tokens=20, prefix=5, **text),
         turn(index=1, history_tokens=70, prefix=0, waits="1:0", **text),

@@ -18,9 +18,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Write a deployment as the shipped one with other GPUs for its thinker; only it can be loaded then."""
     shipped = Path(deployments.__file__).with_name("llama_8b_1gpu.yaml")
     facts = yaml.safe_load(shipped.read_text())
-    monkeypatch.setattr(
-        deployments, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")}
-    )
+    monkeypatch.setattr(deployments, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")})
     load_deployment.cache_clear()
 
     def write(gpus: object, name: str = "divided") -> str:

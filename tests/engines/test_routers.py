@@ -129,9 +129,7 @@ def test_the_index_of_events_has_what_the_cache_has():
         for event in pool.take_events():  # of an eviction after the last step
             index.removed(event.block_hashes)
         cached = {
-            maybe_convert_block_hash(get_block_hash(key)): 1
-            if isinstance(blocks, KVCacheBlock)
-            else len(blocks)
+            maybe_convert_block_hash(get_block_hash(key)): 1 if isinstance(blocks, KVCacheBlock) else len(blocks)
             for key, blocks in pool.cached_block_hash_to_block._cache.items()
         }
         assert index._stored == cached

@@ -80,11 +80,7 @@ def test_set_carries_it_in_quotes_and_separates_runs_without():
 
 def test_another_gpu_takes_the_place_of_the_deployments_own():
     what_if = resolve(ServerParams(gpu="h100"))
-    assert (
-        what_if.gpu.name == "h100"
-        and STOCK.gpu.name == "h200"
-        and what_if.stages.keys() == STOCK.stages.keys()
-    )
+    assert what_if.gpu.name == "h100" and STOCK.gpu.name == "h200" and what_if.stages.keys() == STOCK.stages.keys()
     assert 0 < what_if.stages["thinker"].kv_blocks < STOCK.stages["thinker"].kv_blocks  # 80 GB, not 141
     assert resolve(ServerParams(gpu="h200")) == STOCK
     assert "gpu" not in ServerParams().model_dump(), "points keep the ids that they had without it"

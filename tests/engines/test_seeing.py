@@ -91,9 +91,7 @@ def test_a_screen_seen_before_is_neither_encoded_nor_read_again(results: Results
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself"
-)
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself")
 def test_torchvision_is_not_needed(results: Results):
     assert not results.torchvision
 

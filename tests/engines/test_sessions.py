@@ -22,10 +22,7 @@ def blocks(tokens: int) -> int:
 
 
 @settings(max_examples=8)
-@given(
-    outputs=st.lists(st.integers(1, 40), min_size=2, max_size=12),
-    template=st.integers(0, 30),
-)
+@given(outputs=st.lists(st.integers(1, 40), min_size=2, max_size=12), template=st.integers(0, 30))
 def test_a_frame_adds_what_is_fed_and_its_answer_but_for_the_last_token(outputs: list[int], template: int):
     """M5: the last sampled token never enters the context."""
     contexts = []
@@ -50,9 +47,7 @@ def test_a_frame_adds_what_is_fed_and_its_answer_but_for_the_last_token(outputs:
 
 
 def collapsed(**params) -> Calls:
-    return serve(
-        frames(32, 50, outputs=5), template_tokens=22, server={"kv_pool_blocks": 1500}, **{**FREE, **params}
-    )
+    return serve(frames(32, 50, outputs=5), template_tokens=22, server={"kv_pool_blocks": 1500}, **{**FREE, **params})
 
 
 @pytest.fixture(scope="module")
@@ -174,9 +169,7 @@ def test_a_call_that_is_not_ended_keeps_its_kv():
 def test_a_denser_frame_has_more_of_audio_and_of_text():
     plain = frames(1, 10)
     columns = plain.columns()
-    dense = Trace.from_columns(
-        {**columns, "input_tokens": columns["input_tokens"] * 2}, generator="metronome"
-    )
+    dense = Trace.from_columns({**columns, "input_tokens": columns["input_tokens"] * 2}, generator="metronome")
     fed = [serve(trace, template_tokens=20, **FREE).kind("fed")["value"] for trace in (plain, dense)]
     assert set(fed[0]) == {AUDIO + 20} and set(fed[1]) == {2 * (AUDIO + 20)}
 
@@ -198,9 +191,7 @@ def test_recycling_encodes_again_what_it_feeds_again():
 
         runs.work = counted
 
-    run = serve(
-        frames(2, 30, outputs=27), "recycling", formula=False, arrange=arrange, recycle_at=600, carry=300
-    )
+    run = serve(frames(2, 30, outputs=27), "recycling", formula=False, arrange=arrange, recycle_at=600, carry=300)
     again = run.counters["reencoded_tokens"] // AUDIO
     assert again == 10 * run.counters["recycles"] > 0
     assert clips == len(run.kind("fed")) + again

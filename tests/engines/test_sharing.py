@@ -35,9 +35,7 @@ share = st.integers(2, SMS)
 arrival = st.tuples(st.floats(0.0, 1.0), step, share)
 
 
-def played(
-    arrivals: list[tuple[float, SharedStep, float]], looks: tuple[float, ...] = ()
-) -> list[SharedExecution]:
+def played(arrivals: list[tuple[float, SharedStep, float]], looks: tuple[float, ...] = ()) -> list[SharedExecution]:
     """Each at its time; `looks`: times at which the rates are found again although nothing has changed."""
 
     async def main() -> list[SharedExecution]:

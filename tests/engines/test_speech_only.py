@@ -17,12 +17,7 @@ from workloads.trace import Trace
 
 TTS = {"deployment": "qwen3_tts_2gpu"}
 TEXT, FRAMES, FRAME_S = 20, 60, 0.08
-TURN: dict[str, Any] = {
-    "modality": "text",
-    "audio_s": None,
-    "output_tokens": TEXT,
-    "reply_audio_s": FRAMES * FRAME_S,
-}
+TURN: dict[str, Any] = {"modality": "text", "audio_s": None, "output_tokens": TEXT, "reply_audio_s": FRAMES * FRAME_S}
 MODEL = load_deployment("qwen3_tts_2gpu").model
 
 
@@ -108,10 +103,7 @@ def test_every_system_speaks_and_stops_when_it_is_interrupted(engine: str):
 @pytest.mark.parametrize(
     ("trace", "says"),
     [
-        (
-            Trace.from_turns([typed_turn()]),
-            "only speaks, but the workload has replies in text; set reply=speech",
-        ),
+        (Trace.from_turns([typed_turn()]), "only speaks, but the workload has replies in text; set reply=speech"),
         (
             Trace.from_turns([turn(**TURN, reference_s=5.0)]),
             "clones no voice, but the workload has recordings; leave reference_s out, or set deployment to one of: "
@@ -123,12 +115,7 @@ def test_every_system_speaks_and_stops_when_it_is_interrupted(engine: str):
 def test_a_workload_that_it_cannot_serve_is_refused(trace: Trace, says: str):
     kind = kind_of(trace)
     with pytest.raises(UserError, match=says):
-        kind.check(
-            ENGINES["vllm_omni"].read({}),
-            ClientParams.model_validate({}),
-            resolve(ServerParams.of(TTS)),
-            trace,
-        )
+        kind.check(ENGINES["vllm_omni"].read({}), ClientParams.model_validate({}), resolve(ServerParams.of(TTS)), trace)
 
 
 def test_recordings_of_voices_are_for_replays():

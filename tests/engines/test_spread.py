@@ -27,9 +27,7 @@ from workloads.errors import UserError
 from workloads.trace import Trace
 
 STALLS = st.tuples(st.floats(0.001, 0.1), st.floats(0.01, 10))
-SPREADS = st.builds(
-    lambda cv, stalls: Spread(cv, *stalls), st.floats(0.001, 0.5), st.just((0.0, 0.0)) | STALLS
-)
+SPREADS = st.builds(lambda cv, stalls: Spread(cv, *stalls), st.floats(0.001, 0.5), st.just((0.0, 0.0)) | STALLS)
 STEPS = 10_000
 
 

@@ -12,9 +12,7 @@ from engines.core.step_cost import REFIT, StepCost, StepWork
 def steps_of(seed: int) -> list[list[tuple[int, int]]]:
     """Steps of 1 to 24 requests: (new tokens, context) of each."""
     rng = Random(seed)
-    return [
-        [(rng.randint(1, 512), rng.randint(0, 8000)) for _ in range(rng.randint(1, 24))] for _ in range(160)
-    ]
+    return [[(rng.randint(1, 512), rng.randint(0, 8000)) for _ in range(rng.randint(1, 24))] for _ in range(160)]
 
 
 WORKS = st.integers(0, 2**32).map(steps_of)

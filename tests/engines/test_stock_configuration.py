@@ -53,10 +53,7 @@ def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
         ({"deployment": "llama_9b"}, "unknown deployment 'llama_9b'. Did you mean"),
         ({"stages": 1}, "unknown parameter 'stages'. Did you mean 'stage'?"),
         ({"engine": "liveserv"}, "unknown engine 'liveserv'. Did you mean 'liveserve'?"),
-        (
-            {"engine": "metronome"},
-            "engine 'metronome' serves frames, which takes more of vLLM than its order",
-        ),
+        ({"engine": "metronome"}, "engine 'metronome' serves frames, which takes more of vLLM than its order"),
         ({"engine_params": {"lead_cap": 3}}, "engine liveserve: unknown parameter 'lead_cap'"),
         (3, "'rehearsal' must be an object, got 3"),
     ],

@@ -24,12 +24,8 @@ HELD_BY_LEAD = {"engine_params": {"thinker_alpha": 1.0, "pacing": "always"}}
 
 
 @pytest.mark.usefixtures("vllm_s_own_engine_process")
-@pytest.mark.parametrize(
-    ("per_frame", "cap_s", "written"), [(True, 10.6, 200), (True, 1.0, 200), (False, 10.6, 46)]
-)
-def test_text_is_never_held_that_the_talker_needs_for_its_next_chunk(
-    per_frame: bool, cap_s: float, written: int
-):
+@pytest.mark.parametrize(("per_frame", "cap_s", "written"), [(True, 10.6, 200), (True, 1.0, 200), (False, 10.6, 46)])
+def test_text_is_never_held_that_the_talker_needs_for_its_next_chunk(per_frame: bool, cap_s: float, written: int):
     """A talker that takes a token with each frame, and hands over 4 frames and then 25 at a time."""
     params = {**HELD_BY_LEAD["engine_params"], "lead_cap_s": cap_s}
     scheduler = make(Scheduler, {"token_per_frame": per_frame, "engine_params": params})
@@ -100,9 +96,7 @@ def test_a_duplex_session_tells_of_its_turns_and_of_playback():
     session = SessionSignals("caller", lambda *call: told.append(call))
     for _ in range(3):
         session.command(Command("input_audio_buffer.append"))
-    session.command(
-        Command("input_audio_buffer.commit", event_id='{"output_tokens": 20, "reply_audio_s": 2.3}')
-    )
+    session.command(Command("input_audio_buffer.commit", event_id='{"output_tokens": 20, "reply_audio_s": 2.3}'))
     session.event({"type": "response.output_audio.delta", "audio_duration_ms": 2300})
     session.event({"type": "response.done", "status": "completed"})
     session.command(Command("playback.ack", played_ms=1500))
@@ -130,10 +124,7 @@ def test_a_duplex_session_tells_of_its_turns_and_of_playback():
         ({"deployment": "qwen3_tts_2gpu", "gpu": True}, "only Qwen3-Omni runs on a GPU here"),
         ({"deployment": "qwen3_tts_2gpu", "engine": "conserve"}, "engine conserve keeps vLLM's own order"),
         ({"deployment": "qwen3_omni_8gpu"}, "models a stage on one GPU"),
-        (
-            {"deployment": "qwen3_omni_2gpu_may"},
-            "sends text and frames in chunks, and this one sends them whole",
-        ),
+        ({"deployment": "qwen3_omni_2gpu_may"}, "sends text and frames in chunks, and this one sends them whole"),
         ({"engine": "liveserf"}, "unknown engine 'liveserf'"),
         ({"engine": "metronome"}, "takes more of vLLM than its order"),
     ],
@@ -147,25 +138,16 @@ def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, 
     ("values", "device", "said"),
     [
         ({"runtime": "vllm-omni"}, "virtual", "which no virtual time drives; give --device sockets"),
-        (
-            {"runtime": "vllm-omni", "first_chunk_frames": 1},
-            "sockets",
-            "first_chunk_frames=1 is not for runtime",
-        ),
+        ({"runtime": "vllm-omni", "first_chunk_frames": 1}, "sockets", "first_chunk_frames=1 is not for runtime"),
         ({"active_stream_window": 4}, "sockets", "active_stream_window is of runtime vllm-omni"),
         ({"slower": 4}, "virtual", "slower=4 is for a clock on the wall; leave slower out on device virtual"),
     ],
 )
-def test_what_does_not_go_with_a_runtime_is_said_in_one_sentence(
-    values: dict[str, Any], device: str, said: str
-):
+def test_what_does_not_go_with_a_runtime_is_said_in_one_sentence(values: dict[str, Any], device: str, said: str):
     with pytest.raises(UserError, match=said):
         check_runtime(ServerParams.model_validate(values), device)
 
 
 def test_a_point_of_our_own_runtime_is_stored_as_before():
-    assert (
-        not {"runtime", "slower", "active_stream_window"}
-        & ServerParams.model_validate({}).model_dump().keys()
-    )
+    assert not {"runtime", "slower", "active_stream_window"} & ServerParams.model_validate({}).model_dump().keys()
     check_runtime(ServerParams.model_validate({"runtime": "vllm-omni", "slower": 4}), "sockets")

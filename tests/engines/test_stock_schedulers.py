@@ -175,13 +175,9 @@ def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mod
 @pytest.mark.parametrize(
     "config", [{"engine": "vllm_omni", "engine_params": {"scheduler": "priority"}}, {"engine": "conserve"}]
 )
-def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_lets_it_wait(
-    config: dict[str, Any],
-):
+def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_lets_it_wait(config: dict[str, Any]):
     """By vLLM's own rule only running requests take blocks from others."""
-    scheduler = make(
-        Scheduler, {**config, "deployment": "llama_8b_1gpu"}, blocks=14, max_num_batched_tokens=256
-    )
+    scheduler = make(Scheduler, {**config, "deployment": "llama_8b_1gpu"}, blocks=14, max_num_batched_tokens=256)
     for name in ("early", "late"):
         add(scheduler, name, prompt=90, output=50, priority=10)
     assert step(scheduler) == {"early", "late"}

@@ -81,9 +81,7 @@ def test_each_kind_is_found(vllm: Vllm, tmp_path: Path):
 
 def test_a_table_is_read_as_it_was_written():
     names = {("private", "_jobs"): {"core/vllm_adapter/offload.py", "stock/x.py"}}
-    page = filled(
-        "# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"}
-    )
+    page = filled("# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"})
     assert listed(page) == {("private", "_jobs"): ("offload, stock/x", "0.31.0 – 0.33.0")}
 
 

@@ -144,16 +144,13 @@ def test_a_system_shows_its_composition_and_its_parameters(rehearse: Rehearse) -
 def test_the_earliest_deadline_meets_more_deadlines(place: Path, edf: str) -> None:
     assert "by class of request" in edf
     met = {
-        row["params"]["scheduler"]: row["metrics"]["online.ttft_in_deadline"]["value"]
-        for row in rows(place / "edf")
+        row["params"]["scheduler"]: row["metrics"]["online.ttft_in_deadline"]["value"] for row in rows(place / "edf")
     }
     assert met.keys() == {"fcfs", "priority", "edf"}
     assert met["edf"] >= met["fcfs"] and met["edf"] > 0.9
 
 
-def test_the_order_of_another_package_is_named_in_the_results(
-    place: Path, edf: str, rehearse: Rehearse
-) -> None:
+def test_the_order_of_another_package_is_named_in_the_results(place: Path, edf: str, rehearse: Rehearse) -> None:
     report = (place / "edf" / "report.html").read_text()
     assert "scheduler=edf" in report
     again = rehearse("report", "edf")
@@ -191,20 +188,14 @@ def test_the_same_seed_gives_the_same_bytes(place: Path, rag: str, rehearse: Reh
     measured(rehearse("run", *RAG, "--set", "engine=rag_shortest", "--out", "again"), place / "again")
     (point,) = (place / "again" / "points").iterdir()
     for name in ("run.json", "requests.parquet", "events.parquet", "steps.parquet"):
-        assert (point / name).read_bytes() == (place / "rag" / "points" / point.name / name).read_bytes(), (
-            name
-        )
+        assert (point / name).read_bytes() == (place / "rag" / "points" / point.name / name).read_bytes(), name
 
 
-def test_questions_of_a_closed_loop_that_give_up_leave_nothing_behind(
-    place: Path, rehearse: Rehearse
-) -> None:
+def test_questions_of_a_closed_loop_that_give_up_leave_nothing_behind(place: Path, rehearse: Rehearse) -> None:
     chosen = settings("c=4", "turn_timeout_s=0.8", "prefix_caching=true", "engine=rag", "scheduler=edf")
     measured(rehearse("run", *RAG, *chosen, "--out", "closed"), place / "closed")
     (row,) = rows(place / "closed")
-    counts = {
-        name: row["metrics"][name]["value"] for name in ("started", "failed", "completed", "unfinished")
-    }
+    counts = {name: row["metrics"][name]["value"] for name in ("started", "failed", "completed", "unfinished")}
     assert counts["started"] == 40 and counts["failed"] > 0 and counts["completed"] > 0
     assert counts["failed"] + counts["completed"] == 40
     manifest = json.loads((place / "closed" / "points" / row["point"] / "manifest.json").read_text())
@@ -251,9 +242,7 @@ def test_a_trace_keeps_its_kind_in_a_file(rehearse_all: RehearseAll) -> None:
 
 def test_a_server_of_ours_does_not_take_questions(rehearse: Rehearse) -> None:
     pytest.importorskip("picows")
-    assert "rag has no protocol over sockets" in refused(
-        rehearse("serve", "rag", "--set", "deployment=rag_2gpu")
-    )
+    assert "rag has no protocol over sockets" in refused(rehearse("serve", "rag", "--set", "deployment=rag_2gpu"))
 
 
 def test_the_paper_of_a_package_has_cards_and_passes_its_own_tests(

@@ -69,11 +69,7 @@ class Runner:
                 self._use(step, checkout, environment)
                 continue
             text = OFFLINE if step["name"] == "install" else step["run"]
-            shell = (
-                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]
-                if "shell" in step
-                else ["bash", "-ec"]
-            )
+            shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"] if "shell" in step else ["bash", "-ec"]
             done = subprocess.run(
                 [*shell, text], cwd=checkout, env=environment, capture_output=True, text=True, timeout=500
             )

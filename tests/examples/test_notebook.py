@@ -34,10 +34,7 @@ def test_its_cells_give_what_they_show(tmp_path: Path):
     shown = [
         [
             "".join(text for out in cell["outputs"] for text in out.get("text", ())),
-            next(
-                ("".join(out["data"]["text/plain"]) for out in cell["outputs"] if "execution_count" in out),
-                None,
-            ),
+            next(("".join(out["data"]["text/plain"]) for out in cell["outputs"] if "execution_count" in out), None),
         ]
         for cell in cells
     ]

@@ -9,11 +9,7 @@ from tests.golden import pinned
 from tests.golden.pinned import check
 
 TABLE = pd.DataFrame(
-    {
-        "t": [n / 8 for n in range(160)],
-        "kind": ["token", "text"] * 80,
-        "value": [1.0, float("nan")] * 80,
-    }
+    {"t": [n / 8 for n in range(160)], "kind": ["token", "text"] * 80, "value": [1.0, float("nan")] * 80}
 )
 
 
@@ -43,18 +39,12 @@ def test_one_cell_is_found_by_its_column_and_near_its_row(table: pd.DataFrame):
     table.loc[71, "t"] += 0.5
     assert told(table) == ["column t: sum 1590.0 -> 1590.5", "the first difference is in rows 70 to 71"]
     table.loc[33, "kind"] = "audio"
-    assert told(table)[1:] == [
-        "column kind: text 80 -> 79, audio – -> 1",
-        "the first difference is in rows 32 to 34",
-    ]
+    assert told(table)[1:] == ["column kind: text 80 -> 79, audio – -> 1", "the first difference is in rows 32 to 34"]
 
 
 def test_where_a_log_goes_another_way_a_row_shows_how(table: pd.DataFrame):
     table.loc[70:, "t"] += 1
-    assert told(table)[-2:] == [
-        "the first difference is in rows 70 to 71",
-        "row 72, for example: t 9.0 -> 10.0",
-    ]
+    assert told(table)[-2:] == ["the first difference is in rows 70 to 71", "row 72, for example: t 9.0 -> 10.0"]
 
 
 def test_rows_and_columns_that_come_and_go_are_named(table: pd.DataFrame):

@@ -64,12 +64,7 @@ def points(seeds: int, **grid: list) -> list[Point]:
 
 def experiment(seeds: int, **grid: list) -> Experiment:
     return Experiment(
-        name="fake",
-        engines=["vllm_omni"],
-        workload="voice",
-        set={"sessions": 2},
-        grid=grid,
-        seeds=list(range(seeds)),
+        name="fake", engines=["vllm_omni"], workload="voice", set={"sessions": 2}, grid=grid, seeds=list(range(seeds))
     )
 
 
@@ -137,12 +132,7 @@ def assert_misbehaved(run: Callable[[list[Point], float], Sequence[Outcome]]) ->
     outcomes = [*run(ending, 300), *run([sleeping], 3)]
     by_seed = {outcome.point.seed: outcome for outcome in outcomes}
     assert by_seed[0].status == "ok"
-    reasons = {
-        1: "RuntimeError: the engine is lost",
-        2: "status 3",
-        3: "SIGKILL",
-        4: "longer than 3 s",
-    }
+    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
     for seed, reason in reasons.items():
         failed = by_seed[seed]
         assert failed.status == "failed"

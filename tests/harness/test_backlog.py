@@ -20,9 +20,7 @@ def document(session: int, **changes) -> Turn:
     return TURN.changed(session=session, arrival_s=0.0, request_class="batch", backlog=2, **changes)
 
 
-def play(
-    turns: list[Turn], lasts: dict[int, float], **params
-) -> tuple[pd.DataFrame, pd.DataFrame, Answering]:
+def play(turns: list[Turn], lasts: dict[int, float], **params) -> tuple[pd.DataFrame, pd.DataFrame, Answering]:
     """`lasts`: how long the answers to a session take, s; those to others take 2 s."""
     trace = Trace.from_turns(turns)
     events, server = played(trace, lambda: Answering(lambda turn: lasts.get(turn.session, 2.0)), **params)

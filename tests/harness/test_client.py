@@ -186,9 +186,7 @@ def test_a_reply_that_never_ends_fails_the_turn_and_the_user_hangs_up():
     assert sends[-1] == (16.25, "close", 0)
 
 
-@pytest.mark.parametrize(
-    ("c", "starts"), [(None, [1.0, 1.0, 1.0]), (2, [1.0, 1.0, 7.25]), (1, [1.0, 7.25, 13.5])]
-)
+@pytest.mark.parametrize(("c", "starts"), [(None, [1.0, 1.0, 1.0]), (2, [1.0, 1.0, 7.25]), (1, [1.0, 7.25, 13.5])])
 def test_open_and_closed_loop(c: int | None, starts: list[float]):
     turns = [replace(TURN, session=i) for i in range(3)]
     events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=c)
@@ -293,9 +291,7 @@ def test_never_more_requests_at_once_than_c(
     for i, (arrival_s, count, cuts) in enumerate(sessions):
         first = replace(TURN, session=i, arrival_s=arrival_s, barge_in_after_s=0.8 if cuts else None)
         turns += [first, *(replace(first, turn=k, arrival_s=None, think_s=0.5) for k in range(1, count))]
-    events, _ = serve(
-        turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts=counts, slot_until=until
-    )
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 1.0), (2.0, 2.0)), c=c, c_counts=counts, slot_until=until)
     over = "reply_done" if until == "stream" else "playback_done"
     open_turns, most = set(), 0
     for kind, session, turn in events[["kind", "session", "turn"]].itertuples(index=False):

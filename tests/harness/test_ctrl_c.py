@@ -99,7 +99,5 @@ try:
 except KeyboardInterrupt:
     print("came again")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50)
     assert (done.returncode, done.stdout) == (0, "came again\n"), done.stderr

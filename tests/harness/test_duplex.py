@@ -46,17 +46,13 @@ def test_a_time_out_is_what_the_server_waits_after_the_last_word():
 
 
 def test_errors_of_hearing_have_the_seed_of_the_point():
-    starts = {
-        seed: played("vllm_omni", seed, noise_heard=0.5)[0].counters["speech_starts"] for seed in range(2)
-    }
+    starts = {seed: played("vllm_omni", seed, noise_heard=0.5)[0].counters["speech_starts"] for seed in range(2)}
     assert len(set(starts.values())) > 1
 
 
 def test_an_interruption_that_was_missed_is_an_infinitely_late_stop():
     row = dict.fromkeys(COLUMNS, np.nan) | {"said": "turn", "event": "interruption", "happened": 1.0}
-    table = pd.DataFrame(
-        [row | {"session": 0, "turn": i, "stop_s": s} for i, s in enumerate((0.1, 0.2, np.inf))]
-    )
+    table = pd.DataFrame([row | {"session": 0, "turn": i, "stop_s": s} for i, s in enumerate((0.1, 0.2, np.inf))])
     metrics = {name: {"value": 0.15, "missing": 1} for name in ("stop_p50", "stop_p95")}
     assert judged_value("stop_p50", metrics, table) == pytest.approx(0.2)
     assert judged_value("stop_p95", metrics, table) == np.inf

@@ -48,9 +48,7 @@ class Script:
         self.heard.append((round(self.loop.time(), 6), "playback_done", reply))
 
 
-def call(
-    of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: float
-) -> tuple[Script, pd.DataFrame]:
+def call(of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: float) -> tuple[Script, pd.DataFrame]:
     """The server after a call of `turns`, and the log."""
     log = EventLog()
     (session,) = Trace.from_turns(turns).sessions
@@ -226,10 +224,7 @@ def test_the_energy_of_samples_says_where_sound_is():
     assert [(s.begin_s, s.end_s) for s in player.ended(20.0)] == [(11.25, 11.75)]
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=20),
-    st.floats(0, 40),
-)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=20), st.floats(0, 40))
 def test_what_is_heard_of_a_reply_is_what_was_played(packets: list[tuple[float, float]], stop_s: float):
     player, t = Player(), 0.0
     for wait_s, audio_s in packets:

@@ -111,11 +111,7 @@ def test_engines_share_the_trace_and_a_point_survives_its_manifest() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "c", "p"),
-    [
-        ({"c": "16"}, [16], [0.0, 0.7]),
-        ({"c": "1,2,3"}, [1, 2, 3], [0.0, 0.7]),
-        ({"p": "0.5", "c": "8"}, [8], [0.5]),
-    ],
+    [({"c": "16"}, [16], [0.0, 0.7]), ({"c": "1,2,3"}, [1, 2, 3], [0.0, 0.7]), ({"p": "0.5", "c": "8"}, [8], [0.5])],
 )
 def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: list) -> None:
     points = expand(override(make(), settings))
@@ -177,19 +173,14 @@ def _unique(groups: Iterable[Mapping[str, FieldInfo]]) -> None:
 
 def test_every_parameter_says_what_it_is() -> None:
     models = [*(spec.Params for spec in WORKLOADS.values()), ClientParams, ServerParams, TargetParams]
-    for fields in (
-        *(model.model_fields for model in models),
-        *(each.fields({}) for each in ENGINES.values()),
-    ):
+    for fields in (*(model.model_fields for model in models), *(each.fields({}) for each in ENGINES.values())):
         for name, field in fields.items():
             assert field.description, name
 
 
 def test_a_yaml_file_holds_an_experiment(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(
-        "name: mine\nengines: [liveserve]\nworkload: voice\nset: {sessions: 2}\ngrid: {c: [4]}\nseeds: 2\n"
-    )
+    file.write_text("name: mine\nengines: [liveserve]\nworkload: voice\nset: {sessions: 2}\ngrid: {c: [4]}\nseeds: 2\n")
     experiment = load_experiment(file)
     assert experiment.seeds == [0, 1]
     assert len(expand(experiment)) == 2
@@ -205,14 +196,10 @@ def test_a_session_that_could_outgrow_the_model_is_refused_before_the_run(engine
     """Specification 2.7: logical length grows under a window too, and a run that hits the limit looks like a wall."""
     shape = {"sessions": 2, "template_tokens": 16, "tokens_per_frame": 12.0}
     steady = {"run_cv": 0, "session_cv": 0, "frame_cv": 0}
-    frames = (
-        32_768 - 1
-    ) // 55  # each adds 26 + 2 + 16 tokens of input and 12 of output, of which the last is dropped
+    frames = (32_768 - 1) // 55  # each adds 26 + 2 + 16 tokens of input and 12 of output, of which the last is dropped
     assert calls(engine, **shape, **steady, duration_s=2 * frames + 1.5)
     long = {**shape, **steady, "duration_s": 2 * frames + 3.5}
-    with pytest.raises(
-        UserError, match=r"session 0 could grow to 32781 tokens, and max_model_len .* is 32768; set"
-    ):
+    with pytest.raises(UserError, match=r"session 0 could grow to 32781 tokens, and max_model_len .* is 32768; set"):
         calls(engine, **long)
     assert calls(engine, **long, on_max_len="finish_one")
     assert calls("recycling", **long), "a request that is replaced at its horizon never gets there"

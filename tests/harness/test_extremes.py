@@ -100,9 +100,7 @@ def unlimited(schema: Any, place: str = "") -> list[str]:
 
 
 def limit(field: FieldInfo, *names: str) -> Any:
-    return next(
-        (getattr(rule, name) for rule in field.metadata for name in names if hasattr(rule, name)), None
-    )
+    return next((getattr(rule, name) for rule in field.metadata for name in names if hasattr(rule, name)), None)
 
 
 def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
@@ -115,9 +113,7 @@ def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
 
 def given_to(fields: Mapping[str, FieldInfo], most: int) -> st.SearchStrategy[dict[str, Any]]:
     """Values of a few of these fields."""
-    pair = st.sampled_from(sorted(fields)).flatmap(
-        lambda name: st.tuples(st.just(name), values_of(fields[name]))
-    )
+    pair = st.sampled_from(sorted(fields)).flatmap(lambda name: st.tuples(st.just(name), values_of(fields[name])))
     return st.lists(pair, min_size=1, max_size=most).map(dict) if fields else st.just({})
 
 
@@ -165,9 +161,7 @@ def fields_of(engine: str, workload: str) -> dict[str, FieldInfo]:
     return {n: f for model in types for n, f in model.model_fields.items()} | dict(ENGINES[engine].fields({}))
 
 
-FIRST = {
-    kind: next(name for name, each in ENGINES.items() if each.kind == kind) for kind in ("turns", "frames")
-}
+FIRST = {kind: next(name for name, each in ENGINES.items() if each.kind == kind) for kind in ("turns", "frames")}
 FIRST["duplex"] = FIRST["turns"]
 """Kind of workload -> an engine that serves it."""
 
@@ -175,18 +169,11 @@ FIRST["duplex"] = FIRST["turns"]
 @pytest.mark.parametrize("workload", WORKLOADS)
 @given(data=st.data())
 @fuzz
-def test_a_workload_makes_a_trace_or_says_why_not(
-    few_turns: None, workload: str, data: st.DataObject
-) -> None:
+def test_a_workload_makes_a_trace_or_says_why_not(few_turns: None, workload: str, data: st.DataObject) -> None:
     params = WORKLOADS[workload].Params
     needed = {name: values_of(field) for name, field in params.model_fields.items() if field.is_required()}
     chosen = data.draw(st.fixed_dictionaries(needed)) | data.draw(given_to(params.model_fields, 3))
-    points(
-        FIRST[WORKLOADS[workload].serves],
-        workload,
-        chosen,
-        seeds=[data.draw(st.sampled_from([0, MOST_SEED]))],
-    )
+    points(FIRST[WORKLOADS[workload].serves], workload, chosen, seeds=[data.draw(st.sampled_from([0, MOST_SEED]))])
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != ENDPOINT])
@@ -205,18 +192,14 @@ def test_an_experiment_is_expanded_or_says_why_not(few_turns: None, changes: dic
     answered(lambda: by_device.expand(validate(Experiment, asked | changes, "here")))
 
 
-@given(
-    st.lists(st.sampled_from(["ttfp_p90", "continuity", "x", ""]) | st.text(max_size=5), max_size=3), extreme
-)
+@given(st.lists(st.sampled_from(["ttfp_p90", "continuity", "x", ""]) | st.text(max_size=5), max_size=3), extreme)
 @fuzz
 def test_targets_are_read_or_refused(names: list[str], value: Any) -> None:
     shown = value if isinstance(value, str) else "9" * 5000
     answered(lambda: parse_targets(" ".join(f"{name}<={shown}" for name in names), "--slo"))
 
 
-@pytest.mark.parametrize(
-    "text", [*TEXTS, "9" * 5000, "0x" + "f" * 5000, "1:" * 3000 + "1", "[" * 50_000, "2026-13-45"]
-)
+@pytest.mark.parametrize("text", [*TEXTS, "9" * 5000, "0x" + "f" * 5000, "1:" * 3000 + "1", "[" * 50_000, "2026-13-45"])
 def test_a_file_is_read_or_refused(tmp_path, text: str) -> None:
     for field in ("name", "seeds", "timeout_s", "set", "engines"):
         path = tmp_path / "x.yaml"

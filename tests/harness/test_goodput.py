@@ -51,19 +51,10 @@ def test_a_turn_is_good_that_meets_every_target_of_single_turns(targets: str, me
 def test_goodput_is_of_the_turns_that_ended_in_the_window() -> None:
     targets = parse_targets("completed_rps>=0")
     assert goodput_rps(record(), targets) == 3 / 10
-    for without in (
-        record(None),
-        record(steady_end=None),
-        record(steady_end=10.0),
-        record(TURNS[["status"]]),
-    ):
+    for without in (record(None), record(steady_end=None), record(steady_end=10.0), record(TURNS[["status"]])):
         assert goodput_rps(without, targets) is None
 
 
 def test_a_run_that_is_measured_whole_has_all_of_it_for_a_window() -> None:
     assert window_of(record(), 99.0) == Window(10.0, 20.0)
-    assert (
-        window_of(record(steady_begin=None), 99.0)
-        == window_of(record(steady_end=None), 99.0)
-        == Window(0.0, 99.0)
-    )
+    assert window_of(record(steady_begin=None), 99.0) == window_of(record(steady_end=None), 99.0) == Window(0.0, 99.0)

@@ -42,9 +42,7 @@ def ids(root: Path, workload: str = "voice") -> Ids:
     code_hash.cache_clear()
     return {
         (device, system): code_hash(
-            device,
-            roots_of(WORKLOADS[workload], *(ENGINES[system].code({}) if device != "live" else [])),
-            root,
+            device, roots_of(WORKLOADS[workload], *(ENGINES[system].code({}) if device != "live" else [])), root
         )
         for device in DEVICES
         for system in SYSTEMS
@@ -117,14 +115,8 @@ OVER_SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("engines/endpoint/websocket_server.py", OVER_SOCKETS & OURS),
         ("workloads/generators/content.py", ALL - REPLAYS),
         ("engines/stock/omni/omni_params.py", OVER_SOCKETS & OURS),
-        (
-            "engines/systems/liveserve/urgency.py",
-            {point for point in OURS if point[1] == "liveserve"},
-        ),
-        (
-            "engines/systems/liveserve/tuned.yaml",
-            {point for point in OURS if point[1] == "liveserve"},
-        ),
+        ("engines/systems/liveserve/urgency.py", {point for point in OURS if point[1] == "liveserve"}),
+        ("engines/systems/liveserve/tuned.yaml", {point for point in OURS if point[1] == "liveserve"}),
         # Defaults, which are in the point's parameters
         ("engines/systems/vllm_omni/__init__.py", set()),
         ("engines/turns/pipeline.py", OURS),

@@ -23,9 +23,7 @@ class FakeServer:
     `stalls_s`: it returns nothing from then on. `room`: sessions that it takes; `fails_s`: it fails them all.
     """
 
-    def __init__(
-        self, room: int = 10**6, stalls_s: float = math.inf, fails_s: float = math.inf, tokens: int = 9
-    ):
+    def __init__(self, room: int = 10**6, stalls_s: float = math.inf, fails_s: float = math.inf, tokens: int = 9):
         self.room, self.stalls_s, self.tokens = room, stalls_s, tokens
         self.listeners: dict[int, object] = {}
         self.sends: list[tuple[float, str, int, int]] = []
@@ -87,13 +85,9 @@ def times(events: pd.DataFrame, kind: str, session: int = 0) -> list[float]:
 
 @settings(max_examples=20)
 @given(
-    sessions=st.integers(1, 6),
-    frame_s=st.sampled_from([0.5, 1.0, 2.0]),
-    stalls_s=st.sampled_from([0.0, 7.0, math.inf]),
+    sessions=st.integers(1, 6), frame_s=st.sampled_from([0.5, 1.0, 2.0]), stalls_s=st.sampled_from([0.0, 7.0, math.inf])
 )
-def test_audio_is_sent_on_the_beat_whatever_the_server_does(
-    sessions: int, frame_s: float, stalls_s: float
-) -> None:
+def test_audio_is_sent_on_the_beat_whatever_the_server_does(sessions: int, frame_s: float, stalls_s: float) -> None:
     trace = calls(sessions=sessions, frame_s=frame_s)
     events, sends = play(trace, stalls_s=stalls_s)
     sent = sorted((session, turn, t) for t, verb, session, turn in sends if verb == "append")
@@ -157,9 +151,7 @@ def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:
     events, _ = played(trace, FakeServer, virtual=False, held_s=(0.3, 0.35))
     sent = events[events["kind"] == "turn_end"]
     assert len(sent) == len(trace) and sent["value"].max() > 0.2
-    due = {
-        (turn.session, turn.turn): turn.arrival_s + turn.audio_s for s in trace.sessions for turn in s.turns
-    }
+    due = {(turn.session, turn.turn): turn.arrival_s + turn.audio_s for s in trace.sessions for turn in s.turns}
     assert all(row.t == due[row.session, row.turn] for row in sent.itertuples())
     table = frame_table(events, pd.DataFrame(trace.columns()), Beat(0.1, 0.08, 0.03))
     with pytest.raises(InvalidPoint, match=r"sent .* ms late"):

@@ -22,9 +22,7 @@ TOOK_S = {reply: end_s - begin_s for steps in STEPS_OF.values() for begin_s, end
 """As the record has it, by the tokens of the reply."""
 
 
-def play(
-    trace: Trace, lasts: Callable[[Turn], float | None], **params
-) -> tuple[pd.DataFrame, dict, Answering]:
+def play(trace: Trace, lasts: Callable[[Turn], float | None], **params) -> tuple[pd.DataFrame, dict, Answering]:
     """The request table, the metrics of jobs, and the server, which everybody has left."""
     events, server = played(trace, lambda: Answering(lasts), **params)
     assert not server.listeners
@@ -64,12 +62,8 @@ def test_the_path_leads_through_the_agent_that_is_waited_for_longest(trace: Trac
 
 
 def test_who_waits_for_an_agent_that_fails_does_not_go_on(trace: Trace) -> None:
-    requests, metrics, _ = play(
-        trace, lambda turn: None if turn.output_tokens == 10 else 1.0, turn_timeout_s=5.0
-    )
-    assert sorted(requests["status"]) == ["completed"] * 3 + [
-        "failed"
-    ]  # the main agent's first, and both of P
+    requests, metrics, _ = play(trace, lambda turn: None if turn.output_tokens == 10 else 1.0, turn_timeout_s=5.0)
+    assert sorted(requests["status"]) == ["completed"] * 3 + ["failed"]  # the main agent's first, and both of P
     assert metrics["jobs"] == 0 and metrics["job_time_p50"] is None
 
 

@@ -24,12 +24,7 @@ def test_a_row_is_good_only_with_the_same_bytes(tmp_path: Path, capsys: pytest.C
 
 
 def test_only_what_a_finished_point_holds_has_to_stay(tmp_path: Path) -> None:
-    names = (
-        "points/a/summary.json",
-        "night/bench/points/b/log.txt",
-        "points/.tmp-c-1/x",
-        "points/d.failed/x",
-    )
+    names = ("points/a/summary.json", "night/bench/points/b/log.txt", "points/.tmp-c-1/x", "points/d.failed/x")
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()

@@ -30,9 +30,7 @@ SMALL = 100
 
 def point(**settings: object) -> Point:
     (one,) = expand(
-        Experiment(
-            name="one", engines=["liveserve"], workload="voice", set={"sessions": 3, "p": 0.5, **settings}
-        )
+        Experiment(name="one", engines=["liveserve"], workload="voice", set={"sessions": 3, "p": 0.5, **settings})
     )
     return one
 
@@ -45,9 +43,7 @@ def fill(log: EventLog, events: int) -> EventLog:
     return log
 
 
-def test_shares_are_a_column_where_they_are_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shares_are_a_column_where_they_are_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
     zeros = [0] * (len(STEP_FIELDS) - 3)
     for log in (EventLog(tmp_path), EventLog()):
@@ -67,9 +63,7 @@ def test_shares_are_a_column_where_they_are_announced(
 
 
 @pytest.mark.parametrize("events", [0, SMALL - 1, SMALL, 3 * SMALL + 7])
-def test_a_log_on_disk_is_the_log_in_memory(
-    events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_on_disk_is_the_log_in_memory(events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
     spilled, kept = fill(EventLog(tmp_path), events), fill(EventLog(), events)
     assert len(spilled) == len(kept) == events
@@ -133,17 +127,12 @@ def test_requests_are_the_same_from_any_pieces_of_a_log(data, served) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=12)))
     bounds = zip([0, *cuts], [*cuts, len(events)], strict=True)
     pieces = (events.iloc[start:end] for start, end in bounds)
-    pd.testing.assert_frame_equal(
-        request_table(pieces, turns), request_table(events, turns), check_exact=True
-    )
+    pd.testing.assert_frame_equal(request_table(pieces, turns), request_table(events, turns), check_exact=True)
 
 
 @pytest.mark.parametrize(
     ("engine", "workload", "settings"),
-    [
-        ("vllm_omni", "voice", {"sessions": 3, "p": 0.5}),
-        ("metronome", "metronome", {"sessions": 2, "duration_s": 10}),
-    ],
+    [("vllm_omni", "voice", {"sessions": 3, "p": 0.5}), ("metronome", "metronome", {"sessions": 2, "duration_s": 10})],
 )
 def test_at_its_end_all_planned_turns_are_over(engine: str, workload: str, settings: dict) -> None:
     share = SimpleNamespace(value=0.0)

@@ -44,9 +44,7 @@ def schedule(events: pd.DataFrame) -> pd.Series:
     return events[events["kind"].isin(SCHEDULE)].set_index([*KEYS, "kind"])["t"].sort_index()
 
 
-@pytest.mark.parametrize(
-    ("engine", "c", "arrivals"), [("vllm_omni", None, "absolute"), ("liveserve", 4, "relative")]
-)
+@pytest.mark.parametrize(("engine", "c", "arrivals"), [("vllm_omni", None, "absolute"), ("liveserve", 4, "relative")])
 def test_a_recorded_run_replays_to_the_microsecond(engine: str, c: int | None, arrivals: Any) -> None:
     first = first_run(engine, c)
     again = play(recorded(users(), first, arrivals), engine)
@@ -83,11 +81,7 @@ def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:
     log.start(1, 0, at=3.0).audio((5.0, 3.0), session=1).add(8.0, "barge_in_missed", 1)
     log.done(8.0, 1, played=3.0)
     plan = Trace.from_turns(
-        [
-            *(turn(0, index) for index in range(4)),
-            turn(1, 0, barge_in_after_s=7.0),
-            turn(2, 0, arrival_s=50.0),
-        ]
+        [*(turn(0, index) for index in range(4)), turn(1, 0, barge_in_after_s=7.0), turn(2, 0, arrival_s=50.0)]
     )
     rows = pd.DataFrame(recorded(plan, log.events).columns()).set_index(KEYS)
     assert list(rows.index) == [(0, 0), (0, 1), (0, 2), (1, 0)]
@@ -112,12 +106,7 @@ def test_turns_that_never_began_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    experiment = Experiment(
-        name="one",
-        engines=["vllm_omni"],
-        workload="voice",
-        set={"sessions": 6, "c": 2, "p": 0.5},
-    )
+    experiment = Experiment(name="one", engines=["vllm_omni"], workload="voice", set={"sessions": 6, "c": 2, "p": 0.5})
     (point,) = expand(experiment)
     folder = tmp_path_factory.mktemp("run") / "points" / point.id
     folder.mkdir(parents=True)
@@ -136,10 +125,7 @@ def test_a_record_becomes_a_trace_that_names_it(record: Path) -> None:
 
 
 def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> None:
-    cases = {
-        record.parent.parent: "holds the points of a run",
-        tmp_path / "nothing": "does not exist",
-    }
+    cases = {record.parent.parent: "holds the points of a run", tmp_path / "nothing": "does not exist"}
     (point,) = expand(Experiment(name="one", engines=["vllm_omni"], workload="voice"))
     write_failure(tmp_path / "failed", point, "it broke", environment(), datetime.now(UTC))
     cases[tmp_path / "failed"] = "is a failed point"

@@ -80,9 +80,7 @@ def sessions(device: str, engine: str) -> Calls:
     due_together = frames(8, 6, lambda session, turn: outputs[session][turn], frame_s=0.5)
     # Half a period from the ticks on either side, so that no delay of a shared machine changes what is due at one.
     turns = (turn for session in due_together.sessions for turn in session.turns)
-    trace = Trace.from_turns(
-        (replace(turn, arrival_s=turn.arrival_s + 0.25) for turn in turns), generator="metronome"
-    )
+    trace = Trace.from_turns((replace(turn, arrival_s=turn.arrival_s + 0.25) for turn in turns), generator="metronome")
     window = {"window": 64} if engine == "metronome" else {}
     return serve(trace, engine, device, formula=False, template_tokens=16, **window)
 

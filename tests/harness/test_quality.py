@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("soundfile", reason="needs the extra audio")
 
 from harness.metrics.metric import Metric
-from harness.metrics.quality import (
-    QUALITY_DEFINITIONS,
-    Quality,
-    decoder_of,
-    judge,
-    shares,
-    states,
-    summarise_quality,
-)
+from harness.metrics.quality import QUALITY_DEFINITIONS, Quality, decoder_of, judge, shares, states, summarise_quality
 from tests.engines.omni_checkpoint import ID, write_tokenizer
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.question_file import read_questions
@@ -149,7 +141,5 @@ def test_tokens_become_text_with_the_tokenizer_of_the_checkpoint(tmp_path: Path)
     text = "Ça va: 4 dés"
     ids = tokenizer.encode(text)
     assert decoder_of(str(tmp_path))([ID["<|im_start|>"], *ids, ID["<|im_end|>"]]) == text
-    with pytest.raises(
-        UserError, match=r"has no tokenizer that can be read .*; give the folder as it was published"
-    ):
+    with pytest.raises(UserError, match=r"has no tokenizer that can be read .*; give the folder as it was published"):
         decoder_of(str(tmp_path / "nothing"))

@@ -47,17 +47,7 @@ def test_a_record_holds_what_is_needed_to_run_it_again(tmp_path: Path) -> None:
     assert read.metrics["audio_ttfp_p50"]["unit"] == "s"
     assert read.trace().header.hash == point.trace_hash
     assert read.table("requests")["session"].tolist() == [0]
-    expected = {
-        "point",
-        "revision",
-        "packages",
-        "machine",
-        "proof",
-        "cost",
-        "started",
-        "finished",
-        "schema_version",
-    }
+    expected = {"point", "revision", "packages", "machine", "proof", "cost", "started", "finished", "schema_version"}
     assert expected <= read.manifest.keys()
     assert {"cpu", "cores", "memory_bytes", "os", "python"} <= read.manifest["machine"].keys()
     assert "numpy" in read.manifest["packages"]
@@ -114,9 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(name=st.sampled_from([*BYTES, MANIFEST]), data=st.data())
-def test_a_file_that_is_not_what_was_written_is_noticed_and_named(
-    whole: Path, name: str, data: st.DataObject
-) -> None:
+def test_a_file_that_is_not_what_was_written_is_noticed_and_named(whole: Path, name: str, data: st.DataObject) -> None:
     content = (whole / name).read_bytes()
     length = data.draw(st.integers(0, len(content) - 1), "bytes kept")
     damage = st.sampled_from([content[:length], content[:length] + b"\xff" + content[length + 1 :], None])
@@ -134,9 +122,7 @@ def test_a_file_that_is_not_what_was_written_is_noticed_and_named(
 
 
 @given(data=st.data())
-def test_a_manifest_whose_point_is_another_or_that_lost_a_file_is_noticed(
-    whole: Path, data: st.DataObject
-) -> None:
+def test_a_manifest_whose_point_is_another_or_that_lost_a_file_is_noticed(whole: Path, data: st.DataObject) -> None:
     manifest = json.loads((whole / MANIFEST).read_text())
     point, files = manifest["point"], manifest["files"]
     what = data.draw(st.sampled_from(["seed", "params", "engine", "id", "files", "name"]))

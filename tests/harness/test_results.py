@@ -115,12 +115,7 @@ def test_a_damaged_record_is_set_aside_and_counts_as_not_measured(
         assert (aside / "events.parquet").stat().st_size == kept
         assert record_folders(points_dir) == [points_dir / points[0].id]
         write_record(
-            _made(points_dir / damaged.id),
-            damaged,
-            fakes.measure(damaged),
-            {},
-            environment(),
-            datetime.now(UTC),
+            _made(points_dir / damaged.id), damaged, fakes.measure(damaged), {}, environment(), datetime.now(UTC)
         )
         assert unfinished(points_dir, points) == []
 
@@ -224,9 +219,7 @@ def test_a_lost_record_is_named(tmp_path: Path) -> None:
 def test_an_axis_that_a_point_does_not_have_asks_for_no_more_points(
     tmp_path: Path, engines: list[str], grid: dict, count: int
 ) -> None:
-    experiment = Experiment(
-        name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=1
-    )
+    experiment = Experiment(name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=1)
     points = expand(experiment)
     assert len(points) == count
     with claim(tmp_path, experiment) as points_dir:

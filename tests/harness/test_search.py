@@ -9,19 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.slo.search import (
-    AGAIN,
-    CLOSE,
-    Bounds,
-    Interval,
-    Question,
-    Search,
-    Searches,
-    Step,
-    Tried,
-    judge,
-    search,
-)
+from harness.slo.search import AGAIN, CLOSE, Bounds, Interval, Question, Search, Searches, Step, Tried, judge, search
 from harness.slo.targets import Repeat, parse_targets
 
 EXACT = 10**9
@@ -132,9 +120,7 @@ def step(value: int, *values: tuple[float | None, float | None], error: str = ""
     return judge(value, repeats, TARGETS)
 
 
-def find(
-    most: int = 20, up_to: int = 64, first: int = 8, bad: Mapping[int, int] = {}
-) -> tuple[Search, list[int]]:
+def find(most: int = 20, up_to: int = 64, first: int = 8, bad: Mapping[int, int] = {}) -> tuple[Search, list[int]]:
     """At an endpoint that holds `most`, called by a generator that is late so many times at each number of `bad`."""
     tried: list[int] = []
 
@@ -205,12 +191,8 @@ def test_the_answer_is_a_sentence() -> None:
         "can handle 48 calls: P90 TTFP 810 ms (780–840) ≤ 1,000 ms, continuity 99.2 % (99–99.4) ≥ 95 %; "
         "at 56 P90 TTFP 1,250 ms (1,200–1,300)."
     )
-    assert ended(step(1, (math.inf, 0.2))).answer == (
-        "cannot handle even 1 call: P90 TTFP ∞, continuity 20 %."
-    )
-    assert ended(step(64, (0.5, 1.0))).answer.startswith(
-        "can handle at least 64 calls, the most that were tried"
-    )
+    assert ended(step(1, (math.inf, 0.2))).answer == ("cannot handle even 1 call: P90 TTFP ∞, continuity 20 %.")
+    assert ended(step(64, (0.5, 1.0))).answer.startswith("can handle at least 64 calls, the most that were tried")
 
 
 def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
@@ -222,9 +204,7 @@ def test_what_could_not_be_measured_is_neither_held_nor_missed() -> None:
     assert (between.verdict, between.breaks, between.unmeasured) == ("INCONCLUSIVE", 32, 16)
     assert between.answer.endswith("(INVALID: late); at 32 P90 TTFP 2,000 ms.")
     never = ended(*late.steps[1:])
-    assert never.verdict == "INCONCLUSIVE" and never.answer.startswith(
-        "was not measured at any number: at 16 calls "
-    )
+    assert never.verdict == "INCONCLUSIVE" and never.answer.startswith("was not measured at any number: at 16 calls ")
     # A search of an earlier version went on past what it could not measure, and may have found the answer below it.
     earlier = ended(step(8, (0.5, 1.0)), step(12, (2.0, 1.0)), *late.steps[1:])
     assert (earlier.verdict, earlier.breaks, earlier.unmeasured) == ("PASS", 12, None)

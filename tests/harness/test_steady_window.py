@@ -50,17 +50,12 @@ def called(calls_s: list[list[float]], c: int) -> tuple[pd.DataFrame, pd.DataFra
     return table(rows)
 
 
-@given(
-    st.lists(st.lists(st.floats(RAMP_S, 20), min_size=1, max_size=4), min_size=1, max_size=30),
-    st.integers(1, 8),
-)
+@given(st.lists(st.lists(st.floats(RAMP_S, 20), min_size=1, max_size=4), min_size=1, max_size=30), st.integers(1, 8))
 def test_a_closed_loop_is_steady_while_every_slot_is_taken_and_one_turn_of_each_has_ended(calls_s, c):
     requests, turns = called(calls_s, c)
     places = min(c, len(calls_s))
     window = steady_window(requests, turns, Load(slots=c))
-    if (
-        window == WHOLE
-    ):  # nothing was asked after the first turns and before the first call that nobody replaces
+    if window == WHOLE:  # nothing was asked after the first turns and before the first call that nobody replaces
         ends_s = np.sort(requests["ended_s"])
         last_s = requests["turn_start_s"].loc[requests["turn"] == 0].max()
         leaves_s = requests.groupby("session")["ended_s"].max()
@@ -68,9 +63,7 @@ def test_a_closed_loop_is_steady_while_every_slot_is_taken_and_one_turn_of_each_
         asked_s = requests["turn_end_s"]
         assert len(requests) <= places or not asked_s.between(ends_s[places - 1], end_s).any()
         return
-    assert (
-        (requests["ended_s"] <= window.begin_s).sum() >= places > (requests["ended_s"] < window.begin_s).sum()
-    )
+    assert (requests["ended_s"] <= window.begin_s).sum() >= places > (requests["ended_s"] < window.begin_s).sum()
     calls = requests.groupby("session").agg(came=("turn_start_s", "min"), left=("ended_s", "max"))
     edges = np.unique([*calls["came"], *calls["left"], window.begin_s, window.end_s])
     for t in (edges[1:] + edges[:-1]) / 2:
@@ -158,9 +151,7 @@ def test_the_load_on_line_is_over_the_window():
 
 def test_a_turn_belongs_where_its_user_s_turn_ends():
     window = Window(2.0, 10.0)
-    turns = pd.DataFrame(
-        {"turn_start_s": [0.0, 1.0, 9.0, 9.5, 1.5], "turn_end_s": [1.9, 2.0, 10.0, 10.1, np.nan]}
-    )
+    turns = pd.DataFrame({"turn_start_s": [0.0, 1.0, 9.0, 9.5, 1.5], "turn_end_s": [1.9, 2.0, 10.0, 10.1, np.nan]})
     assert phases(turns, window).tolist() == ["ramp", "steady", "steady", "drain", "ramp"]
 
 
@@ -207,9 +198,7 @@ def test_metrics_are_over_the_steady_window_and_the_whole_run_is_kept():
     # A search for a capacity judges the same value.
     as_stored = {name: metric.as_dict() for name, metric in metrics.items()}
     assert judged_value("ttft_p90", as_stored, requests) == np.inf
-    whole = judged_value(
-        "ttft_whole_p50", {**as_stored, "ttft_whole_p50": {"value": 0, "missing": 1}}, requests
-    )
+    whole = judged_value("ttft_whole_p50", {**as_stored, "ttft_whole_p50": {"value": 0, "missing": 1}}, requests)
     assert whole == pytest.approx(8.0)  # of 0.1, 7, 9 s and the one that failed
 
 

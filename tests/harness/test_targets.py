@@ -23,12 +23,7 @@ from workloads.errors import UserError
 def test_turns_that_failed_are_infinitely_late_also_after_their_first_sound() -> None:
     n = 20
     requests = pd.DataFrame(
-        {
-            "spoken": [True] * n,
-            "status": ["completed"] * n,
-            "audio_ttfp_s": np.linspace(0.1, 2, n),
-            "packets": [3] * n,
-        }
+        {"spoken": [True] * n, "status": ["completed"] * n, "audio_ttfp_s": np.linspace(0.1, 2, n), "packets": [3] * n}
     )
     assert judged("audio_ttfp_p90", requests) == pytest.approx(1.81)
     requests.loc[15:, "status"] = "failed"
@@ -141,9 +136,7 @@ def test_a_service_has_default_targets_and_refuses_those_of_others(
     check_targets(experiment, [*targets, *parse_targets(measured)], "--slo")
     assert [str(target) for target in targets][-1] == "failed turns ≤ 1 %" and len(targets) > 1
     (other,) = parse_targets(not_measured)
-    with refused(
-        "--slo: ", f" is not measured of {what}, which workload {experiment.workload} at this url is;"
-    ):
+    with refused("--slo: ", f" is not measured of {what}, which workload {experiment.workload} at this url is;"):
         check_targets(experiment, [*targets, other], "--slo")
 
 

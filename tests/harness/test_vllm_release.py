@@ -52,11 +52,7 @@ def test_each_release_has_a_fork_server_and_its_workers_that_vllm(tmp_path: Path
     assert not Path(installed["vllm"]).is_relative_to(cache)
     assert new["fork_server_pid"] == again["fork_server_pid"]
     assert len({each["fork_server_pid"] for each in (installed, old, new)}) == 3
-    assert [manifest["packages"].get("vllm") for manifest in manifests[1:]] == [
-        "9.8.0+cpu",
-        "9.9.0+cpu",
-        "9.9.0+cpu",
-    ]
+    assert [manifest["packages"].get("vllm") for manifest in manifests[1:]] == ["9.8.0+cpu", "9.9.0+cpu", "9.9.0+cpu"]
 
 
 def test_releases_are_variants_of_one_experiment_told_apart():

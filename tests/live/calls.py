@@ -105,11 +105,7 @@ def play(
         vllm_adapter.use_clock(loop.time)
         spec = ENGINES[engine]
         sessions = build_sessions(
-            engine,
-            spec.read(engine_params),
-            ResolvedServer.of(params or ServerParams()),
-            7,
-            frame_s=frame_s,
+            engine, spec.read(engine_params), ResolvedServer.of(params or ServerParams()), 7, frame_s=frame_s
         )
         tasks = sessions.server.start()
         playing = asyncio.ensure_future(script(sessions))

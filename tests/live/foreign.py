@@ -99,8 +99,7 @@ def write_realtime_model(folder: Path) -> Path:
                     "version": "v13",
                 },
                 "vocab": [
-                    {"rank": i, "token_bytes": b64encode(bytes([i])).decode(), "token_str": None}
-                    for i in range(256)
+                    {"rank": i, "token_bytes": b64encode(bytes([i])).decode(), "token_str": None} for i in range(256)
                 ],
                 "special_tokens": [
                     {"rank": i, "token_str": token, "is_control": True} for i, token in enumerate(special)
@@ -127,10 +126,7 @@ def write_realtime_model(folder: Path) -> Path:
                 "ada_rms_norm_t_cond": True,
                 "ada_rms_norm_t_cond_dim": 16,
                 "multimodal": {
-                    "whisper_model_args": {
-                        "encoder_args": encoder,
-                        "downsample_args": {"downsample_factor": 4},
-                    }
+                    "whisper_model_args": {"encoder_args": encoder, "downsample_args": {"downsample_factor": 4}}
                 },
             },
         },

@@ -148,9 +148,7 @@ async def listening(
     """The port at which `server` listens; 0 where that is a Unix socket at `path`."""
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(
-            asyncio.IncompleteReadError, OSError, asyncio.CancelledError
-        ):  # asyncio would log the last
+        with suppress(asyncio.IncompleteReadError, OSError, asyncio.CancelledError):  # asyncio would log the last
             await server.serve(reader, writer)
         writer.close()
 

@@ -186,12 +186,7 @@ class _Client:
 
 
 def play(
-    monkeypatch: Any,
-    trace: Trace,
-    script: Script,
-    save: Path | None = None,
-    agents: type[Agent] = Agent,
-    **target: Any,
+    monkeypatch: Any, trace: Trace, script: Script, save: Path | None = None, agents: type[Agent] = Agent, **target: Any
 ) -> Heard:
     """On the virtual clock."""
     call, tasks = Call("/", {}), []

@@ -37,8 +37,7 @@ class Receiver:
         """Messages as events: type, content, and when it was read."""
         events = map(json.loads, self.messages)
         return [
-            (event.get("type") or event["event"], event, at_s)
-            for event, at_s in zip(events, self.stamps, strict=True)
+            (event.get("type") or event["event"], event, at_s) for event, at_s in zip(events, self.stamps, strict=True)
         ]
 
     def kinds(self) -> list[str]:

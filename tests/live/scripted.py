@@ -119,19 +119,14 @@ class Peer:
         for _ in range(count):
             await self.expect("input_audio_buffer.append")
 
-    async def audio(
-        self, response: str, seconds: float = PACKET_S, rate: int = 24_000, **fields: Any
-    ) -> None:
+    async def audio(self, response: str, seconds: float = PACKET_S, rate: int = 24_000, **fields: Any) -> None:
         pcm = base64.b64encode(tone(seconds, rate)).decode()
         more = {"response_id": response, "item_id": f"item_{response}", "delta": pcm}
         await self.say("response.output_audio.delta", **{**more, **fields})
 
     async def text(self, response: str, delta: str = "word ") -> None:
         await self.say(
-            "response.output_audio_transcript.delta",
-            response_id=response,
-            item_id=f"item_{response}",
-            delta=delta,
+            "response.output_audio_transcript.delta", response_id=response, item_id=f"item_{response}", delta=delta
         )
 
     async def done(

@@ -32,16 +32,12 @@ class Server:
 
     def client(self, key: str = "none") -> AsyncOpenAI:
         where = f"127.0.0.1:{self.port}/v1"
-        return AsyncOpenAI(
-            api_key=key, base_url=f"http://{where}", websocket_base_url=f"ws://{where}", max_retries=0
-        )
+        return AsyncOpenAI(api_key=key, base_url=f"http://{where}", websocket_base_url=f"ws://{where}", max_retries=0)
 
     async def post(self, body: bytes, head: str = "") -> tuple[int, dict[str, Any]]:
         """Status and body of the answer to a request that is refused."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        lines = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n{head}\r\n"
-        )
+        lines = f"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: {len(body)}\r\n{head}\r\n"
         writer.write(lines.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -68,9 +64,7 @@ async def served(
         gateway.commit = lambda turn, end_s: (turns.append(turn), commit(turn, end_s))
     lag = LoopLag()
     render = Metrics(sessions.stats, lag).render
-    sockets = WebSocketServer(
-        sessions.connect, limits or Limits(), token, render, sessions.posted, sessions.model
-    )
+    sockets = WebSocketServer(sessions.connect, limits or Limits(), token, render, sessions.posted, sessions.model)
     listener = socket.create_server(("127.0.0.1", 0))
     sockets.listen(listener)
     tasks = sessions.server.start()

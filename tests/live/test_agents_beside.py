@@ -25,9 +25,7 @@ def both(tmp_path: Path) -> Path:
     """Two spoken sessions of a turn, and two jobs."""
     path = agent_files.write(tmp_path, "otel")
     agents = make_trace("otel", {"path": path, "max_gap_s": GAP_S, "network_ms": 0}, 0)
-    voice = make_trace(
-        "voice", {"sessions": 2, "rate": 10.0, "turns": 1.0, "utterance_s": 0.5, "network_ms": 0}, 0
-    )
+    voice = make_trace("voice", {"sessions": 2, "rate": 10.0, "turns": 1.0, "utterance_s": 0.5, "network_ms": 0}, 0)
     parts = [classify(voice, "voice", priority=0), classify(loop(agents, 2, 0.1), "agents", priority=10)]
     save_trace(merge(parts), tmp_path / "both.parquet")
     return tmp_path / "both.parquet"

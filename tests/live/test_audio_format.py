@@ -25,10 +25,7 @@ PCMU, PCMA = AudioFormat("u-law"), AudioFormat("A-law")
         ({"output_audio_format": "pcm16", "output_audio_sample_rate": 48_000}, AudioFormat("pcm", 48_000)),
         ({"output_audio_format": "pcm16_16000hz"}, AudioFormat("pcm", 16_000)),
         ({"audio": {"output": {"format": {"type": "audio/pcmu"}}}}, PCMU),
-        (
-            {"audio": {"output": {"format": {"type": "audio/pcma", "rate": 16_000}}}},
-            AudioFormat("A-law", 16_000),
-        ),
+        ({"audio": {"output": {"format": {"type": "audio/pcma", "rate": 16_000}}}}, AudioFormat("A-law", 16_000)),
         ({"audio": {"output": {"format": "pcm16", "sampleRate": "8000"}}}, AudioFormat("pcm", 8000)),
         ({"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}}}}, NOTHING),
         (
@@ -67,12 +64,7 @@ def test_the_session_the_response_the_event_and_a_wav_state_a_format_each_over_t
     assert seconds() == 0.02
     read(message("session.created", session={"output_audio_format": "g711_ulaw"}))
     assert seconds() == 0.12
-    read(
-        message(
-            "session.updated",
-            session={"audio": {"output": {"format": {"type": "audio/pcm", "rate": 48_000}}}},
-        )
-    )
+    read(message("session.updated", session={"audio": {"output": {"format": {"type": "audio/pcm", "rate": 48_000}}}}))
     assert seconds() == 0.01
     read(message("response.created", response={"id": "r", "output_audio_format": "g711_alaw"}))
     assert seconds() == 0.12 and seconds(response_id="other") == 0.01
@@ -89,27 +81,11 @@ def test_g711_is_the_sound_that_itu_t_s_tables_give():
     assert AudioFormat("pcm", None, 2).pcm(b"\1\2\3\4\5\6\7\0") == b"\1\2\5\6"
 
 
-@given(
-    st.binary(max_size=300),
-    st.integers(1, 80),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from(["\n", "\r\n", " "]),
-)
-def test_base64_is_measured_as_data_in_all_its_forms(
-    pcm: bytes, line: int, web: bool, padded: bool, end: str
-):
+@given(st.binary(max_size=300), st.integers(1, 80), st.booleans(), st.booleans(), st.sampled_from(["\n", "\r\n", " "]))
+def test_base64_is_measured_as_data_in_all_its_forms(pcm: bytes, line: int, web: bool, padded: bool, end: str):
     text = (base64.urlsafe_b64encode if web else base64.b64encode)(pcm).decode()
     text = text if padded else text.rstrip("=")
-    for form in (
-        text,
-        "".join(text[i : i + line] + end for i in range(0, len(text), line)),
-        text + text * padded,
-    ):
+    for form in (text, "".join(text[i : i + line] + end for i in range(0, len(text), line)), text + text * padded):
         event = dialect("openai").reader()(message("response.output_audio.delta", delta=form))
         assert isinstance(event, Audio)
-        assert (
-            event.size
-            == len(event.bytes())
-            == len(pcm) * (2 if form == text + text and padded and pcm else 1)
-        )
+        assert event.size == len(event.bytes()) == len(pcm) * (2 if form == text + text and padded and pcm else 1)

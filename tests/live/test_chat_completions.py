@@ -183,10 +183,7 @@ async def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
 
 @in_a_loop
 async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
-    async with (
-        served(limits=Limits(message_bytes=2048, max_sessions=1)) as server,
-        server.client() as client,
-    ):
+    async with served(limits=Limits(message_bytes=2048, max_sessions=1)) as server, server.client() as client:
         assert (await server.post(b" " * 3000))[0] == 413
         assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
         talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
@@ -208,9 +205,7 @@ async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
 async def test_what_is_neither_head_nor_body_is_bounded(begin: bytes, more: bytes) -> None:
     async with served() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begin
-        )
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
         for _ in range(200):
             writer.write(more)
             await writer.drain()

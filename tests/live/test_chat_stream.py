@@ -53,9 +53,7 @@ def heard(*pieces: bytes) -> tuple[list[int], str | None, int | None]:
         (b"\n\n\r\n", []),
     ],
 )
-def test_events_are_those_of_the_standard_wherever_they_are_cut(
-    stream: bytes, events: list[tuple[bytes, bytes]]
-):
+def test_events_are_those_of_the_standard_wherever_they_are_cut(stream: bytes, events: list[tuple[bytes, bytes]]):
     for cut in range(len(stream) + 1):
         reader = EventStream()
         assert [*reader.feed(stream[:cut]), *reader.feed(stream[cut:]), *reader.end()] == events
@@ -90,10 +88,7 @@ def test_events_are_those_of_the_standard_wherever_they_are_cut(
         (b"hello", ([], "no stream of events", None)),
         (b'{"error": {"code": 500}}', ([], "error: 500", None)),
         (WORD + b"data: oh no\n\n", ([1], "garbage", None)),
-        (
-            WORD + event({"error": {"message": "died", "type": "x", "code": 500}}) + DONE,
-            ([1], "error: 500", None),
-        ),
+        (WORD + event({"error": {"message": "died", "type": "x", "code": 500}}) + DONE, ([1], "error: 500", None)),
         (event({"error": "oh"}), ([], "error: oh", None)),
         (event({"error": True, "message": "oh"}), ([], "error: oh", None)),
         (event({"object": "error", "message": "died", "code": None, "type": "T"}), ([], "error: T", None)),
@@ -136,15 +131,7 @@ UNKNOWN = st.dictionaries(
     max_size=2,
 )
 NOISE = st.sampled_from(
-    [
-        b"",
-        b": ping\n\n",
-        b"\n",
-        b"event: ping\ndata: {}\n\n",
-        b"id: 7\n\n",
-        b'data: {"choices": []}\n\n',
-        b"retry\n\n",
-    ]
+    [b"", b": ping\n\n", b"\n", b"event: ping\ndata: {}\n\n", b"id: 7\n\n", b'data: {"choices": []}\n\n', b"retry\n\n"]
 )
 
 
@@ -167,8 +154,7 @@ def replies(draw: st.DrawFn) -> tuple[bytes, tuple[list[int], str, int | None]]:
         for choice in each["choices"] or []:
             choice["delta"] |= draw(UNKNOWN)
         lines = [
-            b"data: " + line
-            for line in json.dumps(each, indent=draw(st.none() | st.just(1))).encode().split(b"\n")
+            b"data: " + line for line in json.dumps(each, indent=draw(st.none() | st.just(1))).encode().split(b"\n")
         ]
         named = draw(st.sampled_from([[], [b"event: message"], [b"id:9"], [b":"]]))
         lines = [*named, *lines] if draw(st.booleans()) else [*lines, *named]

@@ -77,9 +77,7 @@ async def both_streams(server: Vllm, document_tokens: int) -> Stream:
             answer.raise_for_status()
             await answer.read()
 
-    async with aiohttp.ClientSession(
-        server.http, connector=aiohttp.TCPConnector(force_close=True, limit=0)
-    ) as client:
+    async with aiohttp.ClientSession(server.http, connector=aiohttp.TCPConnector(force_close=True, limit=0)) as client:
         batch = [asyncio.ensure_future(document(100 + i)) for i in range(BATCH)]
 
         async def full() -> bool:

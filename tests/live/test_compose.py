@@ -124,9 +124,7 @@ def test_the_commands_are_what_rehearse_takes(rehearse: Rehearse, monkeypatch: p
         assert address == target
 
 
-def test_the_job_calls_with_a_command_that_rehearse_takes(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_job_calls_with_a_command_that_rehearse_takes(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SERVER_TOKEN", "secret")
     claim, job = yaml.safe_load_all((ROOT / "compose" / "job.yaml").read_text())
     (live,) = job["spec"]["template"]["spec"]["containers"]
@@ -143,12 +141,8 @@ def test_the_job_calls_with_a_command_that_rehearse_takes(
 
 
 def test_a_release_has_the_images_of_both_dockerfiles_and_the_version_as_its_tag():
-    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]["release"][
-        "steps"
-    ]
-    check, images = (
-        step["run"] for step in steps if step.get("name") in {"The tag is the version", "Images"}
-    )
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]["release"]["steps"]
+    check, images = (step["run"] for step in steps if step.get("name") in {"The tag is the version", "Images"})
     built = re.findall(r'docker build --tag "([\w-]+):\$TAG"(?: --file (\S+))? \.', images)
     assert {name: file or "Dockerfile" for name, file in built} == {
         "rehearsal": "Dockerfile",
@@ -187,9 +181,7 @@ def test_files_and_names_are_where_the_others_look_for_them():
     (source,) = DATASOURCE["datasources"]
     assert source["url"] == "http://prometheus:9090"
     assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {source["uid"]}
-    (provider,) = yaml.safe_load((GRAFANA / "provisioning" / "dashboards" / "rehearsal.yaml").read_text())[
-        "providers"
-    ]
+    (provider,) = yaml.safe_load((GRAFANA / "provisioning" / "dashboards" / "rehearsal.yaml").read_text())["providers"]
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert str(home.parent) == provider["options"]["path"]
     assert (GRAFANA / "dashboards" / home.name).exists()
@@ -205,11 +197,7 @@ def installed(text: str) -> list[str]:
 @pytest.mark.parametrize(("target", "image", "count"), [(".venv", "", 3), (".venv-live", ".live", 2)])
 def test_an_image_installs_what_make_installs(target: str, image: str, count: int):
     made = subprocess.run(
-        ["make", "--dry-run", "--always-make", f"{target}/.ready"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+        ["make", "--dry-run", "--always-make", f"{target}/.ready"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     rule = made.stdout
     text = (ROOT / f"Dockerfile{image}").read_text()

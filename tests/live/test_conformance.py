@@ -36,9 +36,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def with_dialects(**named: str) -> None:
         entries = [EntryPoint(name, value, target.GROUP) for name, value in named.items()]
         for module in (target, dialects, plugins):
-            monkeypatch.setattr(
-                module, "entry_points", lambda group: entries if group == target.GROUP else []
-            )
+            monkeypatch.setattr(module, "entry_points", lambda group: entries if group == target.GROUP else [])
         dialects.dialects.cache_clear()
 
     yield with_dialects
@@ -58,10 +56,7 @@ class Realtime(Server):
 
     def ready(self) -> list[bytes]:
         session = {"type": "realtime"}
-        return [
-            *self._say("session.created", session=session),
-            *self._say("session.updated", session=session),
-        ]
+        return [*self._say("session.created", session=session), *self._say("session.updated", session=session)]
 
     def begin(self, reply: int) -> list[bytes]:
         return self._say("response.created", response={"id": f"r{reply}"})
@@ -69,9 +64,7 @@ class Realtime(Server):
     def audio(self, reply: int, pcm: bytes) -> list[bytes]:
         [packet] = super().audio(reply, pcm)
         delta = json.loads(packet)["data"]
-        return self._say(
-            "response.output_audio.delta", response_id=f"r{reply}", item_id=f"i{reply}", delta=delta
-        )
+        return self._say("response.output_audio.delta", response_id=f"r{reply}", item_id=f"i{reply}", delta=delta)
 
     def text(self, reply: int) -> list[bytes]:
         return self._say("response.output_text.delta", response_id=f"r{reply}", delta="word")

@@ -48,9 +48,7 @@ def messages_of(dialect: Dialect) -> list[str]:
     return [without_audio(write(message)) for message in messages if not message.startswith(AUDIO)]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, cls in DIALECTS.items() if not cls.binary and name not in OF_ITS_OWN]
-)
+@pytest.mark.parametrize("name", [name for name, cls in DIALECTS.items() if not cls.binary and name not in OF_ITS_OWN])
 def test_the_exchange_is_what_is_sent(name: str) -> None:
     url, model = ("http" if name in OFFERS else "ws") + "://h/", None if name in MODELLESS else "m"
     target = {"url": url, "dialect": name, "model": model}

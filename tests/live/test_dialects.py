@@ -66,12 +66,7 @@ def message(kind: str, **fields: Any) -> bytes:
 
 def test_what_openai_s_dialect_sends_is_what_openai_s_own_client_would():
     read = TypeAdapter(RealtimeClientEvent).validate_json
-    for target in (
-        {},
-        {"turn_detection": "server"},
-        {"modalities": "text", "voice": "alloy"},
-        {"hint": True},
-    ):
+    for target in ({}, {"turn_detection": "server"}, {"modalities": "text", "voice": "alloy"}, {"hint": True}):
         spoken = dialect("openai", **target)
         cut = spoken.interrupt(CUT)
         assert not isinstance(cut, str)
@@ -226,32 +221,20 @@ HEARD = {"thinker": 1, "talker": 2}
     ("data", "event"),
     [
         (message("response.created", response={"id": "r"}), Started("r")),
-        (
-            delta("output_audio", response_id="r", item_id="i", delta=PCM),
-            Audio("r", "i", 960, NOTHING, PCM),
-        ),
-        (
-            delta("output_audio", audio=PCM, sample_rate_hz=16000),
-            Audio(None, None, 960, AudioFormat(None, 16000), PCM),
-        ),
+        (delta("output_audio", response_id="r", item_id="i", delta=PCM), Audio("r", "i", 960, NOTHING, PCM)),
+        (delta("output_audio", audio=PCM, sample_rate_hz=16000), Audio(None, None, 960, AudioFormat(None, 16000), PCM)),
         (delta("audio", response_id="r", delta=PCM), Audio("r", None, 960, NOTHING, PCM)),
         (delta("output_audio_transcript", response_id="r", delta="abc"), Text("r", 1, 3)),
         (delta("output_text", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
         (delta("text", response_id="r", delta="abc"), Text("r", 1, 3)),
         (delta("output_text", response_id="r", delta=""), Other()),
         (message("transcription.delta", delta="abc"), Text(None, 1, 3)),
-        (
-            message("transcription.done", text="abc", usage={"completion_tokens": 5}),
-            Done(None, "transcribed", 5),
-        ),
+        (message("transcription.done", text="abc", usage={"completion_tokens": 5}), Done(None, "transcribed", 5)),
         (message("transcription.done", text="abc"), Done(None, "transcribed")),
         (message("response.output_audio.done", response_id="r"), AudioDone("r")),
         (done(id="r", status="completed", usage=DETAILS), Done("r", "completed", 4, 9)),
         (done(id="r", status="cancelled", rehearsal={"heard": HEARD}), Done("r", "cancelled", played=(1, 2))),
-        (
-            done(id="r", status="failed", status_details={"error": {"code": "c"}}),
-            Done("r", "failed", reason="c"),
-        ),
+        (done(id="r", status="failed", status_details={"error": {"code": "c"}}), Done("r", "failed", reason="c")),
         (
             message("response.done", response={"id": "r", "usage": {"output_tokens": 9}}, server_event_seq=7),
             Done("r", "completed", number=7),
@@ -263,10 +246,7 @@ HEARD = {"thinker": 1, "talker": 2}
         (message("rehearsal.session.failed", reason="full"), Failure("session failed", "full")),
         (message("input_audio_buffer.speech_started"), SpeechStarted()),
         (message("input_audio_buffer.speech_stopped"), SpeechStopped()),
-        (
-            message("error", error={"type": "t", "code": "c", "message": "m", "event_id": "e"}),
-            Failure("c", "m", "e"),
-        ),
+        (message("error", error={"type": "t", "code": "c", "message": "m", "event_id": "e"}), Failure("c", "m", "e")),
         (message("error", error={"type": "t", "code": None, "message": "m"}), Failure("t", "m")),
         (message("error", error="Unknown event", code="unknown"), Failure("unknown", "Unknown event")),
         (message("rate_limits.updated", rate_limits=[]), Other()),
@@ -287,10 +267,7 @@ HEARD = {"thinker": 1, "talker": 2}
         ),
         (delta("function_call_arguments", response_id="r", delta="{", item_id="i"), Text("r", 1, 1, "i")),
         (message("response.output_item.added", response_id="r", item={"id": "i"}), Item("r", "i")),
-        (
-            delta("output_audio", response_id="r", delta=PCM, format="opus"),
-            UnreadAudio("r", AudioFormat("opus")),
-        ),
+        (delta("output_audio", response_id="r", delta=PCM, format="opus"), UnreadAudio("r", AudioFormat("opus"))),
         (b'{"delta":"a"}', Garbage()),
         (b'{"error":{"code":500,"message":"oh"}}', Failure("500", "oh")),
         (b'{"detail":"Not Found"}', Failure("unknown", "Not Found")),
@@ -328,9 +305,7 @@ def test_readiness(name: str):
     st.binary()
     | st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),
-        lambda inner: (
-            st.lists(inner) | st.dictionaries(st.sampled_from(["type", "delta", "response", "id"]), inner)
-        ),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "delta", "response", "id"]), inner),
     ).map(lambda value: json.dumps(value).encode())
     | st.builds(
         lambda kind, fields: json.dumps({"type": kind, **fields}).encode(),
@@ -374,10 +349,7 @@ def resolved(hello: bytes | int | None, status: int | None = None, **target: Any
         (message("session.created", session={"type": "realtime"}), "openai"),
         (message("session.created", session={"type": "realtime", "rehearsal": {"version": 1}}), "rehearsal"),
         (message("session.created", session={"capabilities": {}, "modalities": ["text"]}), "sglang_omni"),
-        (
-            message("session.created", session={"capabilities": {}, "playback_commit_policy": "ack_only"}),
-            "vllm_omni",
-        ),
+        (message("session.created", session={"capabilities": {}, "playback_commit_policy": "ack_only"}), "vllm_omni"),
         (message("session.created", session={"sglang": {"granted": None}}), "sglang_duplex"),
     ],
 )
@@ -419,11 +391,7 @@ def test_a_named_dialect_is_taken_at_its_word():
         (message("welcome"), None, "greets with 'welcome'"),
         (b"hello", None, "greets with 'no event'"),
         (1013, None, "closes new connections with code 1013"),
-        (
-            None,
-            401,
-            "wants a token or key, and none is sent .HTTP status 401.; put it into an environment variable",
-        ),
+        (None, 401, "wants a token or key, and none is sent .HTTP status 401.; put it into an environment variable"),
         (
             None,
             None,

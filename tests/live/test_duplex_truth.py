@@ -56,14 +56,7 @@ async def agent(agent: Agent) -> None:
 
 
 def rates(heard: Heard) -> dict[str, tuple[float | None, int]]:
-    names = (
-        "takeover",
-        "cut_in",
-        "false_interruption",
-        "interruption_recall",
-        "interruption_misses",
-        "resumption",
-    )
+    names = ("takeover", "cut_in", "false_interruption", "interruption_recall", "interruption_misses", "resumption")
     return {name: (heard.metrics[name].value, heard.metrics[name].n) for name in names}
 
 
@@ -81,14 +74,7 @@ def test_a_server_that_talks_over_people_by_known_amounts_is_measured_so(monkeyp
     heard = play(monkeypatch, open_call(*CALL), agent)
     assert heard.failures.empty
     turns = heard.turns
-    assert [turn["said"] for turn in turns] == [
-        "turn",
-        "turn",
-        "interruption",
-        "turn",
-        "turn",
-        "interruption",
-    ]
+    assert [turn["said"] for turn in turns] == ["turn", "turn", "interruption", "turn", "turn", "interruption"]
     delays = [turn["end_of_turn_delay_s"] for turn in turns]
     assert delays[:5] == pytest.approx([0.65, 0.5, 0.7, 0.4, 0.4], abs=EXACT_S)
     assert turns[1]["stop_s"] == pytest.approx(0.35, abs=EXACT_S)
@@ -162,10 +148,7 @@ def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch:
     pcm = [np.frombuffer(packet, "<i2") for packet in heard.call.pcm]
     assert {len(packet) for packet in pcm} == {320}
     audio = heard.sends.loc[heard.sends["kind"] == "audio"]
-    assert (
-        np.allclose(np.diff(audio["due_s"].to_numpy()), 0.02)
-        and audio["send_delay_s"].to_numpy().max() < 1e-6
-    )
+    assert np.allclose(np.diff(audio["due_s"].to_numpy()), 0.02) and audio["send_delay_s"].to_numpy().max() < 1e-6
     loud = np.array([bool(packet.any()) for packet in pcm])
     inside = np.zeros(len(loud), bool)
     for _, begin_s, end_s in heard.stretches("user_speech"):
@@ -179,9 +162,7 @@ def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch:
     assert left == pytest.approx(3.0 - 0.7, abs=0.05)  # of a reply that a murmur has cut, what was not heard
 
 
-def test_both_sides_of_a_call_stand_in_its_file_where_the_log_has_them(
-    monkeypatch: Any, tmp_path: Path
-) -> None:
+def test_both_sides_of_a_call_stand_in_its_file_where_the_log_has_them(monkeypatch: Any, tmp_path: Path) -> None:
     heard = play(monkeypatch, open_call(*CALL), agent, save=tmp_path, save_audio=1)
     [path] = tmp_path.iterdir()
     samples, rate = soundfile.read(path, dtype="int16")

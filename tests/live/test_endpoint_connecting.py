@@ -80,9 +80,7 @@ def test_a_server_of_frames_is_not_spoken_to_in_turns():
 
 def test_what_cannot_be_played_is_said_before_the_run():
     trace = spoken()
-    changed = Trace.from_columns(
-        {**trace.columns(), "audio_s": 0.5}, generator="speech", notes=trace.header.notes
-    )
+    changed = Trace.from_columns({**trace.columns(), "audio_s": 0.5}, generator="speech", notes=trace.header.notes)
     with pytest.raises(UserError, match="the trace was changed"):
         played(changed, nobody, dialect="openai")
     with pytest.raises(UserError, match="dialect vllm: its server takes no typed turns"):

@@ -5,20 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.scripted import (
-    PIECES,
-    SPEECH_S,
-    Peer,
-    Script,
-    greet,
-    openai,
-    play,
-    reply,
-    spoken,
-    table,
-    tone,
-    typed,
-)
+from tests.live.scripted import PIECES, SPEECH_S, Peer, Script, greet, openai, play, reply, spoken, table, tone, typed
 from workloads.generators.content import pcm_for
 
 
@@ -51,13 +38,7 @@ async def vllm(peer: Peer, audio: bool = False) -> None:
 
 async def sglang_omni(peer: Peer) -> None:
     """By sglang_omni 0.1.9, serve/realtime/session.py: its VAD ends turns, names are OpenAI's beta ones."""
-    session = {
-        "id": "s",
-        "object": "realtime.session",
-        "model": "m",
-        "capabilities": {},
-        "modalities": ["text"],
-    }
+    session = {"id": "s", "object": "realtime.session", "model": "m", "capabilities": {}, "modalities": ["text"]}
     await peer.say("session.created", session=session)
     await peer.expect("session.update")
     await peer.say("session.updated", session={**session, "modalities": ["text", "audio"]})
@@ -102,10 +83,7 @@ SERVERS: dict[str, tuple[Script, dict[str, Any]]] = {
     "vllm_omni": (vllm_omni, {"model": "q"}),
     "vllm": (vllm, {"model": "q"}),
 }
-WHOLE = [
-    "session_start",
-    *2 * ["turn_start", "turn_end", "first_text", "reply_done", "playback_done", "turn_done"],
-]
+WHOLE = ["session_start", *2 * ["turn_start", "turn_end", "first_text", "reply_done", "playback_done", "turn_done"]]
 MUTE = ["session_start", *2 * ["turn_start", "turn_end", "first_text", "reply_done", "turn_done"]]
 
 

@@ -40,8 +40,7 @@ async def _leave(code: int, peer: Peer) -> None:
 async def _fail(peer: Peer) -> None:
     await peer.say("response.created", response={"id": "r"})
     await peer.say(
-        "response.done",
-        response={"id": "r", "status": "failed", "status_details": {"error": {"code": "gpu"}}},
+        "response.done", response={"id": "r", "status": "failed", "status_details": {"error": {"code": "gpu"}}}
     )
 
 
@@ -54,10 +53,7 @@ FAILS = {
         "a", then=lambda peer: peer.say("error", error={"type": "server_error", "message": "oh"})
     ),
     "error: invalid_value (audio)": after(
-        "a",
-        then=lambda peer: peer.say(
-            "error", error={"code": "invalid_value", "message": "oh", "param": "audio"}
-        ),
+        "a", then=lambda peer: peer.say("error", error={"code": "invalid_value", "message": "oh", "param": "audio"})
     ),
     # What a terminal would obey is escaped, and of a long text the begin is enough.
     "error: \\x1b[31m \\x1b]0;t\\x07 \\u202e $5 " + "x" * 92 + "...": after(

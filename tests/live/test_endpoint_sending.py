@@ -115,8 +115,7 @@ REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session.update
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 2**31 - 1), st.integers(0, 99), REASONS)),
-    st.integers(0, 9),
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 2**31 - 1), st.integers(0, 99), REASONS)), st.integers(0, 9)
 )
 def test_what_was_added_is_there_in_order(rows: list[tuple[float, int, int, str]], begin: int):
     log = FailureLog()

@@ -66,15 +66,7 @@ def test_what_the_phases_took_adds_up() -> None:
     assert never == Phases(9.0, 6.0, 55.0, 0.0, 0.0)
 
 
-STATUS = {
-    "sessions": 3,
-    "turns": 1,
-    "failed": 0,
-    "shed": 0,
-    "ttfp_s": [],
-    "reply_s": [],
-    "continuity": [0, 0],
-}
+STATUS = {"sessions": 3, "turns": 1, "failed": 0, "shed": 0, "ttfp_s": [], "reply_s": [], "continuity": [0, 0]}
 
 
 def test_the_view_says_how_long_each_run_will_take_what_goes_on_and_how_long_it_took(

@@ -41,9 +41,7 @@ def rehearse_live(url: str, out: Path, *options: str) -> subprocess.CompletedPro
 def live(url: str, out: Path, *options: str) -> Record:
     """The record of the one point that `rehearse live` measures; of few turns it decides nothing."""
     done = rehearse_live(url, out, *options)
-    assert done.returncode in (0, 3) and done.stdout.startswith(("PASS", "INCONCLUSIVE")), (
-        done.stdout + done.stderr
-    )
+    assert done.returncode in (0, 3) and done.stdout.startswith(("PASS", "INCONCLUSIVE")), done.stdout + done.stderr
     (folder,) = (out / "points").iterdir()
     return load_record(folder)
 
@@ -87,16 +85,12 @@ def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
     assert (requests["ttft_s"] <= requests["e2e_s"]).all()
     scraped = table(record, "scrape")
     made = scraped["value"][scraped["name"] == "vllm:generation_tokens_total"].max()
-    assert made == trace["output_tokens"][began].sum() + 1, (
-        "what the client received, and the first look's token"
-    )
+    assert made == trace["output_tokens"][began].sum() + 1, "what the client received, and the first look's token"
     sides = {both.name: both for both in both_sides(scraped, requests, table(record, "events"))}
     first, reply = sides["ttft"], sides["tpot"]
     assert first.client_n == first.server_n == len(requests), "the first look was before the first poll"
     assert reply.client_n == (requests["generated_entry"] > 1).sum()
-    assert first.server_mean_s is not None and first.client_mean_s > first.server_mean_s, (
-        "what is around it counts"
-    )
+    assert first.server_mean_s is not None and first.client_mean_s > first.server_mean_s, "what is around it counts"
 
 
 def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Path):

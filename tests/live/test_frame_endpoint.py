@@ -53,10 +53,7 @@ def test_audio_never_stops_and_frames_are_answered():
         assert call.of("session.update")[0]["session"]["output_modalities"] == ["text"]
         hints = call.of("rehearsal.frame")
         assert [hint["frame"] for hint in hints] == list(range(frames))
-        assert all(
-            hint["output_tokens"] == turn.output_tokens
-            for hint, turn in zip(hints, session.turns, strict=True)
-        )
+        assert all(hint["output_tokens"] == turn.output_tokens for hint, turn in zip(hints, session.turns, strict=True))
         places = [i for i, event in enumerate(call.received) if event["type"] == "rehearsal.frame"]
         pieces = round(FRAME_S / 0.02)
         assert np.diff(places).tolist() == [pieces + 1] * (frames - 1)  # each before its own audio
@@ -111,9 +108,7 @@ def test_a_wait_for_the_servers_tick_is_no_latency():
     assert rows["dispatch_s"].iloc[[1, 3]].tolist() == rows["dispatch_s"].iloc[[0, 2]].tolist()
     waited_s = (rows["dispatch_s"] - rows["due_s"]).iloc[[1, 3]]
     assert (waited_s >= FRAME_S / 4 - 0.001).all()
-    sent, back = (
-        out.events[out.events["kind"] == kind].set_index("turn")["t"] for kind in ("turn_end", "frame_out")
-    )
+    sent, back = (out.events[out.events["kind"] == kind].set_index("turn")["t"] for kind in ("turn_end", "frame_out"))
     for frame in (1, 3):  # what is left of the way there and back
         assert rows["latency_s"].iloc[frame] <= back[frame] - sent[frame] - FRAME_S / 4 + 0.001
 

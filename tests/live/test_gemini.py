@@ -83,12 +83,7 @@ class Live:
 
 @pytest.mark.parametrize("detection", ["server", "client"])
 def test_gemini_keeps_the_promises_of_a_dialect(detection: str) -> None:
-    target = {
-        "url": f"ws://127.0.0.1:9{PATH}",
-        "dialect": "gemini",
-        "model": "m",
-        "turn_detection": detection,
-    }
+    target = {"url": f"ws://127.0.0.1:9{PATH}", "dialect": "gemini", "model": "m", "turn_detection": detection}
     check_dialect(TargetParams.model_validate(target), Live())
 
 
@@ -103,9 +98,7 @@ def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known_at(url) == "gemini" and dialect.cannot(typed=True) is None
     assert dialect.headers() == {"x-goog-api-key": "opensesame"}
     assert setup["model"] == "models/live-1" and setup["systemInstruction"] == own["systemInstruction"]
-    assert setup["realtimeInputConfig"] == {
-        "automaticActivityDetection": {"disabled": False, "silenceDurationMs": 300}
-    }
+    assert setup["realtimeInputConfig"] == {"automaticActivityDetection": {"disabled": False, "silenceDurationMs": 300}}
     generation = setup["generationConfig"]
     assert generation["responseModalities"] == ["AUDIO"] and generation["temperature"] == 0
     assert generation["speechConfig"] == {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Kore"}}}
@@ -117,9 +110,7 @@ def test_what_gemini_says() -> None:
     assert read(COMPLETE) == read(content(interrupted=True)) == Other(), "of nothing that began"
     assert read(content(outputTranscription={"text": "late"})) == Other(), "of a reply that has ended"
     thought = {"text": "The user wants", "thought": True}
-    both = read(
-        content(modelTurn={"parts": [thought, {"text": "word "}, part(bytes(480))]}, turnComplete=True)
-    )
+    both = read(content(modelTurn={"parts": [thought, {"text": "word "}, part(bytes(480))]}, turnComplete=True))
     sound = Audio("reply-1", None, 480, AudioFormat("pcm", RATE), b64encode(bytes(480)).decode())
     assert both == Several((Text("reply-1", 1, 5), sound, Done("reply-1", "completed")))
     assert read(OVER) == Other(), "it has ended"
@@ -234,7 +225,5 @@ def test_what_it_says_when_it_hangs_up_is_repeated() -> None:
             url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             await begin_session(dialect_of(TargetParams(url=url, dialect="gemini", model="m")), "turns")
 
-    with pytest.raises(
-        UserError, match=r"closes a session of dialect gemini with code 1007 \(API key not valid\)"
-    ):
+    with pytest.raises(UserError, match=r"closes a session of dialect gemini with code 1007 \(API key not valid\)"):
         clock.run(begins(), virtual=False)

@@ -8,9 +8,7 @@ from harness.live.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.host_names import check_host
 
-part = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True).filter(
-    lambda name: name[:4] != "xn--"
-)
+part = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True).filter(lambda name: name[:4] != "xn--")
 
 
 @given(st.lists(part, min_size=1, max_size=4).filter(lambda parts: len(".".join(parts)) <= 253))
@@ -24,8 +22,7 @@ def test_addresses_and_other_scripts_are_taken(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["a" * 64, "a" * 300, "a..b", ".a", "é" * 60, "xn--é", "a\0b", "a b", "\u2028", ".".join(["a" * 60] * 5)],
+    "host", ["a" * 64, "a" * 300, "a..b", ".a", "é" * 60, "xn--é", "a\0b", "a b", "\u2028", ".".join(["a" * 60] * 5)]
 )
 def test_what_no_host_is_called_is_a_usage_error(host: str) -> None:
     with pytest.raises(ValueError, match=r"names no machine: .*; correct it"):

@@ -124,25 +124,8 @@ CHUNK = st.builds(
 WAV = b"RIFF\xff\xff\xff\xffWAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
 SYNTAX = st.sampled_from(
     [
-        *(
-            b"data: ",
-            b"data:",
-            b"event: error\n",
-            b"\n",
-            b"\r\n",
-            b"\r",
-            b"\n\n",
-            b": ping\n",
-            b"\xef\xbb\xbf",
-        ),
-        *(
-            b'{"choices":[{"delta":{"content":"a"}}]}',
-            b'"finish_reason":"stop"',
-            b"[DONE]",
-            b"[",
-            b"{",
-            b"]}",
-        ),
+        *(b"data: ", b"data:", b"event: error\n", b"\n", b"\r\n", b"\r", b"\n\n", b": ping\n", b"\xef\xbb\xbf"),
+        *(b'{"choices":[{"delta":{"content":"a"}}]}', b'"finish_reason":"stop"', b"[DONE]", b"[", b"{", b"]}"),
         *(b'"', b'\\ud83d"', b"null", b"NaN", b"1e999", b"9" * 400, b",", b":", b"\xff", b"\0"),
         *(WAV, WAV + b"data\4\0\0\0", b"RIFF", b"RIFF\0\0\0\0WAVE"),
     ]
@@ -197,9 +180,7 @@ ANY = st.recursive(
     max_leaves=6,
 )
 FORMATS = st.sampled_from(["pcm16", "audio/pcm;rate=16000", "x" * 500, "audio/pcm;bits=" + "9" * 5000]) | ANY
-SPEECH = (
-    st.sampled_from(["", "AAAA", "AA\nAA", "=", "A=B", "é", base64.b64encode(WAV + b"data").decode()]) | ANY
-)
+SPEECH = st.sampled_from(["", "AAAA", "AA\nAA", "=", "A=B", "é", base64.b64encode(WAV + b"data").decode()]) | ANY
 KINDS = [
     *("session.created", "session.updated", "response.created", "response.output_audio.delta"),
     *("response.audio.delta", "response.output_text.delta", "response.done", "response.cancelled", "error"),
@@ -208,8 +189,7 @@ KINDS = [
 ]
 USAGE = st.fixed_dictionaries({}, optional={"completion_tokens": NUMBER, "output_token_details": ANY})
 RESPONSE = st.fixed_dictionaries(
-    {},
-    optional={"id": ID, "usage": USAGE, "output_audio_format": FORMATS, "status": ANY, "status_details": ANY},
+    {}, optional={"id": ID, "usage": USAGE, "output_audio_format": FORMATS, "status": ANY, "status_details": ANY}
 )
 MESSAGE = st.fixed_dictionaries(
     {"type": st.sampled_from(KINDS)},
@@ -217,9 +197,7 @@ MESSAGE = st.fixed_dictionaries(
         **dict.fromkeys(("response_id", "item_id", "item", "session"), ID | ANY),
         **dict.fromkeys(("delta", "audio"), SPEECH),
         **dict.fromkeys(("format", "encoding", "mime_type"), FORMATS),
-        **dict.fromkeys(
-            ("sample_rate", "channels", "tokens", "waited_ms", "frame", "server_event_seq"), NUMBER
-        ),
+        **dict.fromkeys(("sample_rate", "channels", "tokens", "waited_ms", "frame", "server_event_seq"), NUMBER),
         "response": RESPONSE | ANY,
         "usage": USAGE | ANY,
         "heard": st.fixed_dictionaries({}, optional={"thinker": NUMBER, "talker": NUMBER}),
@@ -446,24 +424,7 @@ def test_sound_that_comes_far_ahead_of_its_playback_is_looked_through_once() -> 
 
 METRICS = st.lists(
     st.sampled_from(
-        [
-            "# HELP ",
-            "# TYPE ",
-            "a",
-            "{",
-            "}",
-            'b="c"',
-            ",",
-            '"',
-            "\\",
-            " 1",
-            " NaN",
-            "\n",
-            " counter",
-            "=",
-            "#",
-            "\0",
-        ]
+        ["# HELP ", "# TYPE ", "a", "{", "}", 'b="c"', ",", '"', "\\", " 1", " NaN", "\n", " counter", "=", "#", "\0"]
     )
     | st.text(max_size=4),
     max_size=30,

@@ -134,10 +134,7 @@ ANSWERS = {
 async def test_an_answer_without_end_fails_and_the_other_calls_go_on(kind: str) -> None:
     hostile, kind_one = Server(ANSWERS[kind]), Server(once(OK + b"Content-Length: 4\r\n\r\nfine"))
     async with hostile.at() as bad, kind_one.at() as good:
-        streams, pools = (
-            [Stream(), Stream()],
-            [HttpPool(f"http://{address}/v1") for address in (bad, good)],
-        )
+        streams, pools = ([Stream(), Stream()], [HttpPool(f"http://{address}/v1") for address in (bad, good)])
         exchanges = [pool.post(b"{}", stream) for pool, stream in zip(pools, streams, strict=True)]
         for stream in streams:
             async with asyncio.timeout(60):
@@ -283,9 +280,7 @@ async def test_a_receiver_that_fails_is_reported_and_not_swallowed() -> None:
 
     mistakes: list[BaseException] = []
     async with Server(once(ws_frame(1, b"hello")), True).at() as address:
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _, context: mistakes.append(context["exception"])
-        )
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
         receiver = Broken()
         await connect(f"ws://{address}/", receiver, timeout_s=5)
         await receiver.ended.wait()
@@ -296,21 +291,8 @@ async def test_a_receiver_that_fails_is_reported_and_not_swallowed() -> None:
 PART = st.sampled_from(
     [
         *(OK, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 500 no\r\n", b"Content-Length: 5\r\n"),
-        *(
-            b"Transfer-Encoding: chunked\r\n",
-            b"X: y\r\n",
-            b"\r\n",
-            b"5\r\nhello\r\n",
-            b"0\r\n\r\n",
-            b"data: x\n\n",
-        ),
-        *(
-            b"HTTP/1.1 204 none\r\n\r\n",
-            b"HTTP/1.1 101 x\r\n\r\n",
-            b"Connection: close\r\n",
-            b"-1\r\n",
-            b"f" * 17,
-        ),
+        *(b"Transfer-Encoding: chunked\r\n", b"X: y\r\n", b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"data: x\n\n"),
+        *(b"HTTP/1.1 204 none\r\n\r\n", b"HTTP/1.1 101 x\r\n\r\n", b"Connection: close\r\n", b"-1\r\n", b"f" * 17),
     ]
 )
 PIECES = st.lists(st.lists(PART | st.binary(max_size=9), max_size=5).map(b"".join), max_size=5)
@@ -412,10 +394,7 @@ BODY = b"x" * 50
     [
         ((OK + b"Server: me\r\nContent-Length: 50\r\n\r\n", BODY), (200, "me", BODY, "")),
         ((OK + b"\r\n" + BODY,), (200, "", BODY, "")),
-        (
-            (b"HTTP/1.1 100 Continue\r\n\r\n", CHUNKED + b"32\r\n" + BODY + b"\r\n0\r\n\r\n"),
-            (200, "", BODY, ""),
-        ),
+        ((b"HTTP/1.1 100 Continue\r\n\r\n", CHUNKED + b"32\r\n" + BODY + b"\r\n0\r\n\r\n"), (200, "", BODY, "")),
         ((b"HTTP/1.1 204 none\r\n\r\n",), (204, "", b"", "")),
         ((b"HTTP/1.1 302 x\r\nLocation: /y\r\nContent-Length: 0\r\n\r\n",), (302, "", b"", "")),
         ((OK + b"Content-Length: 99\r\n\r\n" + BODY,), (200, "", BODY, "closed")),
@@ -429,9 +408,7 @@ BODY = b"x" * 50
         ((b"HTTP/1.1 100 Continue\r\n\r\n" * 3000,), "ValueError: a head above 64 KiB"),
     ],
 )
-def test_a_get_is_answered_in_whole_in_part_or_not_at_all(
-    pieces: tuple[bytes, ...], expected: object
-) -> None:
+def test_a_get_is_answered_in_whole_in_part_or_not_at_all(pieces: tuple[bytes, ...], expected: object) -> None:
     assert fetched(*pieces) == expected
 
 
@@ -492,12 +469,7 @@ def test_any_bytes_are_an_answer_to_a_get_or_a_named_failure(pieces: list[bytes]
 
 @pytest.mark.parametrize(
     ("url", "headers"),
-    [
-        ("http://h/a b", {}),
-        ("http://h/é", {}),
-        ("http://h/", {"A": "b\r\nInjected: c"}),
-        ("http://h/?\x7f", {}),
-    ],
+    [("http://h/a b", {}), ("http://h/é", {}), ("http://h/", {"A": "b\r\nInjected: c"}), ("http://h/?\x7f", {})],
 )
 def test_a_get_that_would_not_be_one_request_is_not_sent(url: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="has characters that a request cannot have"):
@@ -510,9 +482,7 @@ def test_a_turn_of_speech_fails_with_the_limit_as_its_reason() -> None:
             head = await reader.readuntil(b"\r\n\r\n")
             writer.write(handshake(head))
             for kind in ("session.created", "session.updated"):
-                writer.write(
-                    ws_frame(1, json.dumps({"type": kind, "session": {"type": "realtime"}}).encode())
-                )
+                writer.write(ws_frame(1, json.dumps({"type": kind, "session": {"type": "realtime"}}).encode()))
             await asyncio.sleep(0.2)
             await FRAMES["a message above 16 MiB"](writer)
         writer.close()

@@ -48,12 +48,7 @@ def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> lis
     return reports
 
 
-@given(
-    st.lists(st.floats(0.01, 30), min_size=1, max_size=80),
-    st.integers(1, 6),
-    st.integers(1, 3),
-    st.integers(1, 20),
-)
+@given(st.lists(st.floats(0.01, 30), min_size=1, max_size=80), st.integers(1, 6), st.integers(1, 3), st.integers(1, 20))
 def test_every_judged_turn_has_ended_when_the_run_is_over(
     answers_s: list[float], users: int, shards: int, n: int
 ) -> None:
@@ -67,17 +62,13 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
     begun = rows.loc[rows["turn_start_s"] < over_s].assign(
         status="completed", ended_s=rows["end_s"].where(rows["end_s"] < over_s)
     )
-    planned = pd.DataFrame(
-        {"session": np.arange(10**4) % (users + 1), "turn": np.arange(10**4) // (users + 1)}
-    )
+    planned = pd.DataFrame({"session": np.arange(10**4) % (users + 1), "turn": np.arange(10**4) // (users + 1)})
     window = steady_window(begun, planned, Load(slots=users, judged=n))
     phase = phases(begun, window)
     if judged.ended:
         assert window.by_begin and (phase == STEADY).sum() == n
         assert (begun.loc[phase == STEADY, "end_s"] < over_s).all()
-        assert (
-            begun.loc[phase == DRAIN, "turn_start_s"] > begun.loc[phase == STEADY, "turn_start_s"].max()
-        ).all()
+        assert (begun.loc[phase == DRAIN, "turn_start_s"] > begun.loc[phase == STEADY, "turn_start_s"].max()).all()
         assert (begun.loc[phase == RAMP, "turn_end_s"] < window.begin_s).all()
     elif not window.by_begin:
         assert len(begun) < n + 4 * users or window.whole  # too few, or those of the ramp
@@ -95,15 +86,7 @@ def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
 
 def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
     progress = RunProgress(1, expected=Phases(10, 7, 0, 110, 5), judged=JudgedTurns(36, 1, None))
-    status = {
-        "sessions": 1,
-        "came": 1,
-        "turns": 0,
-        "failed": 0,
-        "shed": 0,
-        "ttfp_s": [],
-        "continuity": [0, 0],
-    }
+    status = {"sessions": 1, "came": 1, "turns": 0, "failed": 0, "shed": 0, "ttfp_s": [], "continuity": [0, 0]}
     for second in range(1, 2 * FORECAST_AFTER):
         pairs = [(second - 1.0, second - 0.5)]
         more = {"begun_s": [second - 1.0], "ended_s": pairs, "complete_s": [second - 0.5]}

@@ -32,9 +32,7 @@ def run(ttfp_s: list[float], broken: int = 0) -> Observed:
         "failed_share": {"value": float(failed.mean()) if n else None, "n": n, "missing": 0},
     }
     status = np.where(failed, "failed", "completed")
-    return Observed(
-        metrics, pd.DataFrame({"spoken": True, "status": status, "packets": 1, "audio_ttfp_s": values})
-    )
+    return Observed(metrics, pd.DataFrame({"spoken": True, "status": status, "packets": 1, "audio_ttfp_s": values}))
 
 
 def only(text: str) -> Target:
@@ -46,12 +44,8 @@ seconds = st.one_of(st.floats(0.01, 5), st.just(math.nan))
 runs = st.lists(seconds, min_size=1, max_size=120)
 
 
-@given(
-    st.lists(runs, min_size=1, max_size=3), st.sampled_from(["p50", "p90", "p99", "mean"]), st.floats(0.02, 5)
-)
-def test_a_verdict_is_what_its_interval_says(
-    several: list[list[float]], statistic: str, bound: float
-) -> None:
+@given(st.lists(runs, min_size=1, max_size=3), st.sampled_from(["p50", "p90", "p99", "mean"]), st.floats(0.02, 5))
+def test_a_verdict_is_what_its_interval_says(several: list[list[float]], statistic: str, bound: float) -> None:
     target = Target(f"audio_ttfp_{statistic}", "<=", bound)
     result = judge(target, [run(each) for each in several])
     assert result.interval is not None and result.n == sum(map(len, several))
@@ -98,26 +92,17 @@ def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says() -> None:
     random = np.random.default_rng(1)
     true = float(-np.log(0.1))  # the P90 of the exponential distribution
     samples = random.exponential(size=(400, 60))
-    covered = np.mean(
-        [low <= true <= high for low, high in (quantile_interval(each, 0.9) for each in samples)]
-    )
+    covered = np.mean([low <= true <= high for low, high in (quantile_interval(each, 0.9) for each in samples)])
     assert covered >= 0.93
 
 
 def test_too_few_turns_are_named_and_what_would_be_enough() -> None:
     result = judge(only("ttfp_p90<=800ms"), [run([0.2] * 20)])
-    assert (result.verdict, result.enough) == (
-        INCONCLUSIVE,
-        2,
-    ) and result.why == "rests on n=20 where 36 are needed"
+    assert (result.verdict, result.enough) == (INCONCLUSIVE, 2) and result.why == "rests on n=20 where 36 are needed"
     assert judge(only("ttfp_p90<=800ms"), [run([0.2] * 40)]).verdict == PASS
     assert judge(only("ttfp_p90<=800ms"), [run([0.9] * 20)]).verdict == FAIL  # so few are enough to miss it
     shares = judge(only("continuity>=95%"), [run([0.2] * 20)])
-    assert (shares.verdict, shares.enough, shares.why) == (
-        INCONCLUSIVE,
-        4,
-        "rests on n=20 where 73 are needed",
-    )
+    assert (shares.verdict, shares.enough, shares.why) == (INCONCLUSIVE, 4, "rests on n=20 where 73 are needed")
     assert judge(only("continuity>=95%"), [run([0.2] * 80)]).verdict == PASS
 
 
@@ -143,12 +128,7 @@ def sent_late(ttfp_s: float, kind: str = "commit") -> Observed:
     whole, end_s = run([ttfp_s] * 40), 10.0 * np.arange(40)
     requests = whole.requests.assign(session=0, turn_start_s=end_s - 2, turn_end_s=end_s)
     sends = pd.DataFrame({"kind": kind, "session": 0, "due_s": end_s, "send_delay_s": 0.0225})
-    others = (
-        ("ack", -1e-4),
-        ("ack", 5e-4),
-        ("commit", 3.0),
-        ("commit", -6.0),
-    )  # of playback and of other turns
+    others = (("ack", -1e-4), ("ack", 5e-4), ("commit", 3.0), ("commit", -6.0))  # of playback and of other turns
     more = [sends.assign(kind=name, due_s=end_s + at_s, send_delay_s=0.0) for name, at_s in others]
     return Observed(whole.metrics, requests, pd.concat([sends, *more] if kind != "audio" else [sends]))
 
@@ -279,10 +259,7 @@ class Kept:
     def __init__(self, ttfp_s: float, lag_s: tuple[Any, Any] = (None, None), limit_ms: Any = 20, **more: Any):
         self.run, self.error, self.invalid = sent_late(ttfp_s), more.get("error"), more.get("invalid", False)
         self.metrics = dict(self.run.metrics) if more.get("measured", True) else {}
-        values = (
-            *zip(("server_lag_p99", "server_lag_max"), lag_s, strict=True),
-            ("sends_late", more.get("late")),
-        )
+        values = (*zip(("server_lag_p99", "server_lag_max"), lag_s, strict=True), ("sends_late", more.get("late")))
         self.metrics |= {name: {"value": v, "n": 40, "missing": 0} for name, v in values if v is not None}
         self.point = SimpleNamespace(params={"send_delay_limit_ms": limit_ms})
 
@@ -334,9 +311,7 @@ LATE, BROKEN = Kept(0.2, invalid=True, error="late sends"), Kept(0.2, measured=F
         ([BROKEN, LATE, LATE], FAIL, ["1 of 3 runs: it died"], 0),
     ],
 )
-def test_runs_that_do_not_count_are_named(
-    records: list[Any], verdict: str, lost: list[str], counting: int
-) -> None:
+def test_runs_that_do_not_count_are_named(records: list[Any], verdict: str, lost: list[str], counting: int) -> None:
     found = load_verdict(records, [only("ttfp_p90<=800ms")])
     assert (found.verdict, list(found.lost), len(found.measured)) == (verdict, lost, counting)
     assert found.invalid == (verdict == INCONCLUSIVE)

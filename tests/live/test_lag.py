@@ -23,10 +23,7 @@ def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
         for lag_s in seconds:
             histogram.add(lag_s)
         t_s, counts = begin_s + poll, np.cumsum(histogram.counts)
-        rows += [
-            (t_s, "up", "{}", 1.0),
-            (t_s, "rehearsal_loop_lag_most_seconds", "{}", max(seconds, default=0.0)),
-        ]
+        rows += [(t_s, "up", "{}", 1.0), (t_s, "rehearsal_loop_lag_most_seconds", "{}", max(seconds, default=0.0))]
         rows += [
             (t_s, f"{LAG}_bucket", json.dumps({"le": le}), float(count))
             for le, count in zip((*map(str, LAG_S), "+Inf"), counts, strict=True)

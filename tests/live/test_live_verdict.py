@@ -27,10 +27,7 @@ def test_an_open_loop_with_a_limit_says_whom_it_made_wait_and_where_goodput_is_h
     assert 0 < slow["goodput_rps"] < fast["goodput_rps"] < 10  # two at once, 0.3 s each: 6.7 and its edges
     text = " ".join(out.split())
     assert re.search(r"At most 2 at once: (\d+) of \d+ users \(rate = 40\) had to wait for a place", text)
-    assert (
-        "It is highest at 40 requests a second with at most 2 at once, the largest load that was tried."
-        in text
-    )
+    assert "It is highest at 40 requests a second with at most 2 at once, the largest load that was tried." in text
 
 
 @pytest.mark.slow
@@ -58,9 +55,7 @@ def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehe
         bounds = ("--slo", "ttft_p90<=9s", "--label", "build 7", "--out", "many")
         status, out = live(*many, *bounds)
         first = out.splitlines()[0]
-        assert status == 0 and first.startswith(f"PASS: {url} can handle 50 requests a second: P90 TTFT "), (
-            out
-        )
+        assert status == 0 and first.startswith(f"PASS: {url} can handle 50 requests a second: P90 TTFT "), out
         kept = json.loads(Path("many/verdict.json").read_text())
         target, failed = kept["loads"][0]["targets"]
         assert (failed["metric"], failed["value"], failed["bound"]) == ("failed_share", 0, 0.01)

@@ -58,9 +58,7 @@ def experiment(url: str) -> Experiment:
         "max_reply_tokens": 30,
         "send_delay_limit_ms": 1000,  # the machine may be busy with other tests
     }
-    return Experiment(
-        name="crew", engines=["endpoint"], workload="speech", device="live", set=settings, seeds=[0, 1]
-    )
+    return Experiment(name="crew", engines=["endpoint"], workload="speech", device="live", set=settings, seeds=[0, 1])
 
 
 class Crew:
@@ -262,9 +260,7 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
 
 def test_texts_travel_with_the_schedule(tmp_path: Path):
     file = tmp_path / "chats.json"
-    file.write_text(
-        json.dumps([{"messages": [{"role": "user", "content": text}]} for text in ("one", "two")])
-    )
+    file.write_text(json.dumps([{"messages": [{"role": "user", "content": text}]} for text in ("one", "two")]))
     trace = make_trace("conversations", {"path": str(file), "conversations": 4}, 0)
     target = TargetParams.model_validate({"url": "http://localhost:1", "shards": 2})
     write_plan(tmp_path / "plan", trace, target, ClientParams.model_validate({}))
@@ -277,19 +273,12 @@ def test_texts_travel_with_the_schedule(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [
-        (["--master", "--headless"], "needs --rehearsal DIR"),
-        (["--headless"], "start it with --master or --worker"),
-    ],
+    [(["--master", "--headless"], "needs --rehearsal DIR"), (["--headless"], "start it with --master or --worker")],
 )
 def test_what_is_missing_is_said_in_a_sentence(options: list[str], sentence: str):
     command = [sys.executable, "-m", "locust", "-f", "harness/live/locust/locustfile.py", *options]
     done = subprocess.run(
-        [*command, "--master-bind-port", str(*free_ports(1))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [*command, "--master-bind-port", str(*free_ports(1))], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2
     assert sentence in done.stderr

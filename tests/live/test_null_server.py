@@ -52,25 +52,18 @@ def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds
         socket.send(create())
         await session.until("response.done", 2)
 
-    with NullServer(
-        "voice", tmp_path, "--first-s", "0.03", "--interval-s", "0.01", "--packets", "3"
-    ) as server:
+    with NullServer("voice", tmp_path, "--first-s", "0.03", "--interval-s", "0.01", "--packets", "3") as server:
         session = talk(server.url, conversation)
         truth, summary = server.stop()
-    reply = [
-        "response.created",
-        *["response.output_audio.delta"] * 5,
-        "response.output_audio.done",
-        "response.done",
-    ]
+    reply = ["response.created", *["response.output_audio.delta"] * 5, "response.output_audio.done", "response.done"]
     second = [kind for kind in reply if kind != "response.output_audio.delta"]
     second[1:1] = ["response.output_audio.delta"] * 3
     hello = ["session.created", "session.updated", "input_audio_buffer.committed"]
     assert session.kinds() == hello + reply + second
     assert session.events()[0][1]["session"]["rehearsal"]["serves"] == "turns"
-    assert {
-        event["response"]["status"] for kind, event, _ in session.events() if kind == "response.done"
-    } == {"completed"}
+    assert {event["response"]["status"] for kind, event, _ in session.events() if kind == "response.done"} == {
+        "completed"
+    }
     ids = [event["response"]["id"] for kind, event, _ in session.events() if kind == "response.created"]
     of_deltas = [e["response_id"] for kind, e, _ in session.events() if kind == "response.output_audio.delta"]
     assert of_deltas == [ids[0]] * 5 + [ids[1]] * 3 and ids[0] != ids[1]
@@ -79,11 +72,7 @@ def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds
     assert summary["requests"] == 2 and summary["packets"] == 8 and summary["messages_in"] == 8
     assert truth["packets"].to_pylist() == [5, 3]
     first_heard = [
-        next(
-            at
-            for kind, e, at in session.events()
-            if kind.endswith("audio.delta") and e["response_id"] == name
-        )
+        next(at for kind, e, at in session.events() if kind.endswith("audio.delta") and e["response_id"] == name)
         for name in ids
     ]
     for row, heard_s in zip(truth.to_pylist(), first_heard, strict=True):
@@ -169,10 +158,7 @@ def contents(answer: Stream) -> list[str]:
     lines = [line[6:] for line in answer.body.decode().split("\n\n") if line]
     assert lines[-1] == "[DONE]"
     return [
-        choice["delta"]["content"]
-        for line in lines[:-1]
-        for choice in json.loads(line)["choices"]
-        if choice["delta"]
+        choice["delta"]["content"] for line in lines[:-1] for choice in json.loads(line)["choices"] if choice["delta"]
     ]
 
 
@@ -189,9 +175,7 @@ def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_o
         await session.until("clear")
         await session.until("media", 4)
 
-    with NullServer(
-        "telephone", tmp_path, "--first-s", "0.1", "--interval-s", "0.04", "--packets", "50"
-    ) as server:
+    with NullServer("telephone", tmp_path, "--first-s", "0.1", "--interval-s", "0.04", "--packets", "50") as server:
         session = talk(server.url, conversation)
         truth, _ = server.stop()
     kinds = session.kinds()
@@ -202,9 +186,7 @@ def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_o
 
 def test_text_streams_as_many_tokens_as_asked_at_its_times(tmp_path):
     usage = b'{"stream":true,"max_completion_tokens":1,"stream_options":{"include_usage":true}}'
-    with NullServer(
-        "text", tmp_path, "--packets", "6", "--first-s", "0.02", "--interval-s", "0.005"
-    ) as server:
+    with NullServer("text", tmp_path, "--packets", "6", "--first-s", "0.02", "--interval-s", "0.005") as server:
         asked, default, one = post(server.url, b'{"stream":true,"max_tokens": 4}', b'{"stream":true}', usage)
         (models,) = post(server.url.replace("chat/completions", "models"), b"{}")
         truth, summary = server.stop()

@@ -154,10 +154,7 @@ def as_utterance(draw: Any, ending: str) -> Side:
 
 
 def as_response(draw: Any, ending: str) -> Side:
-    call, ids = (
-        Call(),
-        draw(st.sampled_from([{}, {"response_id": "r"}, {"response_id": "r", "item_id": "i"}])),
-    )
+    call, ids = (Call(), draw(st.sampled_from([{}, {"response_id": "r"}, {"response_id": "r", "item_id": "i"}])))
     call.asks(0)
     created = ("response.created", {"response": {"id": "r"}})
     events: list[tuple[str, dict[str, Any]]] = []
@@ -193,9 +190,7 @@ def test_a_reply_has_one_outcome_in_every_protocol(ending: str, data: st.DataObj
     for protocol in (as_chat, as_speech, as_utterance, as_response):
         side = protocol(data.draw, ending)
         fault = side.heard.outcome
-        assert (
-            fault is not None and fault.removesuffix(fault[6:] if ending == "lost" else "") == ENDINGS[ending]
-        )
+        assert fault is not None and fault.removesuffix(fault[6:] if ending == "lost" else "") == ENDINGS[ending]
         assert len(side.failures) == (ending != "whole"), protocol.__name__
         if ending == "whole":
             assert side.heard.tokens == 2 * (protocol is as_chat)
@@ -210,9 +205,7 @@ FACTS = st.tuples(
     st.sampled_from([0, 200, 204, 206, 302, 404, 500]),
     st.sampled_from(["", "audio as opus, which is not read"]),
     st.sampled_from(["", "error: 500"]),
-    st.sampled_from(
-        ["", *sorted(COMPLETE), "abort", "response failed: gpu", "response incomplete: max_tokens"]
-    ),
+    st.sampled_from(["", *sorted(COMPLETE), "abort", "response failed: gpu", "response incomplete: max_tokens"]),
     st.sampled_from(["", "closed 1006", "timeout: no response.done"]),
     st.booleans(),
     st.booleans(),
@@ -259,19 +252,11 @@ ERRORS_AS_TEXT = [
         "application/x-ndjson and not audio",
     ),
     (b'{"audio":"AAAA"}\n{"error":"gone"}\n', "Content-Type: application/octet-stream", "error: gone"),
-    (
-        b"<!DOCTYPE html><html><body>Bad gateway</body></html>",
-        "Content-Type: text/html",
-        "text/html and not audio",
-    ),
+    (b"<!DOCTYPE html><html><body>Bad gateway</body></html>", "Content-Type: text/html", "text/html and not audio"),
     (b"<html><body>\xe2\x9c\x97 502</body></html>", "Content-Type: audio/pcm", "text and not audio"),
     (b"upstream connect error", "Content-Type: text/plain", "error: upstream connect error"),
     (b"upstream connect error", "X-Nothing: here", "error: upstream connect error"),
-    (
-        b'data: {"type":"speech.audio.delta"}\n\n',
-        "Content-Type: text/event-stream",
-        "text/event-stream and not audio",
-    ),
+    (b'data: {"type":"speech.audio.delta"}\n\n', "Content-Type: text/event-stream", "text/event-stream and not audio"),
     (SOUND, "Content-Type: text/html; charset=utf-8", "text/html and not audio"),
     (b"\n\n\n   " + json.dumps(ERROR).encode(), "Content-Type: audio/wav", "error: 500"),
     (SOUND + json.dumps(ERROR).encode() + b"\n", "Content-Type: audio/pcm", "error: 500"),
@@ -397,10 +382,7 @@ def test_a_silent_reply_is_logged_in_every_format_and_protocol(form: str, level:
 @calling
 def test_a_reply_is_as_loud_as_all_of_it():
     """A click does not make a minute of zeros audible, and a pause at its begin does not make speech silent."""
-    for samples, silent in (
-        ([*[20] * 24, *[0] * 24_000], True),
-        ([*[0] * 48_000, *quiet(-20.0).tolist()], False),
-    ):
+    for samples, silent in (([*[20] * 24, *[0] * 24_000], True), ([*[0] * 48_000, *quiet(-20.0).tolist()], False)):
         request = speech()
         body = np.array(samples, "<i2").tobytes()
         request.answers(http(body, "audio/pcm", "none"))
@@ -423,9 +405,7 @@ def test_a_silent_reply_is_complete_and_named_also_where_it_is_cut():
     out = play(spoken(turns=3, barge_in_after_s=[0.1, 0.1, np.nan]), zeros, dialect="openai")
     assert out.failures.empty and table(out)["status"].tolist() == ["barged_in", "barged_in", "completed"]
     silent = out.events.loc[out.events["kind"] == "silent_reply", ["session", "turn", "stage", "value"]]
-    assert silent.to_numpy().tolist() == [[0, 0, "", -120.0], [0, 2, "", -120.0]], (
-        "speech may begin with a pause"
-    )
+    assert silent.to_numpy().tolist() == [[0, 0, "", -120.0], [0, 2, "", -120.0]], "speech may begin with a pause"
 
 
 def test_a_spoken_reply_of_text_alone_fails_in_the_metrics():
@@ -547,9 +527,7 @@ def test_an_encoding_that_is_not_read_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_status_counts_more_than_its_encoding():
-    out = played(
-        typed(), lambda use: over_http(answering(b"xx", "Content-Encoding: br", status="500 No"), use)
-    )
+    out = played(typed(), lambda use: over_http(answering(b"xx", "Content-Encoding: br", status="500 No"), use))
     assert out.failures["reason"].tolist() == ["http 500"]
 
 
@@ -636,9 +614,7 @@ def test_audio_after_the_end_of_its_reply_is_heard_and_an_end_may_come_twice():
 
 
 def test_a_complete_reply_that_is_longer_than_the_user_s_patience_is_heard_out():
-    out = play(
-        spoken(reply_audio_s=0.1), closing(1000, sound_s=1.0), {"turn_timeout_s": 0.4}, dialect="openai"
-    )
+    out = play(spoken(reply_audio_s=0.1), closing(1000, sound_s=1.0), {"turn_timeout_s": 0.4}, dialect="openai")
     assert out.failures.empty and table(out)["heard_s"].tolist() == pytest.approx([1.0])
 
 
@@ -688,9 +664,7 @@ DELTA = ("response.output_audio.delta", {"delta": base64.b64encode(SOUND).decode
 def test_a_realtime_event_that_does_not_come_is_named(events: Any, missing: str):
     out = play(spoken(reply_audio_s=0.01), never(*events), {"turn_timeout_s": 0.3}, dialect="openai")
     assert out.calls[0].closed == 1000
-    assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [
-        [0, 0, f"timeout: no {missing}"]
-    ]
+    assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 0, f"timeout: no {missing}"]]
 
 
 @pytest.mark.parametrize(
@@ -738,17 +712,14 @@ def test_an_utterance_without_its_end_is_named():
 
 
 @pytest.mark.parametrize(
-    ("dialect", "missing"),
-    [("rtvi", "bot-ready"), ("openai", "session.updated"), ("vllm", "session.created")],
+    ("dialect", "missing"), [("rtvi", "bot-ready"), ("openai", "session.updated"), ("vllm", "session.created")]
 )
 def test_a_session_that_does_not_begin_is_named(dialect: str, missing: str):
     async def silent(peer: Peer) -> None:
         await peer.socket.recv()
         await peer.socket.wait_closed()
 
-    out = play(
-        spoken(), silent, dialect=dialect, model="m" if dialect == "vllm" else None, connect_timeout_s=0.3
-    )
+    out = play(spoken(), silent, dialect=dialect, model="m" if dialect == "vllm" else None, connect_timeout_s=0.3)
     assert out.failures["reason"].tolist() == [f"timeout: no {missing}"]
 
 

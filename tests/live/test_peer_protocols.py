@@ -91,10 +91,7 @@ def sent(name: str, **target: Any) -> Iterator[dict[str, Any]]:
 
 def test_vllm_omni_s_own_parser_takes_what_we_say():
     theirs = own_code(
-        "vllm_omni",
-        "vllm_omni.engine.duplex.realtime_commands",
-        "vllm_omni.engine",
-        "vllm_omni.engine.duplex",
+        "vllm_omni", "vllm_omni.engine.duplex.realtime_commands", "vllm_omni.engine", "vllm_omni.engine.duplex"
     )
     commands = [theirs.translate_realtime_command(event) for event in sent("vllm_omni", model="m")]
     names = [type(command).__name__ for command in commands]
@@ -145,9 +142,7 @@ async def duplex(peer: Peer) -> None:
                 for _ in range(3):
                     await self.emit(output.TextDelta(reply, item, "word "))
                     await self.emit(output.AudioDelta(reply, item, PCM))
-                await self.emit(
-                    output.ResponseFinished(reply, item, "word word word", True, "completed", "stop")
-                )
+                await self.emit(output.ResponseFinished(reply, item, "word word word", True, "completed", "stop"))
             self.heard = speech
             return unit.real_samples
 
@@ -155,10 +150,7 @@ async def duplex(peer: Peer) -> None:
             pass
 
     able = types.Capabilities(
-        output_modalities=("audio", "text"),
-        output_sample_rate_hz=24_000,
-        native_unit_ms=80,
-        tail_policy="pad",
+        output_modalities=("audio", "text"), output_sample_rate_hz=24_000, native_unit_ms=80, tail_policy="pad"
     )
     session = runtime.SessionRuntime("m", able, Model, types.RuntimeLimits())
     await theirs.SharedRealtimeSession(Starlette(peer), session).run()

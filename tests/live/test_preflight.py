@@ -43,9 +43,7 @@ def asked(data: bytes | None, **target: Any) -> list[Call]:
             writer.write(data)
             writer.close()
 
-    return clock.run(
-        over_http(answer, lambda url: ask_one_token(TargetParams(url=url, **target))), virtual=False
-    )
+    return clock.run(over_http(answer, lambda url: ask_one_token(TargetParams(url=url, **target))), virtual=False)
 
 
 def status(code: int, body: str = "") -> bytes:
@@ -98,9 +96,7 @@ def test_one_that_says_nothing_for_long_is_measured_too() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
 def test_what_is_no_web_server_is_said_to_be_none(data: bytes) -> None:
-    with pytest.raises(
-        UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "
-    ):
+    with pytest.raises(UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "):
         asked(data)
 
 
@@ -114,9 +110,7 @@ def realtime(
         if request.path == "/metrics" and metrics is not None:
             return connection.respond(HTTPStatus.OK, metrics)
         return (
-            None
-            if request.path.partition("?")[0] == "/v1/realtime"
-            else connection.respond(HTTPStatus.NOT_FOUND, "")
+            None if request.path.partition("?")[0] == "/v1/realtime" else connection.respond(HTTPStatus.NOT_FOUND, "")
         )
 
     def greet(connection: ServerConnection) -> None:
@@ -169,19 +163,11 @@ def test_a_wrong_word_costs_no_floor(
         list(LiveExecutor(tmp_path, timeout_s=60).run(expand(wrong)))
 
 
-def test_a_wrong_path_costs_no_floor_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_path_costs_no_floor_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_measure, "cached_floor", lambda *_: pytest.fail("the floor was measured"))
-    with (
-        realtime(OURS, None) as url,
-        pytest.raises(UserError, match=r"no WebSocket there \(HTTP status 404"),
-    ):
+    with realtime(OURS, None) as url, pytest.raises(UserError, match=r"no WebSocket there \(HTTP status 404"):
         list(LiveExecutor(tmp_path, timeout_s=60).run(points(url + "e")))
-    with (
-        NullServer("text", tmp_path) as server,
-        pytest.raises(UserError, match="no stream of chat completions"),
-    ):
+    with NullServer("text", tmp_path) as server, pytest.raises(UserError, match="no stream of chat completions"):
         target = {"url": server.url.replace("/chat/completions", "/models")}
         typed = live_experiment(target, {}, {2: (1, None)})
         list(LiveExecutor(tmp_path, timeout_s=60).run(expand(typed)))
@@ -210,29 +196,15 @@ def fastapi(models: int | None, wants: str | None = None) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("models", "wants", "token", "words"),
     [
-        (
-            200,
-            None,
-            None,
-            ("no WebSocket at the path /nope (HTTP status 403", "/v1/models answers without a token;"),
-        ),
+        (200, None, None, ("no WebSocket at the path /nope (HTTP status 403", "/v1/models answers without a token;")),
         (200, None, TOKEN, ("/v1/models answers with the token in MINE; correct the path",)),
         (None, None, None, ("no WebSocket at the path /nope", "or wants a token;", "--token-env")),
         (200, TOKEN, None, ("wants a token or key, and none is sent (HTTP status 403)",)),
-        (
-            200,
-            "another",
-            TOKEN,
-            ("refuses the token in MINE (HTTP status 403); put the right one into MINE",),
-        ),
+        (200, "another", TOKEN, ("refuses the token in MINE (HTTP status 403); put the right one into MINE",)),
     ],
 )
 def test_a_wrong_path_is_told_from_a_wrong_token(
-    models: int | None,
-    wants: str | None,
-    token: str | None,
-    words: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    models: int | None, wants: str | None, token: str | None, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("REHEARSAL_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -273,10 +245,7 @@ def test_the_only_model_of_a_server_is_taken_where_one_must_be_named(
 
 def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None:
     session = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/opus"}}}}
-    with (
-        realtime(session) as url,
-        refused(url, "sends audio as opus, which is not read; set the output audio format"),
-    ):
+    with realtime(session) as url, refused(url, "sends audio as opus, which is not read; set the output audio format"):
         look(url)
     with realtime(session) as url:
         assert look(url, modalities="text").dialect == "openai"
@@ -308,20 +277,8 @@ FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come
         ),
         (SESSION, None, "turns", {"dialect": "vllm", "model": "m"}, ("speaks dialect openai, not vllm",)),
         (None, None, "turns", {"dialect": "openai"}, ("speaks dialect vllm, not openai",)),
-        (
-            SESSION,
-            UNKNOWN_MODEL,
-            "turns",
-            {"model": "tinny"},
-            ("refuses", "no model tinny", "correct model,"),
-        ),
-        (
-            None,
-            UNKNOWN_MODEL,
-            "turns",
-            {"dialect": "vllm", "model": "tinny"},
-            ("dialect vllm", "no model tinny"),
-        ),
+        (SESSION, UNKNOWN_MODEL, "turns", {"model": "tinny"}, ("refuses", "no model tinny", "correct model,")),
+        (None, UNKNOWN_MODEL, "turns", {"dialect": "vllm", "model": "tinny"}, ("dialect vllm", "no model tinny")),
         (SESSION, UNKNOWN_MODEL, "turns", {"dialect": "openai"}, ("name one with --set model=NAME",)),
     ],
 )

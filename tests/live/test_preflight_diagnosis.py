@@ -49,19 +49,13 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
             ("is a web server that opens no WebSocket there (HTTP status 404", "or the port"),
         ),
         (False, "ws://{}/", ("is a web server that opens no WebSocket there (HTTP status 200",)),
-        (
-            False,
-            "http://{}/v1/realtime",
-            ("takes no chat completions", "give ws://{}/v1/realtime for speech"),
-        ),
+        (False, "http://{}/v1/realtime", ("takes no chat completions", "give ws://{}/v1/realtime for speech")),
         (False, "http://{}/v1", ("has no chat completions there", "or its port")),
         (True, "ws://{}/v1/realtime", ("wants TLS; give wss://{}/v1/realtime",)),
         (True, "http://{}/v1", ("wants TLS; give https://{}/v1",)),
     ],
 )
-def test_what_stands_there_instead_is_said(
-    secure: bool, url: str, words: tuple[str, ...], tls: ssl.SSLContext
-) -> None:
+def test_what_stands_there_instead_is_said(secure: bool, url: str, words: tuple[str, ...], tls: ssl.SSLContext) -> None:
     with (
         web(tls if secure else None) as where,
         refused(f"url {url} ".format(where), *(word.format(where) for word in words)),

@@ -38,11 +38,7 @@ def exchange(answers: int, kept: int | None = None) -> Exchange:
         packets = 1 if session == 0 else 5
         for k in range(packets):
             log.event(
-                end_s + LATE_S + 0.02 + 0.01 * k + LATE_S,
-                "first_text" if k == 0 else "text",
-                session,
-                0,
-                value=1,
+                end_s + LATE_S + 0.02 + 0.01 * k + LATE_S, "first_text" if k == 0 else "text", session, 0, value=1
             )
         truth.append((read_s, read_s + 0.02, read_s + 0.02 + 0.01 * (packets - 1), packets))
     columns = zip(*truth[:kept], strict=True)
@@ -73,13 +69,9 @@ def test_answers_that_cannot_be_paired_have_no_bias_and_nothing_is_none_not_zero
     empty = exchange(1)
     merged = Merged(EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 0.0, [{}])
     nothing = asdict(floor_of("text", 1, 1, Exchange(merged, empty.truth.slice(0, 0), empty.server)))
-    counts = {
-        name: nothing.pop(name) for name in ("kind", "sessions", "shards", "answers", "failed", "sends")
-    }
+    counts = {name: nothing.pop(name) for name in ("kind", "sessions", "shards", "answers", "failed", "sends")}
     assert counts["answers"] == counts["sends"] == 0
-    assert all(
-        value is None or name == "server_late_p99_s" or np.isnan(value) for name, value in nothing.items()
-    )
+    assert all(value is None or name == "server_late_p99_s" or np.isnan(value) for name, value in nothing.items())
 
 
 def test_answers_are_in_the_order_of_their_first_packets_and_empty_packets_are_none():

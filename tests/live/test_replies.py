@@ -19,20 +19,10 @@ from tests.live.in_process import Call, Line, calling
 from tests.live.strategies import some
 
 NONSENSE = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text(max_size=5)
-    | st.just([{"a": 1}])
-    | st.just({"rate": 8000})
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([{"a": 1}]) | st.just({"rate": 8000})
 )
 FIELDS = some(
-    event_id=NONSENSE,
-    output_index=NONSENSE,
-    obfuscation=NONSENSE,
-    usage=NONSENSE,
-    tokens=NONSENSE,
-    x=NONSENSE,
+    event_id=NONSENSE, output_index=NONSENSE, obfuscation=NONSENSE, usage=NONSENSE, tokens=NONSENSE, x=NONSENSE
 )
 BETWEEN = st.lists(
     st.tuples(
@@ -91,8 +81,7 @@ def test_a_reply_is_the_same_however_it_is_told(ids: str | None, created: str, d
     its events have ids or are announced in any order, also after its end, which may come twice or never."""
     call = Call()
     (first, size), (second, _) = (
-        data.draw(replies(name, ids, status, created))
-        for name, status in (("a", "cancelled"), ("b", "completed"))
+        data.draw(replies(name, ids, status, created)) for name, status in (("a", "cancelled"), ("b", "completed"))
     )
     call.asks(0)
     sounds = [k for k, (kind, _) in enumerate(first) if kind == "response.output_audio.delta"]
@@ -147,21 +136,9 @@ def test_an_interruption_names_the_item_that_is_played_and_the_place_in_it() -> 
 
 
 ERRORS = [
-    {
-        "type": "invalid_request_error",
-        "code": None,
-        "message": "Cancellation failed: no active response found",
-    },
-    {
-        "type": "invalid_request_error",
-        "code": "unsupported_content_type",
-        "message": "Only audio can be truncated",
-    },
-    {
-        "type": "invalid_request_error",
-        "code": "invalid_value",
-        "message": "Audio content of 100ms is already shorter",
-    },
+    {"type": "invalid_request_error", "code": None, "message": "Cancellation failed: no active response found"},
+    {"type": "invalid_request_error", "code": "unsupported_content_type", "message": "Only audio can be truncated"},
+    {"type": "invalid_request_error", "code": "invalid_value", "message": "Audio content of 100ms is already shorter"},
     {"code": "item_not_found", "message": "", "event_id": None},
     {"code": "conversation_already_has_active_response", "message": "x"},
     "no such item",
@@ -217,9 +194,7 @@ def test_an_error_of_the_server_s_own_ends_it_also_after_an_interruption() -> No
 )
 @pytest.mark.parametrize("sound", [True, False])
 @calling
-def test_a_reply_is_complete_only_where_the_server_says_so(
-    sound: bool, response: Any, reason: str | None
-) -> None:
+def test_a_reply_is_complete_only_where_the_server_says_so(sound: bool, response: Any, reason: str | None) -> None:
     """One that ends at its longest is, as a text is whose finish reason is length; one without anything is not."""
     call = Call()
     call.asks(0)

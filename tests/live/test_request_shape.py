@@ -46,9 +46,7 @@ def test_fields_are_added_renamed_and_left_out(tmp_path: Path) -> None:
     assert json.loads(speech_body("hello", speech))["instructions"] == "calm"
 
 
-def test_a_header_is_sent_and_what_it_takes_from_the_environment_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_header_is_sent_and_what_it_takes_from_the_environment_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", KEY)
     one = target(headers={"x-route": "blue", "api-key": "${MINE}"}, token_env="MINE")
     assert one.request_headers() == {"Authorization": f"Bearer {KEY}", "x-route": "blue", "api-key": KEY}
@@ -59,12 +57,8 @@ def test_a_header_is_sent_and_what_it_takes_from_the_environment_is_not_kept(
     assert target(**shaped(preset="azure")).request_headers() == {"api-key": KEY}
 
 
-@pytest.mark.parametrize(
-    "header", ["api-key: plain", "Authorization: Basic abc", f"x-other: {KEY}", "Cookie: a=b"]
-)
-def test_a_secret_on_the_command_line_goes_to_the_environment(
-    header: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("header", ["api-key: plain", "Authorization: Basic abc", f"x-other: {KEY}", "Cookie: a=b"])
+def test_a_secret_on_the_command_line_goes_to_the_environment(header: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {})
     params, value = shaped(headers=(header,)), header.split(": ")[1]
     assert list(target(**params).request_headers().values()) == [value]
@@ -127,9 +121,7 @@ def test_a_session_has_the_users_fields_at_every_depth(tmp_path: Path, file: dic
 
 
 def test_a_dialect_without_a_session_says_so() -> None:
-    bot = dialect_of(
-        target(WS, dialect="rtvi", session={"instructions": "be brief"}, turn_detection="server")
-    )
+    bot = dialect_of(target(WS, dialect="rtvi", session={"instructions": "be brief"}, turn_detection="server"))
     assert "leave session out" in (bot.cannot(typed=False) or "")
 
 
@@ -142,9 +134,7 @@ def test_a_dialect_without_a_session_says_so() -> None:
         (401, "header x-route is missing", "--header 'NAME: VALUE'"),
     ],
 )
-def test_what_the_server_refuses_is_quoted_with_the_option_that_changes_it(
-    code: int, message: str, words: str
-) -> None:
+def test_what_the_server_refuses_is_quoted_with_the_option_that_changes_it(code: int, message: str, words: str) -> None:
     with pytest.raises(UserError) as error:
         look(status(code, json.dumps({"error": {"message": message}})))
     assert message in str(error.value) and words in str(error.value)

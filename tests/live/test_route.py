@@ -89,10 +89,7 @@ async def test_all_transports_go_by_a_unix_socket_and_through_a_proxy(
             environment(ALL_PROXY=f"http://me:pass%20word@127.0.0.1:{proxy_port}")
             assert await status("https://llm.test/v1", Route(ca, proxy=address)) == (404, 404, 404)
             assert await status("http://plain.test:8000/v1", Route(proxy=address)) == (404, 404, 404)
-    assert {first for first, _ in proxy.asked} == {
-        "CONNECT llm.test:443 HTTP/1.1",
-        "CONNECT plain.test:8000 HTTP/1.1",
-    }
+    assert {first for first, _ in proxy.asked} == {"CONNECT llm.test:443 HTTP/1.1", "CONNECT plain.test:8000 HTTP/1.1"}
     assert {sent for _, sent in proxy.asked} == {"Basic bWU6cGFzcyB3b3Jk"}  # me:pass word
 
 
@@ -107,15 +104,8 @@ async def test_a_proxy_by_socks_looks_up_the_name() -> None:
 
 
 def test_the_environment_names_the_proxy(environment: Callable[..., None]) -> None:
-    environment(
-        HTTPS_PROXY="http://me:secret@proxy:3128", NO_PROXY="inner.test, .pod,10.0.0.0/8,other.test:8443"
-    )
-    for url in (
-        "https://llm.test/v1",
-        "wss://llm.test:8443/x",
-        "https://other.test/v1",
-        "https://11.0.0.1/v1",
-    ):
+    environment(HTTPS_PROXY="http://me:secret@proxy:3128", NO_PROXY="inner.test, .pod,10.0.0.0/8,other.test:8443")
+    for url in ("https://llm.test/v1", "wss://llm.test:8443/x", "https://other.test/v1", "https://11.0.0.1/v1"):
         assert proxy_of(url) == "http://proxy:3128", url
     excepted = ("inner.test", "a.inner.test", "a.pod", "10.1.2.3", "other.test:8443")
     for url in ("http://llm.test/v1", "https://localhost/v1", "https://127.0.0.1/v1", "https://[::1]/v1"):
@@ -130,9 +120,7 @@ def test_the_environment_names_the_proxy(environment: Callable[..., None]) -> No
     assert proxy_of("https://llm.test/v1") is None
 
 
-def test_a_proxy_is_kept_without_its_password_and_is_one_for_all_turns(
-    environment: Callable[..., None],
-) -> None:
+def test_a_proxy_is_kept_without_its_password_and_is_one_for_all_turns(environment: Callable[..., None]) -> None:
     environment(HTTPS_PROXY="http://me:secret@proxy:3128", NO_PROXY="inner.test")
     url = {"url": "https://llm.test/v1"}
     assert by_environment(url, {}) == {**url, "proxy": "http://proxy:3128"}
@@ -175,9 +163,7 @@ def test_a_server_that_wants_a_certificate_of_the_client_gets_it(tmp_path: Path)
     authority, others = Authority(tmp_path), Authority(tmp_path, "others")
     mine, stranger = authority.certificate("client"), others.certificate("stranger")
     tls = server_tls(authority.certificate("127.0.0.1"), clients=authority.ca)
-    with web_server(
-        lambda asked: say(asked, "hi"), wrap=partial(tls.wrap_socket, server_side=True)
-    ) as address:
+    with web_server(lambda asked: say(asked, "hi"), wrap=partial(tls.wrap_socket, server_side=True)) as address:
         url = f"https://{address}/v1"
 
         def fault(**params: str) -> str | None:
@@ -196,9 +182,7 @@ def test_a_socket_without_a_listener_and_a_proxy_that_is_gone_are_named(
     environment()
     with pytest.raises(UserError, match=r"the Unix socket .*gone \(No such file or directory\)"):
         check_answers(target(url="http://localhost/v1", unix_socket=str(tmp_path / "gone")))
-    with pytest.raises(
-        UserError, match=r"the proxy http://127\.0\.0\.1:9 does not answer; correct HTTPS_PROXY"
-    ):
+    with pytest.raises(UserError, match=r"the proxy http://127\.0\.0\.1:9 does not answer; correct HTTPS_PROXY"):
         check_answers(target(url="https://llm.test/v1", proxy="http://127.0.0.1:9"))
 
 

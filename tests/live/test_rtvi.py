@@ -109,15 +109,7 @@ def test_a_bot_s_configuration_states_the_rate_that_its_frames_leave_out() -> No
 
 def test_a_frame_may_be_a_wav() -> None:
     form = struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
-    content = (
-        b"RIFF"
-        + struct.pack("<I", 3236)
-        + b"WAVEfmt "
-        + form
-        + b"data"
-        + struct.pack("<I", 3200)
-        + bytes(3200)
-    )
+    content = b"RIFF" + struct.pack("<I", 3236) + b"WAVEfmt " + form + b"data" + struct.pack("<I", 3200) + bytes(3200)
     event = OURS.reader()(Frame(audio={"audio": content, "sample_rate": 16_000}).SerializeToString())
     assert isinstance(event, Audio) and event.seconds == 0.1
 

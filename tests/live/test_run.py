@@ -75,9 +75,7 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     states: list[tuple[int, int]] = []
     todo = points(null_server.url, shards="2", scrape="http://127.0.0.1:9/metrics")
     (outcome,) = measure(
-        tmp_path / "points",
-        todo,
-        lambda progress: states.append((progress.total("sessions"), progress.planned)),
+        tmp_path / "points", todo, lambda progress: states.append((progress.total("sessions"), progress.planned))
     )
     assert (outcome.status, outcome.reason) == ("ok", "")
     record = load_record(outcome.folder)
@@ -97,9 +95,7 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
     assert (requests["audio_ttfp_s"] >= 0.2).all()  # the null server answers after exactly 0.2 s
     trace = {(turn.session, turn.turn): turn for session in record.trace().sessions for turn in session.turns}
     turns = [trace[key] for key in zip(requests["session"], requests["turn"], strict=True)]
-    assert (sends["kind"] == "audio").sum() == sum(
-        math.ceil(round((turn.audio_s or 0) / 0.02, 6)) for turn in turns
-    )
+    assert (sends["kind"] == "audio").sum() == sum(math.ceil(round((turn.audio_s or 0) / 0.02, 6)) for turn in turns)
     assert (sends["kind"] == "commit").sum() == len(turns)
     on = events["kind"].map({"session_start": 1, "session_end": -1}).fillna(0).cumsum()
     assert on.max() == 4 and on.iloc[-1] == 0
@@ -109,18 +105,14 @@ def test_a_run_leaves_an_ordinary_record_and_no_secret(
 
     assert set(LIVE_DEFINITIONS) <= set(record.metrics)
     assert record.metrics["sends"]["value"] == len(sends)
-    assert (
-        record.metrics["floor_send_delay_p99"]["value"] == 0.001 and record.manifest["cost"]["floor"] == FLOOR
-    )
+    assert record.metrics["floor_send_delay_p99"]["value"] == 0.001 and record.manifest["cost"]["floor"] == FLOOR
     assert record.metrics["wasted_audio_ratio"]["value"] == pytest.approx(0, abs=1e-9)
     assert record.metrics["lost_sessions"]["value"] == 0
     shards = record.manifest["proof"]["shards"]
     assert len(shards) == 2 and {shard["dialect"] for shard in shards} == {"rehearsal"}
     scrape = record.table("scrape")
     assert (scrape.loc[scrape["name"] == "up", "value"] == 0).all() and len(scrape)  # nobody answers there
-    assert not [
-        path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()
-    ]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
 
 
 def test_a_starved_server_tells_how_late_it_is_and_the_verdict_asks_whether_it_matters(
@@ -162,9 +154,7 @@ def test_a_run_ends_when_the_turns_that_it_judges_have_ended(null_server: NullSe
     assert requests["turn_end_s"].max() < 30 and len(later)
 
 
-def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
-    null_server: NullServer, tmp_path: Path
-) -> None:
+def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(null_server: NullServer, tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill(progress: RunProgress) -> None:
@@ -176,9 +166,7 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
     todo = points(null_server.url, sessions=(6,), duration_s=5, shards="3")
     (outcome,) = measure(tmp_path / "points", todo, kill)
     assert outcome.status == "failed"
-    assert "load generator 1 of 3 was killed by SIGKILL" in outcome.reason and outcome.reason.startswith(
-        "INVALID"
-    )
+    assert "load generator 1 of 3 was killed by SIGKILL" in outcome.reason and outcome.reason.startswith("INVALID")
     record = load_record(outcome.folder)
     requests, failures = record.table("requests"), record.table("failures")
     of_victim = requests["session"] % 3 == 1  # sessions go round
@@ -196,9 +184,7 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(
     wait_until(lambda: not _shards())
 
 
-def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
-    null_server: NullServer, tmp_path: Path
-) -> None:
+def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(null_server: NullServer, tmp_path: Path) -> None:
     todo = points(null_server.url, sessions=(2,), duration_s=30, utterance_s="20")
     (outcome,) = measure(tmp_path / "points", todo, timeout_s=8)
     assert outcome.status == "failed" and "took longer than 8 s" in outcome.reason
@@ -207,9 +193,7 @@ def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(
     wait_until(lambda: not _shards())
 
 
-def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(
-    tmp_path: Path,
-) -> None:
+def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(tmp_path: Path) -> None:
     with NullServer("voice", tmp_path) as server:
         todo = points(server.url, sessions=(1, 2), duration_s=6)
         executor = LiveExecutor(tmp_path, timeout_s=60)
@@ -217,9 +201,7 @@ def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_w
         assert next(outcomes).status == "ok"
     (outcome,) = list(outcomes)
     assert outcome.status == "failed" and "nothing can be reached" in outcome.reason
-    with pytest.raises(
-        UserError, match=r"nothing can be reached at ws://127.* \(Connection refused\); start"
-    ):
+    with pytest.raises(UserError, match=r"nothing can be reached at ws://127.* \(Connection refused\); start"):
         measure(tmp_path, todo[1:])
     assert not list(tmp_path.glob(".tmp-*"))
     with pytest.raises(UserError, match=r"at ws://nobody\.invalid \("):
@@ -238,9 +220,7 @@ def test_recordings_are_found_from_any_directory(
     assert (outcome.status, outcome.reason) == ("ok", "")
 
 
-def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
-    null_server: NullServer, tmp_path: Path
-) -> None:
+def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(null_server: NullServer, tmp_path: Path) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
     command = [*REHEARSE, "live", null_server.url, "--seed", "0"]
     command += [*options, "--sessions", "1,2", "--duration", "6", "--out", str(tmp_path / "out")]
@@ -253,9 +233,7 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(
         if line.startswith("[1/2]") and lines.count(line) == 1:  # an interrupted write may print a line again
             process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, lines
-    assert lines[-1].startswith(
-        "Stopped with 1 of 2 points finished; run the same command again with --resume to"
-    )
+    assert lines[-1].startswith("Stopped with 1 of 2 points finished; run the same command again with --resume to")
     folders = [path.name for path in (tmp_path / "out" / "points").iterdir()]
     assert len(folders) == 1 and not folders[0].endswith(".failed")
     assert load_record(tmp_path / "out" / "points" / folders[0]).manifest["status"] == "ok"

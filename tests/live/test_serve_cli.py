@@ -107,9 +107,7 @@ def ask(client: ClientConnection, **lengths: float) -> None:
     """A typed turn; returns when the reply has begun to sound."""
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on."}]}
     client.send(json.dumps({"type": "conversation.item.create", "item": item}))
-    client.send(
-        json.dumps({"type": "response.create", "response": {"metadata": {"rehearsal": json.dumps(lengths)}}})
-    )
+    client.send(json.dumps({"type": "response.create", "response": {"metadata": {"rehearsal": json.dumps(lengths)}}}))
     while '"response.output_audio.delta"' not in client.recv(timeout=60):
         pass
 
@@ -129,9 +127,7 @@ def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
                 connect(url)
             assert refused.value.response.status_code == 503
             with pytest.raises(urllib.error.HTTPError) as health:
-                urllib.request.urlopen(
-                    url.replace("ws", "http", 1).replace("v1/realtime", "health"), timeout=20
-                )
+                urllib.request.urlopen(url.replace("ws", "http", 1).replace("v1/realtime", "health"), timeout=20)
             assert health.value.read() == b"draining\n"
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
@@ -185,9 +181,7 @@ def test_a_token_is_asked_for_and_never_shown():
         shown = {"Authorization": f"Bearer {SECRET}"}
         with connect(url, additional_headers=shown) as client:
             assert '"session.created"' in client.recv(timeout=20)
-        page = (
-            urllib.request.urlopen(urllib.request.Request(metrics, headers=shown), timeout=20).read().decode()
-        )
+        page = urllib.request.urlopen(urllib.request.Request(metrics, headers=shown), timeout=20).read().decode()
         process.send_signal(signal.SIGTERM)
         output, error = process.communicate(timeout=60)
     assert 'rehearsal_refused_total{reason="token"} 2.0' in page
@@ -199,9 +193,7 @@ def test_a_server_in_a_process_of_its_own_ends_with_its_block():
     with ServerProcess(ServeConfig.model_validate({"engine": "metronome"})) as server:
         with connect(server.url) as client:
             assert '"frames"' in client.recv(timeout=20)
-        assert (
-            b"rehearsal_sessions_total 1.0" in urllib.request.urlopen(server.metrics_url, timeout=20).read()
-        )
+        assert b"rehearsal_sessions_total 1.0" in urllib.request.urlopen(server.metrics_url, timeout=20).read()
     with pytest.raises(ProcessLookupError):
         os.kill(server.pid, 0)
 

@@ -17,15 +17,8 @@ from tests.live.strategies import some
 VAD = ServerVad()
 BEFORE = Settings(True, "tiny", "audio", vad=VAD)
 
-SCALAR = (
-    st.none()
-    | st.booleans()
-    | st.integers(-2, 2000)
-    | st.sampled_from([0.5, 1.0, 1e308, "pcm16", "text", "inf"])
-)
-FORMAT = some(
-    type=st.sampled_from(["audio/pcm", "audio/pcmu"]), rate=st.sampled_from([24_000, 16_000, 8_000])
-)
+SCALAR = st.none() | st.booleans() | st.integers(-2, 2000) | st.sampled_from([0.5, 1.0, 1e308, "pcm16", "text", "inf"])
+FORMAT = some(type=st.sampled_from(["audio/pcm", "audio/pcmu"]), rate=st.sampled_from([24_000, 16_000, 8_000]))
 DETECTION = some(
     type=st.sampled_from(["server_vad", "semantic_vad"]),
     threshold=st.sampled_from([0.2, 0.9, 3.0]),
@@ -56,9 +49,7 @@ SESSION = some(
 def leaves(value: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
     """What is not nested any further."""
     if isinstance(value, dict):
-        return {
-            path: leaf for name, each in value.items() for path, leaf in leaves(each, (*at, name)).items()
-        }
+        return {path: leaf for name, each in value.items() for path, leaf in leaves(each, (*at, name)).items()}
     return {at: value}
 
 
@@ -84,17 +75,9 @@ def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(sessio
 @pytest.mark.parametrize(
     ("session", "field", "words"),
     [
-        (
-            {"turn_detection": None},
-            "session.turn_detection",
-            ("beta form", "set session.audio.input.turn_detection"),
-        ),
+        ({"turn_detection": None}, "session.turn_detection", ("beta form", "set session.audio.input.turn_detection")),
         ({"modalities": ["text"]}, "session.modalities", ("beta form", "set session.output_modalities")),
-        (
-            {"input_audio_transcription": None},
-            "session.input_audio_transcription",
-            ("beta form", "leave it out"),
-        ),
+        ({"input_audio_transcription": None}, "session.input_audio_transcription", ("beta form", "leave it out")),
         (
             {"audio": {"input": {"transcription": {"model": "whisper-1"}}}},
             "session.audio.input.transcription",
@@ -124,9 +107,7 @@ def test_a_refused_update_leaves_the_servers_vad_as_it_was() -> None:
     async def script(caller: Caller) -> None:
         caller.say("session.update", session={"modalities": ["text"], "turn_detection": None})
         caller.say("response.create", response={"modalities": ["text"]})
-        caller.say(
-            "session.update", session={"output_modalities": ["text"], "tools": [], "tool_choice": "auto"}
-        )
+        caller.say("session.update", session={"output_modalities": ["text"], "tools": [], "tool_choice": "auto"})
 
     caller = call("vllm_omni", script)
     errors = [event["error"]["param"] for event in caller.of("error")]

@@ -38,12 +38,7 @@ TYPES = (
     "nonsense",
 )
 RATES = st.sampled_from((16_000, 24_000, 8_000))
-VAD = typed(
-    "server_vad",
-    threshold=st.floats(-1, 2),
-    silence_duration_ms=st.integers(-5, 900),
-    create_response=JSON,
-)
+VAD = typed("server_vad", threshold=st.floats(-1, 2), silence_duration_ms=st.integers(-5, 900), create_response=JSON)
 INPUT = some(turn_detection=st.none() | VAD | JSON, format=st.fixed_dictionaries({"rate": RATES}) | JSON)
 MESSAGE = typed(
     "message",
@@ -156,8 +151,7 @@ def abused(engine: str, steps: list[tuple[dict[str, Any], float]]) -> None:
     sessions = play(engine, script)
     assert not still_open(sessions) and sessions.stats.replies == 0
     assert all(
-        engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
-        for engine in sessions.server.engines
+        engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks for engine in sessions.server.engines
     )
 
 

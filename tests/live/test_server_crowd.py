@@ -34,9 +34,7 @@ async def received(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_the_oldest_silent_connection_makes_room_for_a_new_one(
-    loop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_silent_connection_makes_room_for_a_new_one(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silent, "MOST_SILENT", 8)
 
     async def main() -> None:
@@ -95,9 +93,7 @@ async def test_half_requests_lose_their_place_to_a_caller(monkeypatch: pytest.Mo
         assert await inside.recv() == "hello"
         halves = silents(running, 10)
         for i, client in enumerate(halves):
-            client.send(
-                b"GET /v1/realtime HTTP/1.1\r\n" if i % 2 else b"POST /v1/chat/completions HTTP/1.1\r\n"
-            )
+            client.send(b"GET /v1/realtime HTTP/1.1\r\n" if i % 2 else b"POST /v1/chat/completions HTTP/1.1\r\n")
             await running.until(lambda i=i: running.server.sockets == min(i + 2, 8))
         async with connect(running.url) as caller:
             assert await caller.recv() == "hello"
@@ -166,9 +162,7 @@ async def test_a_body_that_fits_no_context_is_refused_by_its_head() -> None:
 async def test_a_connection_that_is_not_to_stay_open_is_closed(version: str, body: str) -> None:
     async with served() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        head = (
-            f"POST /v1/chat/completions HTTP/{version}\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write((head + body).encode())
         assert (await reader.read()).count(b"HTTP/1.1 ") == 1  # and ends
         writer.close()

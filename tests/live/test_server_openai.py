@@ -61,9 +61,7 @@ def test_a_typed_turn(modality: str) -> None:
         text = "".join(event.delta for event in kept if event.type == "response.output_text.delta")
         assert kept[-1].response.output[0].content[0].text == text
     else:
-        audio = b"".join(
-            base64.b64decode(event.delta) for event in kept if event.type == "response.output_audio.delta"
-        )
+        audio = b"".join(base64.b64decode(event.delta) for event in kept if event.type == "response.output_audio.delta")
         assert len(audio) == 2 * 1920 * usage.output_token_details.audio_tokens
         assert np.abs(np.frombuffer(audio, "<i2")).max() > 3000
 

@@ -57,10 +57,7 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "a path out of the tree": (request("/../../etc/passwd"), 404),
     "a path that is not ASCII": (request("/gesundheit/ü"), 400),
     "an Origin that is no URL": (handshake("Origin: http://[bad"), 400),
-    "a name that a site has": (
-        request("/metrics", "Host: evil.example:80", "Origin: http://evil.example:80"),
-        403,
-    ),
+    "a name that a site has": (request("/metrics", "Host: evil.example:80", "Origin: http://evil.example:80"), 403),
     "a name below such a one": (request("/v1/models", "Host: localhost.evil.example"), 403),
     "an address": (request("/v1/models", "Host: 127.0.0.1:80"), 200),
     "an address of IPv6": (request("/v1/models", "Host: [::1]:80"), 200),
@@ -112,10 +109,7 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "frames behind a page": (request(behind=frame(Opcode.PING)), 200),
     "a close frame behind what is not there": (request("/x", behind=frame(Opcode.CLOSE)), 404),
     "no upgrade": (request("/v1/realtime"), 426),
-    "an upgrade to something else": (
-        request("/v1/realtime", "Host: here", "Connection: Upgrade", "Upgrade: h2c"),
-        426,
-    ),
+    "an upgrade to something else": (request("/v1/realtime", "Host: here", "Connection: Upgrade", "Upgrade: h2c"), 426),
     "a handshake of HTTP/1.0": (request("/v1/realtime", *UPGRADE, version="HTTP/1.0"), 505),
     "a key that is none": (request("/v1/realtime", *UPGRADE[:-1], "Sec-WebSocket-Key: ü"), 400),
     "two keys": (handshake(KEY), 400),
@@ -169,9 +163,7 @@ async def test_what_comes_behind_a_handshake_is_answered_behind_it():
         assert running.server.closed == {1006: 1}
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"]
-)
+@pytest.mark.parametrize("text", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"])
 @in_a_loop
 async def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
     async with opened(handshake_timeout_s=0.1) as running:
@@ -290,15 +282,8 @@ async def test_a_token_opens_the_door_and_nothing_else_does():
         for shown in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):
             async with connect(running.url, additional_headers={"Authorization": shown}) as client:
                 assert await client.recv() == "hello"
-        for headers in (
-            ("Bearer s3cret", "Bearer s3cret"),
-            ("Bear", "er s3cret"),
-            ("Basic s3cret",),
-            ("Bearer",),
-        ):
-            assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[
-                0
-            ] == 401
+        for headers in (("Bearer s3cret", "Bearer s3cret"), ("Bear", "er s3cret"), ("Basic s3cret",), ("Bearer",)):
+            assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[0] == 401
         assert (await fetch(running, "/metrics"))[0] == 401
         assert (await fetch(running, "http://[", "Authorization: Bearer s3cret"))[0] == 400
         status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")

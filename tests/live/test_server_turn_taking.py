@@ -79,9 +79,7 @@ def test_replies_are_as_long_as_the_silence_before_them_says() -> None:
 
 
 @pytest.mark.parametrize("eagerness, timeout_s", (("auto", 4.0), ("high", 2.0)))
-def test_a_simulated_detector_waits_through_hesitations_as_often_as_published(
-    eagerness: str, timeout_s: float
-) -> None:
+def test_a_simulated_detector_waits_through_hesitations_as_often_as_published(eagerness: str, timeout_s: float) -> None:
     """Hesitations and ends of turns by turns, in a call that hears no replies."""
     waits: list[float] = []
 

@@ -60,10 +60,7 @@ def test_a_spoken_turn_is_answered_with_exactly_the_speech_and_text_that_was_ask
     stats = caller.sessions.stats
     assert (still_open(caller.sessions), stats.replies, stats.turns["completed"]) == (0, 0, 1)
     assert stats.tokens == {"thinker": 30, "talker": 100} and stats.audio_sent_s == 8.0
-    committed_s, first_s = (
-        caller.when("response.created")[0],
-        caller.when("response.output_audio.delta")[0],
-    )
+    committed_s, first_s = (caller.when("response.created")[0], caller.when("response.output_audio.delta")[0])
     assert stats.ttfp_s.count == 1 and stats.ttfp_s.sum == pytest.approx(first_s - committed_s)
 
 
@@ -108,9 +105,7 @@ def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engine
     assert produced["audio_tokens"] >= sent[0] / 1920
     assert caller.errors() == ["response_cancel_not_active"]
     later = [each for each in caller.events if each.get("response_id") == cut["id"]]
-    assert all(
-        "delta" not in each["type"] for each in caller.events[caller.events.index(later[-1]) + 1 :][:1]
-    )
+    assert all("delta" not in each["type"] for each in caller.events[caller.events.index(later[-1]) + 1 :][:1])
     heard, stats = cut["rehearsal"]["heard"], caller.sessions.stats
     assert stats.turns == {"cancelled": 1, "completed": 1}
     assert stats.wasted == {
@@ -267,9 +262,7 @@ def test_a_model_that_does_not_speak_answers_in_text() -> None:
         await asyncio.sleep(100)
 
     caller = call("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu"))
-    assert (
-        caller.errors() == ["invalid_value"] and "does not speak" in caller.of("error")[0]["error"]["message"]
-    )
+    assert caller.errors() == ["invalid_value"] and "does not speak" in caller.of("error")[0]["error"]["message"]
     assert caller.done()[0]["usage"]["input_tokens"] == 13 and caller.of("response.output_text.delta")
 
 

@@ -107,9 +107,7 @@ def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again
 def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards() -> None:
     async def script(caller: Caller) -> None:
         vad = {"type": "server_vad", "interrupt_response": False}
-        caller.say(
-            "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
-        )
+        caller.say("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}})
         caller.ask(output_tokens=200, reply_audio_s=60.0)
         await caller.speak(np.concatenate([silence(0.3), speech(), silence(0.8)]))
         assert not caller.done()
@@ -122,9 +120,7 @@ def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards() ->
 def test_without_create_response_the_client_asks() -> None:
     async def script(caller: Caller) -> None:
         vad = {"type": "server_vad", "create_response": False}
-        caller.say(
-            "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
-        )
+        caller.say("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}})
         await caller.speak(np.concatenate([speech(), silence(0.8)]))
         assert len(caller.of("input_audio_buffer.committed")) == 1
         await asyncio.sleep(5)

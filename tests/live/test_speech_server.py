@@ -11,12 +11,7 @@ from tests.live.served import served
 from tests.waiting import in_a_loop, until
 
 TTS = {"deployment": "qwen3_tts_2gpu"}
-ASKED: dict[str, Any] = {
-    "model": "any",
-    "voice": "Vivian",
-    "input": "so much is said",
-    "response_format": "pcm",
-}
+ASKED: dict[str, Any] = {"model": "any", "voice": "Vivian", "input": "so much is said", "response_format": "pcm"}
 FRAME_BYTES = 3840
 
 
@@ -73,7 +68,5 @@ async def test_what_cannot_be_spoken_is_refused(more: dict[str, Any], says: str)
 @in_a_loop
 async def test_our_client_reads_it_as_speech() -> None:
     async with served(**TTS) as server:
-        await ask_one_word(
-            TargetParams.model_validate({"url": f"http://127.0.0.1:{server.port}/v1/audio/speech"})
-        )
+        await ask_one_word(TargetParams.model_validate({"url": f"http://127.0.0.1:{server.port}/v1/audio/speech"}))
         assert server.sessions.stats.turns["completed"] == 1

@@ -70,13 +70,7 @@ def test_words_of_the_reply_become_sound():
         [asked] = call.received
         assert asked["input"] == spoken_words(out.trace.header.seed, turn)
         assert len(asked["input"].split()) == turn.output_tokens
-        about = {
-            "model": "m",
-            "voice": "v",
-            "response_format": "pcm",
-            "stream": True,
-            "stream_format": "audio",
-        }
+        about = {"model": "m", "voice": "v", "response_format": "pcm", "stream": True, "stream_format": "audio"}
         assert {name: asked[name] for name in about} == about
     done = table(out)
     assert done["status"].tolist() == ["completed"] * 2
@@ -151,14 +145,10 @@ def test_the_answer_says_what_its_sound_is(answer: Answer, seconds: float):
 )
 def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name: str):
     out = synthesise(answer, spoken())
-    assert out.failures["reason"].tolist() == [f"audio as {name}, which is not read"] and not out.values(
-        "audio"
-    )
+    assert out.failures["reason"].tolist() == [f"audio as {name}, which is not read"] and not out.values("audio")
 
     async def use(url: str) -> None:
-        with pytest.raises(
-            UserError, match=f"response_format=pcm and answers with audio as {name}, which is not read"
-        ):
+        with pytest.raises(UserError, match=f"response_format=pcm and answers with audio as {name}, which is not read"):
             await ask_one_word(TargetParams(url=url))
 
     clock.run(over_http(answer, use, PATH), virtual=False)
@@ -169,10 +159,7 @@ def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name
     [
         (refuses, "has no speech synthesis there .HTTP status 404: The model"),
         (mute, "with no audio"),
-        (
-            answering(b"<html>hello</html>", "Content-Type: text/html"),
-            "with text/html and not audio; give the",
-        ),
+        (answering(b"<html>hello</html>", "Content-Type: text/html"), "with text/html and not audio; give the"),
     ],
 )
 def test_an_address_without_speech_is_told_before_the_run(answer: Answer, sentence: str):
@@ -239,11 +226,7 @@ def test_words_come_as_a_model_writes_them():
     out = play(spoken(), streams, path="/v1/audio/speech/stream", words_per_s=50.0)
     due = out.sends.loc[out.sends["kind"] == "text", "due_s"]
     assert due.diff().dropna().tolist() == pytest.approx([0.02] * 6)
-    assert [event["type"] for event in out.calls[0].received] == [
-        "session.config",
-        *7 * ["input.text"],
-        "input.done",
-    ]
+    assert [event["type"] for event in out.calls[0].received] == ["session.config", *7 * ["input.text"], "input.done"]
 
 
 def test_sound_is_told_from_words():

@@ -43,22 +43,12 @@ FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 def words(body: dict[str, Any]) -> list[bytes]:
     """Four words, of which two come in one piece, and the usage."""
-    deltas = [
-        delta(role="assistant", content=""),
-        delta(content="a"),
-        delta(content=" b c"),
-        delta(content=" d"),
-    ]
+    deltas = [delta(role="assistant", content=""), delta(content="a"), delta(content=" b c"), delta(content=" d")]
     return [event(each) for each in deltas] + [sse(USAGE)]
 
 
 def play(
-    trace: Trace,
-    answer: Parts = words,
-    status: int = 200,
-    cut: int | None = None,
-    piece: int = 10**6,
-    **target: Any,
+    trace: Trace, answer: Parts = words, status: int = 200, cut: int | None = None, piece: int = 10**6, **target: Any
 ) -> Outcome:
     """Play `trace` against a server that sends `answer`'s parts, `piece` bytes at a time, up to byte `cut`."""
 
@@ -108,24 +98,13 @@ def test_prompts_have_the_asked_length_and_no_common_beginning():
 
 
 @pytest.mark.parametrize(("history", "replies"), [(None, ["a b c d"]), ("recorded", ["as recorded"])])
-def test_the_texts_of_conversations_are_sent_turn_by_turn(
-    tmp_path: Path, history: str | None, replies: list[str]
-):
-    said = [
-        ("system", "be brief"),
-        ("human", "first"),
-        ("gpt", "as recorded"),
-        ("human", "second"),
-        ("gpt", "end"),
-    ]
+def test_the_texts_of_conversations_are_sent_turn_by_turn(tmp_path: Path, history: str | None, replies: list[str]):
+    said = [("system", "be brief"), ("human", "first"), ("gpt", "as recorded"), ("human", "second"), ("gpt", "end")]
     path = tmp_path / "chats.json"
     path.write_text(json.dumps([{"conversations": [{"from": role, "value": text} for role, text in said]}]))
-    trace = make_trace(
-        "conversations", {"path": str(path), "conversations": 1, "rate": 1e3, "network_ms": 0}, 0
-    )
+    trace = make_trace("conversations", {"path": str(path), "conversations": 1, "rate": 1e3, "network_ms": 0}, 0)
     first, second = (
-        [(m["role"], m["content"]) for m in b["messages"]]
-        for b in requests(play(trace, chat_history=history))
+        [(m["role"], m["content"]) for m in b["messages"]] for b in requests(play(trace, chat_history=history))
     )
     assert first == [("system", "be brief"), ("user", "first")]
     assert second == [*first, *(("assistant", reply) for reply in replies), ("user", "second")]
@@ -171,9 +150,7 @@ def test_the_first_token_that_is_not_reasoning_has_a_time_of_its_own():
     answers = out.events.loc[out.events["kind"] == "first_answer"]
     assert answers["turn"].tolist() == [0]  # the second reply does not reason
     assert answers["t"].item() > out.times("first_text")[0]
-    assert metrics_of(out)["first_answer_p50"] == pytest.approx(
-        answers["t"].item() - table(out)["turn_end_s"][0]
-    )
+    assert metrics_of(out)["first_answer_p50"] == pytest.approx(answers["t"].item() - table(out)["turn_end_s"][0])
 
 
 def test_output_per_second_counts_the_tokens_that_the_server_states():
@@ -347,9 +324,7 @@ def test_documents_of_a_backlog_end_with_the_users():
 
     out = play(trace, answer, piece=20)
     rows = table(out)
-    by_class = {
-        name: rows.loc[rows["request_class"] == name, "status"].tolist() for name in ("online", "batch")
-    }
+    by_class = {name: rows.loc[rows["request_class"] == name, "status"].tolist() for name in ("online", "batch")}
     assert by_class == {"online": ["completed"], "batch": ["aborted"] * backlog}
     assert out.failures.empty and len(out.calls) == 1 + backlog
 
@@ -366,9 +341,7 @@ def test_jobs_carry_what_their_prefixes_say():
     turns = [
         typed_turn(0, 0, input_tokens=5, history_tokens=7, prefix=11, **job),
         typed_turn(0, 1, input_tokens=3, history_tokens=9, prefix=0, waits="1:0", **job),
-        typed_turn(
-            1, 0, input_tokens=2, history_tokens=14, prefix=0, waits="-1:0", **job | {"arrival_s": 0.0}
-        ),
+        typed_turn(1, 0, input_tokens=2, history_tokens=14, prefix=0, waits="-1:0", **job | {"arrival_s": 0.0}),
         typed_turn(2, 0, input_tokens=1, history_tokens=5, prefix=11, **job),
         typed_turn(3, 0, input_tokens=1, history_tokens=5, prefix=12, **job),
         typed_turn(4, 0, input_tokens=1, **job),

@@ -88,9 +88,7 @@ def test_openai_itself_gets_its_key_unasked(url: str) -> None:
 
 @given(
     st.from_regex(r"(wss?|https?)://[a-z0-9.-]{1,20}(:[1-9][0-9]{0,3})?(/[a-z.]{0,12})?", fullmatch=True)
-    | st.from_regex(
-        r"(wss|https)://[a-z.-]{0,6}openai\.?com(\.[a-z]{2,9})?(:443)?(/\.openai\.com)?", fullmatch=True
-    )
+    | st.from_regex(r"(wss|https)://[a-z.-]{0,6}openai\.?com(\.[a-z]{2,9})?(:443)?(/\.openai\.com)?", fullmatch=True)
 )
 @example(OTHERS[0]).via("no TLS")
 def test_nobody_else_gets_it_unless_its_variable_is_named(url: str) -> None:
@@ -140,9 +138,7 @@ def test_metrics_are_asked_with_the_token_at_the_targets_own_server_alone(
         ("ws://h/v1/realtime", "https://api.openai.com/v1", TOKEN),
     ],
 )
-def test_a_named_token_is_of_the_urls_host(
-    url: str, other: str, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_token_is_of_the_urls_host(url: str, other: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = TargetParams.model_validate({"url": url, "token_env": "MINE", "text_url": other})
     second = text_target(target)
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
@@ -159,9 +155,7 @@ def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:
         say(request, STREAM if ok else "no", 200 if ok else 401)
 
     with web_server(want, want) as address:
-        with refused(
-            "wants a token or key, and none is sent (HTTP status 401)", "--token-env OPENAI_API_KEY"
-        ):
+        with refused("wants a token or key, and none is sent (HTTP status 401)", "--token-env OPENAI_API_KEY"):
             look(f"http://{address}/v1", dialect="text")
         look(f"http://{address}/v1", dialect="text", token_env="OPENAI_API_KEY")
 

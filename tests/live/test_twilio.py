@@ -67,9 +67,7 @@ def test_each_code_of_g711_is_its_own() -> None:
     assert as_ulaw(ULAW.samples(codes).astype("<i2").tobytes()) == codes
     samples = np.arange(-32768, 32768, dtype="<i2")
     error = np.abs(ULAW.samples(as_ulaw(samples.tobytes())).astype(int) - samples)
-    assert (error <= np.maximum(np.abs(samples.astype(int)) / 15, 4))[
-        np.abs(samples.astype(int)) <= 32124
-    ].all()
+    assert (error <= np.maximum(np.abs(samples.astype(int)) / 15, 4))[np.abs(samples.astype(int)) <= 32124].all()
 
 
 def sent(name: str, **target: Any) -> list[dict[str, Any]]:
@@ -258,9 +256,5 @@ def test_an_interruption_ends_with_clear_and_with_silence(monkeypatch: pytest.Mo
     assert first["stop_report_s"] == pytest.approx(0.2, abs=EXACT_S)
     assert first["stop_s"] == pytest.approx(0.2, abs=EXACT_S)
     assert second["end_of_turn_delay_s"] == pytest.approx(0.4, abs=EXACT_S)
-    marks = [
-        at_s
-        for event, at_s in zip(heard.call.received, heard.call.at_s, strict=True)
-        if event["type"] == "mark"
-    ]
+    marks = [at_s for event, at_s in zip(heard.call.received, heard.call.at_s, strict=True) if event["type"] == "mark"]
     assert marks == pytest.approx([words_s + 0.2, words_s + SPEECH_S + 0.9], abs=EXACT_S)

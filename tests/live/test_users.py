@@ -37,12 +37,8 @@ def test_the_same_users_at_each_load_are_others_in_each_repeat() -> None:
     assert seeds((2.0, 4.0), 2, users_seed=7, same_users=True) == [first, second] * 2
 
 
-@pytest.mark.parametrize(
-    ("begin_s", "end_s", "growth"), [(-1.0, 9.0, 90.0), (1.5, 2.5, 60.0), (2.0, 2.0, None)]
-)
-def test_a_counter_grows_between_the_polls_around_a_window(
-    begin_s: float, end_s: float, growth: float | None
-) -> None:
+@pytest.mark.parametrize(("begin_s", "end_s", "growth"), [(-1.0, 9.0, 90.0), (1.5, 2.5, 60.0), (2.0, 2.0, None)])
+def test_a_counter_grows_between_the_polls_around_a_window(begin_s: float, end_s: float, growth: float | None) -> None:
     values = [(t, engine, 10.0 + 15 * t) for t in (0.0, 1.0, 2.0, 3.0) for engine in ("a", "b")]
     scrape = pd.DataFrame(values, columns=["t_s", "labels", "value"]).assign(name="hits_total")
     assert grown(scrape, "hits_total", begin_s, end_s) == growth

@@ -26,16 +26,11 @@ READY = {dialect.ready_on for dialect in DIALECTS.values() if dialect.ready_on}
 
 
 def run(
-    statuses: list[str],
-    reasons: dict[int, str] | None = None,
-    shed: tuple[int, ...] = (),
-    phase: str = "steady",
+    statuses: list[str], reasons: dict[int, str] | None = None, shed: tuple[int, ...] = (), phase: str = "steady"
 ) -> Measurement:
     """A session of one turn for each status; `reasons`: of failed ones, by session."""
     sessions, reasons = range(len(statuses)), reasons or {}
-    requests = pd.DataFrame(
-        {"session": sessions, "turn": 0, "status": pd.array(statuses, "str"), "phase": phase}
-    )
+    requests = pd.DataFrame({"session": sessions, "turn": 0, "status": pd.array(statuses, "str"), "phase": phase})
     log = EventLog()
     for session in shed:
         log.event(1.0, "shed", session, 0)
@@ -44,9 +39,7 @@ def run(
     names = ("send_delay_p99", "server_lag_p99", "steady_begin", "steady_end")
     metrics = {name: {"value": value} for name, value in zip(names, (0.001, None, 0.5, 3.0), strict=True)}
     more = {"failures": failures}
-    return Measurement(
-        typed(sessions=2), log.events(), EventLog().steps(), requests, metrics, RunFacts(), {}, {}, more
-    )
+    return Measurement(typed(sessions=2), log.events(), EventLog().steps(), requests, metrics, RunFacts(), {}, {}, more)
 
 
 def with_metric(measurement: Measurement, **values: float) -> Measurement:
@@ -55,9 +48,7 @@ def with_metric(measurement: Measurement, **values: float) -> Measurement:
 
 def merged(**lost: Loss) -> Merged:
     losses = {int(name[1:]): loss for name, loss in lost.items()}
-    return Merged(
-        EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 5.0, [{}, {}], losses, (1, 2)
-    )
+    return Merged(EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 5.0, [{}, {}], losses, (1, 2))
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
@@ -108,8 +99,7 @@ def test_who_is_turned_away_is_no_failure_of_the_server_unless_nobody_is_let_in(
         check_server(TURNS, run(["failed"] * 3, {0: "closed 1013"}, shed=(0, 1, 2)))
     with pytest.raises(FailedPoint, match=r"^2 of 12 turns failed \(garbage\)"):
         check_server(
-            TURNS,
-            run(["completed", *["failed"] * 11], {1: "garbage", 2: "garbage"}, shed=tuple(range(3, 12))),
+            TURNS, run(["completed", *["failed"] * 11], {1: "garbage", 2: "garbage"}, shed=tuple(range(3, 12)))
         )
 
 
@@ -144,23 +134,17 @@ def test_so_are_a_late_and_a_lost_load_generator():
         return replace(merged(), sends=sends)
 
     check_machines(run(["completed"]), sent(5), TARGET)  # a few are for the verdict
-    with pytest.raises(
-        InvalidPoint, match=r"^6\.0 % of the sends were later than send_delay_limit_ms=20 allows: "
-    ):
+    with pytest.raises(InvalidPoint, match=r"^6\.0 % of the sends were later than send_delay_limit_ms=20 allows: "):
         check_machines(run(["completed"]), sent(6), TARGET)
     check_machines(run(["completed"]), sent(6), TARGET.model_copy(update={"send_delay_limit_ms": 30.0}))
-    with pytest.raises(
-        InvalidPoint, match=r"load generator 1 of 2 died at 2\.0 s: 2 open sessions were lost"
-    ):
+    with pytest.raises(InvalidPoint, match=r"load generator 1 of 2 died at 2\.0 s: 2 open sessions were lost"):
         check_machines(run(["completed"]), merged(_1=Loss(2.0, "died")), TARGET)
 
 
 def test_a_closed_loop_without_a_turn_at_the_planned_load_says_why():
     whole = with_metric(run(["completed"]), steady_begin=None)  # type: ignore[arg-type]
     check_window(replace(run(["completed"]), facts=RunFacts(timing=Load(slots=1))))
-    with pytest.raises(
-        InvalidPoint, match=r"begins when 1 requests have ended and ends when no new turn may begin; "
-    ):
+    with pytest.raises(InvalidPoint, match=r"begins when 1 requests have ended and ends when no new turn may begin; "):
         check_window(replace(whole, facts=RunFacts(timing=Load(slots=1))))
     for load in (Load(), Load(slots=2)):  # an open loop, and one whose turns are all among the first
         check_window(replace(whole, facts=RunFacts(timing=load)))

@@ -90,9 +90,7 @@ def test_what_happens_to_a_packet_depends_on_the_seed_the_way_and_its_number_alo
     assert delays_s[::-1] == [path.delay_s(number) for number in reversed(range(n))]
     for other in (path._replace(seed=2), path._replace(way="from")):
         both = sum(first is other.delay_s(k) is None for k, first in enumerate(delays_s))
-        assert abs(both / n - 0.01) < 5 * (0.01 * 0.99 / n) ** 0.5, (
-            "independent losses coincide at 1 % of the packets"
-        )
+        assert abs(both / n - 0.01) < 5 * (0.01 * 0.99 / n) ** 0.5, "independent losses coincide at 1 % of the packets"
     arrived_s = np.array([delay for delay in delays_s if delay is not None])
     assert abs(len(arrived_s) / n - 0.9) < 5 * (0.1 * 0.9 / n) ** 0.5
     assert arrived_s.min() >= 0 and arrived_s.max() < 0.02
@@ -227,9 +225,7 @@ def test_speech_over_a_reply_cuts_it() -> None:
 
 
 def test_lost_packets_are_counted_and_leave_gaps() -> None:
-    out = played(
-        spoken(sessions=4, turns=4), bots, dialect="rtvi_webrtc", packet_loss=0.3, packet_jitter_ms=20
-    )
+    out = played(spoken(sessions=4, turns=4), bots, dialect="rtvi_webrtc", packet_loss=0.3, packet_jitter_ms=20)
     lost, n = counted(out, "rtp_lost"), counted(out, "rtp_packets")
     assert abs(lost / n - 0.3) < 5 * (0.3 * 0.7 / n) ** 0.5, "within five standard deviations"
     assert counted(out, "audio") <= 0.02 * (n - lost) + 1e-6
@@ -248,9 +244,7 @@ def noted(heard: Callable[..., Any], came: dict[object, set[int]]) -> Callable[.
     return wrapped
 
 
-def test_the_same_seed_loses_the_same_packets_of_a_call_at_any_concurrency(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_same_seed_loses_the_same_packets_of_a_call_at_any_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     came: dict[object, set[int]] = {}
     monkeypatch.setattr("aiortc.rtcrtpsender.random16", lambda: 0)
     monkeypatch.setattr(rtp.JitterBuffer, "add", noted(rtp.JitterBuffer.add, came))
@@ -276,9 +270,7 @@ class Sound(aiortc.MediaStreamTrack):
         self.pcm, self._ticks, self._begun_s = b"", 0, asyncio.get_running_loop().time()
 
     async def recv(self) -> av.AudioFrame:
-        await asyncio.sleep(
-            max(0.0, self._begun_s + self._ticks / rtp.RATE - asyncio.get_running_loop().time())
-        )
+        await asyncio.sleep(max(0.0, self._begun_s + self._ticks / rtp.RATE - asyncio.get_running_loop().time()))
         piece, self.pcm = self.pcm[: 2 * FRAME].ljust(2 * FRAME, b"\0"), self.pcm[2 * FRAME :]
         frame = av.AudioFrame.from_ndarray(np.frombuffer(piece, "<i2")[None], format="s16", layout="mono")
         frame.sample_rate, frame.pts, frame.time_base = rtp.RATE, self._ticks, Fraction(1, rtp.RATE)

@@ -42,12 +42,7 @@ from tests.measured_runs.test_requests import BENCH
 from workloads.errors import UserError
 
 SERVER = Server(
-    "meta-llama/Llama-3.1-8B",
-    "H100",
-    max_num_seqs=64,
-    max_num_batched_tokens=2048,
-    vllm="0.20.0",
-    label="mine",
+    "meta-llama/Llama-3.1-8B", "H100", max_num_seqs=64, max_num_batched_tokens=2048, vllm="0.20.0", label="mine"
 )
 RATES = (4.0, 8.0, 16.0, 24.0)
 LIMITS = {"gpus": [[0]], "memory_share": 0.9, "max_num_seqs": 64, "max_num_batched_tokens": 2048}
@@ -70,15 +65,11 @@ def factors(**values: float) -> Factors:
         "client_s": 0.002,
         "client_s_per_reply": 0.0,
     } | values
-    return Factors(
-        **{name: Factor(value=value, default=1.0, fitted_to="a test") for name, value in every.items()}
-    )
+    return Factors(**{name: Factor(value=value, default=1.0, fitted_to="a test") for name, value in every.items()})
 
 
 def a_profile(**values: float) -> Calibrated:
-    compared = Compared(
-        loads=["a"], before=Errors(ttft=0.2, itl=0.1, e2e=0.1), after=Errors(ttft=0, itl=0, e2e=0)
-    )
+    compared = Compared(loads=["a"], before=Errors(ttft=0.2, itl=0.1, e2e=0.1), after=Errors(ttft=0, itl=0, e2e=0))
     return Calibrated(
         model="llama_3_1_8b",
         gpu="h100",
@@ -98,14 +89,7 @@ def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> Me
     for rate in rates:
         arrivals = begin_s + np.cumsum(random.exponential(1 / rate, count))
         requests += [
-            Request(
-                float(at),
-                int(random.integers(200, 1500)),
-                int(random.integers(10, 40)),
-                1.0,
-                1.0,
-                queue_s,
-            )
+            Request(float(at), int(random.integers(200, 1500)), int(random.integers(10, 40)), 1.0, 1.0, queue_s)
             for at in arrivals
         ]
         parts.append((f"{rate:g}/s", len(requests) - count, len(requests)))
@@ -117,9 +101,7 @@ def served_by(profile: Calibrated, run: MeasuredRun, folder: Path) -> MeasuredRu
     """The run as a server with these factors would have been measured."""
     made, requests = plan(run, folder, "h100", None), []
     for load in loads_of(made, folder):
-        found, _ = serve(
-            load.deployment, load.columns, load.prefixes, "measured", profile.model_dump(mode="json")
-        )
+        found, _ = serve(load.deployment, load.columns, load.prefixes, "measured", profile.model_dump(mode="json"))
         requests += found.to_dict("records")
     return replace(
         run,
@@ -165,9 +147,7 @@ def test_a_closed_loop_is_replayed_as_one(tmp_path: Path) -> None:
         serve(load.deployment, load.columns, load.prefixes, "measured", slots=slots)[0]["predicted_e2e"]
         for slots in (load.slots, None)
     )
-    alone = serve(
-        load.deployment, {n: v[:2] for n, v in load.columns.items()}, load.prefixes[:2], "measured"
-    )[0]
+    alone = serve(load.deployment, {n: v[:2] for n, v in load.columns.items()}, load.prefixes[:2], "measured")[0]
     assert closed.max() < 1.1 * alone["predicted_e2e"].max() < open_.max()
 
 
@@ -225,10 +205,7 @@ def test_an_error_that_no_load_measured_is_missing_and_not_zero() -> None:
 def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
     run = a_run(RATES[:2], count=8)
     planned = plan(run, tmp_path, "h100", None)
-    rows = [
-        serve(load.deployment, load.columns, load.prefixes, "measured")[0]
-        for load in loads_of(planned, tmp_path)
-    ]
+    rows = [serve(load.deployment, load.columns, load.prefixes, "measured")[0] for load in loads_of(planned, tmp_path)]
     measured = [row for table in rows for row in table.to_dict("records")]
     requests = tuple(
         replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "e2e")})
@@ -253,10 +230,7 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
             replace(a_run((2.0, 4.0)), parts=(("as many as go", 0, 32), ("4/s", 32, 64))),
             "^of 2 loads only one .run, 4/s",
         ),
-        (
-            replace(a_run((2.0, 4.0)), server=Server("nobody/knows", "H100")),
-            "^run served nobody/knows, whose sizes",
-        ),
+        (replace(a_run((2.0, 4.0)), server=Server("nobody/knows", "H100")), "^run served nobody/knows, whose sizes"),
         (
             replace(a_run((2.0, 4.0)), server=Server("meta-llama/Llama-3.1-8B")),
             "^run does not say on which GPU it ran; add --gpu",
@@ -278,13 +252,7 @@ def test_the_server_is_written_next_to_its_profile(
     rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, folder: Callable[..., Path]
 ) -> None:
     """And one with more GPUs takes the profile."""
-    facts = {
-        "title": "t",
-        "model": "llama_3_1_8b",
-        "gpu": "h100",
-        "stages": {"thinker": LIMITS},
-        "overheads": PATH,
-    }
+    facts = {"title": "t", "model": "llama_3_1_8b", "gpu": "h100", "stages": {"thinker": LIMITS}, "overheads": PATH}
     made = Calibration(a_profile(), facts, [], [], [])
     monkeypatch.setattr(module, "calibrate", lambda *_: made)
     status, out, err = rehearse("profile", "--from", str(folder(**{"bench.json": BENCH})), "--out", "p.yaml")
@@ -299,9 +267,7 @@ def test_the_server_is_written_next_to_its_profile(
         assert profile_of(given, "p.yaml", "virtual", params, served) == given
 
 
-def test_a_model_by_its_config_is_written_next_to_the_profile(
-    rehearse: Rehearse, folder: Callable[..., Path]
-) -> None:
+def test_a_model_by_its_config_is_written_next_to_the_profile(rehearse: Rehearse, folder: Callable[..., Path]) -> None:
     many = {"input_lens": [400] * 6, "output_lens": [20] * 6, "ttfts": [0.04] * 6, "itls": [[0.01] * 19] * 6}
     loads = {
         f"{rate}.json": BENCH
@@ -322,9 +288,7 @@ def test_a_model_by_its_config_is_written_next_to_the_profile(
 
 
 def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
-    made = folder(
-        **{"bench.json": {"endpoint_type": "a", "model_id": "x", "input_lens": [9], "output_lens": [9]}}
-    )
+    made = folder(**{"bench.json": {"endpoint_type": "a", "model_id": "x", "input_lens": [9], "output_lens": [9]}})
     asked = [
         "profile",
         "--from",
@@ -350,10 +314,7 @@ def test_a_profile_is_read_as_it_was_written_and_its_report_says_where_it_is_fro
     used = profile_of(given, str(path), "virtual", params, served.deployment)
     (said,) = step_sources(served, used).values()
     assert said.startswith("kernels of vLLM") and said.endswith(", fitted to 1 load of mine on 2026-11-27")
-    for wrong, words in (
-        ({"gpu": "h200"}, "is of gpu 'h100'"),
-        ({"scale": "bandwidth=2.0"}, "leave one of them out"),
-    ):
+    for wrong, words in (({"gpu": "h200"}, "is of gpu 'h100'"), ({"scale": "bandwidth=2.0"}, "leave one of them out")):
         with pytest.raises(UserError, match=words):
             other = ResolvedServer.of(params.model_copy(update=wrong))
             profile_of(given, str(path), "virtual", other.params, other.deployment)
@@ -396,9 +357,7 @@ def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, replicas: int,
 def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loads of text: the later one was measured first; a prompt holds what its session had said before. In the
     other one the server states prompts."""
-    turns = pd.DataFrame(
-        {"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]}
-    )
+    turns = pd.DataFrame({"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]})
     turns = turns.assign(output_tokens=9, history_tokens=np.nan)
     table = turns[["session", "turn"]].assign(
         spoken=False, turn_end_s=[0.0, 3.0, 1.0], ttft_s=[0.1, 0.2, np.nan], e2e_s=[0.5, 0.6, np.nan]
@@ -408,11 +367,7 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
 
     def record(path: Path) -> Any:
         rate = float(path.name)
-        params = {
-            "client_params": {"c": None},
-            "workload_params": {"rate": rate},
-            "server_params": {"model": "m"},
-        }
+        params = {"client_params": {"c": None}, "workload_params": {"rate": rate}, "server_params": {"model": "m"}}
         return SimpleNamespace(
             folder=path,
             manifest={"status": "ok", "started": f"{9 - rate}"},
@@ -443,12 +398,7 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("measured", "held_s", "first", "last"),
     [
-        (
-            {"e2e_mean": 5.0, "ttft_mean": 0.1},
-            600.0,
-            30.0,
-            75.0,
-        ),  # the steady middle of 60 s, after 10 s of prompts
+        ({"e2e_mean": 5.0, "ttft_mean": 0.1}, 600.0, 30.0, 75.0),  # the steady middle of 60 s, after 10 s of prompts
         ({"e2e_mean": 5.0, "ttft_mean": 0.1}, 10.0, 20.0, 30.0),  # no load has a steady middle: all of it
         ({"ttft_mean": 0.1}, 600.0, 20.0, 80.0),  # nobody says how long a reply takes
     ],
@@ -459,8 +409,6 @@ def test_means_are_judged_when_each_prompt_is_in_the_cache(
     run = SummaryRun("s", SERVER, "w", measured, 100, 11, ((4.0, held_s),), (), prompts=40)
     (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
     counted, arrival = load.counted["ttft"], load.columns["arrival_s"]
-    assert not counted[:40].any() and {name for name, _ in load.prefixes[:40]} == {
-        f"prompt {i}" for i in range(40)
-    }
+    assert not counted[:40].any() and {name for name, _ in load.prefixes[:40]} == {f"prompt {i}" for i in range(40)}
     assert counted.any()
     assert (counted == ((arrival >= first) & (arrival <= last))).all()

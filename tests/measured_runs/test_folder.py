@@ -35,12 +35,7 @@ def test_a_run_of_traces_alone(folder):
     assert run.name == "run" and run.parts == (("all", 0, 3),) and run.client is None
     assert [one.arrival_s for one in run.requests] == [0, 1, 2]
     assert run.requests[0].itl_s == pytest.approx(0.1) and run.requests[0].prefix is None
-    assert (run.server.model, run.server.tp, run.server.max_num_seqs, run.server.gpu) == (
-        "some/model",
-        2,
-        64,
-        "H100",
-    )
+    assert (run.server.model, run.server.tp, run.server.max_num_seqs, run.server.gpu) == ("some/model", 2, 64, "H100")
 
 
 def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(folder):
@@ -65,12 +60,7 @@ def test_the_client_beside_the_server_by_name(folder):
 
 def test_runs_within_folders_and_files_that_are_passed_over(folder):
     made = folder(
-        **{
-            "a__any.json": TRACES,
-            "a__exp-config.yaml": CONFIG,
-            "b__c__one.json": BENCH,
-            "b__c__two.json": BENCH,
-        },
+        **{"a__any.json": TRACES, "a__exp-config.yaml": CONFIG, "b__c__one.json": BENCH, "b__c__two.json": BENCH},
         **{"notes.md": "x", "other.csv": "a,b\n1,2\n", "b__c__x.json": "{}"},
     )
     assert [run.name for run in read_runs(made)] == ["a", "b-c-one", "b-c-two"]
@@ -92,11 +82,7 @@ def test_inference_perf_with_and_without_its_requests(folder):
     assert run.rates == ((2, 1), (1, 2)) and run.prompts == 100
     assert (run.input_tokens, run.output_tokens, run.means["itl"]) == (570.5, 4, 0.5)
     assert any("2 requests failed" in said for said in run.assumed)
-    stage = {
-        "successes": done,
-        "load_summary": {"schedule_delay": {}, "achieved_rate": 2.5},
-        "failures": {"count": 0},
-    }
+    stage = {"successes": done, "load_summary": {"schedule_delay": {}, "achieved_rate": 2.5}, "failures": {"count": 0}}
     made = folder(**{f"results__stage_{at}_lifecycle_metrics.json": stage for at in range(2)})
     stages = read_runs(made)
     assert [(one.name, one.workload, one.rates, one.achieved) for one in stages] == [
@@ -118,21 +104,12 @@ def test_inference_perf_with_and_without_its_requests(folder):
         ({"notes.md": "x"}, "has nothing to read in it"),
         ({"traces.json": ""}, "traces.json is empty"),
         ({"traces.json": line(), "exp-config.yaml": CONFIG}, "traces.json has no served requests"),
-        (
-            {"traces.json": TRACES, "exp-config.yaml": "model: [\n"},
-            "exp-config.yaml is not valid YAML, line 2",
-        ),
-        (
-            {"traces.json": TRACES, "exp-config.yaml": "model: x\ntp: two"},
-            "'tensor_parallelism' should be a number",
-        ),
+        ({"traces.json": TRACES, "exp-config.yaml": "model: [\n"}, "exp-config.yaml is not valid YAML, line 2"),
+        ({"traces.json": TRACES, "exp-config.yaml": "model: x\ntp: two"}, "'tensor_parallelism' should be a number"),
         ({"traces.json": TRACES, "profile.yaml": "- 1"}, "profile.yaml is not a list of names and values"),
         ({"guidellm-results.json.gz": "{}"}, "has no benchmarks"),
         ({"guidellm-results.json": "{"}, "is not a JSON file"),
-        (
-            {"summary_lifecycle_metrics.json": "{}", "exp-config.yaml": CONFIG},
-            "put profile.yaml with load.stages",
-        ),
+        ({"summary_lifecycle_metrics.json": "{}", "exp-config.yaml": CONFIG}, "put profile.yaml with load.stages"),
         ({"per_request_lifecycle_metrics.json": "[]"}, "has no requests; set report"),
     ],
 )
@@ -169,9 +146,7 @@ def test_a_file_among_others_is_one_of_several_runs_and_a_zipped_one_is_unpacked
     (run,) = read_runs(made / "c.json.gz")
     assert (run.name, run.server.model, run.tool, run.client_s) == ("c", "a/b", "guidellm", None)
     (made / "traces.json").write_text(TRACES)
-    with pytest.raises(
-        UserError, match=r"several runs .*a.json, b.json, c.json.gz.; put each run into a folder"
-    ):
+    with pytest.raises(UserError, match=r"several runs .*a.json, b.json, c.json.gz.; put each run into a folder"):
         read_runs(made)
 
 
@@ -194,9 +169,7 @@ def test_what_a_client_adds_is_measured_in_its_data_set_or_not_known(folder):
 
 def test_the_config_of_the_model_is_found_with_the_run(folder):
     for place in ("config.json", "model__config.json", "b__config.json"):
-        made = folder(
-            **{f"{place[0]}__benchmarks.json": GUIDELLM, f"{place[0]}__{place}": {"model_type": "llama"}}
-        )
+        made = folder(**{f"{place[0]}__benchmarks.json": GUIDELLM, f"{place[0]}__{place}": {"model_type": "llama"}})
     configs = [run.server.config.relative_to(made).as_posix() for run in read_runs(made)]
     assert configs == ["b/b/config.json", "c/config.json", "m/model/config.json"]
     (made / "c" / "config.json").write_text("{}")

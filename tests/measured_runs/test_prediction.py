@@ -73,9 +73,7 @@ def test_a_request_that_its_server_would_refuse_is_said_before_anything_is_repla
 
 
 def a_run(measured: list[float | None], name: str = "a") -> MeasuredRun:
-    requests = tuple(
-        Request(float(i), 10, 5, ttft, (ttft or 0.06) + 0.04, 0.0) for i, ttft in enumerate(measured)
-    )
+    requests = tuple(Request(float(i), 10, 5, ttft, (ttft or 0.06) + 0.04, 0.0) for i, ttft in enumerate(measured))
     return MeasuredRun(name, Server("some/model", "H100"), requests, (("all", 0, len(measured)),), None)
 
 
@@ -112,12 +110,7 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
 
 @pytest.mark.parametrize(
     ("label", "queue_s", "expected"),
-    [
-        ("1/s", 0.01, False),
-        ("1/s", 0.05, True),
-        ("1/s", None, False),
-        ("as many as go", None, True),
-    ],
+    [("1/s", 0.01, False), ("1/s", 0.05, True), ("1/s", None, False), ("as many as go", None, True)],
 )
 def test_a_load_is_saturated_by_its_line_or_as_it_was_asked_for(label, queue_s, expected) -> None:
     requests = tuple(replace(one, queue_s=queue_s) for one in a_run([0.1] * 3).requests)
@@ -132,9 +125,7 @@ def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> 
     (row,) = report_of([Prediction(run, table, "", "h100", ())]).rows
     assert row.latencies["ttft"].absolute == pytest.approx((0 + 0.5) / 2)
     assert row.latencies["ttft"].signed == 0
-    assert row.latencies["itl"].measured["mean"] == pytest.approx(1.0 / 10), (
-        "by the tokens that were generated"
-    )
+    assert row.latencies["itl"].measured["mean"] == pytest.approx(1.0 / 10), "by the tokens that were generated"
     assert row.latencies["itl"].signed == pytest.approx(-0.5)
 
 
@@ -266,9 +257,7 @@ def test_a_stage_finds_the_prompts_that_earlier_stages_left_in_the_cache(tmp_pat
     assert second["predicted_ttft"].max() < 0.5 * first["predicted_ttft"].min()
 
 
-@pytest.mark.parametrize(
-    ("e2e_s", "slower", "grows"), [(2.0, 0.0, False), (20.0, 0.0, False), (2.0, 0.2, True)]
-)
+@pytest.mark.parametrize(("e2e_s", "slower", "grows"), [(2.0, 0.0, False), (20.0, 0.0, False), (2.0, 0.2, True)])
 def test_a_queue_that_grows_is_told_from_one_that_varies(e2e_s, slower, grows) -> None:
     """`slower`: how much longer the reply takes for each second that a request comes later."""
     loads, found = [(2.0, 120.0), (8.0, 120.0)], []
@@ -296,10 +285,7 @@ def test_planning_ahead_is_as_stated_or_as_the_version_does(vllm, stated, expect
 
 def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Path) -> None:
     for server, said in (
-        (
-            Server("nobody/NoModel", "H100"),
-            "r served nobody/NoModel, whose sizes are not known; put its config.json",
-        ),
+        (Server("nobody/NoModel", "H100"), "r served nobody/NoModel, whose sizes are not known; put its config.json"),
         (Server("", "H100"), "r: no file says which model was served; add exp-config.yaml"),
         (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is not a known GPU"),
     ):

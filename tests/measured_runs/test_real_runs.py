@@ -41,9 +41,7 @@ def test_the_parts_of_the_train_run_are_found_by_its_arrivals(runs):
     assert labels[:2] == ("one at a time", "as many as go")
     rates = [float(label.removesuffix("/s")) for label in labels[2:]]
     assert np.allclose(np.diff(rates), 0.0244, atol=0.0006), "guidellm spaces its rates evenly"
-    assert counts == (23, 22, 24, 24, 23, 25, 24, 24, 23, 24, 24, 20), (
-        "25 each, without those that were refused"
-    )
+    assert counts == (23, 22, 24, 24, 23, 25, 24, 24, 23, 24, 24, 20), "25 each, without those that were refused"
 
 
 def test_arrivals_alone_find_the_parts_that_the_client_tells(truth, tmp_path):

@@ -20,19 +20,10 @@ from workloads.errors import UserError
 
 def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(tmp_path):
     path = tmp_path / "traces.json"
-    other = {
-        "name": "step",
-        "startTimeUnixNano": "5",
-        "attributes": [{"key": "batch", "value": {"intValue": 3}}],
-    }
-    path.write_text(
-        line(span(10, 100, 5, 0.1, 0.5), other, span(11, 200, 1, 0.2, 0.2)) + "\n\n" + line() + "\n"
-    )
+    other = {"name": "step", "startTimeUnixNano": "5", "attributes": [{"key": "batch", "value": {"intValue": 3}}]}
+    path.write_text(line(span(10, 100, 5, 0.1, 0.5), other, span(11, 200, 1, 0.2, 0.2)) + "\n\n" + line() + "\n")
     seen = read_spans(path)
-    assert [(one.arrival_s, one.prompt_tokens, one.output_tokens) for one in seen] == [
-        (10, 100, 5),
-        (11, 200, 1),
-    ]
+    assert [(one.arrival_s, one.prompt_tokens, one.output_tokens) for one in seen] == [(10, 100, 5), (11, 200, 1)]
     assert (seen[0].ttft_s, seen[0].e2e_s, seen[0].queue_s) == (0.1, 0.5, 0.001)
 
 
@@ -59,13 +50,7 @@ NEW = {
     "output_tokens": 3,
     "time_to_first_token_ms": 500.0,
 }
-OLD = {
-    "start_time": 5.0,
-    "end_time": 7.0,
-    "prompt_tokens": 10,
-    "output_tokens": 3,
-    "time_to_first_token_ms": 500.0,
-}
+OLD = {"start_time": 5.0, "end_time": 7.0, "prompt_tokens": 10, "output_tokens": 3, "time_to_first_token_ms": 500.0}
 
 
 def benchmarks(strategy: dict, request: dict) -> dict:
@@ -75,9 +60,7 @@ def benchmarks(strategy: dict, request: dict) -> dict:
 @pytest.mark.parametrize("request_", [NEW, OLD])
 def test_guidellm_of_two_versions_says_the_same(tmp_path, request_):
     path = tmp_path / "guidellm-results.json.gz"
-    path.write_bytes(
-        gzip.compress(json.dumps(benchmarks({"type_": "constant", "rate": 0.4321}, request_)).encode())
-    )
+    path.write_bytes(gzip.compress(json.dumps(benchmarks({"type_": "constant", "rate": 0.4321}, request_)).encode()))
     (part,) = read_parts(path)
     assert part.label == "0.432/s"
     assert (part.requests[0].ttft_s, part.requests[0].e2e_s, part.requests[0].arrival_s) == (0.5, 2.0, 5.0)
@@ -152,11 +135,7 @@ def record(start_s: int, turn: int = 0, phase: str = "profiling", error: object 
     """A line of aiperf's records."""
     values = {"input_sequence_length": 90, "output_sequence_length": 5, "time_to_first_token": 100.0}
     values |= {"request_latency": 500.0} | usage
-    metadata = {
-        "request_start_ns": start_s * 10**9,
-        "request_end_ns": (start_s + 1) * 10**9,
-        "turn_index": turn,
-    }
+    metadata = {"request_start_ns": start_s * 10**9, "request_end_ns": (start_s + 1) * 10**9, "turn_index": turn}
     metadata |= {"benchmark_phase": phase, "x_request_id": "id", "was_cancelled": False}
     metrics = {} if error else {name: {"value": value, "unit": "x"} for name, value in values.items()}
     return json.dumps({"metadata": metadata, "metrics": metrics, "error": error}) + "\n"
@@ -165,9 +144,7 @@ def record(start_s: int, turn: int = 0, phase: str = "profiling", error: object 
 def test_records_of_aiperf_by_the_servers_count_of_tokens(tmp_path):
     path = tmp_path / "profile_export.jsonl"
     counted = {"usage_prompt_tokens": 100, "usage_completion_tokens": 6}
-    path.write_text(
-        record(1, phase="warmup") + record(5) + record(6, error={"code": 500}) + record(7, **counted)
-    )
+    path.write_text(record(1, phase="warmup") + record(5) + record(6, error={"code": 500}) + record(7, **counted))
     part = aiperf.read_part(path)
     assert part.label == "all" and aiperf.model(path) is None
     by_client, by_server = part.requests
@@ -215,10 +192,7 @@ def test_newer_aiperf_has_phases(tmp_path, phases, label):
         (record(1) + "{", "line 2, is not JSON"),
         (record(1, error={"code": 1}), "has no successful request"),
         (record(1, turn=1), "line 1, is a later turn"),
-        (
-            record(1).replace("output_sequence", "x"),
-            "'metrics.usage_completion_tokens.value' or .* is missing",
-        ),
+        (record(1).replace("output_sequence", "x"), "'metrics.usage_completion_tokens.value' or .* is missing"),
     ],
 )
 def test_what_records_of_aiperf_lack_is_said(tmp_path, text, said):
@@ -230,11 +204,7 @@ def test_what_records_of_aiperf_lack_is_said(tmp_path, text, said):
 
 def lifecycle(start: float, prompt: str, **info: object) -> dict:
     asked = json.dumps({"prompt": prompt, "max_tokens": 4})
-    counted = {
-        "input_tokens": 50,
-        "output_tokens": 5,
-        "output_token_times": [start + 0.1, start + 0.4],
-    } | info
+    counted = {"input_tokens": 50, "output_tokens": 5, "output_token_times": [start + 0.1, start + 0.4]} | info
     return {"start_time": start, "end_time": start + 0.5, "request": asked, "info": counted, "error": None}
 
 
@@ -253,9 +223,7 @@ def test_requests_of_inference_perf_by_stage_with_what_they_share(tmp_path):
     first, second = read_stages(path, PROFILE)
     assert (first.label, len(first.requests), second.label, len(second.requests)) == ("2/s", 2, "1/s", 1)
     once, new = first.requests
-    assert (once.output_tokens, once.ttft_s, once.e2e_s) == (4, 0.1, 0.5), (
-        "what was asked for, not what was counted"
-    )
+    assert (once.output_tokens, once.ttft_s, once.e2e_s) == (4, 0.1, 0.5), "what was asked for, not what was counted"
     assert (once.prefix, once.prefix_tokens) == (second.requests[0].prefix, 50), "all of it"
     assert new.prefix != once.prefix and new.prefix_tokens == 8
 
@@ -280,9 +248,7 @@ def test_a_sweep_with_refused_requests_is_divided(tmp_path):
     seen = by_arrival(read_spans(path))
     counts = [(part.label, len(part.requests)) for part in split(seen, 6)]
     assert counts == [("one at a time", 4), ("as many as go", 4), ("0.5/s", 5), ("0.769/s", 4)]
-    assert [part.label for part in split(seen, 3)] == ["all"], (
-        "parts of more than were asked for are no parts"
-    )
+    assert [part.label for part in split(seen, 3)] == ["all"], "parts of more than were asked for are no parts"
 
 
 def test_jitter_of_fast_arrivals_divides_nothing(tmp_path):
@@ -317,9 +283,7 @@ def test_a_made_sweep_is_divided_where_its_parts_meet(stages, slowest, e2e, seed
     for kind, faster, count in stages:
         count, rate = most or count, rate * faster
         at_once = max(1, int(rate)) if kind == "burst" or (kind == "poisson" and not most) else 1
-        starts = np.concatenate(
-            [np.zeros(min(at_once, count)), np.arange(1, count - min(at_once, count) + 1) / rate]
-        )
+        starts = np.concatenate([np.zeros(min(at_once, count)), np.arange(1, count - min(at_once, count) + 1) / rate])
         starts += rng.uniform(0, 0.01, count)
         if kind == "poisson" and most:
             starts = rng.exponential(1 / rate, count).cumsum()

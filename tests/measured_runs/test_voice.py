@@ -95,9 +95,7 @@ def test_a_load_is_left_out_with_its_repeats(measured: VoiceRun, monkeypatch: py
         return {}
 
     monkeypatch.setattr(module._Fit, "to", to)
-    monkeypatch.setattr(
-        module._Fit, "replayed", lambda self, loads, tried: [[load.measured for load in loads]]
-    )
+    monkeypatch.setattr(module._Fit, "replayed", lambda self, loads, tried: [[load.measured for load in loads]])
     again = replace(measured, name="again", records=measured.records[:1], labels=measured.labels[:1])
     fit = fit_voice([measured, again], BASE)
     assert fits == [
@@ -141,9 +139,7 @@ def test_pieces_of_a_chunk_are_one_chunk_and_replies_of_one_chunk_have_no_first(
         (1, BASE, "^one load .run, 2 at a time. cannot be left out"),
     ],
 )
-def test_runs_that_cannot_be_fitted_are_refused(
-    loads: int, base: str | None, said: str, measured: VoiceRun
-) -> None:
+def test_runs_that_cannot_be_fitted_are_refused(loads: int, base: str | None, said: str, measured: VoiceRun) -> None:
     run = replace(measured, records=measured.records[:loads], labels=measured.labels[:loads])
     with pytest.raises(UserError, match=said):
         fit_voice([run], base)
@@ -152,9 +148,7 @@ def test_runs_that_cannot_be_fitted_are_refused(
 def test_a_load_of_few_replies_is_refused(measured: VoiceRun) -> None:
     few = SimpleNamespace(**vars(measured.records[0]))
     few.metrics = few.metrics | {"rtf_p50": few.metrics["rtf_p50"] | {"n": 9}}
-    with pytest.raises(
-        UserError, match=r"^run, 2 at a time has 9 complete replies .* needs 10; measure longer"
-    ):
+    with pytest.raises(UserError, match=r"^run, 2 at a time has 9 complete replies .* needs 10; measure longer"):
         fit_voice([replace(measured, records=(few, *measured.records[1:]))], BASE)
 
 
@@ -164,9 +158,8 @@ def test_runs_of_text_and_of_speech_are_refused_together(
     text = MeasuredRun("typed", Server("m"), (), (), None)
     monkeypatch.setattr(reader, "text_and_voice", lambda path: ([text], [measured]))
     status, _, err = rehearse("profile", "--from", str(tmp_path), "--model", BASE)
-    assert (
-        status == 2
-        and "runs of text (typed) and of speech (run); give the runs of one server" in " ".join(err.split())
+    assert status == 2 and "runs of text (typed) and of speech (run); give the runs of one server" in " ".join(
+        err.split()
     )
 
 
@@ -183,9 +176,7 @@ def test_a_fit_is_written_as_a_deployment(
     monkeypatch.setattr(reader, "text_and_voice", lambda path: ([], [measured]))
     monkeypatch.setattr(module, "fit_voice", lambda *_: whole)
 
-    status, out, err = rehearse(
-        "profile", "--from", str(tmp_path), "--model", BASE, "--out", "voice_fit.yaml"
-    )
+    status, out, err = rehearse("profile", "--from", str(tmp_path), "--model", BASE, "--out", "voice_fit.yaml")
 
     assert status == 0, err
     assert out.index("held-out loads") < out.index("all of them fitted") < out.index("constants")
@@ -199,9 +190,7 @@ def test_a_fit_is_written_as_a_deployment(
     )
     stages = "stages: {talker: {gpus: [1, 2]}, vocoder: {gpus: [1, 2]}}"
     Path("voice_two.yaml").write_text(f"like: voice_fit.yaml\n{stages}\n")
-    status, out, err = rehearse(
-        "run", "bench", "--set", "deployment=voice_two.yaml", "--set", "c=4", "--dry-run"
-    )
+    status, out, err = rehearse("run", "bench", "--set", "deployment=voice_two.yaml", "--set", "c=4", "--dry-run")
     assert status == 0, err
 
 

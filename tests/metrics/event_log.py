@@ -93,9 +93,7 @@ class EventLog:
     def events(self) -> pd.DataFrame:
         """The log in the types and the order in which a run records it."""
         frame = pd.DataFrame(self.rows, columns=["t", "kind", "session", "turn", "stage", "value"])
-        frame = frame.astype(
-            {"t": float, "kind": "category", "session": "int32", "turn": "int16", "stage": "category"}
-        )
+        frame = frame.astype({"t": float, "kind": "category", "session": "int32", "turn": "int16", "stage": "category"})
         return frame.astype({"value": float}).sort_values("t", kind="stable", ignore_index=True)
 
     @property

@@ -26,9 +26,7 @@ def trace_of(sessions: int, frames: int) -> pd.DataFrame:
     """Sessions that begin a 64th of a second apart."""
     session, turn = (axis.ravel() for axis in np.mgrid[:sessions, :frames])
     begin_s = session / 64 + B * turn + 1 / 128
-    return pd.DataFrame(
-        {"session": session, "turn": turn, "arrival_s": begin_s, "audio_s": B, "network_s": NETWORK_S}
-    )
+    return pd.DataFrame({"session": session, "turn": turn, "arrival_s": begin_s, "audio_s": B, "network_s": NETWORK_S})
 
 
 def events_of(trace: pd.DataFrame, answer: Answer = spoke) -> pd.DataFrame:

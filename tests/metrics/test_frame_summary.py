@@ -54,21 +54,10 @@ def test_every_metric_has_its_value_its_n_what_is_missing_and_its_unit() -> None
         latency_s = 2.5 if (session, frame) == (2, 4) else {0: 0.5, 2: 0.7}.get(frame, FAST_S)
         return latency_s, 0 if session == 1 and frame > 2 else 12
 
-    starts = [
-        (0.1, "session_start", 3, 0, np.nan),
-        (0.1, "shed", 3, 0, np.nan),
-        (0.2, "session_start", 4, 0, np.nan),
-    ]
-    refusals = [
-        (9.0, "alloc_fail", 0, 0, 1.0),
-        (10.0, "alloc_fail", 0, 0, 0.0),
-    ]  # of a running request, of a waiting
+    starts = [(0.1, "session_start", 3, 0, np.nan), (0.1, "shed", 3, 0, np.nan), (0.2, "session_start", 4, 0, np.nan)]
+    refusals = [(9.0, "alloc_fail", 0, 0, 1.0), (10.0, "alloc_fail", 0, 0, 0.0)]  # of a running request, of a waiting
     recycles = [(7.0, "recycle", 0, 0, 30.0), (9.0, "recycle", 1, 0, 40.0)]
-    others = [
-        (8.1, "tick_skipped", -1, 9, np.nan),
-        (7.0, "preempt", 0, 0, np.nan),
-        (11.0, "max_len", 1, 0, np.nan),
-    ]
+    others = [(8.1, "tick_skipped", -1, 9, np.nan), (7.0, "preempt", 0, 0, np.nan), (11.0, "max_len", 1, 0, np.nan)]
     caps = [(4.7, "cap", -1, 1, 32.0), (6.0, "cap", -1, 2, 28.0)]
     trace = trace_of(3, 6)
     events = add(events_of(trace, answer), *starts, *refusals, *recycles, *others, *caps)
@@ -106,28 +95,17 @@ def test_a_collapse_is_green_on_the_dashboard_and_mute_for_the_user() -> None:
 def test_a_pool_that_settles_is_never_predicted_to_be_full() -> None:
     found = numbers(spoke, steps_of(SECONDS, np.minimum(SECONDS * 7, 256)))
     assert found["pool_plateau"] == pytest.approx(0.256) and found["pool_slope"] == pytest.approx(0)
-    for name in (
-        "wall_s",
-        "saturation_predicted_s",
-        "saturation_measured_s",
-        "saturation_error",
-        "touch_s",
-        "cap_end",
-    ):
+    for name in ("wall_s", "saturation_predicted_s", "saturation_measured_s", "saturation_error", "touch_s", "cap_end"):
         assert found[name] is None, name
     assert found["jitter_p99"] == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("begun_s", "lasted_s", "touch_s"), [(1.9, 1.5, None), (2.0, 0.61, 2.0), (2.0, 0.59, None)]
-)
+@pytest.mark.parametrize(("begun_s", "lasted_s", "touch_s"), [(1.9, 1.5, None), (2.0, 0.61, 2.0), (2.0, 0.59, None)])
 def test_the_touch_of_admissions_target_is_after_2_s_and_at_0_3_b(
     begun_s: float, lasted_s: float, touch_s: float | None
 ) -> None:
     events = add(
-        events_of(trace_of(200, 5)),
-        (begun_s, "tick", -1, 0, 1.0),
-        (begun_s + lasted_s, "tick_end", -1, 0, 0.0),
+        events_of(trace_of(200, 5)), (begun_s, "tick", -1, 0, 1.0), (begun_s + lasted_s, "tick_end", -1, 0, 0.0)
     )
     metrics = summary(events, trace_of(200, 5), end_s=20)
     came = sum(session / 64 + 1 / 128 + 2 * NETWORK_S <= begun_s + lasted_s for session in range(200))

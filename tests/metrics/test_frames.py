@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.request_tables.frame_table import (
-    COLUMNS,
-    DELIVERED,
-    EMPTY,
-    FAILED,
-    UNANSWERED,
-    Beat,
-    frame_table,
-)
+from harness.request_tables.frame_table import COLUMNS, DELIVERED, EMPTY, FAILED, UNANSWERED, Beat, frame_table
 from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, B, add, events_of, table_of, trace_of
 
 
@@ -91,9 +83,7 @@ def test_a_failed_session_owes_its_frames_to_the_end() -> None:
 def test_a_shed_session_has_no_frames() -> None:
     trace = trace_of(2, 4)
     events = events_of(trace)
-    events = add(
-        events[events["session"] != 1], (0.1, "session_start", 1, 0, np.nan), (0.2, "shed", 1, 0, np.nan)
-    )
+    events = add(events[events["session"] != 1], (0.1, "session_start", 1, 0, np.nan), (0.2, "shed", 1, 0, np.nan))
     assert set(frame_table(events, trace, BEAT)["session"]) == {0}
     with pytest.raises(ValueError, match="a frame that the trace lacks"):
         frame_table(events_of(trace), trace_of(1, 4), BEAT)
@@ -127,7 +117,5 @@ def test_ticks_of_replicas_are_told_apart() -> None:
     events = events_of(trace)
     ticks = events["kind"] == "tick"
     twice = [events[ticks].assign(turn=2 * events["turn"][ticks] + place) for place in (1, 0)]
-    table = frame_table(
-        pd.concat([*twice, events[~ticks]], ignore_index=True), trace, Beat(B, 1.6, 0.6, replicas=2)
-    )
+    table = frame_table(pd.concat([*twice, events[~ticks]], ignore_index=True), trace, Beat(B, 1.6, 0.6, replicas=2))
     assert np.all(table["tick"] == 2 * (table["frame"] + 2) + table["session"] % 2)

@@ -10,9 +10,7 @@ from harness.metrics.metric_name import parsed
 from tests.metrics.event_log import parts
 
 EVENTS = pd.DataFrame({"t": 0.0, "kind": ["session_start"] * 3 + ["connected"] * 2 + ["shed"], "value": 0.1})
-SENDS = pd.DataFrame(
-    {"kind": ["request", "repeat", "request", "audio"], "send_delay_s": [0.005, 0.006, 0.001, np.nan]}
-)
+SENDS = pd.DataFrame({"kind": ["request", "repeat", "request", "audio"], "send_delay_s": [0.005, 0.006, 0.001, np.nan]})
 FAILURES = pd.DataFrame({"session": [1, 1, 2], "reason": ["closed 1006", "closed", "timeout"]})
 EXPECTED = {
     "sends": (3, 3, 0), "sends_late": (1, 3, 0), "requests_repeated": (1, 2, 0), "shed": (1, 3, 0),

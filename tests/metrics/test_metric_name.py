@@ -11,9 +11,7 @@ from tests.metrics.event_log import UNITS
 from workloads.errors import UserError
 
 percentiles = st.decimals("0.001", "99.999", places=3).map(lambda number: f"p{number.normalize():f}")
-quantities = st.sampled_from(
-    ["ttft", "audio_ttfp", "continuity_250ms", "tbt_p99_in_deadline", "on_line", "e2e"]
-)
+quantities = st.sampled_from(["ttft", "audio_ttfp", "continuity_250ms", "tbt_p99_in_deadline", "on_line", "e2e"])
 classes = st.sampled_from(["", "online", "batch-2", "x_p50", "p99"])
 
 

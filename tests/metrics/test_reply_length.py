@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.metrics.reply_length import (
-    AtOnce,
-    Lengths,
-    audio_at_once,
-    audio_lengths,
-    text_at_once,
-    text_lengths,
-)
+from harness.metrics.reply_length import AtOnce, Lengths, audio_at_once, audio_lengths, text_at_once, text_lengths
 
 
 def table(*rows: dict[str, Any]) -> pd.DataFrame:

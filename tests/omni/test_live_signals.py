@@ -13,9 +13,7 @@ WITHIN_S = 10.0
 """[chosen] in which a reply that was cut must end at its client."""
 
 
-async def tell(
-    http: aiohttp.ClientSession, server: OmniServer, verb: str, session: str, **fields: Any
-) -> Any:
+async def tell(http: aiohttp.ClientSession, server: OmniServer, verb: str, session: str, **fields: Any) -> Any:
     values = {"verb": verb, "session": session, **fields}
     async with http.post(f"{server.address}/rehearsal/signal", json=values) as answer:
         return await answer.json()

@@ -56,9 +56,7 @@ class Heard:
         return sum(self.pieces) / FRAME_BYTES
 
 
-async def say(
-    http: aiohttp.ClientSession, server: Started, text: str, session: str = "", pieces: int = 0
-) -> Heard:
+async def say(http: aiohttp.ClientSession, server: Started, text: str, session: str = "", pieces: int = 0) -> Heard:
     """The whole of it, or its first pieces."""
     asked = {"input": text, "stream": True, "stream_format": "audio", "response_format": "pcm"}
     heard, sent_s = Heard(), time.monotonic()

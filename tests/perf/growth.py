@@ -35,9 +35,7 @@ def run(
 ) -> tuple[float, list[dict[str, float]]]:
     """Return the wall seconds of `rehearse run bench` and the costs of its points, in the order of the run. Each of its
     axes has one value."""
-    asked = [
-        f"--set={name}={value}" for name, value in {"engine": engine, "p": 0.3, "c": 4, **settings}.items()
-    ]
+    asked = [f"--set={name}={value}" for name, value in {"engine": engine, "p": 0.3, "c": 4, **settings}.items()]
     program = [sys.executable, "-P", "-c", "from reports.cli import main; main()"]
     options = ["--seeds", str(seeds), "--jobs", str(jobs), "--out", str(out)]
     begun = time.monotonic()
@@ -95,9 +93,7 @@ def hour(folder: Path, engine: str) -> None:
         print(f"{cost['simulated_s']:>11.0f}{cpu_s:>9.1f}{cost['memory_mb']:>11.0f}", flush=True)
 
 
-def draw(
-    path: Path, load: list[tuple[float, float, float]], walls: dict[int, list[tuple[float, float]]]
-) -> None:
+def draw(path: Path, load: list[tuple[float, float, float]], walls: dict[int, list[tuple[float, float]]]) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10, 2.8), layout="constrained")

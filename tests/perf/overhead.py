@@ -33,9 +33,7 @@ ROUNDS = 5
 def requests() -> Trace:
     """Text requests that all arrive within a millisecond."""
     lengths = {"prompt_tokens": 100, "max_prompt_tokens": 400, "reply_tokens": 60, "max_reply_tokens": 200}
-    return make_trace(
-        "poisson", {"requests": REQUESTS, "rate": 1e5, "modality": "text", "reply": "text", **lengths}, 0
-    )
+    return make_trace("poisson", {"requests": REQUESTS, "rate": 1e5, "modality": "text", "reply": "text", **lengths}, 0)
 
 
 async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
@@ -61,10 +59,7 @@ async def compare(deployment: str, trace: Trace) -> list[tuple[float, float]]:
             begun = time.perf_counter()
             if ours:
                 await serve_population(
-                    trace,
-                    server.gateway,
-                    log,
-                    ClientParams.model_validate({"c": REQUESTS, "playback": "none"}),
+                    trace, server.gateway, log, ClientParams.model_validate({"c": REQUESTS, "playback": "none"})
                 )
             else:
                 stock.generate(prompts, tokens)

@@ -57,9 +57,7 @@ LOADS: dict[str, tuple[list[str], str, dict[str, Any]]] = {
 SIZES = ("limit", "requests", "sessions")
 
 
-def one(
-    load: str, engine: str, mooncake: str | None, size: float, profile: str | None = None
-) -> dict[str, Any]:
+def one(load: str, engine: str, mooncake: str | None, size: float, profile: str | None = None) -> dict[str, Any]:
     """Cost and digest of one replay in this process. `size`: share of the load's requests."""
     from harness.by_device import expand
     from harness.experiments.experiment import Experiment
@@ -151,9 +149,7 @@ def main() -> int:
     arguments.add_argument("rest", nargs="*")
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--loads", default=",".join(LOADS))
-    arguments.add_argument(
-        "--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed"
-    )
+    arguments.add_argument("--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed")
     arguments.add_argument("--profile", help="with `one`: where cProfile's statistics go")
     arguments.add_argument("--size", type=float, default=1.0, help="share of each load's requests")
     given = arguments.parse_args()
@@ -171,14 +167,11 @@ def main() -> int:
             continue
         for engine in LOADS[load][0]:
             pairs = [[replayed(tree, load, engine, *extra) for tree in trees] for _ in range(given.repeats)]
-            before, now = (
-                [each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True)
-            )
+            before, now = ([each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True))
             ratios = [new / old for old, new in zip(before, now, strict=True)]
             last = [pair[1] for pair in pairs]
             step_us, token_us = (
-                statistics.median([1e6 * each["cpu_s"] / each[of] for each in last])
-                for of in ("steps", "tokens")
+                statistics.median([1e6 * each["cpu_s"] / each[of] for each in last]) for of in ("steps", "tokens")
             )
             bound = statistics.median([each["simulated_s"] / each["vllm_s"] for each in last])
             same = len({each["digest"] for pair in pairs for each in pair}) == 1

@@ -52,9 +52,7 @@ CATEGORIES = (
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    arguments.add_argument(
-        "--mooncake", help="Mooncake's conversation trace; without it that load is left out"
-    )
+    arguments.add_argument("--mooncake", help="Mooncake's conversation trace; without it that load is left out")
     given = arguments.parse_args()
     columns = "simulated s", "CPU s", "speed", "us/step", "us/token", "bound", "bound/speed", "memory MB"
     print(f"{'load':<23}{'engine':<14}" + "".join(f"{name:>12}" for name in columns))

@@ -50,9 +50,7 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-draw = forms.figure(
-    "small", forms.lines("audio_ttfp_p50", forms.grid("quiet", PAIR, c=[8, 16])), caption="A caption."
-)
+draw = forms.figure("small", forms.lines("audio_ttfp_p50", forms.grid("quiet", PAIR, c=[8, 16])), caption="A caption.")
 
 
 def figure(name: str = "liveserve-small", **changes: Any) -> Figure:
@@ -107,9 +105,7 @@ def sensitive(variations: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure("liveserve-moved", experiments=experiments, claims=[], draw=None, sensitivity=sensitivity)
 
 
-def serve_cards(
-    folder: Path, shown: list[Figure], fails: Fails = never, measure: Measure = served.measure
-) -> Path:
+def serve_cards(folder: Path, shown: list[Figure], fails: Fails = never, measure: Measure = served.measure) -> Path:
     """Measure every point of the cards with scripted servers; those that `fails` names fail."""
     collection, points = expanded(shown[0].group, {card.name: dict(card.experiments) for card in shown})
     with claim(folder, collection) as points_dir:

@@ -65,9 +65,7 @@ def measure(point: Point) -> Measurement:
     events, steps = _log(trace, point, beat, end_s), _steps(point, end_s)
     frames = frame_table(events, pd.DataFrame(trace.columns()), beat)
     metrics = summarise_frames(frames, steps, events, end_s, beat)
-    return replace(
-        measurement(trace, events, steps, frames, metrics, end_s), facts=RunFacts(end_s, beat, {"ticks": 1})
-    )
+    return replace(measurement(trace, events, steps, frames, metrics, end_s), facts=RunFacts(end_s, beat, {"ticks": 1}))
 
 
 def _log(trace: Trace, point: Point, beat: Beat, end_s: float) -> pd.DataFrame:
@@ -115,7 +113,5 @@ def _steps(point: Point, end_s: float) -> pd.DataFrame:
     for t in np.arange(0.0, min(end_s, wall_s + 1), 0.5):
         share = min(1.0, t / wall_s) if np.isfinite(wall_s) else PLATEAU * min(1.0, t / 10)
         running = 0 if t >= wall_s else 5
-        log.step(
-            t, 0.02, "thinker", 0, 5, 5, 0, running, 10 - 2 * running, 0, round(BLOCKS * share), BLOCKS, 0
-        )
+        log.step(t, 0.02, "thinker", 0, 5, 5, 0, running, 10 - 2 * running, 0, round(BLOCKS * share), BLOCKS, 0)
     return log.steps().to_pandas()

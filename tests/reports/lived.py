@@ -59,9 +59,7 @@ def live(**changes) -> Experiment:
     return Experiment(**{**fields, **changes})
 
 
-def serve_live(
-    folder: Path, experiment: Experiment | None = None, more: bool = True, play: Play | None = None
-) -> Path:
+def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = True, play: Play | None = None) -> Path:
     """Write every point; those with `BROKEN_AT` calls and more are INVALID. Without `more`, no scrape and no floor.
     `play`: another endpoint than this one."""
     experiment = experiment or live()
@@ -92,12 +90,7 @@ def measured(point: Point, more: bool = True, play: Play | None = None) -> Measu
     requests = with_parts(TURNS.requests(turns, frame, load), frame)
     sends = _sends(requests, point)
     lost = pa.Table.from_pylist([dict(zip(FAILURES.names, each, strict=True)) for each in failures], FAILURES)
-    floor = {
-        "send_delay_p50_s": FLOOR_S / 2,
-        "send_delay_p99_s": FLOOR_S,
-        "bias_p50_s": 0.0001,
-        "bias_p99_s": 0.0004,
-    }
+    floor = {"send_delay_p50_s": FLOOR_S / 2, "send_delay_p99_s": FLOOR_S, "bias_p50_s": 0.0001, "bias_p99_s": 0.0004}
     floor = floor if more else {}
     facts = RunFacts(end_s, load, live=LiveFacts(LIMIT_MS / 1000, floor))
     tables = {"sends": sends, "failures": lost, **({"scrape": _scrape(end_s)} if more else {})}

@@ -42,9 +42,7 @@ class Page(HTMLParser):
         given = dict(attrs)
         if given.get("id"):
             self.ids.append(str(given["id"]))
-        self.links += [
-            str(given[name]) for name in ("href", "src", "xlink:href", "srcset") if given.get(name)
-        ]
+        self.links += [str(given[name]) for name in ("href", "src", "xlink:href", "srcset") if given.get(name)]
         if tag == "tr":
             self._row = self.tables.setdefault(self._heading, [])
             self._row = []

@@ -74,10 +74,7 @@ def test_facts_of_a_run_of_other_types_are_read_or_refused(run: Path) -> None:
                 content = json.dumps(altered(facts, at, value)).encode()
                 place.write_bytes(content)
                 stated = json.loads(manifest)
-                stated["files"][RUN] = {
-                    "bytes": len(content),
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                }
+                stated["files"][RUN] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
                 manifest_of(run).write_text(json.dumps(stated))
                 try:
                     record = load_record(place.parent)

@@ -26,9 +26,7 @@ from tests.reports.served import bench, serve
 from tests.reports.written import never, write_run
 
 
-def points(
-    engine: str, by_seed: dict[int, float], metric: str = "continuity", **params: object
-) -> list[Finished]:
+def points(engine: str, by_seed: dict[int, float], metric: str = "continuity", **params: object) -> list[Finished]:
     spoken = {"audio_ttfp_p50": 0.2} if metric == "continuity" else {}
     return [Finished(engine, params, seed, {**spoken, metric: value}) for seed, value in by_seed.items()]
 
@@ -48,9 +46,7 @@ def test_the_highest_load_with_most_interruptions_is_told_the_best_variant_first
 
 def test_only_seeds_that_all_variants_finished_count():
     measured = [*points("a", {0: 0.5, 1: 0.9}, c=4), *points("b", {0: 0.6}, c=4)]
-    assert (
-        answer(measured, ["c"]) == "At 4 callers, b plays 60 % of replies without a gap, a 50 % (one seed)."
-    )
+    assert answer(measured, ["c"]) == "At 4 callers, b plays 60 % of replies without a gap, a 50 % (one seed)."
     apart = [*points("a", {0: 0.5}, c=4), *points("b", {1: 0.6}, c=4)]
     assert answer(apart, ["c"]) is None
     assert answer([], []) is None
@@ -99,10 +95,7 @@ def test_of_many_variants_the_best_and_the_worst_are_named():
 def test_classes_ask_for_the_most_urgent_one(share: float):
     values = {"ttft_p90": 3.0, "online.ttft_in_deadline": share, "online.priority": -1, "batch.priority": 1}
     said = answer([Finished("e", {"rate": 1}, 0, values)], [])
-    assert (
-        said
-        == f"At 1 a second, e gives {100 * share:g} % of online requests their first token in time (one seed)."
-    )
+    assert said == f"At 1 a second, e gives {100 * share:g} % of online requests their first token in time (one seed)."
 
 
 COUNTED = {
@@ -168,9 +161,7 @@ def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):
     run = counted(tmp_path, later=0.5, **{"thinker.order_mattered": 3})
     assert order_sentences(run, never=True) == []
     assert order_sentences(run) == ["liveserve: order mattered in 6 of 116,000 rounds."]
-    assert identical_sentences(run) == [
-        "vllm_omni and liveserve are identical in every request of 1 of 2 points."
-    ]
+    assert identical_sentences(run) == ["vllm_omni and liveserve are identical in every request of 1 of 2 points."]
 
 
 def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):

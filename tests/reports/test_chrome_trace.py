@@ -31,11 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "workload": "gui_episodes",
         "set": {"episodes": 6, "deployment": "llama_8b_1gpu", "c": 3, "rate": 10},
     },
-    "shares": {
-        "engines": ["nova"],
-        "workload": "gui",
-        "set": {"requests": 8, "deployment": "cogagent_a6000"},
-    },
+    "shares": {"engines": ["nova"], "workload": "gui", "set": {"requests": 8, "deployment": "cogagent_a6000"}},
     "calls": {"engines": ["metronome"], "workload": "metronome", "set": {"sessions": 3, "duration_s": 12}},
 }
 
@@ -148,30 +144,19 @@ def test_frames_and_ticks_of_calls(records: dict[str, Record]):
 
 
 def test_frames_end_with_their_session():
-    log = [
-        (0.0, "session_start", 0),
-        (2.0, "turn_end", 0),
-        (2.1, "fed", 0),
-        (2.2, "frame_out", 0),
-        (2.3, "frame", 0),
-    ]
+    log = [(0.0, "session_start", 0), (2.0, "turn_end", 0), (2.1, "fed", 0), (2.2, "frame_out", 0), (2.3, "frame", 0)]
     log += [(4.0, "turn_end", 1), (6.0, "turn_end", 2), (8.0, "session_end", 2), (99.0, "run_end", -1)]
     rows = []
     for t, kind, turn in log:
         stage = "thinker" if kind in ("fed", "frame_out") else ""
-        rows.append(
-            {"t": t, "kind": kind, "session": min(turn, 0), "turn": turn, "stage": stage, "value": 0.0}
-        )
+        rows.append({"t": t, "kind": kind, "session": min(turn, 0), "turn": turn, "stage": stage, "value": 0.0})
     by_phase = checked(list(RequestSlices(Processes(None)).events(iter(rows))))
     turn_us = lengths_us(by_phase, "turn", "turn")
     assert turn_us == pytest.approx({"turn.0.0": 0.3e6, "turn.0.1": 4e6, "turn.0.2": 2e6})
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 1), st.floats(0, 2), st.floats(0, 3, width=16), st.integers(0, 3)),
-        max_size=30,
-    )
+    st.lists(st.tuples(st.integers(0, 1), st.floats(0, 2), st.floats(0, 3, width=16), st.integers(0, 3)), max_size=30)
 )
 def test_steps_that_overlap_get_threads_of_their_own(rows: list[tuple[int, float, float, int]]):
     t, steps = 0.0, []
@@ -188,25 +173,15 @@ def test_steps_that_overlap_get_threads_of_their_own(rows: list[tuple[int, float
 
 
 def test_what_is_open_at_the_end_is_closed_there():
-    log = [
-        (0.0, "session_start", ""),
-        (1.0, "turn_start", ""),
-        (2.0, "turn_end", ""),
-        (2.5, "arrive", "vision"),
-    ]
-    rows = [
-        {"t": t, "kind": kind, "session": 0, "turn": 0, "stage": stage, "value": 0.0}
-        for t, kind, stage in log
-    ]
+    log = [(0.0, "session_start", ""), (1.0, "turn_start", ""), (2.0, "turn_end", ""), (2.5, "arrive", "vision")]
+    rows = [{"t": t, "kind": kind, "session": 0, "turn": 0, "stage": stage, "value": 0.0} for t, kind, stage in log]
     rows.append({"t": 9.0, "kind": "run_end", "session": -1, "turn": -1, "stage": "", "value": 0.0})
     by_phase = checked(list(RequestSlices(Processes(None)).events(iter(rows))))
     assert {e["ts"] for e in by_phase["e"] if e["name"] not in ("speak",)} == {9e6}
     assert {e["name"] for e in by_phase["b"]} == {"session", "turn", "speak", "wait", "request", "queued"}
 
 
-def test_the_command_writes_what_a_viewer_opens(
-    records: dict[str, Record], tmp_path: Path, rehearse: Rehearse
-):
+def test_the_command_writes_what_a_viewer_opens(records: dict[str, Record], tmp_path: Path, rehearse: Rehearse):
     record = records["text"]
     status, out, _ = rehearse("trace", "perfetto", str(record.folder))
     name = f"{record.point.id}.perfetto.json.gz"

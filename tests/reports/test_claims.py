@@ -97,9 +97,7 @@ def test_a_number_is_judged_by_its_value(values: Values, expected: str) -> None:
         ({0: 0.39, 1: -0.1, 2: -0.2}, 0, MISSES),
     ],
 )
-def test_an_interval_that_reaches_the_band_decides_nothing(
-    values: Values, neutral: float, expected: str
-) -> None:
+def test_an_interval_that_reaches_the_band_decides_nothing(values: Values, neutral: float, expected: str) -> None:
     assert graded(values, neutral=neutral).outcome == expected
 
 
@@ -178,11 +176,7 @@ def test_provenance_stands_next_to_the_outcome(changes: dict[str, str], expected
     assert (good.cause, bad.cause) == (cause, "; ".join(filter(None, ("too large", cause))))
 
 
-@given(
-    st.dictionaries(st.integers(0, 9), st.floats(0.01, 3), min_size=3),
-    st.floats(0.1, 0.9),
-    st.floats(0, 0.049),
-)
+@given(st.dictionaries(st.integers(0, 9), st.floats(0.01, 3), min_size=3), st.floats(0.1, 0.9), st.floats(0, 0.049))
 def test_no_outcome_contradicts_its_values(values: Values, paper: float, tolerance: float) -> None:
     """The rules of docs/outcomes.md once more, from the raw values."""
     found = graded(values, paper=paper, tolerance=tolerance)
@@ -218,9 +212,7 @@ def test_what_follows_from_another_number_shares_its_fact_and_its_provenance() -
     [fact] = facts(grade(each, "card", RUNS) for each in named(claims))  # type: ignore[arg-type]
     assert [each.claim.id for each in fact.claims] == ["time", "rate", "both"]
     assert (fact.provenance, fact.outcome) == (FITTED, MATCHES)
-    with pytest.raises(
-        ValueError, match=r"'rate' follows 'rata', which is no claim .* Did you mean 'rate'\?"
-    ):
+    with pytest.raises(ValueError, match=r"'rate' follows 'rata', which is no claim .* Did you mean 'rate'\?"):
         named({"rate": claim("rate", level(0.5), half, follows="rata")})
 
 
@@ -231,9 +223,7 @@ def test_a_fact_has_the_worst_outcome_of_its_claims_and_is_counted_once() -> Non
     assert [fact.outcome for fact in facts(more)] == [MISSES, MATCHES]
     fitted = graded(thrice(0.5), id="fit", fact="V-C: lowest", fitted="fit")
     own = graded(thrice(0.5), id="own", text="(ours) halved")
-    assert counted([*more, fitted, own]) == (
-        "2 predicted: 1 matches, 1 misses; 1 fitted: 1 matches; 1 ours: 1 matches"
-    )
+    assert counted([*more, fitted, own]) == ("2 predicted: 1 matches, 1 misses; 1 fitted: 1 matches; 1 ours: 1 matches")
 
 
 @pytest.mark.parametrize(
@@ -270,9 +260,7 @@ def test_a_band_is_the_precision_of_the_papers_number() -> None:
     assert p90.half(1.0) == pytest.approx(0.182, abs=0.001)  # exp(1.96 * 0.5 * 0.03 / 0.1755) - 1
     assert of_percentile(0.9, 100, printed=10.0).half(1.0) == 5.0
     ratio, change = times(0.6, within=p90), moves(-0.4, within=p90)
-    assert (
-        ratio.tolerance == change.tolerance == pytest.approx(p90.half(0.6, 2))
-    )  # both numbers have the error
+    assert ratio.tolerance == change.tolerance == pytest.approx(p90.half(0.6, 2))  # both numbers have the error
     capped = times(1.07, within=p90)
     assert capped.tolerance == pytest.approx(0.035) and capped.because.startswith("half of the effect")
     assert level(0.6, within=p90).tolerance == p90.half(0.6)

@@ -50,9 +50,7 @@ def test_the_report_has_a_table_of_classes_and_says_what_they_are(folder: Path) 
 
 
 def test_a_run_without_classes_says_nothing_of_them(tmp_path: Path) -> None:
-    plain = bench(
-        workload="gamma", set={"requests": 3, "modality": "text", "reply": "text"}, grid={"rate": [1.0]}
-    )
+    plain = bench(workload="gamma", set={"requests": 3, "modality": "text", "reply": "text"}, grid={"rate": [1.0]})
     folder = serve(tmp_path / "run", plain)
     assert not any("class" in line for line in terminal(folder, 120))
     html = write_report(folder).read_text()
@@ -60,9 +58,7 @@ def test_a_run_without_classes_says_nothing_of_them(tmp_path: Path) -> None:
 
 
 def test_metrics_of_classes_are_compared_by_name(folder: Path, tmp_path: Path) -> None:
-    other = serve(
-        tmp_path / "run", bench(workload="co_serving", set=SETTINGS, grid={"rate": [1.0]}, seeds=[0, 1])
-    )
+    other = serve(tmp_path / "run", bench(workload="co_serving", set=SETTINGS, grid={"rate": [1.0]}, seeds=[0, 1]))
     comparison = compare(folder, other, ["online.ttft_p50", "batch.output_tps", "online.preemptions"])
     assert [compared.a.median is not None for compared in comparison.cells[0].metrics] == [True] * 3
     with pytest.raises(UserError, match=r"unknown metric 'online\.continuity'"):
@@ -76,9 +72,5 @@ def test_columns_of_a_class_are_written_as_the_class_table_writes_them() -> None
 
 
 def test_the_most_urgent_class_comes_first_and_points_without_one_name_none() -> None:
-    points = [
-        {"b.priority": 3.0, "a.priority": 10.0, "a.completed": 1.0},
-        {"c.priority": None},
-        {"completed": 1.0},
-    ]
+    points = [{"b.priority": 3.0, "a.priority": 10.0, "a.completed": 1.0}, {"c.priority": None}, {"completed": 1.0}]
     assert class_names(points) == ["b", "a"]

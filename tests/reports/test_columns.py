@@ -41,9 +41,7 @@ def test_the_terminal_has_n_behind_the_values_it_is_of(folder: Path, width: int)
     lines = terminal(folder, width)
     assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
     row = next(line.split() for line in lines if line.split()[:3] == ["vllm_omni", "16", "1.0"])
-    turns, replies = (
-        events(folder, "vllm_omni", 16, 1.0, metric) for metric in ("audio_ttfp_p90", "continuity")
-    )
+    turns, replies = (events(folder, "vllm_omni", 16, 1.0, metric) for metric in ("audio_ttfp_p90", "continuity"))
     assert turns != replies
     assert [int(cell) for cell in row if cell in (str(turns), str(replies))][:2] == [turns, replies]
     assert any("300*" in cell for cell in row) == (turns < 10)
@@ -51,9 +49,7 @@ def test_the_terminal_has_n_behind_the_values_it_is_of(folder: Path, width: int)
 
 
 def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
-    (header,) = [
-        line for line in terminal(folder, 150, ("audio_ttfp_p50", "audio_ttfp_p95")) if " c " in line
-    ]
+    (header,) = [line for line in terminal(folder, 150, ("audio_ttfp_p50", "audio_ttfp_p95")) if " c " in line]
     assert header.split() == ["engine", "c", "p", "ms", "ms", "n", "runs"]
 
 
@@ -105,12 +101,7 @@ def test_a_percentile_alone_is_of_what_the_run_waits_for(folder: Path) -> None:
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:
     run = load_run(folder)
     (first, *_) = flat(results_data(run))
-    for metric, needs in (
-        ("audio_ttfp_p50", 2),
-        ("audio_ttfp_p90", 10),
-        ("audio_ttfp_p99", 100),
-        ("continuity", 1),
-    ):
+    for metric, needs in (("audio_ttfp_p50", 2), ("audio_ttfp_p90", 10), ("audio_ttfp_p99", 100), ("continuity", 1)):
         n = events(folder, first["engine"], first["c"], first["p"], metric)
         assert (first[f"{metric}.n"], first[f"{metric}.runs"]) == (n, 3)
         assert first[f"{metric}.few"] == (n < needs)
@@ -125,7 +116,4 @@ def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path,
     assert all("*" in row[3] and "*" not in row[4] for row in body)
     assert legend(asked_columns(("p99",), columns(spoken=True))) in html
     assert "* of fewer" in html and "P99 100" in html
-    assert (
-        "*"
-        not in write_report(folder).read_text().partition('id="results"')[0].rpartition("continuity, %")[2]
-    )
+    assert "*" not in write_report(folder).read_text().partition('id="results"')[0].rpartition("continuity, %")[2]

@@ -33,8 +33,7 @@ def test_a_page_lists_every_claim_of_its_paper(name: str) -> None:
         line.split(" | ")[1] for line in papers()[name].page.read_text().splitlines() if line.startswith("| ")
     )
     assert all(
-        rows[each.claim.text + (f" ({each.claim.remark})" if each.claim.remark else "")]
-        for each in graded(name)
+        rows[each.claim.text + (f" ({each.claim.remark})" if each.claim.remark else "")] for each in graded(name)
     )
 
 
@@ -45,9 +44,7 @@ def test_claims_of_one_fact_are_of_one_paper_and_a_fact_of_one_claim_has_no_name
     assert all(number > 1 for number in together.values()), together
 
 
-@pytest.mark.parametrize(
-    ("paper", "each"), MECHANISMS, ids=[f"{paper}: {each.name}" for paper, each in MECHANISMS]
-)
+@pytest.mark.parametrize(("paper", "each"), MECHANISMS, ids=[f"{paper}: {each.name}" for paper, each in MECHANISMS])
 def test_a_mechanism_has_a_switch_that_a_run_takes_and_a_test(paper: str, each: Mechanism) -> None:
     if each.missing:
         assert not (each.off or each.instead or each.test)
@@ -85,11 +82,7 @@ def test_the_repository_says_how_to_cite_it_and_the_papers() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert yaml.safe_load(text)["version"] == project["version"]
     referred = {card.group: card.reference for card in figures().values() if card.reference}
-    numbers = {
-        name: reference.rpartition("arXiv ")[2]
-        for name, reference in referred.items()
-        if "arXiv" in reference
-    }
+    numbers = {name: reference.rpartition("arXiv ")[2] for name, reference in referred.items() if "arXiv" in reference}
     assert len(referred) == 5 and len(numbers) == 4
     for name, number in numbers.items():
         assert f"arxiv.org/abs/{number}" in text and f"arXiv {number}" in papers()[name].page.read_text()

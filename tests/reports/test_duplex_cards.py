@@ -17,9 +17,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Group:
     """All cards with few users, three seeds and a script that waits for the time-out and no longer."""
     few = {"sessions": 4, "turns": 3}
     small = [smaller(card, lambda settings: settings | few, seeds=range(3)) for card in cards.group("duplex")]
-    return load_group(
-        serve_cards(tmp_path_factory.mktemp("duplex") / "run", small, measure=open_calls.measure)
-    )
+    return load_group(serve_cards(tmp_path_factory.mktemp("duplex") / "run", small, measure=open_calls.measure))
 
 
 def test_a_time_out_adds_what_it_lasts_and_detectors_are_compared_at_one_call_and_at_many(measured: Group):

@@ -9,20 +9,12 @@ from reports.tables.columns import least_events, too_few
 
 
 def test_the_usual_percentiles() -> None:
-    needs = {
-        "ttft_p50": 2,
-        "audio_ttfp_p90": 10,
-        "ttft_p95": 20,
-        "online.ttft_p99": 100,
-        "send_delay_p99.9": 1000,
-    }
+    needs = {"ttft_p50": 2, "audio_ttfp_p90": 10, "ttft_p95": 20, "online.ttft_p99": 100, "send_delay_p99.9": 1000}
     assert {metric: least_events(metric) for metric in needs} == needs
 
 
 def test_what_is_no_percentile_needs_one_event() -> None:
-    assert {least_events(name) for name in ("continuity", "ttft_mean", "tbt_p99_in_deadline", "kv_peak")} == {
-        1
-    }
+    assert {least_events(name) for name in ("continuity", "ttft_mean", "tbt_p99_in_deadline", "kv_peak")} == {1}
     assert all(least_events(name) > 1 for name in DEFINITIONS if name.endswith(("_p50", "_p90", "_p99")))
 
 

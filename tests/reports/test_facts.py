@@ -47,9 +47,7 @@ def test_what_gpus_were_seen_to_reach_stands_in_the_place_of_what_they_usually_d
 
 
 def test_every_server_that_speaks_states_its_error_or_that_none_is_known() -> None:
-    ((known,), (unknown,), text) = map(
-        voice_errors, (["qwen3_omni_2gpu"], ["ming_flash_omni_4gpu"], ["llama_8b_h100"])
-    )
+    ((known,), (unknown,), text) = map(voice_errors, (["qwen3_omni_2gpu"], ["ming_flash_omni_4gpu"], ["llama_8b_h100"]))
     assert "RTF within" in known["value"] and "fitted at 4 and 16" in known["value"]
     assert unknown["value"].startswith("none is known for ming_flash_omni_4gpu on ")
     assert text == []

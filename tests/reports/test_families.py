@@ -14,9 +14,7 @@ def test_every_metric_is_told_in_its_order_and_no_sentence_twice() -> None:
     for vocabulary in ALL:
         told = families(vocabulary)
         assert sorted(name for names, _ in told for name in names) == sorted(vocabulary)
-        assert [names[0] for names, _ in told] == [
-            name for name in vocabulary if name in {n[0] for n, _ in told}
-        ]
+        assert [names[0] for names, _ in told] == [name for name in vocabulary if name in {n[0] for n, _ in told}]
 
 
 def test_a_family_says_all_its_statistics_once() -> None:
@@ -27,7 +25,4 @@ def test_a_family_says_all_its_statistics_once() -> None:
     assert told["continuity"] == (["continuity"], DEFINITIONS["continuity"].definition)
     (single,) = (each for each in families({"turn_send_delay_p99": DEFINITIONS["turn_send_delay_p99"]}))
     names, each = single
-    assert (names, each.definition) == (
-        ["turn_send_delay_p99"],
-        DEFINITIONS["turn_send_delay_p99"].definition,
-    )
+    assert (names, each.definition) == (["turn_send_delay_p99"], DEFINITIONS["turn_send_delay_p99"].definition)

@@ -51,13 +51,7 @@ def by(factor: float, of: float = 1.0) -> Agreement:
 def made(device: str = "cpu", noise: float = 1.04, mechanics: float = 1.0) -> Report:
     """The second real run took `noise` times as long as the first; each predicts the other."""
     canary = canary_of([0.0, 1.0], [0.004, 0.004], 30.0)
-    fact = {
-        "seconds": 30.0,
-        "steps": 500,
-        "requests": REQUESTS_MADE,
-        "step_mean_s": 0.006,
-        "host_share": 0.05,
-    }
+    fact = {"seconds": 30.0, "steps": 500, "requests": REQUESTS_MADE, "step_mean_s": 0.006, "host_share": 0.05}
     fact |= {"tpot_p50_s": 0.007, "e2e_p50_s": 0.5, "late_p50_s": 0.001, "late_p90_s": 0.002}
     met = [Mechanics(agreement=by(mechanics), matched=0.99, scheduled=by(1.01))] * 2
     predictions = [
@@ -130,11 +124,7 @@ def test_the_table_keeps_the_three_results_apart():
     assert [row.verdict for row in found.values()] == ["pass", "", "pass", "", ""]
     assert {len(row.values) for row in found.values()} == {len(HEADINGS)}
     assert found["mechanics"].values[0] == "0.0 %"
-    assert (
-        found["prediction from the other run"].values[0]
-        == found["noise: real against real"].values[0]
-        == "4.0 %"
-    )
+    assert found["prediction from the other run"].values[0] == found["noise: real against real"].values[0] == "4.0 %"
 
 
 def test_sentences_say_verdict_and_reason():
@@ -153,11 +143,7 @@ def test_a_report_of_real_execution_quotes_the_results_beside_it_and_another_doe
     assert quoted(run) == []
     stored(tmp_path / "fidelity" / "cpu", made())
     facts = quoted(run)
-    assert [fact["label"] for fact in facts] == [
-        "Fidelity, mechanics",
-        "Fidelity, prediction",
-        "Fidelity, noise",
-    ]
+    assert [fact["label"] for fact in facts] == ["Fidelity, mechanics", "Fidelity, prediction", "Fidelity, noise"]
     assert all("llama_tiny on cpu, 2026-01-31" in fact["value"] for fact in facts)
     virtual = load_run(serve(tmp_path / "modelled", bench(seeds=[0])))
     assert quoted(virtual) == []
@@ -167,9 +153,7 @@ def test_a_report_of_real_execution_quotes_the_results_beside_it_and_another_doe
 def test_a_replay_with_a_profile_quotes_the_results_of_the_profile_s_machine(tmp_path: Path, same: bool):
     stored(tmp_path / "fidelity" / "cpu", made())
     machine = environment()["machine"] if same else FACTS["machine"]
-    (tmp_path / "profile.yaml").write_text(
-        yaml.safe_dump({**FACTS, "model": "speech_tiny", "machine": machine})
-    )
+    (tmp_path / "profile.yaml").write_text(yaml.safe_dump({**FACTS, "model": "speech_tiny", "machine": machine}))
     small = {"sessions": 2, "turns": 1, "deployment": "speech_tiny"}
     experiment = bench(set=small, seeds=[0], profile=str(tmp_path / "profile.yaml"))
     run = load_run(serve(tmp_path / "run", experiment))

@@ -60,9 +60,7 @@ def aiperf(folder: Path, prefix: str = "") -> Path:
     phases = [{"name": "profiling", "type": "constant", "rate": 2.0}]
     summary = folder / f"{prefix or 'profile_export_aiperf'}.json"
     asked = {"models": {"items": [{"name": "some/model"}]}, "phases": phases}
-    summary.write_text(
-        json.dumps({"schema_version": "1.4", "aiperf_version": "0.13.0", "input_config": asked})
-    )
+    summary.write_text(json.dumps({"schema_version": "1.4", "aiperf_version": "0.13.0", "input_config": asked}))
     return summary
 
 
@@ -72,9 +70,7 @@ def test_files_of_aiperf_are_one_run(tmp_path: Path, prefix: str) -> None:
     sides = [summary, summary.with_name(f"{prefix or 'profile_export'}.jsonl"), tmp_path]
     other = guidellm(tmp_path.parent / "guidellm.json")
     (first, *others) = [compare_foreign(other, side) for side in sides]
-    assert {(row.load, row.a, row.b) for row in first.rows if row.metric == "TTFT P50"} == {
-        ("2/s", 100.0, 200.0)
-    }
+    assert {(row.load, row.a, row.b) for row in first.rows if row.metric == "TTFT P50"} == {("2/s", 100.0, 200.0)}
     assert all(each.rows == first.rows for each in others)
     assert first.notes[1].startswith("aiperf: TTFT and E2E count from when the client sent")
 
@@ -99,20 +95,13 @@ def test_metrics_of_both_are_made_in_one_way(tmp_path: Path) -> None:
     assert found.keys() == expected.keys() and {row.load for row in compared.rows} == {"2/s"}
     for key, pair in expected.items():
         assert found[key] == pytest.approx(pair), key
-    assert (
-        compared.rows[1].ratio == 2
-        and Row("", "", "", 0.0, 1.0).ratio is Row("", "", "", 1.0, None).ratio is None
-    )
+    assert compared.rows[1].ratio == 2 and Row("", "", "", 0.0, 1.0).ratio is Row("", "", "", 1.0, None).ratio is None
     assert compared.notes[0].startswith("guidellm: TTFT and E2E count from when the client sent")
     assert compared.notes[1].startswith("vllm bench serve: ")
 
 
-@pytest.mark.parametrize(
-    ("n", "shown"), [(1, [50]), (9, [50]), (10, [50, 90]), (99, [50, 90]), (100, [50, 90, 99])]
-)
-def test_a_percentile_is_shown_from_as_many_requests_as_it_needs(
-    tmp_path: Path, n: int, shown: list[int]
-) -> None:
+@pytest.mark.parametrize(("n", "shown"), [(1, [50]), (9, [50]), (10, [50, 90]), (99, [50, 90]), (100, [50, 90, 99])])
+def test_a_percentile_is_shown_from_as_many_requests_as_it_needs(tmp_path: Path, n: int, shown: list[int]) -> None:
     path = guidellm(tmp_path / "a.json", n=n)
     rows = {row.metric: row.a for row in compare_foreign(path, path).rows}
     assert [q for q in (50, 90, 99) if rows[f"TTFT P{q}"] is not None] == shown

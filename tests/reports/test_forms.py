@@ -54,17 +54,13 @@ def named(picture: Picture) -> list[str]:
 
 
 def test_lines_join_medians_and_name_their_axes_by_metric_and_parameter() -> None:
-    picture = drawn(
-        lines("completed_rps", grid("load", PAIR, c=LOADS), marks={"liveserve": {16: 40.0, 8: None}})
-    )
+    picture = drawn(lines("completed_rps", grid("load", PAIR, c=LOADS), marks={"liveserve": {16: 40.0, 8: None}}))
     (axes,) = picture.figure.axes
     first, second = (line for line in axes.lines if line.get_label() in PAIR)
     assert list(first.get_xdata()) == LOADS and np.allclose(first.get_ydata(), [2.2, 8.8, 17.6])
     assert np.allclose(second.get_ydata(), [4.4, 17.6, 35.2])
     assert axes.get_xlabel() == "concurrent callers, c" and axes.get_ylabel() == "completed, 1/s"
-    assert [list(line.get_xydata()[0]) for line in axes.lines if line.get_markerfacecolor() == "white"] == [
-        [16, 40]
-    ]
+    assert [list(line.get_xydata()[0]) for line in axes.lines if line.get_markerfacecolor() == "white"] == [[16, 40]]
     assert axes.get_ylim()[0] == 0 and named(picture) == [*PAIR, "paper"]
 
 
@@ -80,11 +76,7 @@ def test_a_curve_stands_over_the_medians_of_another_quantity() -> None:
     picture = drawn(lines("completed_rps", series, against="audio_ttfp_p90", beside=str))
     (axes,) = picture.figure.axes
     assert np.allclose(axes.lines[0].get_xydata(), [[1000 * x, x] for x in (4.4, 17.6, 35.2)])
-    assert [text.get_text() for text in axes.texts] == [
-        "2",
-        "8",
-        "16",
-    ] and axes.get_xlabel() == "P90 TTFP, ms"
+    assert [text.get_text() for text in axes.texts] == ["2", "8", "16"] and axes.get_xlabel() == "P90 TTFP, ms"
 
 
 def test_values_over_time_are_those_of_the_first_finished_seed() -> None:
@@ -143,9 +135,7 @@ def test_a_distribution_ends_at_the_share_that_was_answered() -> None:
 
 def test_the_caption_ends_with_the_points_that_are_shown() -> None:
     here = of("load", "liveserve", c=8)
-    assert drawn(lines("completed_rps", {"a": {8: here}})).caption.startswith(
-        "A caption. Made from 3 points, seeds 0"
-    )
+    assert drawn(lines("completed_rps", {"a": {8: here}})).caption.startswith("A caption. Made from 3 points, seeds 0")
     everywhere = drawn(lines(None, {"a": {8: value("completed_rps", here)}})).caption
     assert "Made from 19 points, seeds 0, 1, 2, 7" in everywhere and "bars span" in everywhere
 
@@ -177,14 +167,10 @@ def test_a_card_has_neither_numbers_nor_a_figure_of_nothing(name: str) -> None:
         assert card.draw is None or isinstance(card.draw({}), LeftOut)
 
 
-@pytest.mark.parametrize(
-    "name", [card.name for name in ("liveserve", "metronome") for card in cards.group(name)]
-)
+@pytest.mark.parametrize("name", [card.name for name in ("liveserve", "metronome") for card in cards.group(name)])
 def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
     claims = [] if cards.figures()[name].needs else cards.figures()[name].claims
-    free = [
-        each for each in claims if not (each.own or each.fitted or each.chosen or each.check or each.follows)
-    ]
+    free = [each for each in claims if not (each.own or each.fitted or each.chosen or each.check or each.follows)]
     assert all(each.explanation for each in free)
 
 

@@ -63,9 +63,7 @@ def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
 
 
 def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:
-    (point,) = [p for p in run.points if p.variant.engine == "vllm_realtime" and p.params["sessions"] == 10][
-        :1
-    ]
+    (point,) = [p for p in run.points if p.variant.engine == "vllm_realtime" and p.params["sessions"] == 10][:1]
     latency, speech, misses = (curve(point) for curve in (frames.latency, frames.speech, frames.misses))
     wall_s = framed.FULL_S
     assert latency[latency.index < wall_s].to_numpy() == pytest.approx(0.004)
@@ -78,9 +76,7 @@ def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:
     assert frames.running(point).iloc[0] == 5 and frames.running(point).iloc[-1] == 0
 
 
-def test_every_picture_is_drawn_and_nothing_is_drawn_of_nothing(
-    run: Run, controlled: Run, tmp_path: Path
-) -> None:
+def test_every_picture_is_drawn_and_nothing_is_drawn_of_nothing(run: Run, controlled: Run, tmp_path: Path) -> None:
     nothing = load_run(framed.serve(tmp_path / "run", framed.calls(seeds=[0]), lambda point: True))
     with style():
         for module in (dashboard, pool, admission):
@@ -100,11 +96,7 @@ def test_who_was_let_in_is_read_off_the_log(controlled: Run) -> None:
 
 def test_walls_are_compared_as_counts(run: Run, tmp_path: Path) -> None:
     columns = shown(point.values for point in run.points)
-    assert (
-        {"saturation_measured_s", "wall"}
-        <= {column.metric for column in columns}
-        <= {c.metric for c in FRAMES}
-    )
+    assert {"saturation_measured_s", "wall"} <= {column.metric for column in columns} <= {c.metric for c in FRAMES}
     cells = comparison(run, columns)[0]["rows"][0]["values"]
     wall = cells[[column.metric for column in columns].index("wall")]
     assert wall["difference"] == "0 of 3, not 2 of 3" and wall["verdict"] == ""  # three runs say little

@@ -56,10 +56,7 @@ def drawn(run: Run) -> tuple[Picture, list[Axes]]:
 
 def test_the_gpu_that_most_stages_share_is_shown_from_the_middle_on(tmp_path: Path):
     picture, axes = drawn(run_of(tmp_path, list(thinker_alone()), ["vllm_omni", "liveserve"]))
-    assert [panel.get_title("left") for panel in axes] == [
-        "vllm_omni, GPU 1 (h200)",
-        "liveserve, GPU 1 (h200)",
-    ]
+    assert [panel.get_title("left") for panel in axes] == ["vllm_omni, GPU 1 (h200)", "liveserve, GPU 1 (h200)"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["vocoder", "talker"]
     vocoder, talker = axes[0].collections
     assert len(talker.get_paths()) + len(vocoder.get_paths()) == pytest.approx(gpu.STEPS, abs=2)

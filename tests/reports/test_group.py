@@ -24,9 +24,7 @@ def only(monkeypatch: pytest.MonkeyPatch):
     """Makes these figure cards all there are."""
 
     def set_cards(*figures: cards.Figure) -> list[cards.Figure]:
-        listed = {
-            f.name: cards.Listed(f.name, f.group, f.title, bool(f.needs), "reports.bench") for f in figures
-        }
+        listed = {f.name: cards.Listed(f.name, f.group, f.title, bool(f.needs), "reports.bench") for f in figures}
         monkeypatch.setattr(cards, "figures", lambda: {figure.name: figure for figure in figures})
         monkeypatch.setattr(cards, "index", lambda: listed)
         return list(figures)
@@ -115,9 +113,7 @@ def test_a_card_that_needs_something_has_its_claims_and_says_so(only, tmp_path: 
     lacking = figure("liveserve-twin", experiments={}, needs="the <weights> of X", draw=None)
     first, _ = only(figure(), lacking)
     html = write_group_report(load_group(serve_cards(tmp_path / "run", [first]))).read_text()
-    assert (
-        "Not measured: needs the &lt;weights&gt; of X." in html and "rehearse run liveserve-twin" not in html
-    )
+    assert "Not measured: needs the &lt;weights&gt; of X." in html and "rehearse run liveserve-twin" not in html
     assert "twin" not in {row[0] for row in Page(html).section("Claims of the paper")[1:]}
     own = html.split('id="liveserve-twin"')[1]  # its claims stand with the card alone
     assert "not measured" in own and own.count("needs the &lt;weights&gt; of X") == 1 + len(lacking.claims)
@@ -145,10 +141,7 @@ def test_another_card_joins_the_directory(only, tmp_path: Path) -> None:
 def test_the_sign_of_each_claim_under_each_variation(only, tmp_path: Path) -> None:
     moved = sensitive({"more callers": {"c": 8}, "slower network": {"network_ms": 50}})
     group = load_group(serve_cards(tmp_path / "run", only(figure(), moved)))
-    signs = {
-        claim.claim.id: {name: cell.sign for name, cell in cells.items()}
-        for _, claim, cells in group.sensitivity
-    }
+    signs = {claim.claim.id: {name: cell.sign for name, cell in cells.items()} for _, claim, cells in group.sensitivity}
     assert signs == {
         "ttfp": dict.fromkeys(("more callers", "slower network"), KEPT),
         "far": dict.fromkeys(("more callers", "slower network"), KEPT),

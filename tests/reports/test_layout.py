@@ -67,14 +67,9 @@ def test_sentence_tiles_and_picture_are_of_one_setting(tmp_path: Path) -> None:
     answer = find_answer([point.finished for point in run.points], [*run.experiment.grid])
     assert answer is not None and answer.fixed == {"c": 16, "p": 1.0}
     picture = drawn(run)
-    assert (
-        "p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1" in picture.title
-        and "c" not in picture.title.split("at")[-1]
-    )
+    assert "p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1" in picture.title and "c" not in picture.title.split("at")[-1]
     (axes,) = picture.figure.axes
-    last = {
-        label: axes.texts[index].get_text() for index, label in enumerate(headline.answer_looks(run, answer))
-    }
+    last = {label: axes.texts[index].get_text() for index, label in enumerate(headline.answer_looks(run, answer))}
     for label, text in last.items():
         points = [answer.variants[label][seed] for seed in answer.seeds]
         middle = sorted(100 * (point.values["continuity"] or 0) for point in points)[1]

@@ -29,17 +29,7 @@ from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
 from reports.runs.table import results_data
 from tests.reports import framed
-from tests.reports.lived import (
-    DELAY_S,
-    ERROR,
-    FLOOR_S,
-    HEARD_S,
-    LAG_S,
-    LATE_DELAY_S,
-    URL,
-    play_heard,
-    serve_live,
-)
+from tests.reports.lived import DELAY_S, ERROR, FLOOR_S, HEARD_S, LAG_S, LATE_DELAY_S, URL, play_heard, serve_live
 from tests.reports.lived import live as experiment
 from tests.reports.page import Page, terminal
 from tests.reports.written import resealed
@@ -105,9 +95,7 @@ def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: P
     assert ERROR.split(",")[0] not in said and said.count("INVALID, and its numbers do not count") == 2
 
 
-def test_the_load_that_was_stands_beside_the_load_that_was_asked_for(
-    folder: Path, run: Run, page: Page
-) -> None:
+def test_the_load_that_was_stands_beside_the_load_that_was_asked_for(folder: Path, run: Run, page: Page) -> None:
     for c in (4, 8):
         was = median(point.kept["on_line_mean"] or 0.0 for point in at(run, c).points)
         assert 0 < was <= c + 1e-9
@@ -156,9 +144,7 @@ def test_the_generators_table_says_how_late_and_how_late_at_best(run: Run, page:
 
 def test_send_delays_of_the_table_are_those_that_were_written(run: Run) -> None:
     load = at(run, 4)
-    written = np.concatenate(
-        [pd.read_parquet(p.record.folder / "sends.parquet")["send_delay_s"] for p in load.points]
-    )
+    written = np.concatenate([pd.read_parquet(p.record.folder / "sends.parquet")["send_delay_s"] for p in load.points])
     assert np.array_equal(live.delays_s(load.points), np.sort(written))
     assert live.send_delay_limit_s(load.points) == 0.02
 
@@ -222,9 +208,7 @@ def test_without_scrape_and_floor_nothing_is_made_up(tmp_path: Path) -> None:
     assert "no endpoint was scraped" in html
 
 
-def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
-    folder: Path, copy: Path
-) -> None:
+def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(folder: Path, copy: Path) -> None:
     comparison = compare(folder, copy)
     assert [cell.settings["c"] for cell in comparison.cells] == [4, 8, 32]
     assert [(cell.failed_a, cell.failed_b, cell.same_trace) for cell in comparison.cells] == [
@@ -239,9 +223,7 @@ def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(
 
 def test_several_urls_are_an_axis_of_the_settings() -> None:
     grid = {"c": [4], "url": ["ws://a/x", "ws://b/y"]}
-    assert CALLS.settings(experiment(set={}, grid=grid, seeds=[0])).startswith(
-        "--sessions 4 URL ws://a/x,ws://b/y"
-    )
+    assert CALLS.settings(experiment(set={}, grid=grid, seeds=[0])).startswith("--sessions 4 URL ws://a/x,ws://b/y")
 
 
 def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(copy: Path) -> None:
@@ -329,9 +311,7 @@ def test_a_last_poll_right_after_another_makes_no_burst() -> None:
 
 def test_an_endpoint_that_never_answered_is_said_to(copy: Path) -> None:
     for point in load_run(copy).points:
-        rows = scraped(
-            (0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01)
-        )
+        rows = scraped((0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01))
         rows.to_parquet(point.record.folder / "scrape.parquet")
     left_out = live_scrape.draw(load_run(resealed(copy)))
     assert isinstance(left_out, LeftOut) and "never answered" in left_out.reason
@@ -429,9 +409,7 @@ def test_the_waits_over_time_have_the_line_of_their_target(run: Run) -> None:
 
 
 def test_the_wait_of_the_median_turn_is_drawn_in_its_parts(run: Run, tmp_path: Path) -> None:
-    assert (
-        isinstance(left_out := live_time.wait_parts(run), LeftOut) and "no ends of turns" in left_out.reason
-    )
+    assert isinstance(left_out := live_time.wait_parts(run), LeftOut) and "no ends of turns" in left_out.reason
     heard = load_run(serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), play=play_heard))
     picture = live_time.wait_parts(heard)
     assert isinstance(picture, Picture)
@@ -456,9 +434,7 @@ def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
     assert isinstance(picture, Picture) and picture.title.endswith(f": {title}")
 
 
-def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(
-    folder: Path, searched: Path
-) -> None:
+def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(folder: Path, searched: Path) -> None:
     assert isinstance(picture_of_search.draw(load_run(folder)), LeftOut)
     stale = (searched / SEARCH).read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
     (searched / SEARCH).write_text(stale)
@@ -554,9 +530,7 @@ def test_a_search_is_the_verdict_of_its_directory(searched: Path) -> None:
         each["error"] = "INVALID: late" if each["value"] > 40 else ""
     (searched / SEARCH).write_text(json.dumps(data))
     found = verdict_of(searched)
-    assert (
-        found.verdict == "INCONCLUSIVE" and "at 44 it could not be measured (INVALID: late)" in found.sentence
-    )
+    assert found.verdict == "INCONCLUSIVE" and "at 44 it could not be measured (INVALID: late)" in found.sentence
     html = write_report(searched).read_text()
     assert found.sentence in html and "could not be measured" in html[html.index('id="capacity"') :]
 
@@ -564,7 +538,4 @@ def test_a_search_is_the_verdict_of_its_directory(searched: Path) -> None:
 @pytest.mark.usefixtures("unrendered")
 def test_one_seed_of_each_load_is_no_verdict_on_its_use(tmp_path: Path) -> None:
     html = write_report(serve_live(tmp_path / "run", experiment(seeds=[0]))).read_text()
-    assert (
-        "no load qualifies" not in html
-        and "not judged: a load takes 3 seeds, and one seed of each was" in html
-    )
+    assert "no load qualifies" not in html and "not judged: a load takes 3 seeds, and one seed of each was" in html

@@ -9,13 +9,9 @@ from reports.live import live_prompts
 from reports.live.live_prompts import prompt_notes
 
 
-def said(
-    monkeypatch: pytest.MonkeyPatch, generator: str = "sharegpt", url: str = "http://h/v1", **known: Any
-) -> str:
+def said(monkeypatch: pytest.MonkeyPatch, generator: str = "sharegpt", url: str = "http://h/v1", **known: Any) -> str:
     """Return the sentences of a run with these settings and metrics."""
-    metrics = {
-        name: known.pop(name) for name in ("cached_prompt_share", "prefix_cache_hits") if name in known
-    }
+    metrics = {name: known.pop(name) for name in ("cached_prompt_share", "prefix_cache_hits") if name in known}
     header = SimpleNamespace(generator=generator, params={"path": "chats.json"})
     record = SimpleNamespace(trace=lambda: SimpleNamespace(header=header))
     point = SimpleNamespace(has=lambda name: True, record=record, kept=metrics)
@@ -33,9 +29,7 @@ def test_the_answer_says_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Sent" not in said(monkeypatch, "speech", "ws://h/v1/realtime")
 
 
-def test_the_answer_names_the_seed_and_what_the_same_users_do_to_a_cache(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_answer_names_the_seed_and_what_the_same_users_do_to_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--seed 7 repeats them" in said(monkeypatch, users_seed=7)
     same = said(monkeypatch, users_seed=7, same_users=True)
     assert "the same users" in same and "prefix cache may find the prompts of earlier loads" in same

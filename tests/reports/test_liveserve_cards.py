@@ -17,17 +17,7 @@ from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effect
 from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
 from tests.reports.served import LEAD_S, PACKET_S
 
-SPOKEN = (
-    "fig4",
-    "fig11-left",
-    "fig11-right",
-    "fig12",
-    "fig13",
-    "fig15-left",
-    "fig15-right",
-    "fig16-left",
-    "fig18",
-)
+SPOKEN = ("fig4", "fig11-left", "fig11-right", "fig12", "fig13", "fig15-left", "fig15-right", "fig16-left", "fig18")
 """Cards of which the event log of spoken single turns says all."""
 
 
@@ -55,12 +45,7 @@ def requests_for_each_slot(card: Figure, changes: dict[str, str]) -> dict[str, f
     for panel, each in card.experiments.items():
         settings = each.set | {name: max(values) for name, values in each.grid.items()}
         settings |= {name: int(changes[name].split(",")[-1]) for name in ("c", "requests") if name in changes}
-        if (
-            panel not in PRINTED
-            and panel not in EVIDENCE
-            and settings.get("c")
-            and settings.get("requests", 1) > 1
-        ):
+        if panel not in PRINTED and panel not in EVIDENCE and settings.get("c") and settings.get("requests", 1) > 1:
             server = resolve(ServerParams.model_validate({"deployment": settings["deployment"]}))
             replicas = len(server.stages["talker"].gpus) if settings["c_scope"] == "replica" else 1
             shares[panel] = settings["requests"] / (settings["c"] * replicas)
@@ -88,15 +73,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_every_claim_finds_its_points_and_the_picture_is_drawn(
-    served: tuple[Group, Group], name: str
-) -> None:
-    whole, failed = (
-        {card.figure.name: card for card in group.cards}[f"liveserve-{name}"] for group in served
-    )
-    assert {claim.claim.id: claim.spread.n for claim in whole.claims} == {
-        c.id: 1 for c in whole.figure.claims
-    }
+def test_every_claim_finds_its_points_and_the_picture_is_drawn(served: tuple[Group, Group], name: str) -> None:
+    whole, failed = ({card.figure.name: card for card in group.cards}[f"liveserve-{name}"] for group in served)
+    assert {claim.claim.id: claim.spread.n for claim in whole.claims} == {c.id: 1 for c in whole.figure.claims}
     assert_drawn(whole, failed)
 
 
@@ -122,9 +101,7 @@ def test_the_lead_is_read_off_the_log(served: tuple[Group, Group]) -> None:
     assert claim.measure(panels(served[0], "fig15-right")) == {0: pytest.approx(LEAD_S + PACKET_S)}
 
 
-def test_effective_requests_per_second_within_a_limit_rise_to_those_without_one(
-    served: tuple[Group, Group],
-) -> None:
+def test_effective_requests_per_second_within_a_limit_rise_to_those_without_one(served: tuple[Group, Group]) -> None:
     (point,) = of("c = 8", "vllm_omni", p=0.5).points(panels(served[0], "fig13"))
     rates = np.array([effective_within(limit_s)(point) for limit_s in (0.0, *LIMITS_S, np.inf)], float)
     assert rates[0] == 0 and (np.diff(rates) >= 0).all()
@@ -132,9 +109,7 @@ def test_effective_requests_per_second_within_a_limit_rise_to_those_without_one(
 
 
 def test_the_pair_that_sessions_have_is_a_part_of_the_papers_server_in_its_proportions() -> None:
-    stages, whole = (
-        resolve(ServerParams.model_validate({"deployment": name})).stages for name in (PAIR_OF_QWEN, QWEN)
-    )
+    stages, whole = (resolve(ServerParams.model_validate({"deployment": name})).stages for name in (PAIR_OF_QWEN, QWEN))
     assert stages.keys() == whole.keys()
     assert len({len(whole[name].gpus) / len(stages[name].gpus) for name in stages}) == 1
     for name, stage in stages.items():

@@ -64,9 +64,7 @@ def test_verdicts_follow_the_direction_and_the_interval(modes: Run) -> None:
 
 
 def test_headline_tiles_rest_on_seeds_that_every_variant_finished(tmp_path: Path) -> None:
-    run = load_run(
-        serve(tmp_path / "run", bench(), lambda point: point.engine == "liveserve" and point.seed > 0)
-    )
+    run = load_run(serve(tmp_path / "run", bench(), lambda point: point.engine == "liveserve" and point.seed > 0))
     answer = find_answer([point.finished for point in run.points if point.error is None], ["c", "p"])
     assert answer is not None and answer.fixed == {"c": 16, "p": 1.0}
     told = tiles(run, answer, columns(True))
@@ -95,9 +93,7 @@ def test_generation_and_playback_of_the_longest_reply(modes: Run) -> None:
     behind_s = speech_s - served.PACKET_S  # the last packet, seen from the first
     late_s = served.PACKET_S + served.LATE_S if longest.session % 2 == 0 else 0.0
     spans, played = picture.read_off[generation.GENERATION], picture.read_off[generation.PLAYBACK]
-    assert spans[baseline] == pytest.approx(
-        served.TTFP_S["vllm_omni"] + behind_s / served.SPEED + late_s, abs=1e-6
-    )
+    assert spans[baseline] == pytest.approx(served.TTFP_S["vllm_omni"] + behind_s / served.SPEED + late_s, abs=1e-6)
     assert spans[paced] == pytest.approx(served.TTFP_S["liveserve"] + behind_s - served.LEAD_S, abs=1e-6)
     gap_s = served.PACKET_S / served.SPEED + late_s - served.PACKET_S if late_s else 0.0
     assert played[baseline] == pytest.approx(speech_s + max(0.0, gap_s), abs=1e-6)

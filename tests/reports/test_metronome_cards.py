@@ -48,9 +48,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Group, Group]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_claim_finds_its_points_and_the_picture_is_drawn(
-    served: tuple[Group, Group], name: str
-) -> None:
+def test_every_claim_finds_its_points_and_the_picture_is_drawn(served: tuple[Group, Group], name: str) -> None:
     whole, failed = ({card.figure.name: card for card in group.cards}[name] for group in served)
     assert all(found.values for found in whole.claims)
     unknown = {found.claim.id for found in whole.claims if found.spread.n == 0}

@@ -17,9 +17,7 @@ Frame = tuple[int, int]
 def point(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     small = {"sessions": 12, "rate": 2.0, "kv_pool_blocks": 500, "duration_s": 80.0, "window": 4096}
     folder = tmp_path_factory.mktemp("values") / "run"
-    return served(
-        folder, calls("values", [BASELINE], seeds=[1], admission="aimd", cap_start=8, slow_start=1, **small)
-    )
+    return served(folder, calls("values", [BASELINE], seeds=[1], admission="aimd", cap_start=8, slow_start=1, **small))
 
 
 class Raw:
@@ -61,8 +59,7 @@ def occupied(point: Measured, until_s: float) -> list[float]:
     steps = point.record.table("steps").to_dict("records")
     ends = [(step["t_s"] + step["dt_s"], step["kv_used"] / step["kv_blocks"]) for step in steps]
     return [
-        next((used for end_s, used in reversed(ends) if end_s <= second), 0.0)
-        for second in range(int(until_s) + 1)
+        next((used for end_s, used in reversed(ends) if end_s <= second), 0.0) for second in range(int(until_s) + 1)
     ]
 
 
@@ -70,9 +67,7 @@ def test_latencies_and_speech_follow_from_raw_events(point: Measured) -> None:
     raw, wall_s = Raw(point), point.value("wall_s")
     later = [latency_s for (_, turn), latency_s in raw.latency.items() if turn > 0]
     second_half = [
-        latency_s
-        for frame, latency_s in raw.latency.items()
-        if frame[1] > 0 and raw.fed[frame] >= raw.end_s / 2
+        latency_s for frame, latency_s in raw.latency.items() if frame[1] > 0 and raw.fed[frame] >= raw.end_s / 2
     ]
     judged = [frame for frame in raw.due if frame[1] >= 2 and frame in raw.out]
     assert wall_s == pytest.approx(raw.wall_s())
@@ -96,10 +91,6 @@ def test_pool_and_admission_follow_from_raw_events(point: Measured) -> None:
     assert point.value("saturation_predicted_s") == pytest.approx((1 - at_0) / slope)
     assert point.value("admitted") == len(raw.admitted) < raw.asked
     oldest, last_s = min(raw.admitted, key=raw.admitted.__getitem__), max(raw.admitted.values())
-    tokens = sum(
-        value for frame, value in raw.prompt.items() if frame[0] == oldest and raw.fed[frame] <= last_s
-    )
-    tokens += sum(
-        value for frame, value in raw.said.items() if frame[0] == oldest and raw.out[frame] <= last_s
-    )
+    tokens = sum(value for frame, value in raw.prompt.items() if frame[0] == oldest and raw.fed[frame] <= last_s)
+    tokens += sum(value for frame, value in raw.said.items() if frame[0] == oldest and raw.out[frame] <= last_s)
     assert oldest_call(point) == pytest.approx(tokens / 4096)

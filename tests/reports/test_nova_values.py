@@ -72,9 +72,7 @@ def test_latencies_follow_from_raw_events(point: Measured) -> None:
     assert ours(E2E, point) == pytest.approx(mean(e2e_s))
     assert ours(E2E_MAX, point) == pytest.approx(max(e2e_s))
     assert ours(TTFT, point) == pytest.approx(mean(raw.each("turn_end", "first_text")))
-    assert ours(TBT, point) == pytest.approx(
-        mean([span_s / (raw.texts[each] - 1) for each, span_s in spans.items()])
-    )
+    assert ours(TBT, point) == pytest.approx(mean([span_s / (raw.texts[each] - 1) for each, span_s in spans.items()]))
     assert ours(throughput, point) == pytest.approx(REQUESTS / lasted_s)
 
 

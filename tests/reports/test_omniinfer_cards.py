@@ -47,9 +47,7 @@ def test_the_pictures_are_drawn(brief):
     with style():
         for card in (placement, attention_memory):
             picture = card.draw({})
-            assert all(
-                np.isfinite(line.get_ydata()).all() for axes in picture.figure.axes for line in axes.lines
-            )
+            assert all(np.isfinite(line.get_ydata()).all() for axes in picture.figure.axes for line in axes.lines)
 
 
 def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():

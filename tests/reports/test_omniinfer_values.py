@@ -42,9 +42,7 @@ def test_values_follow_from_raw_events(point: Measured) -> None:
     assert ours is not None
     assert qpm(point) == pytest.approx(60 * per_s * 2 / NODES)
     assert ours.ttft_mean_s == pytest.approx(mean([first[each] - came[each] for each in inside]))
-    assert ours.tpot_mean_s == pytest.approx(
-        mean([(last[each] - first[each]) / (tokens[each] - 1) for each in early])
-    )
+    assert ours.tpot_mean_s == pytest.approx(mean([(last[each] - first[each]) / (tokens[each] - 1) for each in early]))
     assert ours.e2e_mean_s == pytest.approx(mean([last[each] - came[each] for each in early]))
     assert ours.e2e_p99_s == pytest.approx(percentile([last[each] - came[each] for each in early], 99))
     assert ours.output_tps == pytest.approx(per_s * mean([tokens[each] for each in inside]))

@@ -47,9 +47,7 @@ def endpoint(outcomes: list[str], late_s: list[float]):
     return play
 
 
-def answer(
-    log: EventLog, failures: list, t: float, session: int, turn: int, outcome: str, wait_s: float
-) -> float:
+def answer(log: EventLog, failures: list, t: float, session: int, turn: int, outcome: str, wait_s: float) -> float:
     """Write one turn from `t` on; returns its end."""
     log.event(t, "turn_start", session, turn)
     end_s = t + 1.0
@@ -85,8 +83,7 @@ def same(one: float | None, other: float | None) -> bool:
 @pytest.mark.usefixtures("unrendered")
 @settings(max_examples=15, deadline=None)
 @given(
-    st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=12),
-    st.lists(st.floats(0.05, 3.0), min_size=1, max_size=5),
+    st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=12), st.lists(st.floats(0.05, 3.0), min_size=1, max_size=5)
 )
 def test_a_name_has_one_value_wherever_it_stands(outcomes: list[str], late_s: list[float]) -> None:
     experiment = live(grid={"c": [4]}, seeds=[0])
@@ -100,9 +97,7 @@ def test_a_name_has_one_value_wherever_it_stands(outcomes: list[str], late_s: li
         judged = {each.target.metric: each.value for each in load.result.judgements}
         (row,) = results_data(run, list(judged))
         (line,) = csv.DictReader(io.StringIO(csv_of(flat([row]))))
-        compared = {
-            each.column.metric: each for each in compare(folder, folder, list(judged)).cells[0].metrics
-        }
+        compared = {each.column.metric: each for each in compare(folder, folder, list(judged)).cells[0].metrics}
         page = Page(write_report(folder).read_text())
         header, *judged_rows = next(iter(page.tables.values()))
         at = header.index("target")

@@ -137,11 +137,7 @@ def test_the_filter_of_the_index_hides_rows(folder: Path, chromium: Browser) -> 
     assert sorted(chromium.evaluate(rows)) == ["bench", "find", "live"]
     enter = """(text => { const box = document.querySelector('[type=search]');
       box.value = text; box.dispatchEvent(new Event('input')) })"""
-    for text, names in (
-        ("SMALL", ["bench"]),
-        ("endpoint", ["find", "live"]),
-        ("", ["bench", "find", "live"]),
-    ):
+    for text, names in (("SMALL", ["bench"]), ("endpoint", ["find", "live"]), ("", ["bench", "find", "live"])):
         chromium.evaluate(f"{enter}('{text}')")
         assert sorted(chromium.evaluate(rows)) == names
     for word, names in (("FAIL", ["bench", "find"]), ("PASS", ["bench"])):
@@ -155,13 +151,9 @@ def test_the_filter_of_the_index_hides_rows(folder: Path, chromium: Browser) -> 
 
 def test_points_say_their_values_and_pictures_what_they_show(folder: Path, chromium: Browser) -> None:
     chromium.open(page_of(folder, "bench"), 1400)
-    titles = chromium.evaluate(
-        "[...document.querySelectorAll('#answer .desk use > title')].map(e => e.textContent)"
-    )
+    titles = chromium.evaluate("[...document.querySelectorAll('#answer .desk use > title')].map(e => e.textContent)")
     assert "vllm_omni\n50.0 at 16" in titles
-    labels = chromium.evaluate(
-        "[...document.querySelectorAll('.picture svg')].map(e => e.getAttribute('aria-label'))"
-    )
+    labels = chromium.evaluate("[...document.querySelectorAll('.picture svg')].map(e => e.getAttribute('aria-label'))")
     values = "vllm_omni: 100.0 at 8, 50.0 at 16; liveserve: 100.0 at 8, 100.0 at 16"
     assert labels[0] == f"continuity, % at p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1. {values}"
     captions = "[...document.querySelectorAll('table')].filter(e => !e.caption?.textContent.trim()).length"

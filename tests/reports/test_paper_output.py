@@ -82,11 +82,7 @@ def test_a_mistake_is_one_sentence(runs: Path, asked: str, sentence: str) -> Non
 def test_the_latex_table_has_the_rows_of_the_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report(runs / "first", "--latex", "--names", "vllm_omni=vLLM-Omni")
     lines = capsys.readouterr().out.splitlines()
-    assert (
-        lines[0].startswith("% ")
-        and lines[2] == r"\toprule"
-        and lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
-    )
+    assert lines[0].startswith("% ") and lines[2] == r"\toprule" and lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
     rows = [line for line in lines if line.endswith(r"\\")]
     assert [row.split(" & ")[:3] for row in rows[1:]] == [
         ["liveserve", "8", "0.0"], ["liveserve", "16", "0.0"], ["vLLM-Omni", "8", "0.0"], ["vLLM-Omni", "16", "0.0"],

@@ -139,23 +139,13 @@ FAULTS = {
         "write times",
     ),
     "unit": (
-        CARD.replace("times(0.6, within=0.1)", "level(0.6, 'furlong')").replace(
-            "claim, times", "claim, level"
-        ),
+        CARD.replace("times(0.6, within=0.1)", "level(0.6, 'furlong')").replace("claim, times", "claim, level"),
         "card mine-fig2: ValueError: unit 'furlong' is none of '×', '%'",
         "fig2.py, line",
     ),
-    "claims": (
-        CARD + "CLAIMS = [*CLAIMS]\n",
-        "card mine-fig2: CLAIMS is a list; write a dictionary",
-        "Correct",
-    ),
+    "claims": (CARD + "CLAIMS = [*CLAIMS]\n", "card mine-fig2: CLAIMS is a list; write a dictionary", "Correct"),
     "quick": (CARD + "QUICK = ['c']\n", "card mine-fig2: QUICK is a list; write a dictionary", "Correct"),
-    "field": (
-        CARD.replace('"voice"', "3", 1),
-        "card mine-fig2: experiment 'a': parameter 'workload'",
-        "got 3",
-    ),
+    "field": (CARD.replace('"voice"', "3", 1), "card mine-fig2: experiment 'a': parameter 'workload'", "got 3"),
 }
 
 
@@ -228,9 +218,7 @@ def test_a_faulty_card_harms_no_report_of_another(install: Install, tmp_path: Pa
         ("REFERENCE = 3\n", "parameter 'reference' should be a valid string, got 3"),
     ],
 )
-def test_a_faulty_paper_harms_no_other(
-    install: Install, rehearse: Rehearse, about: str, sentence: str
-) -> None:
+def test_a_faulty_paper_harms_no_other(install: Install, rehearse: Rehearse, about: str, sentence: str) -> None:
     install(about, fig2=CARD)
     with pytest.raises(UserError, match=f"paper mine .*{sentence}"):
         cards.group("mine")
@@ -245,11 +233,7 @@ def test_a_package_that_is_gone_is_named_where_its_paper_is_asked_for(
     odd = EntryPoint("my-paper", "json", "rehearsal.papers")
     monkeypatch.setattr(found, "entry_points", lambda group: [gone, file, odd])
     forget()
-    for name, why in (
-        ("gone", "cannot be loaded"),
-        ("file", "no package with a folder"),
-        ("my-paper", "a-z, 0-9"),
-    ):
+    for name, why in (("gone", "cannot be loaded"), ("file", "no package with a folder"), ("my-paper", "a-z, 0-9")):
         with pytest.raises(UserError, match=f"paper {name} of package .*{why}"):
             cards.chosen(name)
     assert cards.chosen("nova-fig11")
@@ -265,9 +249,7 @@ def test_a_claim_or_a_picture_that_fails_names_its_card(install: Install, tmp_pa
     claim = "CLAIMS['fig2-none'] = claim('none', times(0.6, within=0.1), lambda panels: {0: 1 / 0})\n"
     install(fig2=CARD + claim, fig3=CARD + "def draw(panels): raise KeyError('no panel')\n")
     claims, pictures = (load_group(serve_cards(tmp_path / each.name, [each])) for each in cards.group("mine"))
-    with pytest.raises(
-        UserError, match=r"card mine-fig2, claim fig2-none: ZeroDivisionError.*fig2\.py, line"
-    ):
+    with pytest.raises(UserError, match=r"card mine-fig2, claim fig2-none: ZeroDivisionError.*fig2\.py, line"):
         _ = claims.claims
     with pytest.raises(UserError, match=r"card mine-fig3, draw: KeyError: 'no panel' \(.*fig3\.py, line"):
         write_group_report(pictures)
@@ -288,10 +270,7 @@ def test_a_page_begins_with_all_claims_and_keeps_its_prose(
     assert rehearse("page", "mine", "--results", "run")[0] == 0
     assert page.read_text() == text.replace("Mine (2026)", "Much prose.") == filled("mine")
     page.write_text(text.replace("claims fig2", "claims fig3"))
-    assert (
-        f"unknown card 'fig3' in {page}. Did you mean 'fig2'?"
-        in rehearse("page", "mine", "--results", "run")[2]
-    )
+    assert f"unknown card 'fig3' in {page}. Did you mean 'fig2'?" in rehearse("page", "mine", "--results", "run")[2]
 
 
 def test_a_page_is_made_of_whole_runs(install: Install, rehearse: Rehearse, tmp_path: Path) -> None:

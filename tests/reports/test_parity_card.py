@@ -83,9 +83,7 @@ def test_the_cards_keep_their_devices(name: str) -> None:
 def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -> Group:
     """The card of calls, answered by the scripted gateway, whose unbounded calls of sockets hit the wall `late`."""
     walls = {"virtual": 50.0, "sockets": 50.0 * late}
-    monkeypatch.setattr(
-        framed, "full_s", lambda point: inf if point.engine == "metronome" else walls[point.device]
-    )
+    monkeypatch.setattr(framed, "full_s", lambda point: inf if point.engine == "metronome" else walls[point.device])
     return load_group(serve_cards(folder, [cards.figures()["live-calls"]], measure=framed.measure))
 
 

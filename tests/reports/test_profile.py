@@ -26,9 +26,7 @@ REACTION = {
 
 
 def profile(**changes) -> Profile:
-    return Profile.model_validate(
-        {**FACTS, "stages": {"thinker": {**STAGE, "reaction": [REACTION]}}, **changes}
-    )
+    return Profile.model_validate({**FACTS, "stages": {"thinker": {**STAGE, "reaction": [REACTION]}}, **changes})
 
 
 def samples(disturbed: int = 0) -> pd.DataFrame:
@@ -58,9 +56,7 @@ def test_the_picture_shows_each_form_beside_its_error():
     # The disturbed steps of cell 0 are not in its median
     assert len(shown) == 100 and shown == pytest.approx(10)
     assert np.concatenate([line.get_ydata() for line in segmented.lines[:2]]) == pytest.approx(0, abs=1e-9)
-    assert (
-        "Some CPU" in picture.caption and "2026-01-31" in picture.caption and "300 steps" in picture.caption
-    )
+    assert "Some CPU" in picture.caption and "2026-01-31" in picture.caption and "300 steps" in picture.caption
 
 
 def test_the_tables_hold_both_forms_the_drift_and_the_reaction():
@@ -68,9 +64,7 @@ def test_the_tables_hold_both_forms_the_drift_and_the_reaction():
     assert [row[0] for row in forms.rows] == ["conserve", "segmented (in use)"]
     assert forms.rows[1][2:4] == ("2.0 %", "5.0 %")
     assert ("canary kernel, median", "1 ms") in machine.rows
-    assert reaction.rows == [
-        ("1 decode at 256 tokens", "4 ms", "0.7 ms", "0.5 ms", "0.9 ms", "30 of 40"),
-    ]
+    assert reaction.rows == [("1 decode at 256 tokens", "4 ms", "0.7 ms", "0.5 ms", "0.9 ms", "30 of 40")]
 
 
 @pytest.mark.usefixtures("unrendered")

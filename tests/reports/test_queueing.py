@@ -42,9 +42,7 @@ def test_the_sampling_error_of_a_mean_wait():
             wait = np.maximum(wait + times - gap, 0)
         waits[rate] = total / total.mean()
     together = {"0.3 to 0.6": RATES[:4], "0.3 to 0.7": RATES[:5], "0.7": RATES[4:5], "0.8": RATES[5:]}
-    errors = {
-        name: 1.96 * np.mean([waits[rate] for rate in each], axis=0).std() for name, each in together.items()
-    }
+    errors = {name: 1.96 * np.mean([waits[rate] for rate in each], axis=0).std() for name, each in together.items()}
     assert errors == pytest.approx(WAIT_ERROR, rel=0.05)
 
 

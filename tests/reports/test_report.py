@@ -35,9 +35,7 @@ def broken(point: Point) -> bool:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which the points of one seed failed, with its report."""
-    folder = serve(
-        tmp_path_factory.mktemp("report") / "run", bench(set={"sessions": 150, "turns": 2}), broken
-    )
+    folder = serve(tmp_path_factory.mktemp("report") / "run", bench(set={"sessions": 150, "turns": 2}), broken)
     assert write_report(folder) == folder / "report.html"
     return folder
 
@@ -203,10 +201,7 @@ def test_pictures_that_do_not_apply_are_left_out_with_a_reason(tmp_path: Path) -
     for suffix in ("svg", "pdf"):
         (folder / "figures" / f"timeline.{suffix}").write_text("of an earlier run")
     html = write_report(folder).read_text()
-    assert {path.name for path in (folder / "figures").iterdir()} == {
-        "answer.svg",
-        "latency_distribution.svg",
-    }
+    assert {path.name for path in (folder / "figures").iterdir()} == {"answer.svg", "latency_distribution.svg"}
     for name in PICTURES[2:]:
         item = html.partition(f'<li id="{name}">')[2].partition("</li>")[0]
         title, _, reason = item.rpartition(": ")

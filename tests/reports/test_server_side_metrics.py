@@ -70,14 +70,11 @@ def test_clients_count_from_their_send() -> None:
     assert both.client_p50_s == pytest.approx(0.156) and both.server_mean_s == pytest.approx(0.145)
     assert both.within == (0.1, 0.2)
     spoken = requests(turn_start_s=[0.0, 0.0, 0.0])
-    assert both_sides(scrape({0.0: [], 1.0: [0.14]}), spoken, events) == [], (
-        "vllm counts from each piece of sound"
-    )
+    assert both_sides(scrape({0.0: [], 1.0: [0.14]}), spoken, events) == [], "vllm counts from each piece of sound"
 
 
 @pytest.mark.parametrize(
-    ("client_s", "said"),
-    [(0.0015, "within its bucket"), (0.01, "within its bucket"), (0.012, "+139.5 %")],
+    ("client_s", "said"), [(0.0015, "within its bucket"), (0.01, "within its bucket"), (0.012, "+139.5 %")]
 )
 def test_no_difference_is_known_within_the_bucket(client_s: float, said: str) -> None:
     both = Both("itl", 1234, client_s, 0.00168, 1234, 0.00501, 0.00168, (0.0, 0.01))
@@ -102,6 +99,4 @@ def test_times_between_tokens() -> None:
     each, reply = both_sides(table, requests(), events)
     assert (each.name, each.client_n, reply.name) == ("itl", 2, "tpot")
     assert each.client_p50_s == pytest.approx(0.3)
-    assert reply.client_p50_s == pytest.approx(0.1), (
-        "three tokens in two messages, and a reply of one has none"
-    )
+    assert reply.client_p50_s == pytest.approx(0.1), "three tokens in two messages, and a reply of one has none"

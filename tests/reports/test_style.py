@@ -69,9 +69,7 @@ def test_a_picture_replaces_a_link_and_writes_through_none(tmp_path: Path, name:
     assert victim.read_text() == "mine" and not (folder / name).is_symlink()
 
 
-def test_pictures_are_the_same_on_any_number_of_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_the_same_on_any_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for cores in (1, 2):
         monkeypatch.setattr("reports.figures.svg.cores", lambda cores=cores: cores)

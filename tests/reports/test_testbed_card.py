@@ -16,12 +16,7 @@ from reports.papers.liveserve.chosen_testbeds import TESTBEDS
 from reports.papers.liveserve.testbed import as_markdown, as_rows, results, unmet
 
 PAPER: dict[tuple[str, int], dict[str, float]] = {
-    ("p = 0", 8): {
-        "audio_ttfp_p50": 0.86,
-        "audio_ttfp_p90": 1.3,
-        "audio_ttfp_p95": 1.45,
-        "effective_rps": 0.82,
-    },
+    ("p = 0", 8): {"audio_ttfp_p50": 0.86, "audio_ttfp_p90": 1.3, "audio_ttfp_p95": 1.45, "effective_rps": 0.82},
     ("p = 0", 12): {"continuity": 0.813},
     ("p = 0", 16): {"continuity": 0.73, "rtf_p90": 0.6},
     ("p = 0.5", 8): {"audio_ttfp_p90": 1.54},
@@ -102,8 +97,7 @@ def test_the_tables_and_the_picture_show_values_and_bands() -> None:
 def test_every_chosen_testbed_is_one_of_the_grid() -> None:
     for chosen in TESTBEDS:
         assert any(
-            all(value in axes[axis] for axis, value in chosen.settings.items())
-            for axes in testbed.PARTS.values()
+            all(value in axes[axis] for axis, value in chosen.settings.items()) for axes in testbed.PARTS.values()
         ), chosen.label
 
 

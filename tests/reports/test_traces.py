@@ -44,9 +44,7 @@ def test_the_page_holds_statistics_and_pictures_and_needs_nothing_else(tmp_path:
     assert [row[0] for row in page.tables["Quantities"]][:2] == ["", "turns_per_session"]
     for name in ("arrivals", "gaps", "lengths", "sessions"):
         assert {p.suffix for p in tmp_path.glob(f"{name}.*")} == {".svg", ".pdf", ".png"}
-    assert (
-        "What one user sends: workload voice says how long its users speak but not what" in path.read_text()
-    )
+    assert "What one user sends: workload voice says how long its users speak but not what" in path.read_text()
 
 
 def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -76,9 +74,7 @@ def test_any_workload_can_be_drawn(tmp_path: Path, name: str, params: dict, othe
 
 @pytest.mark.usefixtures("unrendered")
 def test_two_traces_are_drawn_together(tmp_path: Path) -> None:
-    page = write_trace_page(
-        make_trace("poisson", {}, 0), "this", tmp_path, make_trace("voice", VOICE, 1), "that"
-    )
+    page = write_trace_page(make_trace("poisson", {}, 0), "this", tmp_path, make_trace("voice", VOICE, 1), "that")
     assert names(tmp_path) == {"arrivals", "gaps", "lengths", "sessions"}
     assert "against those of that" in page.read_text()
 
@@ -118,9 +114,7 @@ def test_the_gaps_are_held_against_the_law_that_was_asked_for() -> None:
     ],
 )
 def test_other_workloads_have_their_laws(name: str, params: dict, law: str) -> None:
-    picture = draw(
-        arrivals.gaps, make_trace(name, {**params, **({"requests": 3000} if "rate" in params else {})}, 0)
-    )
+    picture = draw(arrivals.gaps, make_trace(name, {**params, **({"requests": 3000} if "rate" in params else {})}, 0))
     found = re.search(r"distance (\d\.\d+) from the (.*)\.$", picture.caption)
     assert found and found[2] == law and float(found[1]) < 1.63 / np.sqrt(3000)
 
@@ -175,13 +169,7 @@ def test_curves_stay_small_and_keep_both_ends() -> None:
 
 
 def test_numbers_are_short_and_missing_ones_are_dashes() -> None:
-    assert [short(v) for v in (None, 3, 0.12345, 12345.6, 1_000_000)] == [
-        "–",
-        "3",
-        "0.123",
-        "12,346",
-        "1,000,000",
-    ]
+    assert [short(v) for v in (None, 3, 0.12345, 12345.6, 1_000_000)] == ["–", "3", "0.123", "12,346", "1,000,000"]
     found = {table.title: table for table in tables(make_trace("poisson", {"requests": 1}, 0))}
     assert ["rate, 1/s", "–"] in found["Arrivals"].rows
     assert set(found) == {"Arrivals", "Quantities", "Speech"}
@@ -202,12 +190,8 @@ class Compared:
 def test_fidelity_names_every_column_with_its_distance_and_what_is_wrong(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     comparisons = [
-        Compared(
-            "rag", "rag.csv", "think", "s", rng.lognormal(3, 1, 900), rng.lognormal(3, 1, 900), 0.03, "fits"
-        ),
-        Compared(
-            "rag", "rag.csv", "turns", "", rng.geometric(0.5, 99), rng.geometric(0.5, 99), 0.08, "so <so>"
-        ),
+        Compared("rag", "rag.csv", "think", "s", rng.lognormal(3, 1, 900), rng.lognormal(3, 1, 900), 0.03, "fits"),
+        Compared("rag", "rag.csv", "turns", "", rng.geometric(0.5, 99), rng.geometric(0.5, 99), 0.08, "so <so>"),
         Compared("chat", "chat.csv", "reply tokens", "tokens", np.ones(5), rng.lognormal(3, 1, 9), 1.0, "no"),
         Compared("rag", "other.csv", "turns", "", rng.geometric(0.5, 99), rng.geometric(0.5, 99), 0.01, ""),
     ]

@@ -68,9 +68,7 @@ def test_a_call_with_both_channels(run: Run) -> None:
     point = run.at(run.variants[0], c=16, silence_duration_ms=200)[0]
     events = point.events(session)
     begins = (events["t"] - events["value"])[events["kind"] == "user_speech"]
-    bars = {
-        (round(bar.get_x(), 6), round(bar.get_width(), 6)) for bar in panels[0].patches if bar.get_y() > 0
-    }
+    bars = {(round(bar.get_x(), 6), round(bar.get_width(), 6)) for bar in panels[0].patches if bar.get_y() > 0}
     wanted = events[events["kind"] == "user_speech"]
     assert bars == {
         (round(t - value - begins.min(), 6), round(max(value, 0.02), 6))
@@ -115,9 +113,7 @@ def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
 
 @pytest.mark.usefixtures("unrendered")
 def test_reports_have_these_pictures_and_none_that_need_turns_of_the_server(tmp_path: Path) -> None:
-    small = open_calls.experiment(
-        grid={"c": [1, 4]}, set={"sessions": 3, "silence_duration_ms": 500}, seeds=[0]
-    )
+    small = open_calls.experiment(grid={"c": [1, 4]}, set={"sessions": 3, "silence_duration_ms": 500}, seeds=[0])
     folder = open_calls.serve(tmp_path / "run", small)
     text = write_report(folder).read_text()
     assert {path.stem for path in (folder / "figures").glob("*.svg")} >= {"turn_taking", "call_timeline"}

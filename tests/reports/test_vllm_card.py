@@ -58,9 +58,7 @@ def test_the_table_tells_a_number_once_where_releases_agree(folder: Path):
     (card,) = load_group(folder).cards
     head, *lines = releases.table(card.panels)
     rows = {(line[0], line[1]): dict(zip(head[2:], line[2:], strict=True)) for line in lines}
-    assert rows.keys() == {
-        (panel, engine) for panel, run in card.panels.items() for engine in run.experiment.engines
-    }
+    assert rows.keys() == {(panel, engine) for panel, run in card.panels.items() for engine in run.experiment.engines}
     same, changed = rows[VOICE, "vllm_omni"], rows[VOICE, "liveserve"]
     assert same["same bytes"] == "3 of 3 · 3 of 3" and "·" not in same[releases.ANSWER]
     assert changed["same bytes"] == "3 of 3 · 0 of 3"

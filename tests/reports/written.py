@@ -43,9 +43,7 @@ def measurement(
     tables = (pa.Table.from_pandas(table, preserve_index=False) for table in (events, steps))
     values = {name: metric.as_dict() for name, metric in metrics.items()}
     cost = {"wall_s": 1.0, "simulated_s": end_s}
-    return Measurement(
-        trace, *tables, requests=requests, metrics=values, facts=RunFacts(end_s), proof={}, cost=cost
-    )
+    return Measurement(trace, *tables, requests=requests, metrics=values, facts=RunFacts(end_s), proof={}, cost=cost)
 
 
 def write_run(folder: Path, experiment: Experiment, measure: Measure, fails: Fails) -> Path:

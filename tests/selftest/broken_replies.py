@@ -36,9 +36,7 @@ PIECES = 8
 FIRST_S, PIECE_S, AUDIO_S = 0.05, 0.02, 0.06
 RATE = 24_000
 _SAMPLES = range(int(RATE * AUDIO_S))
-TONE = struct.pack(
-    f"<{len(_SAMPLES)}h", *(int(9000 * math.sin(2 * math.pi * 220 * i / RATE)) for i in _SAMPLES)
-)
+TONE = struct.pack(f"<{len(_SAMPLES)}h", *(int(9000 * math.sin(2 * math.pi * 220 * i / RATE)) for i in _SAMPLES))
 
 
 class Broken(Exception):
@@ -79,12 +77,7 @@ async def http(case: Case, port: asyncio.Future[int]) -> None:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 size = next(
-                    (
-                        int(line.split(":")[1])
-                        for line in head.lower().split("\r\n")
-                        if "content-length" in line
-                    ),
-                    0,
+                    (int(line.split(":")[1]) for line in head.lower().split("\r\n") if "content-length" in line), 0
                 )
                 body = await reader.readexactly(size)
                 if head.startswith("GET"):
@@ -116,9 +109,7 @@ async def http(case: Case, port: asyncio.Future[int]) -> None:
             for piece in case.pieces(count):
                 await asyncio.sleep(PIECE_S if piece else 0)
                 if chat:
-                    await event(
-                        choices=[{"index": 0, "delta": {"content": f"w{piece} "}, "finish_reason": None}]
-                    )
+                    await event(choices=[{"index": 0, "delta": {"content": f"w{piece} "}, "finish_reason": None}])
                 else:
                     await put(TONE)
                 sent += 1
@@ -167,9 +158,7 @@ async def realtime(case: Case, port: asyncio.Future[int]) -> None:
                 await say("response.done", response={"id": f"r{n}", "status": "completed"})
             except Broken:
                 if case.way == "error":
-                    await say(
-                        "error", error={"type": "server_error", "code": "engine_died", "message": "died"}
-                    )
+                    await say("error", error={"type": "server_error", "code": "engine_died", "message": "died"})
                 elif case.way == "close":
                     await socket.close(1011)
             except ConnectionClosed:
@@ -212,12 +201,7 @@ PATHS = {
     "realtime": "ws://127.0.0.1:{}/v1/realtime",
 }
 SHORT = {
-    "text": [
-        f"reply_tokens={PIECES}",
-        f"max_reply_tokens={PIECES}",
-        "prompt_tokens=8",
-        "max_prompt_tokens=16",
-    ],
+    "text": [f"reply_tokens={PIECES}", f"max_reply_tokens={PIECES}", "prompt_tokens=8", "max_prompt_tokens=16"],
     "speech": ["turns=1", "max_reply_tokens=4"],
     "realtime": ["turns=1", "max_reply_tokens=4"],
 }
@@ -226,10 +210,7 @@ SHORT = {
 def judged(case: Case, seconds: float) -> dict[str, Any]:
     """Return the verdict of a run against such a server, as its file has it."""
     command = [sys.executable, "-m", "tests.selftest.broken_replies", "--serve", json.dumps(case)]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
-        tempfile.TemporaryDirectory() as name,
-    ):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, tempfile.TemporaryDirectory() as name:
         try:
             assert server.stdout is not None
             url = PATHS[case.protocol].format(server.stdout.readline().strip())
@@ -254,11 +235,7 @@ def judged(case: Case, seconds: float) -> dict[str, Any]:
             server.kill()
         path = Path(name, "run", "verdict.json")
         if not path.is_file():
-            return {
-                "verdict": f"status {ran.returncode}",
-                "sentence": ran.stderr.strip()[-300:],
-                "failed": None,
-            }
+            return {"verdict": f"status {ran.returncode}", "sentence": ran.stderr.strip()[-300:], "failed": None}
         verdict = json.loads(path.read_text())
         ((load,)) = (verdict["loads"],)
         failed = next(each for each in load[0]["targets"] if each["metric"] == "failed_share")
@@ -266,9 +243,7 @@ def judged(case: Case, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--protocol", default="text,speech,realtime")
     parser.add_argument("--seconds", type=float, default=8.0)
@@ -295,14 +270,7 @@ def main() -> None:
         failed = verdict["failed"]
         wrong += verdict["verdict"] == "PASS" and (failed is None or failed > 0.01)
         shown = "–" if failed in (None, "inf") else f"{100 * failed:.1f} %"
-        words = (
-            case.protocol,
-            f"{100 * case.share:g} %",
-            case.stage,
-            case.way,
-            shown,
-            str(verdict.get("n", "")),
-        )
+        words = (case.protocol, f"{100 * case.share:g} %", case.stage, case.way, shown, str(verdict.get("n", "")))
         table.add_row(*words, str(verdict.get("status", "")), verdict["sentence"])
     Console(width=240).print(table)
     print(f"{wrong} of {len(cases)} say PASS with a share of failed turns above 1 %")

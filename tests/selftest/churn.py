@@ -47,13 +47,7 @@ ARRIVALS = 8.0
 """Calls that begin in a second: [chosen]."""
 
 LIMITS = Limits.model_validate(
-    {
-        "max_sessions": CAP,
-        "idle_timeout_s": 15,
-        "ping_s": 3,
-        "queue_bytes": 256 * 1024,
-        "handshake_timeout_s": 3,
-    }
+    {"max_sessions": CAP, "idle_timeout_s": 15, "ping_s": 3, "queue_bytes": 256 * 1024, "handshake_timeout_s": 3}
 )
 """Shorter and lower than the defaults, so that minutes show what would take an hour: [chosen]."""
 
@@ -141,9 +135,7 @@ def healthy_trace(begin_s: float, end_s: float, sessions: int = SESSIONS, seed: 
 class Calls:
     """The healthy calls of one round."""
 
-    def __init__(
-        self, url: str, begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0
-    ) -> None:
+    def __init__(self, url: str, begin_s: float, end_s: float, sessions: int = SESSIONS, seed: int = 0) -> None:
         self.trace = healthy_trace(begin_s, end_s, sessions, seed)
         self.log, self.sends, self.failures = EventLog(), SendLog(), FailureLog()
         self._clients = ClientParams.model_validate({"stop_after_s": end_s})
@@ -208,9 +200,7 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
         end_s=end_s,
         send_delay_p99_s=float(np.quantile(delays, 0.99)),
         bursts=[
-            (line["burst"][0] - origin, line["burst"][1] - origin, line["answers"])
-            for line in lines
-            if "burst" in line
+            (line["burst"][0] - origin, line["burst"][1] - origin, line["answers"]) for line in lines if "burst" in line
         ],
         faults=lines[-1]["faults"],
         counters=counters,
@@ -356,9 +346,7 @@ def _told(answers: dict[str, int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10, help="of misbehaviour")
     parser.add_argument("--calm", type=float, default=30, help="seconds before it")
     parser.add_argument("--burst", type=int, default=2000)

@@ -134,10 +134,7 @@ class Command:
         to its folder, for a second one there."""
         words = (self.again or self.words)(out) if resume else self.words(out)
         stem = log or out.name
-        with (
-            out.with_name(f"{stem}.stderr").open("wb") as stderr,
-            out.with_name(f"{stem}.stdout").open("wb") as stdout,
-        ):
+        with out.with_name(f"{stem}.stderr").open("wb") as stderr, out.with_name(f"{stem}.stdout").open("wb") as stdout:
             process = subprocess.Popen(
                 [sys.executable, "-c", "from reports.cli import main; main()", *words],
                 cwd=ROOT,

@@ -210,12 +210,7 @@ async def reuses_ids(url: str) -> str:
     """The same item, event and response over and over, and what is not its own."""
     async with FaultClient(url) as client:
         await client.manual()
-        item = {
-            "id": "mine",
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "hi"}],
-        }
+        item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
         for _ in range(3):
             await client.say("conversation.item.create", event_id="same", item=item)
         for _ in range(3):
@@ -370,9 +365,7 @@ async def misbehave(url: str, seconds: float, burst_size: int, bursts: int) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--burst", type=int, default=2000)

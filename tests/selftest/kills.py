@@ -340,9 +340,7 @@ def cases(table: Table) -> Iterable[Case]:
 
     yield Case("a second run (status 2)", RUNNING, "sweep", at(RUNNING, second), resumed=False)
     start = ("from its start", lambda started: True)
-    yield Case(
-        "a read-only folder", start, "sweep", to_its_end, around=lambda out: disk(out, f"ro,size={_DISK}")
-    )
+    yield Case("a read-only folder", start, "sweep", to_its_end, around=lambda out: disk(out, f"ro,size={_DISK}"))
 
     def too_small(out: Path) -> contextlib.AbstractContextManager[Disk]:
         whole = table.undisturbed("sweep").files
@@ -351,14 +349,7 @@ def cases(table: Table) -> Iterable[Case]:
 
     yield Case("a full disk", ("at the second point", start[1]), "sweep", to_its_end, around=too_small)
     for command, when in (("sweep", FINISHED), ("live", FINISHED)):
-        yield Case(
-            "the clock goes back 1 h",
-            when,
-            command,
-            at(when, set_back),
-            environment=adjustable,
-            resumed=False,
-        )
+        yield Case("the clock goes back 1 h", when, command, at(when, set_back), environment=adjustable, resumed=False)
     yield Case("a worker is killed (memory)", RUNNING, "sweep", at(RUNNING, kill_worker))
     yield Case("a worker gets no more memory", RUNNING, "sweep", at(RUNNING, starve_worker))
     yield Case("what forks workers is killed", RUNNING, "sweep", at(RUNNING, kill_fork_server))

@@ -44,9 +44,7 @@ WIDTH = 165  # of the tables in a file [chosen]
 def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
     """One row: sessions that send and receive."""
     with _on(cores[0]):
-        exchange = play(
-            "voice", voice_trace(sessions, seconds, SPEECH_S), seconds, 1, {}, "--echo", core=cores[1]
-        )
+        exchange = play("voice", voice_trace(sessions, seconds, SPEECH_S), seconds, 1, {}, "--echo", core=cores[1])
     return asdict(floor_of("voice", sessions, 1, exchange)) | {"heard": exchange.server["messages_in"]}
 
 
@@ -216,13 +214,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write everything to this file")
     chosen = parser.parse_args(argv)
     seconds = chosen.seconds or (4.0 if chosen.quick else 20.0)
-    sizes = (
-        [int(n) for n in chosen.sessions.split(",")]
-        if chosen.sessions
-        else (32, 256)
-        if chosen.quick
-        else SESSIONS
-    )
+    sizes = [int(n) for n in chosen.sessions.split(",")] if chosen.sessions else (32, 256) if chosen.quick else SESSIONS
     free = sorted(os.sched_getaffinity(0))
     cores = free[0], free[-1]
     begun, console = time.monotonic(), Console()
@@ -234,9 +226,7 @@ def main(argv: list[str] | None = None) -> int:
     if not chosen.quick and (other := peer(seconds, cores)) is not None:
         text_rows.append(other)
     console.print(text_table(text_rows))
-    console.print(
-        f"{time.monotonic() - begun:.0f} s; clients on core {cores[0]}, null server on core {cores[1]}"
-    )
+    console.print(f"{time.monotonic() - begun:.0f} s; clients on core {cores[0]}, null server on core {cores[1]}")
     if chosen.json:
         chosen.json.write_text(json.dumps({"calls": voice_rows, "text": text_rows}, indent=1) + "\n")
     return 0

@@ -78,9 +78,7 @@ def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: 
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if ran.returncode:
-        raise RuntimeError(
-            f"vllm bench serve ended with status {ran.returncode}: {ran.stderr.strip()[-300:]}"
-        )
+        raise RuntimeError(f"vllm bench serve ended with status {ran.returncode}: {ran.stderr.strip()[-300:]}")
     said = json.loads((folder / f"bench-{requests}.json").read_text())
     return PeerRun(
         requests=said["completed"],

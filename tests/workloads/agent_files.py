@@ -138,10 +138,7 @@ def otel(operation: str = "chat") -> list[dict[str, Any]]:
                 "gen_ai.usage.cache_read.input_tokens": CACHED[agent][index],
             }
             spans.append(_span(f"{agent}{index}", parent, operation, begin_s, end_s, said))
-    return [
-        {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span]}]}]}
-        for span in spans
-    ]
+    return [{"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span]}]}]} for span in spans]
 
 
 WRITERS = {"tracelab": tracelab, "weka": weka, "otel": otel}
@@ -165,9 +162,7 @@ def _tool(name: str, begin_s: float, end_s: float) -> dict[str, Any]:
     }
 
 
-def _span(
-    id: str, parent: str, operation: str, begin_s: int, end_s: int, said: dict[str, Any]
-) -> dict[str, Any]:
+def _span(id: str, parent: str, operation: str, begin_s: int, end_s: int, said: dict[str, Any]) -> dict[str, Any]:
     attributes = {"gen_ai.operation.name": operation, **said}
     return {
         "traceId": "trace-1",

@@ -30,14 +30,8 @@ FILES = {
     ),
     "sessions": ("s.csv", "session_id,t,query,output\na,5,10,100\nb,6,11,110\n"),
     "azure": ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2031-03-07 09:10:11.1234500,300,20\n"),
-    "mooncake": (
-        "m.jsonl",
-        '{"timestamp": 0, "input_length": 1500, "output_length": 80, "hash_ids": [0, 1, 2]}\n\n',
-    ),
+    "mooncake": ("m.jsonl", '{"timestamp": 0, "input_length": 1500, "output_length": 80, "hash_ids": [0, 1, 2]}\n\n'),
     "sharegpt": ("v3.json", json.dumps([V3])),
     "streamingbench": ("q.json", json.dumps([{"questions": [QUESTION], "video_path": "v.mp4"}])),
-    "offline": (
-        "vcsum.txt",
-        json.dumps({"av_num": 7, "context": [["One.", "Two."]], "discussion": "Both."}) + "\n",
-    ),
+    "offline": ("vcsum.txt", json.dumps({"av_num": 7, "context": [["One.", "Two."]], "discussion": "Both."}) + "\n"),
 }

@@ -77,9 +77,7 @@ def burstgpt_1(folder: Path) -> Requests:
     _csv(path, names, ([t, "ChatGPT", i, o, i + o, "Conversation log"] for t, i, o in rows))
     alone = np.full(n, "")[good]
     time_s = time_s[good] - time_s[good][0]
-    return Requests(
-        path, time_s, inputs[good], outputs[good], alone, np.zeros(good.sum(), int), int(np.sum(~good))
-    )
+    return Requests(path, time_s, inputs[good], outputs[good], alone, np.zeros(good.sum(), int), int(np.sum(~good)))
 
 
 def burstgpt_3(folder: Path) -> Requests:
@@ -168,16 +166,12 @@ def ragpulse(folder: Path) -> Requests:
     for time_s, session, query, history, passages, reply in rows:
         turns[session] = turns.get(session, 0) + 1
         whole = prompt_tokens + passages + history + query
-        joined.append(
-            [float(time_s - rows[0][0]), session, turns[session], query, history, passages, whole, reply]
-        )
+        joined.append([float(time_s - rows[0][0]), session, turns[session], query, history, passages, whole, reply])
     late = next(at for at in range(50, len(rows)) if rows[at][0] < rows[at + 1][0])
     joined[late], joined[late + 1] = joined[late + 1], joined[late]
     names = ["t", "session_id", "turn", "q_tok", "h_tok", "p_tok", "input_length", "output_length"]
     _csv(path, names, joined)
-    time_s, session, query, history, passages, reply = (
-        np.array(values) for values in zip(*rows, strict=True)
-    )
+    time_s, session, query, history, passages, reply = (np.array(values) for values in zip(*rows, strict=True))
     return Requests(path, time_s - time_s[0], prompt_tokens + passages + query, reply, session, history)
 
 
@@ -274,12 +268,7 @@ def _question(layout: str, stamp: str) -> dict[str, Any]:
 
 def _entry(video: str, questions: list[dict[str, Any]]) -> dict[str, Any]:
     asked = [{name: value for name, value in one.items() if name != "video_path"} for one in questions]
-    return {
-        "time": "[0:00:00 - 0:20:00]",
-        "questions": asked,
-        "video_categories": "made_up",
-        "video_path": video,
-    }
+    return {"time": "[0:00:00 - 0:20:00]", "questions": asked, "video_categories": "made_up", "video_path": video}
 
 
 def androidlab(folder: Path) -> tuple[Path, list[int]]:
@@ -331,10 +320,7 @@ def servegen(folder: Path) -> tuple[Path, list[str]]:
     ):
         table = path / f"{name}-trace.csv"
         table.parent.mkdir(parents=True, exist_ok=True)
-        windows = [
-            f"{w * IDLE_S},{rate},{cv},{law},1.2,1.7" if w % 3 else f"{w * IDLE_S},0,0,,0,0"
-            for w in range(36)
-        ]
+        windows = [f"{w * IDLE_S},{rate},{cv},{law},1.2,1.7" if w % 3 else f"{w * IDLE_S},0,0,,0,0" for w in range(36)]
         table.write_text("\n".join(windows) + "\n")
         if output is not None:
             lengths = {"input_tokens": "{70: 0.5, 90: 0.5}", "output_tokens": f"{{{output}: 1.0}}"}

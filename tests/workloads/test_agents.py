@@ -45,9 +45,7 @@ def test_steps_and_tokens_are_those_of_the_file(name: str, tmp_path: Path) -> No
 def test_a_server_that_takes_no_time_leaves_the_time_of_the_tools(name: str, tmp_path: Path) -> None:
     trace = made(tmp_path, name)
     assert nominal(trace).end_s.max() == TOOLS_S
-    assert (
-        nominal(made(tmp_path, name, max_gap_s=10)).end_s.max() == 40
-    )  # 10 each: to P, in it, behind it, at last
+    assert nominal(made(tmp_path, name, max_gap_s=10)).end_s.max() == 40  # 10 each: to P, in it, behind it, at last
     assert np.nanmax(made(tmp_path, name, max_gap_s=10).columns()["recorded_s"]) == RECORDED_S - 40
 
 
@@ -63,10 +61,10 @@ def test_statistics_count_jobs_as_the_file_does(name: str, tmp_path: Path) -> No
         "tools_s": TOOLS_S,
     }
     for quantity, mean in expected.items():
-        assert (
-            found["quantities"][f"job_{quantity}"]["n"],
-            found["quantities"][f"job_{quantity}"]["mean"],
-        ) == (3, mean)
+        assert (found["quantities"][f"job_{quantity}"]["n"], found["quantities"][f"job_{quantity}"]["mean"]) == (
+            3,
+            mean,
+        )
     assert found["arrivals"]["n"] == 3 and found["quantities"]["output_tokens"]["total"] == 3 * sum(
         step[3] for step in steps
     )
@@ -75,42 +73,30 @@ def test_statistics_count_jobs_as_the_file_does(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", FORMATS)
 def test_called_agents_wait_for_the_call_and_are_waited_for(name: str, tmp_path: Path) -> None:
     by_length = {
-        tuple(turn.output_tokens for turn in session.turns): session
-        for session in made(tmp_path, name).sessions
+        tuple(turn.output_tokens for turn in session.turns): session for session in made(tmp_path, name).sessions
     }
     main, p, q = (by_length[tuple(step[3] for step in STEPS_OF[agent])] for agent in ("main", "P", "Q"))
     assert main.turns[0].job.waits is None and main.turns[2].job.waits is None
     waited = {(main.id + offset, turn) for offset, turn in links(main.turns[1].job.waits)}
     assert waited == {(p.id, 1), (q.id, 0)}
     for called in (p, q):
-        assert [(called.id + offset, turn) for offset, turn in links(called.turns[0].job.waits)] == [
-            (main.id, 0)
-        ]
+        assert [(called.id + offset, turn) for offset, turn in links(called.turns[0].job.waits)] == [(main.id, 0)]
     assert [turn.think_s for turn in main.turns] == [None, 10, 40]
     assert (p.turns[0].think_s, p.turns[1].think_s, q.turns[0].think_s) == (10, 20, 15)
 
 
 @pytest.mark.parametrize("name", ["tracelab", "otel"])
 def test_prefixes_by_length(name: str, tmp_path: Path) -> None:
-    by_prompt = {
-        turn.history_tokens: turn for session in made(tmp_path, name).sessions for turn in session.turns
-    }
+    by_prompt = {turn.history_tokens: turn for session in made(tmp_path, name).sessions for turn in session.turns}
     assert sorted(by_prompt) == sorted({tokens for each in CACHED.values() for tokens in each})
     assert all(by_prompt[tokens].job.prefix == OWN for tokens in (1100, 1650, 520))
-    shared = [
-        turn.job.prefix
-        for session in made(tmp_path, name).sessions
-        for turn in session.turns
-        if not turn.turn
-    ]
+    shared = [turn.job.prefix for session in made(tmp_path, name).sessions for turn in session.turns if not turn.turn]
     assert all(shared) and len(set(shared[1:])) == 1  # those that are called begin with the same text
 
 
 def test_prefixes_by_blocks(tmp_path: Path) -> None:
     """Blocks of 64: 15 whole ones of the first prompt are in the second; P and Q share five, and nothing with main."""
-    turns = {
-        turn.output_tokens: turn for session in made(tmp_path, "weka").sessions for turn in session.turns
-    }
+    turns = {turn.output_tokens: turn for session in made(tmp_path, "weka").sessions for turn in session.turns}
     kept = {reply: (turn.job.prefix, turn.history_tokens) for reply, turn in turns.items()}
     assert kept[100] == (None, 0)
     assert kept[50] == (OWN, 15 * 64) and kept[40] == (OWN, 25 * 64) and kept[30] == (OWN, 7 * 64)
@@ -186,9 +172,7 @@ def test_a_job_may_begin_with_an_agent_that_is_called(tmp_path: Path) -> None:
     request = {"type": "n", "in": 64, "out": 1, "hash_ids": [1]}
     called = {"t": 0, "type": "subagent", "requests": [{**request, "t": 0, "api_time": 5}]}
     path = tmp_path / "w.json"
-    path.write_text(
-        json.dumps({"id": "s", "block_size": 64, "requests": [called, {**request, "t": 7, "api_time": 1}]})
-    )
+    path.write_text(json.dumps({"id": "s", "block_size": 64, "requests": [called, {**request, "t": 7, "api_time": 1}]}))
     first, main = make_trace("weka", {"path": path}, 0).sessions
     assert (first.turns[0].job.waits, first.turns[0].job.recorded_s) == (None, 8)
     assert (main.turns[0].job.waits, main.turns[0].think_s) == ("-1:0", 2)
@@ -211,8 +195,7 @@ def test_files_may_be_compressed_and_a_folder_is_a_file_for_each_job(tmp_path: P
     packed = tmp_path / "t.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert (
-        make_trace("tracelab", {"path": packed}, 0).header.hash
-        == make_trace("tracelab", {"path": path}, 0).header.hash
+        make_trace("tracelab", {"path": packed}, 0).header.hash == make_trace("tracelab", {"path": path}, 0).header.hash
     )
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -229,9 +212,7 @@ def test_a_call_within_a_call_is_the_same_one(tmp_path: Path) -> None:
     inner = inner.replace('"parentSpanId": "1"', '"parentSpanId": "main0"')
     path.write_text(f"{path.read_text()}{inner}\n")
     trace = make_trace("otel", {"path": path}, 0)
-    assert len(trace) == STEPS and any(
-        note.startswith("1 calls of a model within") for note in trace.header.notes
-    )
+    assert len(trace) == STEPS and any(note.startswith("1 calls of a model within") for note in trace.header.notes)
 
 
 @pytest.mark.parametrize("text", ["{text}", "[{text}]", "[\n{text}\n]", "{pretty}"])
@@ -290,24 +271,9 @@ def test_names_of_older_conventions_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "sentence"),
     [
-        (
-            "tracelab",
-            '"prefix_tokens": 600',
-            '"prefix_tokens": 6000',
-            "line 1: prefix_tokens is 6000, not at most",
-        ),
-        (
-            "tracelab",
-            '"output_tokens": 100',
-            '"output_tokens": "many"',
-            "output_tokens is 'many', not a number",
-        ),
-        (
-            "tracelab",
-            "2026-06-01T05:40:00Z",
-            "yesterday",
-            "timing_events[0]: timestamp is 'yesterday', not a date",
-        ),
+        ("tracelab", '"prefix_tokens": 600', '"prefix_tokens": 6000', "line 1: prefix_tokens is 6000, not at most"),
+        ("tracelab", '"output_tokens": 100', '"output_tokens": "many"', "output_tokens is 'many', not a number"),
+        ("tracelab", "2026-06-01T05:40:00Z", "yesterday", "timing_events[0]: timestamp is 'yesterday', not a date"),
         ("tracelab", '"session_id"', '"session"', "line 1: session_id is missing; text"),
         ("weka", '"in": 1600', '"in": -1', "requests[3]: in is -1, not a number of 0 or more"),
         ("weka", '"block_size": 64', '"block_size": 0', "block_size is 0, not 1 or more"),
@@ -331,9 +297,7 @@ def test_bad_jobs_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
     path.write_text(f"{good}\n{good.replace('64', '0')}\n")
     trace = make_trace("weka", {"path": path, "skip_bad": True}, 0)
     assert len(trace) == STEPS and "1 jobs left out: with a fault" in trace.header.notes
-    with pytest.raises(
-        UserError, match=r"no job is left \(1 with more than 1000 tokens at once; 1 with a fault\)"
-    ):
+    with pytest.raises(UserError, match=r"no job is left \(1 with more than 1000 tokens at once; 1 with a fault\)"):
         make_trace("weka", {"path": path, "skip_bad": True, "max_context": 1000}, 0)
 
 
@@ -348,10 +312,7 @@ def test_the_first_session_begins_a_job_of_its_own() -> None:
         ({"waits": "0"}, "session 1 turn 0: waits is 0; must be begin, or SESSIONS_ON:TURN"),
         ({"waits": "-1:7"}, "session 1 turn 0: waits is -1:7; must name turns of the same job"),
         ({"waits": "0:0"}, "session 1 turn 0: waits is 0:0; the turn would wait for itself"),
-        (
-            {"waits": "-1:0", "think_s": None},
-            "session 1 turn 0: think_s is None; a session that is called needs it",
-        ),
+        ({"waits": "-1:0", "think_s": None}, "session 1 turn 0: think_s is None; a session that is called needs it"),
         ({"waits": "-1:0", "arrival_s": 1.0}, "session 1 turn 0: arrival_s is 1.0; must be that of the job"),
         ({"waits": "-1:0", "backlog": 2}, "a job of several sessions is of no backlog"),
         ({"prefix": 1}, "prefix is 1.0; needs history_tokens, its length"),
@@ -422,9 +383,7 @@ def test_names_of_other_tracers_are_read(tracer: str, tmp_path: Path) -> None:
     columns = make_trace("otel", {"path": spans(tmp_path / "s.json", TRACERS[tracer], other)}, 0).columns()
     assert len(columns["session"]) == 1
     cached = 80 if "80" in str(TRACERS[tracer]) else 0
-    assert columns["history_tokens"].tolist() == [cached] and columns["input_tokens"].tolist() == [
-        100 - cached
-    ]
+    assert columns["history_tokens"].tolist() == [cached] and columns["input_tokens"].tolist() == [100 - cached]
     assert columns["output_tokens"].tolist() == [20]
 
 

@@ -34,10 +34,7 @@ def gamma_law(cv: float) -> Callable:
 RENEWAL = {
     "poisson": (arrivals.poisson(rng(), RATE, N), stats.expon(scale=0.25).cdf, 1.0),
     **{f"gamma {cv}": (arrivals.gamma(rng(), RATE, cv, N), gamma_law(cv), cv) for cv in (0.5, 1.0, 2.5, 5.0)},
-    **{
-        f"weibull {cv}": (arrivals.weibull(rng(), RATE, cv, N), weibull_law(cv), cv)
-        for cv in (0.5, 1.0, 2.5, 5.0)
-    },
+    **{f"weibull {cv}": (arrivals.weibull(rng(), RATE, cv, N), weibull_law(cv), cv) for cv in (0.5, 1.0, 2.5, 5.0)},
 }
 
 

@@ -32,10 +32,7 @@ def test_seed() -> None:
         (HEADER + "\n,,,,,\n", " has a header but no rows; give a file with at least one request."),
         ("a,b\n1,2\n", " has no column 'Timestamp'; rename one of its columns (a, b)."),
         (HEADER + GOOD + "x,C,1,1,2,l\n", ", row 3, column 'Timestamp': 'x' is not a number; correct"),
-        (
-            HEADER + "\n" + GOOD + "2,C,abc,1,2,l\n",
-            ", row 4, column 'Request tokens': 'abc' is not a number;",
-        ),
+        (HEADER + "\n" + GOOD + "2,C,abc,1,2,l\n", ", row 4, column 'Request tokens': 'abc' is not a number;"),
         (HEADER + "True,C,1,1,2,l\n", ", row 2, column 'Timestamp': 'True' is not a number;"),
         (HEADER + "nan,C,1,1,2,l\n", ", row 2, column 'Timestamp': 'nan' is not a number;"),
         (HEADER + "inf,C,1,1,2,l\n", ", row 2, column 'Timestamp': 'inf' is not finite; correct or remove"),
@@ -45,10 +42,7 @@ def test_seed() -> None:
         (HEADER + "1,C,1e30,1,2,l\n", ", row 2, column 'Request tokens': '1e30' is too large"),
         (HEADER + GOOD + "1,C\n", ", row 3, column 'Request tokens': '' is not a number;"),
         (HEADER + "1,C,1,1,2,l,9\n", ", row 2: 7 fields where 6 belong; correct this row."),
-        (
-            HEADER + GOOD + "1,C,1,1,2,l,9\n",
-            ", row 3: 7 fields where 6 belong; correct this row.",
-        ),
+        (HEADER + GOOD + "1,C,1,1,2,l,9\n", ", row 3: 7 fields where 6 belong; correct this row."),
         (HEADER + '1,"C,1,1,2,l\n', " is not a readable CSV file ("),
         (HEADER + "1,C,0,0,0,l\n", ": every row has zero request or response tokens; give a file with"),
     ],

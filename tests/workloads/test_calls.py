@@ -59,9 +59,7 @@ def test_sessions_are_offered_at_a_rate() -> None:
 def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> None:
     """One factor a seed: the means of two halves of a run rise and fall as one (spec 5.4)."""
     shape = {"sessions": 400, "rate": 400, "duration_s": 20, "tokens_per_frame": 1000, "session_cv": 0.05}
-    runs = np.array(
-        [table(make_trace("metronome", shape, seed), "output_tokens").mean(1) for seed in range(50)]
-    )
+    runs = np.array([table(make_trace("metronome", shape, seed), "output_tokens").mean(1) for seed in range(50)])
     halves = runs[:, ::2].mean(1), runs[:, 1::2].mean(1)
     assert np.corrcoef(*halves)[0, 1] > 0.999
     assert runs.mean() == pytest.approx(1000, rel=0.1)
@@ -116,9 +114,7 @@ def test_a_longer_run_and_other_material_change_nothing_else() -> None:
     assert np.array_equal(table(short, "content"), table(long, "content")[:, :frames])
     same = make_trace("metronome", {"duration_s": 62, "staggered": False}, 5)
     unlike = [
-        n
-        for n, v in short.columns().items()
-        if not np.array_equal(v, same.columns()[n], equal_nan=v.dtype == float)
+        n for n, v in short.columns().items() if not np.array_equal(v, same.columns()[n], equal_nan=v.dtype == float)
     ]
     assert unlike == ["content"]
 
@@ -134,11 +130,7 @@ def test_content_is_shared_only_where_the_same_is_heard() -> None:
 
 def test_arrivals_are_those_of_sessions_and_not_of_frames() -> None:
     found = statistics(make_trace("metronome", {"rate": 8}, 0))["arrivals"]
-    assert (found["n"], found["rate_per_s"], found["span_s"]) == (
-        128,
-        pytest.approx(8),
-        pytest.approx(127 / 8),
-    )
+    assert (found["n"], found["rate_per_s"], found["span_s"]) == (128, pytest.approx(8), pytest.approx(127 / 8))
 
 
 def test_a_part_of_a_trace_of_frames_still_serves_frames() -> None:

@@ -12,10 +12,7 @@ from workloads.generators.conversations import UNKNOWN_REPLY, texts_of
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
-PARTS = [
-    {"type": "text", "text": "what is on this picture"},
-    {"type": "image_url", "image_url": {"url": "data:,"}},
-]
+PARTS = [{"type": "text", "text": "what is on this picture"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
 CHATS = [
     {
         "conversations": [
@@ -45,10 +42,7 @@ def made(path: Path, seed: int = 0, **params: Any) -> Trace:
 def test_a_conversation_is_its_system_prompt_and_its_questions_with_their_text(tmp_path: Path) -> None:
     notes: list[str] = []
     talk, picture = read_chats(chats(tmp_path), notes)
-    assert [each.said for each in talk] == [
-        (("system", "be brief"), ("user", "hello there")),
-        (("user", "good bye"),),
-    ]
+    assert [each.said for each in talk] == [(("system", "be brief"), ("user", "hello there")), (("user", "good bye"),)]
     assert [each.reply for each in talk] == ["hello to you as well my friend", None]
     assert (picture[0].said, picture[0].reply) == ((("user", PARTS),), "a cat")
     assert sorted(notes) == [
@@ -90,9 +84,7 @@ def test_vllms_custom_file_says_how_long_replies_are(tmp_path: Path) -> None:
     path = tmp_path / "custom.jsonl"
     path.write_text('{"prompt": "tell me a story", "output_tokens": 77}\n')
     (turn,) = made(path, conversations=1).sessions[0].turns
-    assert turn.output_tokens == 77 and texts_of(made(path, conversations=1))[0].said == (
-        ("user", "tell me a story"),
-    )
+    assert turn.output_tokens == 77 and texts_of(made(path, conversations=1))[0].said == (("user", "tell me a story"),)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +102,5 @@ def test_a_file_without_questions_is_refused(tmp_path: Path, content: Any, words
 
 def test_workload_sharegpt_says_that_it_leaves_system_prompts_out(tmp_path: Path) -> None:
     talk = [{"from": name, "value": "be brief"} for name in ("system", "human", "gpt")]
-    trace = make_trace(
-        "sharegpt", {"path": str(chats(tmp_path, [{"conversations": talk}])), "requests": 1}, 0
-    )
+    trace = make_trace("sharegpt", {"path": str(chats(tmp_path, [{"conversations": talk}])), "requests": 1}, 0)
     assert any(note.startswith("1 of 3 messages left out: system prompt") for note in trace.header.notes)

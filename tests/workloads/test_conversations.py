@@ -38,9 +38,7 @@ def joined(found: Log, rule: Rule) -> list[int]:
     system_blocks=st.integers(1, 6),
     asked=st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 300)), min_size=2, max_size=12),
 )
-def test_strangers_under_one_system_prompt_are_never_joined(
-    system_blocks: int, asked: list[tuple[int, int]]
-) -> None:
+def test_strangers_under_one_system_prompt_are_never_joined(system_blocks: int, asked: list[tuple[int, int]]) -> None:
     system = system_blocks * BLOCK
     requests = [(str(who), system + own, reply) for who, (own, reply) in enumerate(asked)]
     assert joined(log(requests, system), "strict") == list(range(len(requests)))
@@ -50,10 +48,7 @@ def test_strangers_under_one_system_prompt_are_never_joined(
 @given(
     system_blocks=st.integers(1, 4),
     users=st.lists(
-        st.tuples(
-            st.integers(BLOCK, 2000),
-            st.lists(st.tuples(st.integers(1, 900), st.integers(1, 900)), max_size=5),
-        ),
+        st.tuples(st.integers(BLOCK, 2000), st.lists(st.tuples(st.integers(1, 900), st.integers(1, 900)), max_size=5)),
         min_size=2,
         max_size=5,
     ),
@@ -126,12 +121,8 @@ def test_a_trace_of_many_under_one_prompt(tmp_path: Path, conversations: str, se
     trace = make_trace("mooncake", {"path": str(path), "conversations": conversations}, 0)
     assert len(trace.sessions) == sessions
     notes = trace.header.notes
-    assert notes[0].startswith(
-        f"conversations={conversations}: {22 - sessions} of 22 requests joined to an earlier"
-    )
-    assert notes[1:-1] == (
-        [] if conversations == "never" else [f"19 requests not joined to such a one: {FORK}"]
-    )
+    assert notes[0].startswith(f"conversations={conversations}: {22 - sessions} of 22 requests joined to an earlier")
+    assert notes[1:-1] == ([] if conversations == "never" else [f"19 requests not joined to such a one: {FORK}"])
     if sessions == 20:
         talk = next(session for session in trace.sessions if len(session.turns) == 3)
         assert [turn.history_tokens for turn in talk.turns] == [0, 6 * BLOCK + 40, 6 * BLOCK + 180]

@@ -86,7 +86,5 @@ def test_events_are_shares_of_turns() -> None:
     found, columns = statistics(trace), trace.columns()
     assert found["events"]["hesitation"] == np.mean(columns["pause_s"] > 0)
     assert found["events"]["noise"] == np.mean(columns["event"] == "noise")
-    assert found["speech"]["p_drawn"] == pytest.approx(
-        found["events"]["interruption"] + found["events"]["correction"]
-    )
+    assert found["speech"]["p_drawn"] == pytest.approx(found["events"]["interruption"] + found["events"]["correction"])
     assert "events" not in statistics(make_trace("voice", {"sessions": 5}, 0))

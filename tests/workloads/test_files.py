@@ -27,9 +27,7 @@ def test_what_breaks_off_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == "before" and os.listdir(tmp_path) == ["f"]
 
 
-def test_no_planted_link_leads_a_draft_or_a_folder_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_planted_link_leads_a_draft_or_a_folder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
     victim.write_text("mine")
     elsewhere.mkdir()
@@ -68,10 +66,7 @@ def test_what_is_no_file_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with (
-        pytest.raises(UserError, match=r"none/f cannot be written: No such file"),
-        output(tmp_path / "none" / "f"),
-    ):
+    with pytest.raises(UserError, match=r"none/f cannot be written: No such file"), output(tmp_path / "none" / "f"):
         pass
     with output(tmp_path / "none" / "f", make_folder=True) as file:
         file.write(b"there")

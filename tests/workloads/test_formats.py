@@ -17,10 +17,7 @@ from workloads.registry import make_trace
 from workloads.trace import SCHEMA, SCHEMA_VERSION, Trace, Turn
 from workloads.transforms.nominal import nominal
 
-quick = settings(
-    max_examples=80,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+quick = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def typed(session: int, turn: int, arrival_s: float, new: int, out: int, history: int | None = None) -> Turn:
@@ -157,33 +154,22 @@ def test_the_largest_numbers_are_read(tmp_path: Path) -> None:
 
 def _lists() -> list[list]:
     trace = Trace.from_turns([TURN, TURN.changed(session=1)])
-    return [
-        [None if value != value else value for value in values.tolist()]
-        for values in trace.columns().values()
-    ]
+    return [[None if value != value else value for value in values.tolist()] for values in trace.columns().values()]
 
 
 @pytest.mark.parametrize(
     ("header", "sentence"),
     [
         ("[]", "line 1: not a JSON object"),
-        (
-            '{"timestamp": 0, "input_length": 5}',
-            'line 1: not the header of a trace; put {"schema_version": 1} before',
-        ),
-        (
-            f'{{"schema_version": {SCHEMA_VERSION + 1}}}',
-            f"line 1: schema version {SCHEMA_VERSION + 1} is newer than",
-        ),
+        ('{"timestamp": 0, "input_length": 5}', 'line 1: not the header of a trace; put {"schema_version": 1} before'),
+        (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', f"line 1: schema version {SCHEMA_VERSION + 1} is newer than"),
         ('{"schema_version": "1"}', "line 1: parameter 'schema_version' should be a valid integer"),
         ('{"schema_version": 1, "sede": 3}', "line 1: unknown parameter 'sede'. Did you mean 'seed'?"),
         ('{"schema_version": 1, "hash": "ab"}', "line 1: turns are missing or changed since this hash"),
         ('{"schema_version": NaN}', "line 1: not valid JSON"),
     ],
 )
-def test_a_wrong_header_is_refused(
-    tmp_path: Path, good_lines: list[bytes], header: str, sentence: str
-) -> None:
+def test_a_wrong_header_is_refused(tmp_path: Path, good_lines: list[bytes], header: str, sentence: str) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"\n".join([header.encode(), *good_lines[1:]]))
     with refused(f"{path}, {sentence}"):

@@ -127,9 +127,7 @@ def test_csv_rows_are_all_accounted_for(folder: Path, name: str, data: st.DataOb
 @given(data=st.data())
 def test_json_lines_are_all_accounted_for(folder: Path, data: st.DataObject) -> None:
     good = json.loads(FILES["mooncake"][1])
-    changed = st.dictionaries(st.sampled_from(sorted(good)), json_value, max_size=2).map(
-        lambda new: good | new
-    )
+    changed = st.dictionaries(st.sampled_from(sorted(good)), json_value, max_size=2).map(lambda new: good | new)
     values = data.draw(st.lists(changed | json_value | st.just(good), min_size=1, max_size=6))
     path = folder / "rows.jsonl"
     path.write_text("\n".join([*(json.dumps(value) for value in values), ""]))
@@ -158,9 +156,7 @@ def test_conversations_of_any_shape(folder: Path, values: list[Any]) -> None:
 @given(data=st.data())
 def test_messages_are_all_accounted_for(folder: Path, data: st.DataObject) -> None:
     role = st.sampled_from(["human", "gpt", "system", "user", "bot", "GPT"])
-    talks = data.draw(
-        st.lists(st.lists(st.tuples(role, st.text(max_size=5)), max_size=6), min_size=1, max_size=4)
-    )
+    talks = data.draw(st.lists(st.lists(st.tuples(role, st.text(max_size=5)), max_size=6), min_size=1, max_size=4))
     talks = [[{"from": who, "value": text} for who, text in talk] for talk in talks]
     (folder / "talk.json").write_text(json.dumps([{"conversations": talk} for talk in talks]))
     found, notes = both_ways(read_sharegpt, folder / "talk.json")
@@ -171,10 +167,7 @@ def test_messages_are_all_accounted_for(folder: Path, data: st.DataObject) -> No
 @given(
     questions=st.lists(
         st.fixed_dictionaries(
-            {
-                "question": st.just("Why?") | json_value,
-                "time_stamp": st.text("0123456789:- ", max_size=9) | json_value,
-            },
+            {"question": st.just("Why?") | json_value, "time_stamp": st.text("0123456789:- ", max_size=9) | json_value},
             optional={"options": json_value},
         )
         | json_value,
@@ -205,9 +198,7 @@ def test_transcripts_of_any_shape(folder: Path, values: list[Any]) -> None:
 
 
 @fuzz
-@given(
-    rows=st.lists(st.dictionaries(st.sampled_from(["context", "input", "answers"]), json_value), min_size=1)
-)
+@given(rows=st.lists(st.dictionaries(st.sampled_from(["context", "input", "answers"]), json_value), min_size=1))
 def test_documents_of_any_shape(folder: Path, rows: list[dict[str, Any]]) -> None:
     good = {"context": "x", "input": "", "answers": ["y"]}
     (folder / "d.jsonl").write_text("\n".join(json.dumps(good | row) for row in rows))
@@ -232,8 +223,7 @@ def test_clients_of_any_shape(folder: Path, rows: list[list[str]], table: Any, d
 
 @fuzz
 @given(
-    task=st.fixed_dictionaries({"task": st.just("Tap.") | scalar, "task_id": st.just("a_1") | scalar})
-    | json_value,
+    task=st.fixed_dictionaries({"task": st.just("Tap.") | scalar, "task_id": st.just("a_1") | scalar}) | json_value,
     steps=scalar,
     text=st.text(max_size=20),
 )
@@ -254,9 +244,7 @@ def test_tasks_of_any_shape(folder: Path, task: Any, steps: Any, text: str) -> N
 @fuzz
 @given(rows=st.lists(st.lists(cell, min_size=3, max_size=3), min_size=1, max_size=4))
 def test_tables_of_lengths_of_any_shape(folder: Path, rows: list[list[str]]) -> None:
-    (folder / "l.csv").write_text(
-        "input_tokens,output_tokens,weight\n" + "\n".join(map(",".join, rows)), "utf-8"
-    )
+    (folder / "l.csv").write_text("input_tokens,output_tokens,weight\n" + "\n".join(map(",".join, rows)), "utf-8")
     good_or_told(lambda: LengthTable.read(folder / "l.csv"))
 
 

@@ -90,13 +90,7 @@ def test_rate_moves_arrivals_only(name: str) -> None:
 
 
 def test_length_parameters_reach_the_trace_and_its_notes() -> None:
-    params = {
-        "modality": "text",
-        "prompt_tokens": 500,
-        "prompt_sigma": 0,
-        "reply_tokens": 40,
-        "reply_sigma": 0,
-    }
+    params = {"modality": "text", "prompt_tokens": 500, "prompt_sigma": 0, "reply_tokens": 40, "reply_sigma": 0}
     trace = make_trace("poisson", params, 0)
     assert set(trace.columns()["input_tokens"]) == {500}
     assert set(trace.columns()["output_tokens"]) == {40}
@@ -146,13 +140,7 @@ def test_describe_counts_and_leaves_unknowns_none() -> None:
     assert summary["arrival_rate_per_s"] == pytest.approx(2, rel=0.15)
     assert summary["barge_in_share"] == pytest.approx(0.4, abs=0.06)
     silent = describe(make_trace("poisson", {"requests": 1, "modality": "text", "reply": "text"}, 0))
-    for name in (
-        "arrival_rate_per_s",
-        "arrival_gap_cv",
-        "audio_s_total",
-        "reply_audio_s_total",
-        "barge_in_share",
-    ):
+    for name in ("arrival_rate_per_s", "arrival_gap_cv", "audio_s_total", "reply_audio_s_total", "barge_in_share"):
         assert silent[name] is None
 
 
@@ -184,24 +172,12 @@ def test_interactive_in_an_open_loop_has_every_time() -> None:
 
 
 def test_an_opening_turn_takes_the_context_out_of_the_first_spoken_one() -> None:
-    users = {
-        "sessions": 50,
-        "turns": 3,
-        "modality": "audio",
-        "reply": "speech",
-        "opening_tokens": 9000,
-        "p": 0.5,
-    }
+    users = {"sessions": 50, "turns": 3, "modality": "audio", "reply": "speech", "opening_tokens": 9000, "p": 0.5}
     together = make_trace("interactive", users, 0).columns()
     apart = make_trace("interactive", users | {"opening_turn": True}, 0).columns()
     first = apart["turn"] == 0
     assert np.array_equal(apart["arrival_s"][first], together["arrival_s"][together["turn"] == 0])
-    for name, value in (
-        ("input_tokens", 9000),
-        ("visual_tokens", 9000),
-        ("output_tokens", 1),
-        ("modality", "text"),
-    ):
+    for name, value in (("input_tokens", 9000), ("visual_tokens", 9000), ("output_tokens", 1), ("modality", "text")):
         assert set(apart[name][first]) == {value}
     assert np.isnan(apart["reply_audio_s"][first]).all() and np.isnan(apart["arrival_s"][~first]).all()
     for name in ("session", "audio_s", "output_tokens", "reply_audio_s", "barge_in_after_s", "network_s"):
@@ -282,9 +258,7 @@ def test_the_target_s_context_is_still_there_only_without_pressure(blocks: int, 
     sizes = {"history_tokens": 2000, "filler_tokens": 2000, "fillers": 3, "gap_s": 8}
     params = RevisitParams(**sizes)
     assert (pressure(params, blocks) <= 1) == comes_back
-    steps = run(
-        make_trace("revisit", sizes, 0), "vllm_omni_wo", server={"kv_pool_blocks": blocks}
-    ).steps.to_pandas()
+    steps = run(make_trace("revisit", sizes, 0), "vllm_omni_wo", server={"kv_pool_blocks": blocks}).steps.to_pandas()
     returns = steps.query("stage == 'thinker' and t_s > 4 * 8")
     computed = returns["prefill_tokens"].sum()
     said = 4 * 52  # four times 4 s of speech at 13 tokens a second
@@ -312,9 +286,7 @@ def test_an_episode_is_a_loop_of_steps_that_the_agent_closes() -> None:
     assert np.median(own["think_s"][~first]) == pytest.approx(3.0, rel=0.03)
     # A prompt has the actions before it; each screenshot is new, so that nothing of the last prompt is reused.
     second = np.flatnonzero(own["turn"] == 1)
-    assert (
-        own["input_tokens"][second] == own["input_tokens"][second - 1] + own["output_tokens"][second - 1]
-    ).all()
+    assert (own["input_tokens"][second] == own["input_tokens"][second - 1] + own["output_tokens"][second - 1]).all()
     assert set(own["history_tokens"]) == {0}
     # Who changes what a step shows changes no task, and no time.
     alone, whole = made(history="none"), made(history="all")
@@ -345,9 +317,7 @@ def test_tasks_come_singly_or_in_bursts() -> None:
 
 def test_recorded_episodes_are_played(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    rows = [
-        {"episode_id": n, "goal": "g" * 40, "actions": [{"action_type": "click"}] * (n + 1)} for n in range(3)
-    ]
+    rows = [{"episode_id": n, "goal": "g" * 40, "actions": [{"action_type": "click"}] * (n + 1)} for n in range(3)]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"goal": "", "actions": []}]))
     with pytest.raises(UserError, match=r"line 4, column 'goal': '' is empty; correct or remove this line"):
         make_trace("gui_episodes", {"path": str(path)}, 0)

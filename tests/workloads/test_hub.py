@@ -176,14 +176,10 @@ def test_one_file_of_a_data_set() -> None:
     """Every file of BurstGPT's second release has a name here."""
     sets = ("burstgpt", "burstgpt_2", "burstgpt_without_fails")
     names = [file.name for name in sets for file in hub.dataset(name).files]
-    assert sorted(names) == sorted(
-        f"BurstGPT_{kind}{n}.csv" for kind in ("", "without_fails_") for n in (1, 2, 3)
-    )
+    assert sorted(names) == sorted(f"BurstGPT_{kind}{n}.csv" for kind in ("", "without_fails_") for n in (1, 2, 3))
     (file,) = hub.dataset("burstgpt_without_fails/BurstGPT_without_fails_3.csv").files
     assert file.name == "BurstGPT_without_fails_3.csv"
-    with pytest.raises(
-        UserError, match=r"^data set burstgpt has no file 'BurstGPT_4\.csv'\. Did you mean 'BurstGPT"
-    ):
+    with pytest.raises(UserError, match=r"^data set burstgpt has no file 'BurstGPT_4\.csv'\. Did you mean 'BurstGPT"):
         hub.dataset("burstgpt/BurstGPT_4.csv")
 
 
@@ -208,7 +204,5 @@ def test_addresses_on_the_hub() -> None:
 
 
 def test_rows_of_a_set_that_comes_whole(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"^--rows=5 is for data sets that are streamed, and this one comes whole"
-    ):
+    with pytest.raises(UserError, match=r"^--rows=5 is for data sets that are streamed, and this one comes whole"):
         hub.fetch(hub.dataset("burstgpt/BurstGPT_1.csv"), tmp_path, rows=5)

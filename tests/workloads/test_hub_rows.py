@@ -65,15 +65,10 @@ def test_what_is_there_needs_no_network(copy: Path, tmp_path: Path, monkeypatch:
     wanted = dataset(copy, file="talks/en.jsonl")
     (path,) = hub.fetch(wanted, tmp_path)
     asked: list[object] = []
-    monkeypatch.setattr(
-        library, "load_dataset", lambda *a, **k: asked.append(a) or pytest.fail("asked again")
-    )
+    monkeypatch.setattr(library, "load_dataset", lambda *a, **k: asked.append(a) or pytest.fail("asked again"))
     assert hub.fetch(wanted, tmp_path) == [path]
     path.write_text("changed\n")
-    for again in (
-        wanted,
-        dataset(copy, file="talks/en.jsonl", count=5),
-    ):  # what is there is not what is wanted
+    for again in (wanted, dataset(copy, file="talks/en.jsonl", count=5)):  # what is there is not what is wanted
         with pytest.raises(pytest.fail.Exception):
             hub.fetch(again, tmp_path)
     assert len(asked) == 2
@@ -84,9 +79,7 @@ def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
     columns = make_trace("sharegpt", {"path": str(talks), "modality": "text", "reply": "text"}, 0).columns()
     assert (set(columns["input_tokens"]), set(columns["output_tokens"])) == ({10}, {100})
 
-    papers = dataset(
-        copy, file="data.zip", inside="data/dureader.jsonl", columns=("input", "context", "answers")
-    )
+    papers = dataset(copy, file="data.zip", inside="data/dureader.jsonl", columns=("input", "context", "answers"))
     (path,) = hub.fetch(papers, tmp_path)
     trace = make_trace("offline", {"path": str(path), "shape": "dureader", "requests": 5}, 0)
     assert set(trace.columns()["input_tokens"]) == {1010}
@@ -99,9 +92,7 @@ def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
     assert set(columns["input_tokens"][columns["request_class"] == "batch"]) == {1010}
 
     (path,) = hub.fetch(dataset(copy, file="q.csv"), tmp_path)
-    columns = make_trace(
-        "streamingbench", {"path": str(path), "modality": "text", "sessions": 4}, 0
-    ).columns()
+    columns = make_trace("streamingbench", {"path": str(path), "modality": "text", "sessions": 4}, 0).columns()
     assert (columns["turn"].max(), columns["session"].max()) == (2, 3)  # the three are of one video
     asked = columns["arrival_s"].reshape(4, 3)
     assert asked[:, 1:] - asked[:, :-1] == pytest.approx(60)
@@ -120,10 +111,7 @@ def test_what_json_has_no_word_for(copy: Path, tmp_path: Path) -> None:
         ({"file": "none.jsonl"}, "none.jsonl (Unable to find '"),
         ({"file": "talks/en.jsonl", "columns": ("prompt",)}, "(Column name ['prompt'] not in the dataset."),
         ({"file": "broken.jsonl"}, "broken.jsonl (JSON parse error"),
-        (
-            {"file": "data.txt"},
-            "data.txt is of no kind that is read; give one that ends in .json, .jsonl, .csv,",
-        ),
+        ({"file": "data.txt"}, "data.txt is of no kind that is read; give one that ends in .json, .jsonl, .csv,"),
     ],
 )
 def test_what_cannot_be_streamed(copy: Path, tmp_path: Path, rows: dict, sentence: str) -> None:
@@ -135,10 +123,7 @@ def test_what_cannot_be_streamed(copy: Path, tmp_path: Path, rows: dict, sentenc
 
 @pytest.mark.parametrize(
     ("environment", "reason"),
-    [
-        ({"HF_HUB_OFFLINE": "1"}, "offline mode is enabled"),
-        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "refused"),
-    ],
+    [({"HF_HUB_OFFLINE": "1"}, "offline mode is enabled"), ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "refused")],
 )
 def test_without_a_network(tmp_path: Path, environment: dict[str, str], reason: str) -> None:
     """As a user has it: one sentence that says where, why and what to do, and exit status 2."""

@@ -69,8 +69,7 @@ def test_a_trace_without_them_is_as_before_next_to_one_with_them() -> None:
 
 def test_request_tables_have_them_for_the_turns_that_began() -> None:
     events = [
-        {"t": 1.0, "kind": "turn_start", "session": session, "turn": 0, "stage": "", "value": 0.0}
-        for session in (2, 0)
+        {"t": 1.0, "kind": "turn_start", "session": session, "turn": 0, "stage": "", "value": 0.0} for session in (2, 0)
     ]
     table = request_table(pd.DataFrame(events), pd.DataFrame(made(**OWN).columns()))
     assert table["session"].tolist() == [0, 2]

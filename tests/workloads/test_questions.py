@@ -37,9 +37,7 @@ def write(folder: Path, lines: list) -> Path:
     for place, (name, keywords, kind) in enumerate(lines):
         noise = np.random.default_rng(place).uniform(-0.3, 0.3, RATE + 1600 * (place + 1))
         soundfile.write(folder / name, noise, RATE)
-        rows.append(
-            {"file": name} | ({"keywords": keywords} if keywords else {}) | ({"kind": kind} if kind else {})
-        )
+        rows.append({"file": name} | ({"keywords": keywords} if keywords else {}) | ({"kind": kind} if kind else {}))
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return folder
 
@@ -59,9 +57,7 @@ def params(folder: Path, **changes) -> QuestionParams:
 def test_questions_rotate_and_the_call_ends_with_a_fresh_one_and_the_recall(
     folder: Path, sessions: int, segments: int, seed: int
 ):
-    heard = assigned_questions(
-        params(folder, sessions=sessions, segments=segments), seed, read_questions(folder)
-    )
+    heard = assigned_questions(params(folder, sessions=sessions, segments=segments), seed, read_questions(folder))
     assert [len(questions) for questions in heard] == [segments] * sessions
     for questions in heard:
         *rotating, fresh, recall = questions
@@ -75,9 +71,7 @@ def test_questions_rotate_and_the_call_ends_with_a_fresh_one_and_the_recall(
 
 @settings(max_examples=10)
 @given(sessions=st.integers(1, 12), frame_s=st.sampled_from([0.5, 1.0, 2.0]))
-def test_a_segment_repeats_its_recording_and_no_two_sessions_sound_alike(
-    folder: Path, sessions: int, frame_s: float
-):
+def test_a_segment_repeats_its_recording_and_no_two_sessions_sound_alike(folder: Path, sessions: int, frame_s: float):
     chosen = params(folder, sessions=sessions, frame_s=frame_s)
     sounds, heard = streams(chosen, 0), assigned_questions(chosen, 0, read_questions(folder))
     size = round(chosen.segment_s * RATE)
@@ -85,9 +79,7 @@ def test_a_segment_repeats_its_recording_and_no_two_sessions_sound_alike(
         for segment, question in enumerate(questions):
             clip = question.clip.pcm(RATE)
             part = sound.pcm(segment * size, size)
-            starts = [
-                at for at in range(0, len(clip), 320) if np.array_equal(part[:320], clip[at : at + 320])
-            ]
+            starts = [at for at in range(0, len(clip), 320) if np.array_equal(part[:320], clip[at : at + 320])]
             assert any(np.array_equal(part, np.resize(np.roll(clip, -at), size)) for at in starts)
     first = {sound.pcm(0, round(frame_s * RATE)).tobytes() for sound in sounds}
     assert len(first) == sessions
@@ -127,9 +119,7 @@ def test_only_turns_are_told_again_and_end_themselves(folder: Path):
 
 def test_other_keywords_are_another_trace(folder: Path, tmp_path: Path):
     other = write(tmp_path / "other", [("ten.wav", ["ten"], None), *CARDS[1:], *LAST])
-    ours, same, theirs = (
-        make_trace("questions", params(place).model_dump(), 0) for place in (folder, folder, other)
-    )
+    ours, same, theirs = (make_trace("questions", params(place).model_dump(), 0) for place in (folder, folder, other))
     assert ours == same
     assert ours.header.hash != theirs.header.hash
 
@@ -137,22 +127,14 @@ def test_other_keywords_are_another_trace(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("lines", "changes", "sentence"),
     [
-        (
-            CARDS[:1],
-            {},
-            "no question of kind 'fresh', which mode free asks at the end; add one, or set mode=turns",
-        ),
+        (CARDS[:1], {}, "no question of kind 'fresh', which mode free asks at the end; add one, or set mode=turns"),
         ([*CARDS, LAST[0]], {}, "no question of kind 'recall'"),
         (LAST, {}, "has no question of kind 'question'; add one"),
         ([("a.wav", None, None)], {}, "line 1, column 'keywords': None is not a list of words"),
         ([("a.wav", ["?"], None)], {}, "is not a list of words that an answer states one of"),
         ([*CARDS, ("a.wav", ["x"], "recall")], {}, "line 5, column 'keywords': .* must be left out"),
         ([("a.wav", ["x"], "odd")], {}, "'odd' is none of question, fresh, recall"),
-        (
-            CARDS[:1],
-            {"mode": "turns", "sessions": 56},
-            "56 sessions begin with ten.wav, which has fewer places",
-        ),
+        (CARDS[:1], {"mode": "turns", "sessions": 56}, "56 sessions begin with ten.wav, which has fewer places"),
     ],
 )
 def test_a_folder_that_does_not_do_is_refused(tmp_path: Path, lines, changes, sentence: str):
@@ -167,8 +149,6 @@ def test_a_folder_without_the_file_and_too_few_segments_are_refused(tmp_path: Pa
     with pytest.raises(UserError, match="segments must be 3 or more in mode free"):
         make_trace("questions", {"questions": str(tmp_path), "segments": 2}, 0)
     with pytest.raises(UserError, match="hold no frame of 2 s"):
-        make_trace(
-            "questions", {"questions": str(tmp_path), "segments": 1, "segment_s": 1, "mode": "turns"}, 0
-        )
+        make_trace("questions", {"questions": str(tmp_path), "segments": 1, "segment_s": 1, "mode": "turns"}, 0)
     with pytest.raises(UserError, match="parameter 'questions' is required"):
         make_trace("questions", {}, 0)

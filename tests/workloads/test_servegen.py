@@ -48,9 +48,7 @@ def test_servegen_multimodal_clients_attach_what_they_attached(tmp_path: Path) -
     assert set(columns["input_tokens"] - columns["visual_tokens"]) == {136 + 50, 372 + 50}
     assert set(columns["output_tokens"]) == {19, 20}
     assert np.mean(columns["visual_tokens"] == 1196) == pytest.approx(0.5, abs=0.03)
-    assert (
-        "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
-    )
+    assert "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
     (tmp_path / "chunk-1-trace.csv").write_text(CHUNK)
     (tmp_path / "chunk-1-dataset.json").write_text(LENGTHS)  # beside one who only types
     mixed = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0).columns()

@@ -31,10 +31,7 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
     v3 = [{"id": "1", "conversations": [{"from": role, "value": text} for role, text in talk]}]
     share_ai = {
         "conversation_id": 1,
-        "conversation": [
-            {"human": "a" * 40, "assistant": "b" * 400},
-            {"human": "d" * 4, "assistant": "e" * 8},
-        ],
+        "conversation": [{"human": "a" * 40, "assistant": "b" * 400}, {"human": "d" * 4, "assistant": "e" * 8}],
     }
     chat = [{"role": {"gpt": "assistant", "human": "user"}[role], "content": text} for role, text in talk]
     custom = [{"prompt": "a" * 40, "output_tokens": 100}, {"prompt": "d" * 4, "output_tokens": 2}]
@@ -65,10 +62,7 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        (
-            {"messages": [{"role": "user"}]},
-            "'messages': [{'role': 'user'}] has messages without the texts 'from' and",
-        ),
+        ({"messages": [{"role": "user"}]}, "'messages': [{'role': 'user'}] has messages without the texts 'from' and"),
         ({"messages": "Hello"}, "'messages': 'Hello' is not a list of messages;"),
         ({"prompt": 5, "output_tokens": 3}, "'prompt': 5 is not a text;"),
         ({"prompt": "Why?", "output_tokens": "x"}, "'output_tokens': 'x' is not a number;"),

@@ -9,12 +9,7 @@ import pytest
 
 from tests.workloads import sources
 from tests.workloads.sources import Requests
-from workloads.distributions.lengths import (
-    BURSTGPT_REQUEST,
-    BURSTGPT_RESPONSE,
-    RAGPULSE_QUERY,
-    RAGPULSE_REPLY,
-)
+from workloads.distributions.lengths import BURSTGPT_REQUEST, BURSTGPT_RESPONSE, RAGPULSE_QUERY, RAGPULSE_REPLY
 from workloads.files.androidlab import read_androidlab
 from workloads.files.csv_file import CsvFile
 from workloads.files.documents_file import read_vcsum
@@ -46,9 +41,7 @@ def is_the_record(columns: dict, wanted: Requests) -> bool:
     for session in wanted.session.tolist():
         turns[session or f"alone {len(turns)}"] = turns.get(session, 0) + 1
     of_sessions = sorted(np.bincount(columns["session"]).tolist())
-    return found == sorted(zip(*(v.tolist() for v in values), strict=True)) and of_sessions == sorted(
-        turns.values()
-    )
+    return found == sorted(zip(*(v.tolist() for v in values), strict=True)) and of_sessions == sorted(turns.values())
 
 
 @pytest.mark.parametrize(
@@ -79,10 +72,7 @@ def test_mooncake_conversations_are_dequantised_and_found_again(tmp_path: Path) 
     assert sorted(raw["arrival_s"].tolist()) == wanted.time_s.tolist()
     columns, notes = replayed("mooncake", wanted.path)
     n = len(wanted.time_s)
-    assert (
-        f"recorded on {n // 10} distinct times, 3 s apart: each request moved by a uniform draw within 3 s"
-        in notes
-    )
+    assert f"recorded on {n // 10} distinct times, 3 s apart: each request moved by a uniform draw within 3 s" in notes
     assert gap_cv(np.sort(raw["arrival_s"])) > 2.5
     assert gap_cv(np.sort(columns["arrival_s"])) == pytest.approx(1.0, abs=0.15)
     assert sorted(request_tokens(columns).tolist()) == sorted(wanted.input_tokens.tolist())
@@ -215,15 +205,7 @@ Find = Callable[[str], Path]
                 "36.6% of the blocks came before, 27.0% in the same conversation",
             ],
         ),
-        (
-            "mooncake",
-            "mooncake/synthetic_trace.jsonl",
-            3993,
-            1.01,
-            15325,
-            None,
-            ["64.0% of the blocks came before"],
-        ),
+        ("mooncake", "mooncake/synthetic_trace.jsonl", 3993, 1.01, 15325, None, ["64.0% of the blocks came before"]),
         ("burstgpt", "burstgpt/BurstGPT_1_first400.csv", 383, 4.46, 544, None, ["17 of 400 rows dropped: "]),
         ("burstgpt", "burstgpt/BurstGPT_3_first400.csv", None, None, 619, None, []),
         ("sessions", "ragpulse/sessions_derived.csv", 7106, None, 2944, 283, []),

@@ -25,12 +25,7 @@ from workloads.replays.layout import workload_of
 from workloads.trace import Trace
 
 Table = list[dict[str, Any]]
-TABLE = {
-    "time": [0.25, 0.5, 1.75, 2.0],
-    "session": list("abab"),
-    "input": [100, 80, 300, 70],
-    "output": [20, 8, 9, 7],
-}
+TABLE = {"time": [0.25, 0.5, 1.75, 2.0], "session": list("abab"), "input": [100, 80, 300, 70], "output": [20, 8, 9, 7]}
 
 
 def as_csv(rows: Table, separator: str = ",") -> bytes:
@@ -124,10 +119,7 @@ def test_a_damaged_packing_is_said(tmp_path: Path) -> None:
 
 
 def test_sessions_of_whole_prompts_have_their_history_apart(tmp_path: Path) -> None:
-    rows = [
-        {"t": t, "session_id": "a", "input_tokens": n, "output_tokens": 10}
-        for t, n in enumerate([50, 100, 200])
-    ]
+    rows = [{"t": t, "session_id": "a", "input_tokens": n, "output_tokens": 10} for t, n in enumerate([50, 100, 200])]
     found = table(tmp_path / "t", as_csv(rows))
     assert found.columns()["history_tokens"].tolist() == [0, 60, 110]
     assert "prompts=whole: 2 of 2 later requests of a session are longer" in " ".join(found.header.notes)
@@ -150,9 +142,7 @@ def test_all_missing_columns_are_named_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("times", [[0, 20, 40, 60, 80], [0, 20.5, 41, 60, 82]])
 def test_a_doubtful_unit_is_asked(tmp_path: Path, times: list[float]) -> None:
     rows = [{"timestamp": t, "input_tokens": 9, "output_tokens": 9} for t in times]
-    with pytest.raises(
-        UserError, match=r"one request in 20.* (50|48\.78) requests/s .* --set unit=s or --set unit=ms"
-    ):
+    with pytest.raises(UserError, match=r"one request in 20.* (50|48\.78) requests/s .* --set unit=s or --set unit=ms"):
         table(tmp_path / "t", as_csv(rows))
     assert table(tmp_path / "t", as_csv(rows), unit="ms").columns()["arrival_s"].max() == times[-1] / 1000
 
@@ -183,13 +173,9 @@ def test_a_delay_follows_the_reply_before(tmp_path: Path) -> None:
 def test_texts_and_content_parts_are_counted(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u"}}]
     chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": "y" * 8}]
-    rows = [
-        {"timestamp": t, "messages": [{"role": "system", "content": "z" * 20}, *chat]} for t in (0.1, 0.2)
-    ]
+    rows = [{"timestamp": t, "messages": [{"role": "system", "content": "z" * 20}, *chat]} for t in (0.1, 0.2)]
     trace = table(tmp_path / "t", FORMATS["jsonl"](rows))
-    assert trace.columns()["input_tokens"].tolist() == [15, 15] and trace.columns()[
-        "output_tokens"
-    ].tolist() == [2, 2]
+    assert trace.columns()["input_tokens"].tolist() == [15, 15] and trace.columns()["output_tokens"].tolist() == [2, 2]
     assert "2 parts of messages left out: image_url" in trace.header.notes
     prompts = [{"t": t, "prompt": "x" * 40, "usage": {"completion_tokens": 3}} for t in (0.1, 0.2)]
     assert table(tmp_path / "t", FORMATS["jsonl"](prompts)).columns()["input_tokens"].tolist() == [10, 10]
@@ -314,9 +300,7 @@ def test_public_layouts_are_read_as_they_are(tmp_path: Path, name: str) -> None:
     assert len(trace) == used
     assert any(re.match(rf"{used} of {given} (rows|lines) used", note) for note in trace.header.notes)
     dropped = [note for note in trace.header.notes if " dropped: " in note]
-    assert dropped == [f"{given - used} of {given} rows dropped: zero request or response tokens"] * (
-        given > used
-    )
+    assert dropped == [f"{given - used} of {given} rows dropped: zero request or response tokens"] * (given > used)
 
 
 @pytest.mark.parametrize(

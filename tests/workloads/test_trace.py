@@ -257,10 +257,7 @@ def test_a_pause_and_an_event_survive_the_file(tmp_path: Path) -> None:
         (NOISE | {"event_s": None}, "event_s is None; goes with event"),
         ({"event_after_s": 1.0}, "goes with event"),
         (NOISE | {"reply_audio_s": None}, "needs a spoken reply"),
-        (
-            {"tenant": "two words"},
-            "tenant is two words; must be letters, digits, _ and -, at most 64 characters",
-        ),
+        ({"tenant": "two words"}, "tenant is two words; must be letters, digits, _ and -, at most 64 characters"),
         ({"predicted_tokens": 0}, "predicted_tokens is 0.0; must be a whole number above 0"),
     ],
 )

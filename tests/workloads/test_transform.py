@@ -89,9 +89,7 @@ def test_a_class_replaces_the_one_before_and_changes_nothing_else() -> None:
         for name, values in trace.columns().items():
             if name not in CLASS_COLUMNS:
                 assert np.array_equal(values, TALK.columns()[name], equal_nan=values.dtype == float)
-    assert first.header.notes[-1].startswith(
-        "class online, priority -1, ttft_deadline_s 1.5, tbt_deadline_s 0.25, of "
-    )
+    assert first.header.notes[-1].startswith("class online, priority -1, ttft_deadline_s 1.5, tbt_deadline_s 0.25, of ")
     assert again.header.notes[-1].startswith("class batch, priority 10, of ")
 
 
@@ -105,19 +103,13 @@ def test_looping_repeats_the_sessions_at_the_same_rate() -> None:
     thrice = loop(BUSY, 3)
     assert len(thrice) == 3 * len(BUSY)
     assert rate(starts(thrice)) == pytest.approx(rate(starts(BUSY)), rel=1e-3)
-    assert (
-        loop(TALK, 2, 1000.0).header.notes[-1] == f"looped 2 times, every 1000 s, of {TALK.header.hash[:16]}"
-    )
+    assert loop(TALK, 2, 1000.0).header.notes[-1] == f"looped 2 times, every 1000 s, of {TALK.header.hash[:16]}"
     gaps = np.diff(starts(loop(TALK, 2)))
-    assert gaps[len(TALK.sessions) - 1] == pytest.approx(
-        starts(TALK)[0] + np.diff(starts(TALK)).mean(), abs=1e-5
-    )
+    assert gaps[len(TALK.sessions) - 1] == pytest.approx(starts(TALK)[0] + np.diff(starts(TALK)).mean(), abs=1e-5)
 
 
 @settings(max_examples=40)
-@given(
-    share=st.floats(0.05, 1), factor=st.floats(1e-3, 1e3), seed=st.integers(0, 2**32), times=st.integers(1, 4)
-)
+@given(share=st.floats(0.05, 1), factor=st.floats(1e-3, 1e3), seed=st.integers(0, 2**32), times=st.integers(1, 4))
 def test_steps_make_valid_traces_that_repeat(share: float, factor: float, seed: int, times: int) -> None:
     def steps() -> Trace:
         return loop(scale_time(thin(TALK, share, seed), factor), times, period_s=1e6)

@@ -25,13 +25,7 @@ CSV = {
 
 def mooncake(path: Path, times: list[float], block: int = 512, **more: Any) -> Path:
     lines = [
-        {
-            "timestamp": t,
-            "input_length": 5000,
-            "output_length": 5,
-            "hash_ids": [*range(-(-5000 // block))],
-            **more,
-        }
+        {"timestamp": t, "input_length": 5000, "output_length": 5, "hash_ids": [*range(-(-5000 // block))], **more}
         for t in times
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
@@ -56,11 +50,7 @@ SECONDS = [0.0, 0.2, 0.4, 1.1, 2.0]
     [
         (SECONDS, "2,000 requests/s: are the times in seconds? --set unit=s", {"s": 2.0, "ms": 0.002}),
         # Slow enough for ms, but ms have no decimals.
-        (
-            [0.5, 60, 120, 180, 240],
-            "16.7015 requests/s: are the times in seconds? --set unit=s",
-            {"s": 239.5},
-        ),
+        ([0.5, 60, 120, 180, 240], "16.7015 requests/s: are the times in seconds? --set unit=s", {"s": 239.5}),
         (
             [0, 1e7, 2e7, 3e7, 4e7],
             "one request in 10,000 s: are the times in microseconds? --set unit=us",
@@ -75,17 +65,13 @@ def test_times_that_look_like_another_unit_are_asked(
     with pytest.raises(UserError, match=re.escape(f"{path}: {asked} (or --set unit=ms, if not).")):
         make_trace("mooncake", {"path": path, "jitter_s": 0}, 0)
     for unit, span in answers.items():
-        assert span_s(
-            make_trace("mooncake", {"path": path, "jitter_s": 0, "unit": unit}, 0)
-        ) == pytest.approx(span)
+        assert span_s(make_trace("mooncake", {"path": path, "jitter_s": 0, "unit": unit}, 0)) == pytest.approx(span)
 
 
 @pytest.mark.parametrize("workload", CSV)
 def test_milliseconds_in_a_log_of_seconds_are_asked(tmp_path: Path, workload: str) -> None:
     path = csv(tmp_path / "t.csv", workload, [0, 4000, 8000, 12_000, 16_000])
-    with pytest.raises(
-        UserError, match=r"one request in 4,000 s: are the times in milliseconds. --set unit=ms"
-    ):
+    with pytest.raises(UserError, match=r"one request in 4,000 s: are the times in milliseconds. --set unit=ms"):
         make_trace(workload, {"path": path}, 0)
     assert span_s(make_trace(workload, {"path": path, "unit": "ms"}, 0)) == pytest.approx(16)
     assert span_s(make_trace(workload, {"path": path, "unit": "s"}, 0)) == pytest.approx(16_000)
@@ -103,22 +89,13 @@ def test_blocks_of_another_size_are_asked(tmp_path: Path, block: int) -> None:
     path = mooncake(tmp_path / "t.jsonl", [0, 1000, 2000], block)
     with pytest.raises(UserError, match=f"are they of {block} tokens. --set block_tokens={block} "):
         make_trace("mooncake", {"path": path}, 0)
-    assert (
-        make_trace("mooncake", {"path": path, "block_tokens": block}, 0).header.params["block_tokens"]
-        == block
-    )
+    assert make_trace("mooncake", {"path": path, "block_tokens": block}, 0).header.params["block_tokens"] == block
 
 
 def test_parent_links_make_conversations(tmp_path: Path) -> None:
     rows = [(0, -1), (1, 0), (2, 1), (3, 1), (4, 77), (5, None)]  # 3 is a fork, 77 is not in the file
     lines = [
-        {
-            "chat_id": i,
-            "parent_chat_id": p,
-            "timestamp": 10.5 * i,
-            "input_length": 100 + 50 * i,
-            "output_length": 5,
-        }
+        {"chat_id": i, "parent_chat_id": p, "timestamp": 10.5 * i, "input_length": 100 + 50 * i, "output_length": 5}
         for i, p in rows
     ]
     path = tmp_path / "t.jsonl"
@@ -169,9 +146,7 @@ def test_what_is_inflated_is_refused_before_memory_is_gone(
 def test_a_table_of_more_rows_than_its_file_can_hold_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_trace("poisson", {"requests": 2000, "modality": "text", "reply": "text"}, 0).save(
-        tmp_path / "t.parquet"
-    )
+    make_trace("poisson", {"requests": 2000, "modality": "text", "reply": "text"}, 0).save(tmp_path / "t.parquet")
     assert Trace.load(tmp_path / "t.parquet").sessions
     monkeypatch.setattr(packed, "FREE_BYTES", 1)
     monkeypatch.setattr(packed, "MOST_TIMES", 1)

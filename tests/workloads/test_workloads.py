@@ -141,8 +141,7 @@ def test_a_mix_holds_both_kinds_by_the_ratio() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "means"),
-    [("dureader", (21776, 166)), ("multinews", (6916, 394)), ("vcsum", (18803, 337))],
+    ("shape", "means"), [("dureader", (21776, 166)), ("multinews", (6916, 394)), ("vcsum", (18803, 337))]
 )
 def test_offline_documents_have_the_lengths_of_table_1(shape: str, means: tuple[int, int]) -> None:
     columns = make_trace("offline", {"shape": shape, "requests": 20_000}, 0).columns()

@@ -26,9 +26,7 @@ def test_it_reads_what_pyyaml_reads(value: object, flow: bool) -> None:
 
 
 @given(st.dictionaries(KEYS, st.integers(), min_size=1, max_size=6), st.data())
-def test_a_key_that_stands_twice_is_refused_by_name_and_line(
-    values: dict[str, int], data: st.DataObject
-) -> None:
+def test_a_key_that_stands_twice_is_refused_by_name_and_line(values: dict[str, int], data: st.DataObject) -> None:
     lines = yaml.safe_dump(values, default_style='"').splitlines()
     again = data.draw(st.integers(0, len(lines) - 1))
     lines.insert(data.draw(st.integers(again + 1, len(lines))), lines[again])
@@ -58,9 +56,7 @@ def test_the_sentence_says_where(tmp_path: Path, text: str, words: tuple[str, ..
         assert word in said, said
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "-12", "+7", "1.5", "01.5", "1.0e-05", ".inf", "'010'", "'1:30'", "a_1", "1:3a"]
-)
+@pytest.mark.parametrize("text", ["0", "-12", "+7", "1.5", "01.5", "1.0e-05", ".inf", "'010'", "'1:30'", "a_1", "1:3a"])
 def test_numbers_that_people_write_are_read(text: str) -> None:
     assert parse_yaml(text) == yaml.safe_load(text)
 

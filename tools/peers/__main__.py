@@ -84,11 +84,7 @@ def run(python: str, peer: Peer, trace: Path) -> dict[str, Any] | None:
     runs = []
     for _ in range(RUNS):
         done = subprocess.run(
-            [python, HERE / peer.script, trace],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=trace.parent,
+            [python, HERE / peer.script, trace], capture_output=True, text=True, check=False, cwd=trace.parent
         )
         if done.returncode:
             if "ModuleNotFoundError" in done.stderr:
@@ -109,15 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
         hint = "; ".join(f"{peer.name}: pip install {peer.install}" for peer in PEERS)
         print(f"no peers: set REHEARSAL_PEERS to the Python of an environment with one of them ({hint})")
         return 0
-    columns = (
-        "peer",
-        "version",
-        "trace",
-        "simulated s a CPU s",
-        "us a token",
-        "models",
-        "does not model",
-    )
+    columns = ("peer", "version", "trace", "simulated s a CPU s", "us a token", "models", "does not model")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     with tempfile.TemporaryDirectory() as folder:
         traces = {"text, 100 requests a second": Path(folder) / "text.jsonl"}

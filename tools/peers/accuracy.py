@@ -83,9 +83,7 @@ def recorded(path: Path = RECORDED) -> dict[str, Values]:
     found: dict[str, Values] = {}
     for row in csv.DictReader(path.read_text().splitlines()):
         found.setdefault(row["experiment"], {})[row["metric"]] = float(row["predicted_ms"])
-    return {
-        name: values | {"itl": values["e2e_mean"] - values["ttft_mean"]} for name, values in found.items()
-    }
+    return {name: values | {"itl": values["e2e_mean"] - values["ttft_mean"]} for name, values in found.items()}
 
 
 def errors(predicted: Mapping[str, Values], measured: Mapping[str, Values]) -> tuple[int, list[float | None]]:
@@ -93,11 +91,7 @@ def errors(predicted: Mapping[str, Values], measured: Mapping[str, Values]) -> t
     both = [name for name in predicted if name in measured]
     means: list[float | None] = []
     for metric in METRICS:
-        each = [
-            abs(predicted[name][metric] / measured[name][metric] - 1)
-            for name in both
-            if metric in predicted[name]
-        ]
+        each = [abs(predicted[name][metric] / measured[name][metric] - 1) for name in both if metric in predicted[name]]
         means.append(float(np.mean(each)) if each else None)
     return len(both), means
 

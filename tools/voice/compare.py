@@ -106,9 +106,7 @@ def said(voice: str) -> Callable[[str], tuple[np.ndarray, int]]:
 def clips(voice: str) -> Iterator[Clip]:
     if voice == "stock":
         for sentence in sentences():
-            yield Clip(
-                sentence.pcm(RATE), {"um" if "um," in sentence.text else "word": list(sentence.places_s)}
-            )
+            yield Clip(sentence.pcm(RATE), {"um" if "um," in sentence.text else "word": list(sentence.places_s)})
     elif voice == "synth":
         for index in range(CLIPS):
             pcm = SyntheticClip(index).pcm(RATE)

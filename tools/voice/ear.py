@@ -39,9 +39,7 @@ class Ear:
 
     def __init__(self, model: str | None = None) -> None:
         self._vad = SileroVADAnalyzer()
-        self._turn = LocalSmartTurnAnalyzerV3(
-            cpu_count=1, smart_turn_model_path=model or os.environ.get("SMART_TURN")
-        )
+        self._turn = LocalSmartTurnAnalyzerV3(cpu_count=1, smart_turn_model_path=model or os.environ.get("SMART_TURN"))
         self._turn._sample_rate = RATE
 
     def hear(self, pcm: np.ndarray) -> Heard:
@@ -57,11 +55,7 @@ class Ear:
             new = vad._run_analyzer(sound[at - CHUNK : at].tobytes())
             if new == VADState.SPEAKING and begin is None:
                 begin, speech = at, True
-            if (
-                new == VADState.QUIET
-                and state in (VADState.STOPPING, VADState.SPEAKING)
-                and begin is not None
-            ):
+            if new == VADState.QUIET and state in (VADState.STOPPING, VADState.SPEAKING) and begin is not None:
                 stops.append(self.turn_is_over(sound[max(0, begin - round(KEPT_S * RATE)) : at]))
                 if stops[-1] > OVER:
                     begin = None

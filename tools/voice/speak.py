@@ -58,9 +58,7 @@ class Kokoro:
     def __init__(self, model: Path, speakers: Path) -> None:
         graph = onnx.load(str(model))
         graph.graph.output.append(onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.FLOAT, None))
-        self._session = onnxruntime.InferenceSession(
-            graph.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
+        self._session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
         self._speakers = speakers
         self._phonemes = {british: G2P(british=british) for british in (False, True)}
         vocabulary = Path(sys.modules["hibari"].__file__ or "").parent / "assets" / "vocab.json"
@@ -123,9 +121,7 @@ def places(pcm: np.ndarray, text: str, word_ends: list[int], ear: Ear) -> list[f
     unfinished = [index for index in inner if words[index] in UNFINISHED]
     for allowed in ([hesitates],) if hesitates is not None else (unfinished, inner):
         found = [place(pcm, word_ends[index]) for index in allowed]
-        held = [
-            at_s for at_s in found if EDGE_S <= at_s <= len(pcm) / RATE - EDGE_S and holds(pcm, at_s, ear)
-        ]
+        held = [at_s for at_s in found if EDGE_S <= at_s <= len(pcm) / RATE - EDGE_S and holds(pcm, at_s, ear)]
         if held:
             return held
     return []

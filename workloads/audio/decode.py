@@ -15,9 +15,7 @@ from workloads.audio import wav
 from workloads.errors import UserError
 from workloads.optional import optional
 
-SUFFIXES = frozenset(
-    {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".g722", ".sph"}
-)
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".g722", ".sph"})
 SILENCE = 1e-3  # peak of full scale, -60 dB: no microphone in use is as quiet
 LONGEST_S = wav.LONGEST_S  # choice: an hour at 16 kHz takes 115 MB, and a waveform is held whole while in use
 RATES = (4_000, 384_000)
@@ -38,9 +36,7 @@ class BadRecording(UserError):
 
     def __init__(self, kind: str, path: Path, why: str) -> None:
         self.kind = kind
-        super().__init__(
-            f"{path}: {why}; remove the file, or pass over such files (skip_bad=true or --skip-bad)."
-        )
+        super().__init__(f"{path}: {why}; remove the file, or pass over such files (skip_bad=true or --skip-bad).")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +101,7 @@ def _read_sndfile(path: Path) -> _Samples:
             format = Format(file.samplerate, file.channels, file.subtype)
             if file.frames > UNKNOWN:
                 raise BadRecording(
-                    "of unknown length",
-                    path,
-                    "does not say how long it is; convert it to a file, not into a pipe",
+                    "of unknown length", path, "does not say how long it is; convert it to a file, not into a pipe"
                 )
             _check(format, file.frames, path)
             if _WAV_LENGTH.search(file.extra_info):
@@ -144,9 +138,7 @@ def _read_g722(path: Path) -> _Samples:
 def _read_sphere(path: Path) -> _Samples:
     """The header is text: of its fields libsndfile and FFmpeg both overlook how many samples there should be."""
     with path.open("rb") as file:
-        header = dict(
-            re.findall(rb"^(sample_count|sample_rate) -i (\d+)", file.read(SPHERE_HEADER), re.MULTILINE)
-        )
+        header = dict(re.findall(rb"^(sample_count|sample_rate) -i (\d+)", file.read(SPHERE_HEADER), re.MULTILINE))
     frames = int(header.get(b"sample_count", 0))
     _check(Format(int(header.get(b"sample_rate", 0)), 1, "SPHERE"), frames, path)
     samples, format = _read_ffmpeg(path, "nistsphere")

@@ -81,9 +81,7 @@ class Stream:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 11
 
 
-def continuous(
-    clips: Sequence[Clip], sessions: int, rate: int, seed: int, staggered: bool = True
-) -> list[Stream]:
+def continuous(clips: Sequence[Clip], sessions: int, rate: int, seed: int, staggered: bool = True) -> list[Stream]:
     """One endless stream per session: all clips in an order drawn from `seed`, without pause.
 
     Staggered, each session begins at its own place, evenly spread over the material and a whole number of packets

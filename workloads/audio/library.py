@@ -99,10 +99,7 @@ class Library:
 
     @classmethod
     def scan(
-        cls,
-        folder: str | Path,
-        skip_bad: bool = False,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        cls, folder: str | Path, skip_bad: bool = False, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> Library:
         """Read every recording below `folder` once, to check it and to know its length.
 
@@ -128,9 +125,7 @@ class Library:
 
     def unusable(self) -> UserError:
         """Return the error for a folder without any usable recording."""
-        return UserError(
-            f"{self.folder} has no usable recording ({counted(self.skipped)}); give another folder."
-        )
+        return UserError(f"{self.folder} has no usable recording ({counted(self.skipped)}); give another folder.")
 
     @property
     def seconds(self) -> float:
@@ -160,9 +155,7 @@ def audio_files(folder: Path) -> list[str]:
         if not folder.is_dir():
             what = "is a file, not a folder" if folder.exists() else "does not exist"
             raise UserError(f"{folder} {what}; give a folder of recordings.")
-        paths = [
-            path for path in folder.rglob("*") if path.suffix.lower() in decode.SUFFIXES and path.is_file()
-        ]
+        paths = [path for path in folder.rglob("*") if path.suffix.lower() in decode.SUFFIXES and path.is_file()]
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}; give a readable folder.") from None
     relative = [path.relative_to(folder) for path in paths]
@@ -199,6 +192,4 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be read: {error.strerror}; bring it back, or make the trace again."
-        ) from None
+        raise UserError(f"{path} cannot be read: {error.strerror}; bring it back, or make the trace again.") from None

@@ -48,9 +48,7 @@ class Obtained:
     passed_over: Counter[str]
 
 
-def obtain(
-    source: str, out: Path, skip_bad: bool = False, progress: Progress = lambda done, total: None
-) -> Obtained:
+def obtain(source: str, out: Path, skip_bad: bool = False, progress: Progress = lambda done, total: None) -> Obtained:
     """Fill `out` from `source`: "librispeech", "debian" or the path of a folder. `progress(done, total)` per file.
 
     Unusable files of a folder are a UserError, or counted with `skip_bad`; those of the packages are always counted.
@@ -166,8 +164,7 @@ def _finish(out: Path, skipped: Counter[str], sources: dict[str, dict[str, str]]
         "passed_over": dict(skipped),
         "seconds": round(library.seconds, 3),
         "recordings": [
-            {"name": clip.name, "sha256": clip.sha256, "seconds": round(clip.seconds, 3)}
-            for clip in library.clips
+            {"name": clip.name, "sha256": clip.sha256, "seconds": round(clip.seconds, 3)} for clip in library.clips
         ],
     }
     _write(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())

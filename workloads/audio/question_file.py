@@ -57,9 +57,7 @@ def read_questions(folder: str | Path) -> Questions:
     bad = [kind != "recall" and not _words(given) for kind, given in zip(kinds, keywords, strict=True)]
     file.refuse(np.array(bad), "keywords", "is not a list of words that an answer states one of")
     given = [kind == "recall" and words is not None for kind, words in zip(kinds, keywords, strict=True)]
-    file.refuse(
-        np.array(given), "keywords", "must be left out: those of the session's first question are meant"
-    )
+    file.refuse(np.array(given), "keywords", "must be left out: those of the session's first question are meant")
     questions = [
         Question(open_recording(folder, name), tuple(words or ()), kind)
         for name, words, kind in zip(names, keywords, kinds, strict=True)

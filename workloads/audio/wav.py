@@ -69,9 +69,7 @@ def ends_there(rest: bytes) -> bool:
         while at + 8 <= len(rest) and _printable(rest[at : at + 4]):
             size = _number(rest, at + 4, 4)
             at += 8 + size + size % 2
-        if len(rest) <= at <= len(rest) + 1 or (
-            rest[padding:][:3] == _TAG[0] and len(rest) == padding + _TAG[1]
-        ):
+        if len(rest) <= at <= len(rest) + 1 or (rest[padding:][:3] == _TAG[0] and len(rest) == padding + _TAG[1]):
             return True
     return False
 

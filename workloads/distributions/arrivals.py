@@ -86,9 +86,7 @@ def ramp(unit: np.ndarray, start: float, end: float, duration_s: float, steps: i
     return follow(unit, np.repeat(edges, 2)[1:-1], np.repeat(levels, 2))
 
 
-def modulated(
-    rng: np.random.Generator, rate: float, cv: float, swing: float, regime: float, n: int
-) -> np.ndarray:
+def modulated(rng: np.random.Generator, rate: float, cv: float, swing: float, regime: float, n: int) -> np.ndarray:
     """n arrival times in s, shape (n,): Gamma gaps of `cv` whose rate is drawn anew for every regime.
 
     A regime lasts regime / rate seconds, in which `regime` arrivals are expected on average; its rate is
@@ -120,14 +118,10 @@ def scale_to_peak(times: np.ndarray, rate: float, window_s: float) -> float:
     """
     k = max(2, round(rate * window_s))
     if k > len(times):
-        raise ValueError(
-            f"a peak of {rate:g}/s over {window_s:g} s takes {k} requests and there are {len(times)}"
-        )
+        raise ValueError(f"a peak of {rate:g}/s over {window_s:g} s takes {k} requests and there are {len(times)}")
     shortest = float(np.min(times[k - 1 :] - times[: len(times) - k + 1]))
     if shortest <= 0:
-        raise ValueError(
-            f"{k} requests come at once, so no speed gives a peak of {rate:g}/s over {window_s:g} s"
-        )
+        raise ValueError(f"{k} requests come at once, so no speed gives a peak of {rate:g}/s over {window_s:g} s")
     return shortest / window_s
 
 

@@ -184,20 +184,14 @@ SHAREGPT_REPLY = LengthModel(
 # New prompts: mean 84 (same statistics); the median of 79 characters in a ShareGPT V3 sample is about 20
 # tokens. They give 1.69, whose P90 of 175 tokens meets the sample's 614 characters.
 SHAREGPT_PROMPT = LengthModel(
-    20,
-    1.69,
-    2,
-    4096,
-    "ShareGPT-90k new prompts: mean 84 (YitaoYuan/sharegpt-statistics); P50 79 characters (V3)",
+    20, 1.69, 2, 4096, "ShareGPT-90k new prompts: mean 84 (YitaoYuan/sharegpt-statistics); P50 79 characters (V3)"
 )
 # A reply of 300 tokens would be 84 s of speech. Spoken assistants answer in some 17 s: 60 tokens at 0.28 s.
 SPOKEN_REPLY = replace(
     SHAREGPT_REPLY, median=60, high=512, source="choice: 17 s of speech, spread as ShareGPT-90k responses"
 )
 # The same prompts read aloud; push-to-talk does not last minutes, so the clip is 36 s of speech.
-SPOKEN_PROMPT = replace(
-    SHAREGPT_PROMPT, high=128, source=SHAREGPT_PROMPT.source + "; choice: at most 36 s of speech"
-)
+SPOKEN_PROMPT = replace(SHAREGPT_PROMPT, high=128, source=SHAREGPT_PROMPT.source + "; choice: at most 36 s of speech")
 # Measured on the answered rows of the first 400 of BurstGPT_1 (383), all of them of the quiet hours of a
 # night and the morning after. A lognormal fits them badly (KS 0.11 and 0.15): short greetings and long
 # papers, little between.
@@ -218,9 +212,7 @@ BURSTGPT_CHAT = {
 # Questions of StreamingBench (real_stream, 2,495), alone as they are asked and with their options as they are typed,
 # in characters by 4 to the token.
 _STREAMINGBENCH = "StreamingBench, questions_real_stream, MIT; 4 characters a token"
-SPOKEN_QUESTION = QuantileTable(
-    _SHARES, (6, 8, 9, 9, 11, 12, 14, 15, 16, 18, 20, 23, 24, 25, 34), _STREAMINGBENCH
-)
+SPOKEN_QUESTION = QuantileTable(_SHARES, (6, 8, 9, 9, 11, 12, 14, 15, 16, 18, 20, 23, 24, 25, 34), _STREAMINGBENCH)
 TYPED_QUESTION = QuantileTable(
     _SHARES, (15, 19, 22, 25, 29, 30, 34, 38, 43, 50, 59, 95, 110, 127, 150), _STREAMINGBENCH
 )

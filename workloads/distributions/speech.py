@@ -33,9 +33,7 @@ def speech_rate(
 
 def utterances(rng: np.random.Generator, median_s: float, n: int) -> np.ndarray:
     """Lengths in s of n utterances of users, to the microsecond as traces keep them."""
-    return np.round(
-        np.clip(median_s * np.exp(UTTERANCE_SIGMA * rng.standard_normal(n)), *UTTERANCE_CLIP_S), 6
-    )
+    return np.round(np.clip(median_s * np.exp(UTTERANCE_SIGMA * rng.standard_normal(n)), *UTTERANCE_CLIP_S), 6)
 
 
 def think_times(rng: np.random.Generator, median_s: float, n: int) -> np.ndarray:

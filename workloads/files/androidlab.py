@@ -72,9 +72,7 @@ def read_androidlab(folder: Path, notes: list[str], skip_bad: bool = False) -> T
                     raise UserError(f"{path}, task {place}: {error}; correct or remove this task.") from None
                 skipped += 1
     if skipped:
-        notes.append(
-            f"{skipped} of {skipped + len(tasks)} tasks skipped: no instruction or no number of steps"
-        )
+        notes.append(f"{skipped} of {skipped + len(tasks)} tasks skipped: no instruction or no number of steps")
     if not tasks:
         raise UserError(f"{folder}: no good task in {len(files)} files; give better ones.")
     tokens, steps = np.array(tasks, np.int64).T

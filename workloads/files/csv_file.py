@@ -29,11 +29,7 @@ class CsvFile(RowFile):
     """The cells of a CSV file as text, and checked columns of numbers from them; may be packed."""
 
     def __init__(
-        self,
-        path: str | Path,
-        limit: int | None = None,
-        skip_bad: bool = False,
-        names: Sequence[str] | None = None,
+        self, path: str | Path, limit: int | None = None, skip_bad: bool = False, names: Sequence[str] | None = None
     ) -> None:
         """Read the header and the first `limit` rows (None: all); `names`: the file has no header."""
         super().__init__(path, skip_bad)
@@ -56,9 +52,7 @@ class CsvFile(RowFile):
                 raise self.nothing_left()
             raise UserError(f"{self.path} has a header but no rows; give a file with at least one request.")
 
-    def _read(
-        self, data: bytes, names: Sequence[str] | None, limit: int | None
-    ) -> tuple[pd.DataFrame, list[int]]:
+    def _read(self, data: bytes, names: Sequence[str] | None, limit: int | None) -> tuple[pd.DataFrame, list[int]]:
         """The frame, and the numbers of the rows left out for having too many fields.
 
         pandas cuts a first row that is too long to the header's length, and says nothing of later ones as
@@ -76,11 +70,7 @@ class CsvFile(RowFile):
                 header = end.end()
                 if b"," not in data[:header]:
                     separator = next((each for each in _OTHERS if each.encode() in data[:header]), ",")
-                names = [
-                    *pd.read_csv(
-                        io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False, sep=separator
-                    )
-                ]
+                names = [*pd.read_csv(io.BytesIO(data[:header]), encoding="utf-8-sig", index_col=False, sep=separator)]
                 self._refuse_doubled(data[:header], separator)
             data = data[:header] + separator.encode() * (len(names) - 1) + b"\n" + data[header:]
             with warnings.catch_warnings(record=True) as caught:
@@ -109,9 +99,7 @@ class CsvFile(RowFile):
 
     def _refuse_doubled(self, header: bytes, separator: str) -> None:
         """UserError if two columns have one name: pandas would rename the second."""
-        cells = [
-            cell.strip() for cell in next(csv.reader([header.decode("utf-8-sig")], delimiter=separator), [])
-        ]
+        cells = [cell.strip() for cell in next(csv.reader([header.decode("utf-8-sig")], delimiter=separator), [])]
         twice = next((cell for cell in cells if cell and cells.count(cell) > 1), None)
         if twice is not None:
             raise UserError(

@@ -41,8 +41,7 @@ def read_vcsum(path: Path, notes: list[str], skip_bad: bool = False) -> tuple[np
 
 def _is_transcript(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(paragraph, list) and all(isinstance(sentence, str) for sentence in paragraph)
-        for paragraph in value
+        isinstance(paragraph, list) and all(isinstance(sentence, str) for sentence in paragraph) for paragraph in value
     )
 
 

@@ -106,9 +106,7 @@ def fetch(wanted: Dataset, folder: Path, rows: int | None = None) -> list[Path]:
     """
     streamed = wanted.rows
     if rows is not None and streamed is None:
-        raise UserError(
-            f"--rows={rows} is for data sets that are streamed, and this one comes whole; leave it out."
-        )
+        raise UserError(f"--rows={rows} is for data sets that are streamed, and this one comes whole; leave it out.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if streamed is not None:
@@ -152,9 +150,7 @@ def _download(address: str, part: Path, size: int) -> None:
     name = part.stem
     try:
         with part.open("ab") as target:
-            download.http_get(
-                address, target, resume_size=target.tell(), expected_size=size, displayed_filename=name
-            )
+            download.http_get(address, target, resume_size=target.tell(), expected_size=size, displayed_filename=name)
     except Exception as error:  # any error of the library: connections, HTTP states, sizes
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(

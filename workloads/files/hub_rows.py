@@ -65,9 +65,7 @@ def fetch(repository: str, revision: str, rows: Rows, folder: Path) -> Path:
 def _lines(wanted: Rows, address: str, folder: Path) -> Iterator[str]:
     builder = BUILDERS.get(wanted.path.suffix.removesuffix(".gz") or Path(wanted.path.stem).suffix)
     if builder is None:
-        raise UserError(
-            f"{wanted.path} is of no kind that is read; give one that ends in {', '.join(BUILDERS)}."
-        )
+        raise UserError(f"{wanted.path} is of no kind that is read; give one that ends in {', '.join(BUILDERS)}.")
     library = optional("datasets", "data")
     taken = 0
     try:

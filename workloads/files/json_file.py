@@ -108,10 +108,7 @@ def _with_inner(item: dict[str, Any]) -> dict[str, Any]:
     if not any(isinstance(value, dict) for value in item.values()):
         return item
     inner = {
-        f"{name}.{key}": each
-        for name, value in item.items()
-        if isinstance(value, dict)
-        for key, each in value.items()
+        f"{name}.{key}": each for name, value in item.items() if isinstance(value, dict) for key, each in value.items()
     }
     return {name: value for name, value in item.items() if not isinstance(value, dict)} | inner
 

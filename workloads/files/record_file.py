@@ -77,9 +77,7 @@ class Record:
 def record(value: Any, place: str) -> Record:
     """UserError if it is not an object."""
     if not isinstance(value, dict):
-        raise UserError(
-            f"{place}: {printable(repr(value), SHOWN)} is not a JSON object; correct or remove it."
-        )
+        raise UserError(f"{place}: {printable(repr(value), SHOWN)} is not a JSON object; correct or remove it.")
     return Record(place, value)
 
 

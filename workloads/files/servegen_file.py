@@ -109,9 +109,7 @@ def read_servegen(folder: Path, notes: list[str], skip_bad: bool = False) -> lis
     notes.append(f"{len(clients)} clients, {without} of them without lengths of their own")
     multimodal = sum(client.is_multimodal for client in clients)
     if multimodal:
-        notes.append(
-            f"{multimodal} clients attach images, sounds or videos, whose tokens are part of the input"
-        )
+        notes.append(f"{multimodal} clients attach images, sounds or videos, whose tokens are part of the input")
     if without == len(clients):
         raise UserError(f"{folder}: no client has a chunk-N-dataset.json with lengths; add at least one.")
     return clients
@@ -124,9 +122,7 @@ def _client(path: Path, folder: Path, notes: list[str], skip_bad: bool) -> Clien
     file.refuse((rate > 0) & ~np.isin(law, ["Gamma", "Weibull"]), "law", "is neither Gamma nor Weibull")
     file.refuse((rate > 0) & (cv <= 0), "cv", "is 0 in a window with requests")
     good = file.good
-    file.refuse(
-        np.concatenate([[False], np.diff(start_s) <= 0]) & good, "start", "is not after the window before"
-    )
+    file.refuse(np.concatenate([[False], np.diff(start_s) <= 0]) & good, "start", "is not after the window before")
     name = str(path.relative_to(folder).parent / path.name.removesuffix("-trace.csv"))
     notes += [f"{name}: {note}" for note in file.notes()]
     good = file.good
@@ -134,14 +130,10 @@ def _client(path: Path, folder: Path, notes: list[str], skip_bad: bool) -> Clien
         raise file.nothing_left()
     extreme = np.sum((rate > 0) & ((cv > CV_RANGE[1]) | (cv < CV_RANGE[0])) & good)
     if extreme:
-        notes.append(
-            f"{name}: {extreme} windows with a CV outside {CV_RANGE[0]:g} to {CV_RANGE[1]:g}, set to it"
-        )
+        notes.append(f"{name}: {extreme} windows with a CV outside {CV_RANGE[0]:g} to {CV_RANGE[1]:g}, set to it")
     table = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
     lengths = _read_lengths(table) if table.exists() else {}
-    return Client(
-        name, start_s[good], rate[good], np.clip(cv, *CV_RANGE)[good], (law == "Weibull")[good], lengths
-    )
+    return Client(name, start_s[good], rate[good], np.clip(cv, *CV_RANGE)[good], (law == "Weibull")[good], lengths)
 
 
 def _read_lengths(path: Path) -> dict[float, Laws | None]:

@@ -74,8 +74,7 @@ def _texts(file: RowFile, left_out: Counter[str]) -> list[list[Message]]:
     if column == "prompt":
         return [[("human", tokens_of(text)), ("assistant", float(reply))] for text, reply in _custom(file)]
     return [
-        [(role, tokens_of(text_of(content, left_out) or "")) for role, content in talk]
-        for talk in _talks(file, column)
+        [(role, tokens_of(text_of(content, left_out) or "")) for role, content in talk] for talk in _talks(file, column)
     ]
 
 
@@ -83,9 +82,7 @@ def _talks(file: RowFile, column: str) -> list[list[tuple[str, Any]]]:
     """Return the messages of each good conversation as (role, content): a text, or a list of parts."""
     talks = [_talk(talk) for talk in file.values(column, list, "a list of messages")]
     wanted = "'from' and 'value', 'role' and 'content', or 'human' and 'assistant'"
-    file.refuse(
-        np.array([talk is None for talk in talks]), column, f"has messages without the texts {wanted}"
-    )
+    file.refuse(np.array([talk is None for talk in talks]), column, f"has messages without the texts {wanted}")
     return [talk for talk in talks if talk is not None]
 
 

@@ -16,10 +16,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _CONVERTED = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "timestamp", "binary")}
 
-_PLAIN = {
-    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
-    "tag:yaml.org,2002:float": re.compile("[^_:]+"),
-}
+_PLAIN = {"tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)"), "tag:yaml.org,2002:float": re.compile("[^_:]+")}
 """Numbers that YAML 1.1 reads as people do."""
 
 MOST_DEPTH = 100
@@ -128,9 +125,7 @@ def _check_scalar(loader: Any, node: yaml.ScalarNode) -> None:
         read = loader.construct_object(node)
         large = isinstance(read, int) and abs(read) > MOST_INTEGER
         if not large and node.tag in _PLAIN and not _PLAIN[node.tag].fullmatch(node.value):
-            problem = (
-                f"{printable(node.value, 40)} would be read as {read}; write {read}, or put quotes around it"
-            )
+            problem = f"{printable(node.value, 40)} would be read as {read}; write {read}, or put quotes around it"
     except (AttributeError, LookupError, ValueError):  # PyYAML's own, of a value that its type does not have
         large = kind == "int" and len(node.value) > len(str(MOST_INTEGER))
         problem = f"{printable(node.value, 40)} is no {kind}; correct it, or put quotes around it"

@@ -61,9 +61,7 @@ def read(path: str | Path) -> Trace:
             row = _object(line, path, number)
             for name, check in _CHECKS.items():
                 columns[name].append(check(row.pop(name, None), path, number))
-            own.append(
-                {name: _own(name, row.pop(name), path, number) for name in [*row] if name.startswith(OWN)}
-            )
+            own.append({name: _own(name, row.pop(name), path, number) for name in [*row] if name.startswith(OWN)})
             if row:
                 name = next(iter(row))
                 _refuse(path, number, f"unknown column {name!r}.{nearest(name, SCHEMA.names)}")
@@ -79,18 +77,14 @@ def read(path: str | Path) -> Trace:
         number = numbers[pairs.index((int(where[1]), int(where[2])))] if where else 1
         _refuse(path, number, str(error))
     if header.hash not in (None, trace.header.hash):
-        _refuse(
-            path, 1, "turns are missing or changed since this hash was taken; fix them or remove the hash."
-        )
+        _refuse(path, 1, "turns are missing or changed since this hash was taken; fix them or remove the hash.")
     return trace
 
 
 def _own(name: str, value: Any, path: Path, number: int) -> Any:
     if value is not None and type(value) not in (str, int, float):
         _refuse(
-            path,
-            number,
-            f"{name} is {printable(json.dumps(value), 40)}, no number and no text; correct this line.",
+            path, number, f"{name} is {printable(json.dumps(value), 40)}, no number and no text; correct this line."
         )
     return value
 
@@ -135,15 +129,11 @@ def _check(field: pa.Field) -> Callable[[Any, Path, int], Any]:
             _refuse(path, number, f"{field.name} is missing; give it a value.")
         if type(value) not in kinds:
             _refuse(
-                path,
-                number,
-                f"{field.name} is {printable(json.dumps(value), 40)}, not {wanted}; correct this line.",
+                path, number, f"{field.name} is {printable(json.dumps(value), 40)}, not {wanted}; correct this line."
             )
         if not text and not -largest <= value <= largest:
             _refuse(
-                path,
-                number,
-                f"{field.name} is {printable(json.dumps(value), 40)}, out of range; correct this line.",
+                path, number, f"{field.name} is {printable(json.dumps(value), 40)}, out of range; correct this line."
             )
         return value
 

@@ -28,10 +28,7 @@ class BurstGptFitParams(SingleTurnParams):
 
     rate: float | None = Field(None, ge=1e-6, le=1e6, description="mean arrivals per second (default 1)")
     peak_rate: float | None = Field(
-        None,
-        gt=0,
-        le=1e6,
-        description="scale time so that the busiest `peak_window_s` has this rate per second",
+        None, gt=0, le=1e6, description="scale time so that the busiest `peak_window_s` has this rate per second"
     )
     peak_window_s: float = Field(10.0, gt=0, le=1e6, description="window of `peak_rate`, s")
     cv: float = Field(CV, ge=0.01, le=100, description="coefficient of variation of the gaps within a regime")
@@ -60,9 +57,7 @@ def burstgpt_fit(params: BurstGptFitParams, seed: int) -> Trace:
     """Single turns that come as BurstGPT's users do; typed prompts and written replies have its lengths."""
     streams = Streams(seed)
     rate = 1.0 if params.rate is None else params.rate
-    times = arrivals.modulated(
-        streams("arrivals"), rate, params.cv, params.swing, params.regime, params.requests
-    )
+    times = arrivals.modulated(streams("arrivals"), rate, params.cv, params.swing, params.regime, params.requests)
     note = f"arrivals: Gamma gaps of CV {params.cv:g}, rates of regimes spread by {params.swing:g} ({SOURCE})"
     if params.peak_rate is not None:
         times = times / arrivals.scale_to_peak(times, params.peak_rate, params.peak_window_s)

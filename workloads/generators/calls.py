@@ -41,9 +41,7 @@ class CallParams(UserParams):
 
     sessions: int = Field(SESSIONS, ge=1, le=100_000, description="number of offered sessions")
     rate: float = Field(RATE, ge=1e-6, le=1e6, description="offered sessions per second")
-    spacing: Literal["constant", "poisson"] = Field(
-        "constant", description="law of the gaps between sessions"
-    )
+    spacing: Literal["constant", "poisson"] = Field("constant", description="law of the gaps between sessions")
     duration_s: float = Field(
         DURATION_S, gt=0, le=86_400, description="length of the run, to whose end sessions last, s"
     )
@@ -60,16 +58,13 @@ class CallParams(UserParams):
         le=2,
         description="CV between runs of all that a frame adds, heard and said (section 3): one draw a seed",
     )
-    session_cv: float = Field(
-        SESSION_CV, ge=0, le=2, description="CV of output between the sessions of a run"
-    )
+    session_cv: float = Field(SESSION_CV, ge=0, le=2, description="CV of output between the sessions of a run")
     frame_cv: float = Field(FRAME_CV, ge=0, le=2, description="CV of output between the frames of a session")
     drift: float = Field(
         0.0, gt=-1, le=10, description="change of the mean output per minute of a session, as a share of it"
     )
     staggered: bool = Field(
-        True,
-        description="whether each session hears the material from a place of its own; else all hear the same",
+        True, description="whether each session hears the material from a place of its own; else all hear the same"
     )
     sweep: list[Annotated[int, Field(ge=1, le=100_000)]] | None = Field(
         None,
@@ -84,9 +79,7 @@ class CallParams(UserParams):
     @model_validator(mode="after")
     def _swept(self) -> CallParams:
         if self.sweep is not None and sum(self.sweep) != self.sessions:
-            raise ValueError(
-                f"sessions={self.sessions} must be the {sum(self.sweep)} of sweep={self.sweep} together"
-            )
+            raise ValueError(f"sessions={self.sessions} must be the {sum(self.sweep)} of sweep={self.sweep} together")
         return self
 
 

@@ -66,18 +66,10 @@ class CoServingParams(UserParams):
         description="whose lengths they have: sharegpt; burstgpt, as ConServe's Table 1 has them",
     )
     input_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        exclude_if=_unset(None),
-        description="every online input is so long, instead",
+        None, ge=1, le=1_000_000, exclude_if=_unset(None), description="every online input is so long, instead"
     )
     output_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        exclude_if=_unset(None),
-        description="every online output is so long, instead",
+        None, ge=1, le=1_000_000, exclude_if=_unset(None), description="every online output is so long, instead"
     )
     ttft_deadline_s: float | None = Field(
         1.5, gt=0, le=1e6, description="an online request's first token is due so long after it; null: never"
@@ -171,9 +163,7 @@ def co_serving(params: CoServingParams, seed: int) -> Trace:
     ]
     if params.backlog is not None:
         columns["backlog"] = np.where(columns["request_class"] == BATCH, params.backlog, np.nan)
-        notes.append(
-            f"a backlog of {params.backlog} documents, of {count}: enough for {params.backlog_tps:g} tokens/s"
-        )
+        notes.append(f"a backlog of {params.backlog} documents, of {count}: enough for {params.backlog_tps:g} tokens/s")
     return mixture("co_serving", params, seed, parts, columns, notes)
 
 
@@ -190,9 +180,7 @@ def _online(params: CoServingParams, seed: int) -> Trace:
     if params.input_tokens is not None:
         fixed = {"input_tokens": params.input_tokens, "output_tokens": params.output_tokens}
         note = f"lengths: {params.input_tokens} in, {params.output_tokens} out"
-        trace = changed(
-            trace, trace.columns() | {name: np.full(n, value) for name, value in fixed.items()}, note
-        )
+        trace = changed(trace, trace.columns() | {name: np.full(n, value) for name, value in fixed.items()}, note)
     elif params.chat == "burstgpt":
         drawn = {name: law.sample(streams(f"chat {name}"), n) for name, law in BURSTGPT_CHAT.items()}
         note = "; ".join(f"{name}: {law}" for name, law in BURSTGPT_CHAT.items())
@@ -223,16 +211,10 @@ class VoiceBatchParams(VoiceParams):
     """Extends `voice` by a backlog of documents as in `co_serving`."""
 
     backlog: int = Field(
-        32,
-        ge=0,
-        le=100_000,
-        description="documents at the server at once, as long as somebody talks; 0: none",
+        32, ge=0, le=100_000, description="documents at the server at once, as long as somebody talks; 0: none"
     )
     documents: int = Field(
-        2000,
-        ge=1,
-        le=10_000_000,
-        description="documents that the trace holds; a backlog that runs dry says so",
+        2000, ge=1, le=10_000_000, description="documents that the trace holds; a backlog that runs dry says so"
     )
     shape: Literal["mixed", "dureader", "multinews", "vcsum"] = Field(
         "multinews", description="which of ConServe's offline sets their lengths are of"
@@ -240,9 +222,7 @@ class VoiceBatchParams(VoiceParams):
     batch_priority: int = Field(
         10, ge=1, le=MOST_PRIORITY, description="priority of the batch class; online is 0 and goes first"
     )
-    max_document_tokens: int = Field(
-        16_384, ge=1, le=1_000_000, description="longest document; longer ones are cut"
-    )
+    max_document_tokens: int = Field(16_384, ge=1, le=1_000_000, description="longest document; longer ones are cut")
 
 
 def voice_batch(params: VoiceBatchParams, seed: int) -> Trace:
@@ -254,9 +234,7 @@ def voice_batch(params: VoiceBatchParams, seed: int) -> Trace:
     if params.backlog:
         given = {"requests": params.documents, "shape": params.shape, "network_ms": params.network_ms}
         papers = OfflineParams.model_validate(given)
-        parts.append(
-            labelled(offline(papers, child_seed(seed, BATCH)), BATCH, priority=params.batch_priority)
-        )
+        parts.append(labelled(offline(papers, child_seed(seed, BATCH)), BATCH, priority=params.batch_priority))
     merged = combined(parts)
     columns = dict(merged.columns())
     batch = columns["request_class"] == BATCH

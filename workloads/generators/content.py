@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     from workloads.audio.duplex import Stream
 
 RAMP_S = 0.005  # fade of cut or synthetic sounds, against clicks [chosen]
-LEVEL_DB = {
-    "backchannel": 0.0,
-    "side_speech": "side_db",
-    "background_speech": "background_db",
-    "noise": "noise_db",
-}
+LEVEL_DB = {"backchannel": 0.0, "side_speech": "side_db", "background_speech": "background_db", "noise": "noise_db"}
 """Level of each sound below the user's speech, in dB, or the parameter that sets it."""
 
 
@@ -52,12 +47,7 @@ def hesitating(pcm: np.ndarray, turn: Turn, rate: int) -> np.ndarray:
 
 
 def event_sound(
-    turn: Turn,
-    spoken: AnyUtterance,
-    clips: Sequence[AnyUtterance],
-    params: Mapping[str, Any],
-    seed: int,
-    rate: int,
+    turn: Turn, spoken: AnyUtterance, clips: Sequence[AnyUtterance], params: Mapping[str, Any], seed: int, rate: int
 ) -> np.ndarray:
     """Return int16 samples of the turn's event that does not take the floor, shape (event_s * rate,). `spoken`: the
     clip of the turn; `clips`: all of them. Another speaker says another clip, if there is one.
@@ -120,10 +110,7 @@ def _questions(params: dict[str, Any], seed: int, rate: int) -> list[Stream]:
     return questions.streams(questions.QuestionParams(**params), seed, rate)
 
 
-STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {
-    "metronome": _calls,
-    "questions": _questions,
-}
+STREAMED: dict[str, Callable[[dict[str, Any], int, int], list[Stream]]] = {"metronome": _calls, "questions": _questions}
 """Workloads of calls without pause by generator: parameters, seed and samples/s -> the sound of each session."""
 STREAM = "utterances"
 _DIGITS = 16  # of the sha256 in a note
@@ -199,9 +186,7 @@ def event_pcm(trace: Trace, turn: Turn, rate: int = 16_000) -> Iterator[bytes]:
     UserError as there, and for a turn without an event.
     """
     if turn.microphone.event is None:
-        raise UserError(
-            f"session {turn.session} turn {turn.turn} has no event; only turns with one sound so."
-        )
+        raise UserError(f"session {turn.session} turn {turn.turn} has no event; only turns with one sound so.")
     if turn.microphone.event in TAKES_FLOOR:
         return pcm_for(trace, _next(trace, turn), rate)
     utterance, utterances = _utterance(trace, turn)
@@ -225,15 +210,10 @@ def _utterance(trace: Trace, turn: Turn) -> tuple[AnyUtterance, tuple[AnyUtteran
     header = trace.header
     utterances = known_utterances(tuple(header.notes), header.params.get("path"))
     if not utterances:
-        raise UserError(
-            f"workload {header.generator} says how long its users speak but not what; use workload speech."
-        )
+        raise UserError(f"workload {header.generator} says how long its users speak but not what; use workload speech.")
     place = int(places(stream(header.seed, STREAM), turn.session + 1, len(utterances))[-1])
     utterance = utterances[(place + turn.turn) % len(utterances)]
-    if (
-        turn.audio_s is None
-        or abs(turn.audio_s - utterance.seconds - (turn.microphone.pause_s or 0.0)) > 1e-6
-    ):
+    if turn.audio_s is None or abs(turn.audio_s - utterance.seconds - (turn.microphone.pause_s or 0.0)) > 1e-6:
         pause = f" and its pause {turn.microphone.pause_s} s" if turn.microphone.pause_s else ""
         raise UserError(
             f"session {turn.session} turn {turn.turn}: audio_s is {turn.audio_s} but its utterance lasts "
@@ -272,7 +252,5 @@ def known_utterances(notes: Sequence[str], folder: str | None) -> tuple[AnyUtter
 
 
 def _from_note(clip: Clip, text: str) -> AnyUtterance:
-    spans = [
-        (float(begin_s), float(end_s)) for begin_s, end_s in (span.split("-") for span in text.split(","))
-    ]
+    spans = [(float(begin_s), float(end_s)) for begin_s, end_s in (span.split("-") for span in text.split(","))]
     return Utterance(clip, *spans[0]) if len(spans) == 1 else Phrases(clip, tuple(spans))

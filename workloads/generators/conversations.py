@@ -33,18 +33,12 @@ UNKNOWN_REPLY = 128
 class ConversationParams(UserParams):
     """Parameters of workload `conversations`."""
 
-    path: Path = Field(
-        description="conversations (.json, .jsonl): ShareGPT's layouts, messages of role and content"
-    )
+    path: Path = Field(description="conversations (.json, .jsonl): ShareGPT's layouts, messages of role and content")
     conversations: int = Field(100, ge=1, le=1_000_000, description="number of conversations that begin")
     rate: float = Field(1.0, ge=1e-6, le=1e6, description="conversations that begin per second")
-    turns: int | None = Field(
-        None, ge=1, le=100_000, description="most turns of a conversation; default: all"
-    )
+    turns: int | None = Field(None, ge=1, le=100_000, description="most turns of a conversation; default: all")
     think_s: float = Field(0.0, ge=0, le=1e6, description="time between a reply and the next question, s")
-    max_reply_tokens: int | None = Field(
-        None, ge=1, le=10_000_000, description="longest reply; default: as recorded"
-    )
+    max_reply_tokens: int | None = Field(None, ge=1, le=10_000_000, description="longest reply; default: as recorded")
     skip_bad: bool = Field(False, description="go on past bad rows of the file, and note how many there were")
 
 

@@ -12,9 +12,7 @@ class DialogueParams(WorkloadParams):
     """Calls of several turns, with spoken replies."""
 
     sessions: int = Field(64, ge=1, le=1_000_000, description="number of calls")
-    turns: float = Field(
-        3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each"
-    )
+    turns: float = Field(3.0, ge=1, le=1000, description="mean turns per call, geometric; 1 is exactly one turn each")
     rate: float = Field(2.0, ge=1e-6, le=1e6, description="arriving calls per second, Poisson")
     reply_tokens: float = Field(
         lengths.SPOKEN_REPLY.median, gt=0, le=1_000_000, description="median reply, text tokens"
@@ -44,9 +42,7 @@ def sum_before(values: np.ndarray, turn: np.ndarray) -> np.ndarray:
     return before - np.repeat(before[starts], np.diff(starts, append=len(turn)))
 
 
-def cut_history(
-    new: np.ndarray, replies: np.ndarray, turn: np.ndarray, most: int
-) -> tuple[np.ndarray, np.ndarray]:
+def cut_history(new: np.ndarray, replies: np.ndarray, turn: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (input, history) tokens of turns when a client sends at most `most` tokens of earlier conversation.
 
     While the whole conversation fits, it is the history. Then the client drops the older half: the prompt has another

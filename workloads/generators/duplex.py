@@ -21,12 +21,8 @@ from workloads.generators.speech import RecordedParams, material
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
-REPAIRS = Published(
-    0.1, "share of utterances with a self-repair: Nakatani and Hirschberg 1994, JASA 95:1603", True
-)
-SNR_DB = Published(
-    8.0, "most of 894 places where people listened had 2 to 14 dB: Wu et al. 2018, Ear Hear. 39", True
-)
+REPAIRS = Published(0.1, "share of utterances with a self-repair: Nakatani and Hirschberg 1994, JASA 95:1603", True)
+SNR_DB = Published(8.0, "most of 894 places where people listened had 2 to 14 dB: Wu et al. 2018, Ear Hear. 39", True)
 WITHIN = (0.1, 0.9)
 """Part of a reply in which it is interrupted, as shares of its length. Both speakers have then had time to be heard.
 [chosen]"""
@@ -49,8 +45,7 @@ class DuplexParams(RecordedParams):
     p: float = _share(0.2, "share of replies that the user interrupts, of those after which the call goes on")
     hesitations: float = _share(0.3, "share of turns with a silence of 0.3 to 2 s inside")
     corrections: float = _share(
-        REPAIRS.value,
-        "share of turns that the user takes up again, as of p; between people 0.1 have a self-repair",
+        REPAIRS.value, "share of turns that the user takes up again, as of p; between people 0.1 have a self-repair"
     )
     backchannels: float = _share(
         0.2, "share of replies with an `mhm`; between people two thirds of longer turns (CANDOR)"
@@ -58,9 +53,7 @@ class DuplexParams(RecordedParams):
     side_speech: float = _share(0.05, "share of replies during which the user speaks to somebody else")
     background_speech: float = _share(0.1, "share of replies during which somebody else is heard")
     noise: float = _share(0.1, "share of replies during which something falls, rings or rustles")
-    side_db: float = Field(
-        6.0, ge=-20, le=60, description="speech to somebody else: dB below the user's to the agent"
-    )
+    side_db: float = Field(6.0, ge=-20, le=60, description="speech to somebody else: dB below the user's to the agent")
     background_db: float = Field(15.0, ge=-20, le=60, description="speech of others: dB below the user's")
     noise_db: float = Field(SNR_DB.value, ge=-20, le=60, description="noises: dB below the user's speech")
 
@@ -86,13 +79,9 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     degradation = Degradation.of(params.model_dump())
     degradation.check()
     chosen = [units[i] for i in streams("utterance order").permutation(len(units))[:n]]
-    which = (content.places(streams(content.STREAM), params.sessions, len(chosen))[session] + turn) % len(
-        chosen
-    )
+    which = (content.places(streams(content.STREAM), params.sessions, len(chosen))[session] + turn) % len(chosen)
     able = voice.pausing() if params.path is None else 1.0
-    pause_after_s, pause_s = _hesitations(
-        streams("hesitations"), params.hesitations / able, [chosen[i] for i in which]
-    )
+    pause_after_s, pause_s = _hesitations(streams("hesitations"), params.hesitations / able, [chosen[i] for i in which])
     audio_s = np.round(np.array([unit.seconds for unit in chosen])[which] + np.nan_to_num(pause_s), 2)
 
     rates = speech.speech_rate(streams("reply_speech_rate"), params.sessions)
@@ -153,17 +142,12 @@ def duplex(params: DuplexParams, seed: int) -> Trace:
     )
 
 
-def _hesitations(
-    rng: np.random.Generator, share: float, utterances: list[Phrases]
-) -> tuple[np.ndarray, np.ndarray]:
+def _hesitations(rng: np.random.Generator, share: float, utterances: list[Phrases]) -> tuple[np.ndarray, np.ndarray]:
     """Draw hesitations. Returns for each turn where it is held up and for how long, in s; NaN for a turn that is said
     in one breath."""
     u, where, long = rng.random((3, len(utterances)))
     lengths_s = pauses.hesitations(rng, long)
-    places_s = [
-        utterance.places() if held_up else []
-        for utterance, held_up in zip(utterances, u < share, strict=True)
-    ]
+    places_s = [utterance.places() if held_up else [] for utterance, held_up in zip(utterances, u < share, strict=True)]
     return pauses.placed(u < share, where, lengths_s, places_s)
 
 

@@ -30,12 +30,8 @@ REPLY_LENGTHS = ("reply_tokens", "reply_sigma", "max_reply_tokens")
 class ExchangeParams(ReplyParams):
     """ShareGPT-like lengths. A length of None takes the published model."""
 
-    modality: Literal["audio", "text"] = Field(
-        "audio", description="whether the user speaks or types the prompt"
-    )
-    prompt_tokens: float | None = Field(
-        None, gt=0, le=1_000_000, description="median prompt, text tokens (default 20)"
-    )
+    modality: Literal["audio", "text"] = Field("audio", description="whether the user speaks or types the prompt")
+    prompt_tokens: float | None = Field(None, gt=0, le=1_000_000, description="median prompt, text tokens (default 20)")
     prompt_sigma: float | None = Field(None, ge=0, le=5, description="log-spread of prompts (default 1.69)")
     max_prompt_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="longest prompt (default 128 spoken, 4096 typed)"
@@ -91,9 +87,7 @@ class ExchangeParams(ReplyParams):
         )
 
 
-def exchange_columns(
-    params: ExchangeParams, streams: Streams, session: np.ndarray, content: Content
-) -> dict[str, Any]:
+def exchange_columns(params: ExchangeParams, streams: Streams, session: np.ndarray, content: Content) -> dict[str, Any]:
     """Return the columns of a trace from its exchanges, one value per turn; only the times are missing.
 
     session: index 0.. of the session of each turn. User and model of a session speak at their own rates.
@@ -116,9 +110,6 @@ def exchange_columns(
         )[session]
         columns["reply_audio_s"] = content.reply_tokens * rates
         columns["barge_in_after_s"] = speech.barge_ins(
-            streams("barge_in"),
-            params.p,
-            n,
-            lambda rng, k: content.redraw(rng, k) * speech.speech_rate(rng, k),
+            streams("barge_in"), params.p, n, lambda rng, k: content.redraw(rng, k) * speech.speech_rate(rng, k)
         )
     return columns

@@ -62,9 +62,7 @@ class GuiParams(AgentParams):
     """Single steps of many agents."""
 
     requests: int = Field(500, ge=1, le=1_000_000, description="number of requests")
-    rate: float = Field(
-        0.5, ge=1e-6, le=1e6, description="arriving requests per second, Poisson (Nova: 0.3 to 0.8)"
-    )
+    rate: float = Field(0.5, ge=1e-6, le=1e6, description="arriving requests per second, Poisson (Nova: 0.3 to 0.8)")
     path: Path | None = TASKS
 
 
@@ -78,9 +76,7 @@ def gui(params: GuiParams, seed: int) -> Trace:
         tasks = read_tasks(params.path, notes, params.skip_bad)
         instructions = tasks.instruction_tokens[streams("tasks").choice(len(tasks.steps), n)]
     visual = visual_tokens(params.screenshot_px)
-    notes.append(
-        f"screenshots of {visual} tokens; actions of {ACTION_CLIP[0]} to {ACTION_CLIP[1]} tokens (Nova)"
-    )
+    notes.append(f"screenshots of {visual} tokens; actions of {ACTION_CLIP[0]} to {ACTION_CLIP[1]} tokens (Nova)")
     columns = {
         "session": np.arange(n),
         "turn": 0,
@@ -133,10 +129,7 @@ class EpisodeParams(AgentParams):
     )
     path: Path | None = TASKS
     steps: float | None = Field(
-        None,
-        ge=1,
-        le=MAX_STEPS,
-        description="mean steps of a task (default: as the tasks have them, AndroidLab 5.6)",
+        None, ge=1, le=MAX_STEPS, description="mean steps of a task (default: as the tasks have them, AndroidLab 5.6)"
     )
     history: Literal["none", "actions", "all"] = Field(
         "actions",
@@ -179,9 +172,7 @@ def gui_episodes(params: EpisodeParams, seed: int) -> Trace:
         "history_tokens": np.nan if params.history == "all" else 0,
         "network_s": speech.network_delays(streams("jitter"), params.network_ms, params.episodes)[session],
     }
-    notes.append(
-        f"{len(session)} steps with screenshots of {shown} tokens; arrivals of tasks: {params.arrivals}"
-    )
+    notes.append(f"{len(session)} steps with screenshots of {shown} tokens; arrivals of tasks: {params.arrivals}")
     return Trace.made("gui_episodes", params, streams, columns, notes)
 
 

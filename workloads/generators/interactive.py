@@ -39,18 +39,13 @@ HEARD_BASE_S = 1.0
 class InteractiveParams(ExchangeParams):
     """Parameters of users of a chat or voice assistant who stay for many turns."""
 
-    modality: Literal["audio", "text"] = Field(
-        "text", description="whether the user speaks or types the prompt"
-    )
+    modality: Literal["audio", "text"] = Field("text", description="whether the user speaks or types the prompt")
     reply: Literal["speech", "text"] = Field("text", description="whether replies are spoken or text only")
     sessions: int = Field(64, ge=1, le=1_000_000, description="number of users")
     rate: float = Field(0.5, ge=1e-6, le=1e6, description="arriving users per second, Poisson")
     turns: float = Field(TURNS, ge=1, le=MAX_TURNS, description="mean turns per user, negative binomial")
     turns_shape: float = Field(
-        TURNS_SHAPE,
-        ge=0.01,
-        le=1000,
-        description="1 is geometric; smaller: a few users stay for most of the turns",
+        TURNS_SHAPE, ge=0.01, le=1000, description="1 is geometric; smaller: a few users stay for most of the turns"
     )
     think_s: float | None = Field(
         None, ge=0, le=3600, description="median pause after an empty answer, s (default 12.5 read, 1 heard)"
@@ -59,14 +54,10 @@ class InteractiveParams(ExchangeParams):
         None, ge=0, le=10, description="more pause per token of the answer, s (default 0.113 read, 0 heard)"
     )
     think_sigma: float | None = Field(
-        None,
-        ge=0,
-        le=3,
-        description="log-spread of pauses, lognormal (default as in RAGPulse read, 0.8 heard)",
+        None, ge=0, le=3, description="log-spread of pauses, lognormal (default as in RAGPulse read, 0.8 heard)"
     )
     loop: Literal["closed", "open"] = Field(
-        "closed",
-        description="closed: users wait for the answer; open: every turn has its time whatever happens",
+        "closed", description="closed: users wait for the answer; open: every turn has its time whatever happens"
     )
     opening_tokens: int = Field(
         0,
@@ -87,9 +78,7 @@ class InteractiveParams(ExchangeParams):
     @model_validator(mode="after")
     def _who_keeps_the_context(self) -> InteractiveParams:
         if self.max_history_tokens is not None and self.modality == "audio":
-            raise ValueError(
-                "max_history_tokens cuts what a client types anew; set modality=text or leave it out"
-            )
+            raise ValueError("max_history_tokens cuts what a client types anew; set modality=text or leave it out")
         return self
 
     @model_validator(mode="after")
@@ -123,9 +112,7 @@ class InteractiveParams(ExchangeParams):
         else:
             sigma = speech.THINK_SIGMA if self.think_sigma is None else self.think_sigma
             factor = np.exp(sigma * ndtri(share))
-        return np.minimum(
-            (base + slope * reply_tokens) * factor, speech.THINK_MAX_S if spoken else READ_MAX_S
-        )
+        return np.minimum((base + slope * reply_tokens) * factor, speech.THINK_MAX_S if spoken else READ_MAX_S)
 
 
 def numbers_of_turns(rng: np.random.Generator, mean: float, shape: float, n: int) -> np.ndarray:
@@ -165,9 +152,7 @@ def interactive(params: InteractiveParams, seed: int) -> Trace:
     if params.max_history_tokens is not None:
         most = params.max_history_tokens
         inputs, history = cut_history(columns["input_tokens"], content.reply_tokens, turn, most)
-        notes.append(
-            f"{np.sum((turn > 0) & (history == 0))} turns after the older half was dropped, of {most}"
-        )
+        notes.append(f"{np.sum((turn > 0) & (history == 0))} turns after the older half was dropped, of {most}")
         columns |= {"input_tokens": inputs, "history_tokens": history}
     return Trace.made("interactive", params, streams, columns, notes)
 
@@ -176,13 +161,7 @@ def _opened(columns: dict[str, Any], tokens: int, seen: bool, starts: np.ndarray
     """Return the columns with one more turn at the begin of each session: `tokens` tokens, seen or read."""
     turn = columns["turn"]
     first = np.flatnonzero(turn == 0)
-    opening = {
-        "turn": -1,
-        "arrival_s": starts,
-        "modality": "text",
-        "input_tokens": tokens,
-        "output_tokens": 1,
-    }
+    opening = {"turn": -1, "arrival_s": starts, "modality": "text", "input_tokens": tokens, "output_tokens": 1}
     if seen:
         columns, opening = columns | {"visual_tokens": 0}, opening | {"visual_tokens": tokens}
     of_session = ("session", "network_s")

@@ -16,13 +16,7 @@ from workloads.distributions.lengths import Lengths, LengthTable, Part
 from workloads.errors import UserError
 from workloads.files.reading import say
 from workloads.files.sharegpt_file import read_sharegpt
-from workloads.generators.exchanges import (
-    PROMPT_LENGTHS,
-    REPLY_LENGTHS,
-    Content,
-    ExchangeParams,
-    exchange_columns,
-)
+from workloads.generators.exchanges import PROMPT_LENGTHS, REPLY_LENGTHS, Content, ExchangeParams, exchange_columns
 from workloads.seeds import Streams
 from workloads.trace import Trace
 
@@ -90,9 +84,7 @@ class RampParams(PoissonParams):
 
     rate_end: float = Field(4.0, ge=1e-6, le=1e6, description="arrivals per second at the end of the ramp")
     ramp_s: float = Field(60.0, gt=0, le=1e7, description="length of the ramp, s")
-    steps: int = Field(
-        0, ge=0, le=10_000, description="climb in this number of equal steps; 0 is a straight line"
-    )
+    steps: int = Field(0, ge=0, le=10_000, description="climb in this number of equal steps; 0 is a straight line")
 
 
 def poisson(params: PoissonParams, seed: int) -> Trace:
@@ -147,9 +139,7 @@ class ShareGptParams(PoissonParams):
     """Extends PoissonParams by exchanges taken from ShareGPT: from a file of conversations, or from the published
     statistics. The median reply of the source separates short and long, 300 tokens in ShareGPT-90k."""
 
-    kind: Literal["all", "short", "long"] = Field(
-        "all", description="replies below or above the median, or all"
-    )
+    kind: Literal["all", "short", "long"] = Field("all", description="replies below or above the median, or all")
     path: Path | None = Field(
         None,
         description="conversations or vLLM's custom set (.json, .jsonl), or lengths (.csv, .csv.gz); default: "
@@ -161,9 +151,7 @@ class ShareGptParams(PoissonParams):
     def _file_or_law(self) -> ShareGptParams:
         self.replaces("path", "lengths", "prompt_tokens", "prompt_sigma", "reply_tokens", "reply_sigma")
         if self.lengths is not None and self.kind != "all":
-            raise ValueError(
-                f"kind={self.kind} does not apply to lengths={self.lengths}; leave one of them out"
-            )
+            raise ValueError(f"kind={self.kind} does not apply to lengths={self.lengths}; leave one of them out")
         return self
 
     def _reply_law(self) -> Lengths:
@@ -185,20 +173,14 @@ class ShareGptParams(PoissonParams):
         notes.append(
             f"{self.kind} of {len(exchanges.turn)} exchanges drawn from: {len(prompts)}, ~4 characters a token"
         )
-        prompts = _cut(
-            prompts, self.max_prompt_tokens, lengths.SPOKEN_PROMPT.high, self.modality, "prompts", notes
-        )
-        replies = _cut(
-            replies, self.max_reply_tokens, lengths.SPOKEN_REPLY.high, self.reply, "replies", notes
-        )
+        prompts = _cut(prompts, self.max_prompt_tokens, lengths.SPOKEN_PROMPT.high, self.modality, "prompts", notes)
+        replies = _cut(replies, self.max_reply_tokens, lengths.SPOKEN_REPLY.high, self.reply, "replies", notes)
         say(self.path, notes)
         rows = streams("lengths").choice(len(prompts), self.requests)
         return Content(prompts[rows], replies[rows], lambda rng, k: rng.choice(replies, k), notes)
 
 
-def _cut(
-    tokens: np.ndarray, limit: int | None, spoken: int, mode: str, what: str, notes: list[str]
-) -> np.ndarray:
+def _cut(tokens: np.ndarray, limit: int | None, spoken: int, mode: str, what: str, notes: list[str]) -> np.ndarray:
     """Return lengths cut to the limits, or to what can be spoken in one go."""
     high = limit or (spoken if mode in ("audio", "speech") else None)
     if high is None:

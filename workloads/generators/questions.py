@@ -54,12 +54,8 @@ class QuestionParams(UserParams):
     )
     sessions: int = Field(32, ge=1, le=100_000, description="number of sessions: 32 [paper], Table 2")
     rate: float = Field(RATE, ge=1e-6, le=1e6, description="sessions that begin per second")
-    segments: int = Field(
-        10, ge=1, le=1000, description="questions of a session one after the other: 10 [paper]"
-    )
-    segment_s: float = Field(
-        30.0, gt=0, le=3600, description="how long each is repeated, s: 30 [paper], Fig. 8"
-    )
+    segments: int = Field(10, ge=1, le=1000, description="questions of a session one after the other: 10 [paper]")
+    segment_s: float = Field(30.0, gt=0, le=3600, description="how long each is repeated, s: 30 [paper], Fig. 8")
     frame_s: float = Field(2.0, ge=0.02, le=60, description="period of a frame, and its budget, s [paper]")
     tokens_per_frame: int = Field(
         TOKENS_PER_FRAME,
@@ -74,9 +70,7 @@ class QuestionParams(UserParams):
     @model_validator(mode="after")
     def _has_an_end(self) -> QuestionParams:
         if self.mode == "free" and self.segments < 3:
-            raise ValueError(
-                "segments must be 3 or more in mode free: a question, a fresh one and the recall"
-            )
+            raise ValueError("segments must be 3 or more in mode free: a question, a fresh one and the recall")
         if self.segments * self.segment_s < self.frame_s:
             raise ValueError(f"segments of {self.segment_s:g} s hold no frame of {self.frame_s:g} s")
         return self

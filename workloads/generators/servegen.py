@@ -17,13 +17,7 @@ from workloads.distributions import arrivals
 from workloads.distributions.lengths import LengthModel, QuantileTable, ndtri
 from workloads.errors import UserError
 from workloads.files.servegen_file import CV_RANGE, Client, read_servegen
-from workloads.generators.exchanges import (
-    PROMPT_LENGTHS,
-    REPLY_LENGTHS,
-    Content,
-    ExchangeParams,
-    exchange_columns,
-)
+from workloads.generators.exchanges import PROMPT_LENGTHS, REPLY_LENGTHS, Content, ExchangeParams, exchange_columns
 from workloads.seeds import Streams
 from workloads.trace import Trace, check_turns
 
@@ -72,9 +66,7 @@ class ServeGenParams(ExchangeParams):
 
     modality: Literal["text"] = Field("text", description="clients are programs, which type")
     reply: Literal["speech", "text"] = Field("text", description="whether replies are spoken or text only")
-    path: Path | None = Field(
-        None, description="folder of ServeGen's chunk-* files; default: statistics of `pool`"
-    )
+    path: Path | None = Field(None, description="folder of ServeGen's chunk-* files; default: statistics of `pool`")
     pool: Literal["m-large", "mm-image", "deepseek-r1"] = Field(
         "m-large", description="published pool, where no path is given"
     )
@@ -118,9 +110,7 @@ def servegen(params: ServeGenParams, seed: int) -> Trace:
     per_client = [_arrivals(rng, client, scale, params.duration_s) for client in clients]
     times = np.concatenate(per_client)
     if not len(times):
-        raise UserError(
-            "no client sends a request in this time; choose another start_s or a longer duration_s."
-        )
+        raise UserError("no client sends a request in this time; choose another start_s or a longer duration_s.")
     order = np.argsort(times, kind="stable")
     visual_tokens = None
     if params.path is None:
@@ -173,9 +163,7 @@ def _scale(clients: list[Client], params: ServeGenParams) -> float:
     n = int(np.ceil(params.duration_s / WINDOW_S))
     mean = sum(float(client.rate.sum()) for client in clients) / n
     if mean == 0:
-        raise UserError(
-            "no client sends a request in this time; choose another start_s or a longer duration_s."
-        )
+        raise UserError("no client sends a request in this time; choose another start_s or a longer duration_s.")
     scale = 1.0 if params.rate is None else params.rate / mean
     expected = mean * scale * params.duration_s
     check_turns(expected, "set a smaller rate or duration_s")
@@ -197,11 +185,7 @@ def _arrivals(rng: np.random.Generator, client: Client, scale: float, duration_s
 
 
 def _measured(
-    clients: list[Client],
-    per_client: list[np.ndarray],
-    order: np.ndarray,
-    params: ServeGenParams,
-    streams: Streams,
+    clients: list[Client], per_client: list[np.ndarray], order: np.ndarray, params: ServeGenParams, streams: Streams
 ) -> tuple[Content, np.ndarray]:
     """Lengths from each client's own tables of the time, from another's where it has none; and the visual tokens."""
     rng = streams("lengths")

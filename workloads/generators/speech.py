@@ -39,10 +39,7 @@ class RecordedParams(DialogueParams):
     path: Path | None = Field(None, description="folder of recordings; without one, a synthesized voice")
     skip_bad: bool = Field(False, description="pass over unusable recordings and count them")
     reverb_s: float | None = Field(
-        None,
-        ge=0.05,
-        le=5,
-        description="far field: heard in a room where sound falls by 60 dB in this time, s",
+        None, ge=0.05, le=5, description="far field: heard in a room where sound falls by 60 dB in this time, s"
     )
     snr_db: float | None = Field(
         None, ge=-20, le=60, description="heard over noise, which is this much below the speech, dB"
@@ -110,9 +107,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     notes.append(f"replies: {model}")
     notes.append(_rates(cuts, replies_s, params.cut))
     if params.overlap > 0:
-        notes.append(
-            f"{np.mean(early):.1%} of turns begun up to {-offsets.min():.2f} s before the reply's end"
-        )
+        notes.append(f"{np.mean(early):.1%} of turns begun up to {-offsets.min():.2f} s before the reply's end")
     starts = arrivals.poisson(streams("arrivals"), params.rate, params.sessions)
     delays = speech.network_delays(streams("jitter"), params.network_ms, params.sessions)
     return Trace.made(
@@ -138,9 +133,7 @@ def speech_sessions(params: SpeechParams, seed: int) -> Trace:
     )
 
 
-def _pauses(
-    rng: np.random.Generator, params: SpeechParams, clips: list[Clip]
-) -> tuple[np.ndarray, np.ndarray]:
+def _pauses(rng: np.random.Generator, params: SpeechParams, clips: list[Clip]) -> tuple[np.ndarray, np.ndarray]:
     """Draw silences within turns of the voice. Returns for each turn where it pauses and for how long, in s; NaN for a
     turn that is said in one breath."""
     u, where = rng.random((2, len(clips)))

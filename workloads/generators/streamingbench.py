@@ -43,13 +43,9 @@ class StreamingBenchParams(ExchangeParams):
 
     sessions: int = Field(32, ge=1, le=1_000_000, description="number of viewers, a video each")
     rate: float = Field(0.1, ge=1e-6, le=1e6, description="arriving viewers per second, Poisson")
-    path: Path | None = Field(
-        None, description="a StreamingBench file (questions_*.json); default: its statistics"
-    )
+    path: Path | None = Field(None, description="a StreamingBench file (questions_*.json); default: its statistics")
     skip_bad: bool = Field(False, description="go on past bad questions, and note how many there were")
-    video_tokens_per_s: float = Field(
-        VIDEO_TOKENS_PER_S, ge=0, le=1e5, description="tokens of a second of video"
-    )
+    video_tokens_per_s: float = Field(VIDEO_TOKENS_PER_S, ge=0, le=1e5, description="tokens of a second of video")
     shown_s: float = Field(
         SHOWN_S, ge=0, le=1e5, description="longest part of the video before a question that is shown, s"
     )
@@ -89,9 +85,7 @@ def streamingbench(params: StreamingBenchParams, seed: int) -> Trace:
         "input_tokens": columns["input_tokens"] + visual,
         "visual_tokens": visual,
     }
-    notes.append(
-        f"video: {params.video_tokens_per_s:g} tokens/s, at most {params.shown_s:g} s before a question"
-    )
+    notes.append(f"video: {params.video_tokens_per_s:g} tokens/s, at most {params.shown_s:g} s before a question")
     return Trace.made("streamingbench", params, streams, columns, [*notes, *content.notes])
 
 
@@ -107,18 +101,14 @@ def _watched(asked: Questions, viewers: int, streams: Streams) -> tuple[np.ndarr
 def _content(asked: Questions, rows: np.ndarray, params: StreamingBenchParams, streams: Streams) -> Content:
     tokens = asked.spoken_tokens if params.modality == "audio" else asked.typed_tokens
     replies = params.replies()
-    return Content(
-        tokens[rows], replies.sample(streams("replies"), len(rows)), replies.sample, [f"replies: {replies}"]
-    )
+    return Content(tokens[rows], replies.sample(streams("replies"), len(rows)), replies.sample, [f"replies: {replies}"])
 
 
 class OmniMixParams(StreamingBenchParams):
     """Extends StreamingBenchParams; `sessions` and `rate` are totals of both kinds."""
 
     sessions: int = Field(64, ge=2, le=1_000_000, description="number of sessions of both kinds together")
-    rate: float = Field(
-        0.5, ge=1e-6, le=1e6, description="arriving sessions per second of both kinds, Poisson"
-    )
+    rate: float = Field(0.5, ge=1e-6, le=1e6, description="arriving sessions per second of both kinds, Poisson")
     video_share: float = Field(0.5, gt=0, lt=1, description="share of the sessions that watch a video")
     turns: float = Field(3.0, ge=1, le=1000, description="mean turns per voice session, geometric")
 

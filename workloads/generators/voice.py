@@ -15,9 +15,7 @@ class VoiceParams(DialogueParams):
     utterance_s: float = Field(3.0, gt=0, le=30, description="median length of the user's speech, s")
     # Choice. Between people the median gap is 0.1 to 0.3 s, as listeners plan while they listen (CANDOR:
     # 0.08 s); planning takes over 0.6 s (Levinson and Torreira 2015), and here the machine ends first.
-    think_s: float = Field(
-        1.0, ge=0, le=30, description="median pause between a reply and the user's next turn, s"
-    )
+    think_s: float = Field(1.0, ge=0, le=30, description="median pause between a reply and the user's next turn, s")
 
 
 def voice(params: VoiceParams, seed: int) -> Trace:
@@ -43,10 +41,7 @@ def voice(params: VoiceParams, seed: int) -> Trace:
         "reply_audio_s": reply_tokens * rates[session],
         "think_s": np.where(turn > 0, speech.think_times(streams("think"), params.think_s, n), np.nan),
         "barge_in_after_s": speech.barge_ins(
-            streams("barge_in"),
-            params.p,
-            n,
-            lambda rng, k: replies.sample(rng, k) * speech.speech_rate(rng, k),
+            streams("barge_in"), params.p, n, lambda rng, k: replies.sample(rng, k) * speech.speech_rate(rng, k)
         ),
         "network_s": delays[session],
     }

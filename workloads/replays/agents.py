@@ -56,10 +56,7 @@ class JobParams(UserParams):
         None, ge=0, le=1e7, description="gaps are cut to so much, people's too, s; default: as recorded"
     )
     max_context: int | None = Field(
-        None,
-        ge=2,
-        le=10_000_000,
-        description="leave out jobs with a prompt and reply of more tokens; default: none",
+        None, ge=2, le=10_000_000, description="leave out jobs with a prompt and reply of more tokens; default: none"
     )
 
 
@@ -157,9 +154,7 @@ class Rows:
                     "history_tokens": kept,
                     "output_tokens": step.output_tokens,
                     "prefix": prefix if kept or turn else math.nan,
-                    "waits": written([(other - place, later) for other, later in waits])
-                    if waits or calls
-                    else "",
+                    "waits": written([(other - place, later) for other, later in waits]) if waits or calls else "",
                 }
                 for name, value in row.items():
                     self.columns.setdefault(name, []).append(value)
@@ -169,11 +164,7 @@ class Rows:
 
 
 def replay_jobs(
-    generator: str,
-    jobs: Iterable[Job | UserError],
-    params: JobParams,
-    seed: int,
-    notes: Callable[[], Sequence[str]],
+    generator: str, jobs: Iterable[Job | UserError], params: JobParams, seed: int, notes: Callable[[], Sequence[str]]
 ) -> Trace:
     """Return the trace of recorded jobs; a UserError in the place of a job describes its fault. `notes`: called for
     notes after the last job. Jobs are read one by one, because all their blocks would not fit into memory."""
@@ -183,16 +174,12 @@ def replay_jobs(
         come_s.append(job.come_s)
     if not come_s:
         why = "; ".join(f"{n} {what}" for what, n in left_out.items()) or "it has none with tokens"
-        raise UserError(
-            f"{params.path}: no job is left ({why}); give a file with others, or change that limit."
-        )
+        raise UserError(f"{params.path}: no job is left ({why}); give a file with others, or change that limit.")
     columns = {name: np.array(values) for name, values in rows.columns.items()}
     comes = starts(columns)
     of_job = np.cumsum(comes) - 1
     begin_s, end_s = np.array(rows.begin_s), np.array(rows.end_s)
-    gap_s = _gaps(
-        Waits.of(columns | {"think_s": np.zeros(len(comes))}).before, begin_s, end_s, begin_s[comes][of_job]
-    )
+    gap_s = _gaps(Waits.of(columns | {"think_s": np.zeros(len(comes))}).before, begin_s, end_s, begin_s[comes][of_job])
     cut_s = gap_s if params.max_gap_s is None else np.minimum(gap_s, params.max_gap_s)
     arrival_s = _arrivals(come_s, params, streams)[of_job]
     columns |= {
@@ -214,9 +201,7 @@ def replay_jobs(
         summary.append(f"{cut} gaps cut to {params.max_gap_s:g} s, {np.sum(gap_s - cut_s):.6g} s in all")
     summary += notes()
     say(params.path, summary)
-    return Trace.made(
-        generator, params, streams, columns | {"modality": "text", "network_s": delays[of_job]}, summary
-    )
+    return Trace.made(generator, params, streams, columns | {"modality": "text", "network_s": delays[of_job]}, summary)
 
 
 def _good(jobs: Iterable[Job | UserError], params: JobParams, left_out: dict[str, int]) -> Iterable[Job]:
@@ -334,9 +319,7 @@ def _first(place: int, chains: Sequence[Chain], waits: list[Turn], block: int) -
     return waits, text, alike * block
 
 
-def _gaps(
-    before: Sequence[Sequence[int]], begin_s: np.ndarray, end_s: np.ndarray, job_s: np.ndarray
-) -> np.ndarray:
+def _gaps(before: Sequence[Sequence[int]], begin_s: np.ndarray, end_s: np.ndarray, job_s: np.ndarray) -> np.ndarray:
     """Return the time from the last end that each step waits for, or from the begin of its job, to its own begin, s."""
     ready_s = [max((end_s[row] for row in rows), default=job_s[i]) for i, rows in enumerate(before)]
     return np.maximum(begin_s - np.array(ready_s), 0.0)

@@ -155,10 +155,7 @@ class MooncakeParams(ReplayParams):
     """Extends ReplayParams by the clock of the recording and the conversations that it does not name."""
 
     jitter_s: float | None = Field(
-        None,
-        ge=0,
-        le=3600,
-        description="move each request by up to so much, s; default: the step of the clock",
+        None, ge=0, le=3600, description="move each request by up to so much, s; default: the step of the clock"
     )
     block_tokens: int | None = Field(
         None,
@@ -192,9 +189,7 @@ def read_mooncake(params: MooncakeParams, notes: list[str]) -> Rows:
     if named:
         session = file.text(named)
     column = file.find(["timestamp"]) if named and delay else file.require(["timestamp"])
-    time_s, delay_s = timed(
-        file, column, delay if named else None, session, params, "s" if linked else "ms", notes
-    )
+    time_s, delay_s = timed(file, column, delay if named else None, session, params, "s" if linked else "ms", notes)
     inputs = file.counts(file.require(["input_length"]))
     outputs = file.counts(file.require(["output_length"]))
     column = file.find(["hash_ids"])
@@ -260,13 +255,9 @@ def _linked(file: JsonFile, time_s: np.ndarray, rule: Rule, notes: list[str]) ->
             joined += 1
     notes.append(f"conversations: {joined} of {len(ids)} requests continue the one that {LINKS[1]} names")
     if lost:
-        notes.append(
-            f"{lost} requests name one that is not in the file before them: they begin a conversation"
-        )
+        notes.append(f"{lost} requests name one that is not in the file before them: they begin a conversation")
     if forks:
-        notes.append(
-            f"{forks} requests continue one that another continues already: they begin a conversation"
-        )
+        notes.append(f"{forks} requests continue one that another continues already: they begin a conversation")
     return conversation.astype(str).astype(object)
 
 

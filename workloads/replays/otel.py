@@ -58,15 +58,7 @@ NAMES = {
 }  # fmt: skip
 """Statement of a span -> its attributes by the conventions, the first that is there: OpenTelemetry's current and older
 ones, OpenInference's, Langfuse's, Traceloop's, Claude Code's."""
-MODEL_CALLS = (
-    "chat",
-    "text_completion",
-    "generate_content",
-    "llm",
-    "generation",
-    "completion",
-    "llm_request",
-)
+MODEL_CALLS = ("chat", "text_completion", "generate_content", "llm", "generation", "completion", "llm_request")
 """Operations that are calls of a model, in small letters; `AGENTS`: of an agent."""
 APART = (
     "cache_read_tokens",

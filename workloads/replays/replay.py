@@ -24,9 +24,7 @@ class ReplayParams(ReplyParams):
     """Parameters of a replay: the part of the file and the speed."""
 
     path: Path = Field(description="the file to replay")
-    limit: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="replay only the first N rows of the file"
-    )
+    limit: int | None = Field(None, ge=1, le=1_000_000_000, description="replay only the first N rows of the file")
     skip_bad: bool = Field(False, description="skip bad rows, and note their number by kind")
     unit: Literal["s", "ms", "us", "ns"] | None = Field(
         None,
@@ -34,18 +32,14 @@ class ReplayParams(ReplyParams):
         description="unit of the file's times; default: that of its format, unless the times look wrong",
     )
     start_s: Annotated[float, Field(ge=-1e10, le=1e10)] | Literal["busiest"] = Field(
-        0.0,
-        description="begin so long after the first request, s; busiest: where `duration_s` holds the most",
+        0.0, description="begin so long after the first request, s; busiest: where `duration_s` holds the most"
     )
     duration_s: float | None = Field(None, gt=0, le=1e10, description="replay so much of the record, s")
     time_scale: float = Field(
         1.0, ge=1e-6, le=1e9, description="arrival times are divided by this; 60: minutes in seconds"
     )
     peak_rate: float | None = Field(
-        None,
-        gt=0,
-        le=1e6,
-        description="scale time so that the busiest `peak_window_s` has this rate per second",
+        None, gt=0, le=1e6, description="scale time so that the busiest `peak_window_s` has this rate per second"
     )
     peak_window_s: float = Field(10.0, gt=0, le=1e6, description="window of `peak_rate`, s")
     max_reply_tokens: int | None = Field(
@@ -176,11 +170,7 @@ def _since_1970(seen: np.ndarray) -> str | None:
     """Return the unit in which these times, ascending, are dates of this century; None where they are none."""
     low, high = _EPOCH
     return next(
-        (
-            unit
-            for unit, scale in UNITS.items()
-            if len(seen) and low <= seen[0] * scale and seen[-1] * scale <= high
-        ),
+        (unit for unit, scale in UNITS.items() if len(seen) and low <= seen[0] * scale and seen[-1] * scale <= high),
         None,
     )
 
@@ -300,9 +290,7 @@ def split_history(rows: Rows, notes: list[str]) -> Rows:
     cut = before >= rows.input_tokens
     history = np.where(cut, 0, before)
     if cut.any():
-        notes.append(
-            f"{cut.sum()} requests hold no more than their conversation before: taken as new, history 0"
-        )
+        notes.append(f"{cut.sum()} requests hold no more than their conversation before: taken as new, history 0")
     return replace(rows, input_tokens=rows.input_tokens - history, history_tokens=history)
 
 

@@ -18,16 +18,7 @@ from workloads.errors import UserError, nearest, printable
 from workloads.files.any_file import open_rows
 from workloads.files.row_file import RowFile
 from workloads.files.sharegpt_file import CHARS_PER_TOKEN, ROLES, text_of, tokens_of
-from workloads.replays.replay import (
-    ReplayParams,
-    Rows,
-    clean,
-    plain,
-    replay,
-    split_sessions,
-    timed,
-    without_unit,
-)
+from workloads.replays.replay import ReplayParams, Rows, clean, plain, replay, split_sessions, timed, without_unit
 from workloads.trace import Trace
 
 
@@ -141,9 +132,7 @@ def _found(file: RowFile, given: dict[Any, str]) -> dict[str, str]:
     """Return the column of each role; `given`: the columns that the user names."""
     for role, column in given.items():
         if column not in file.columns:
-            raise UserError(
-                f"{file.path} has no column {column!r} for {role}.{nearest(column, file.columns)}"
-            )
+            raise UserError(f"{file.path} has no column {column!r} for {role}.{nearest(column, file.columns)}")
     taken = set(given.values())
     known: dict[str, str] = {}
     for column in file.columns:
@@ -159,14 +148,8 @@ def _found(file: RowFile, given: dict[Any, str]) -> dict[str, str]:
 
 def _check_all(file: RowFile, found: dict[str, str]) -> None:
     """UserError that names all roles without a column, with a mapping."""
-    has_reply = "output" in found or (
-        "input" in found and any(map(_own, file.optional(found["input"])[:100]))
-    )
-    lacking = {
-        "t": "t" in found or "delay" in found,
-        "input": "input" in found or "new" in found,
-        "output": has_reply,
-    }
+    has_reply = "output" in found or ("input" in found and any(map(_own, file.optional(found["input"])[:100])))
+    lacking = {"t": "t" in found or "delay" in found, "input": "input" in found or "new" in found, "output": has_reply}
     missing = [role for role, there in lacking.items() if not there]
     if not missing:
         return

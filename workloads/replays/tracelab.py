@@ -80,9 +80,7 @@ def _add(line: Record, session: _Session, counts: Counter[str]) -> None:
             call = tool.date_s("emitted_at"), tool.date_s("result_at")
             if call[1] - call[0] >= SHORTEST_CALL_S:
                 session.calls.append(call)
-    events = [
-        (event.text("event_type"), event.date_s("timestamp")) for event in line.records("timing_events")
-    ]
+    events = [(event.text("event_type"), event.date_s("timestamp")) for event in line.records("timing_events")]
     out_s = [at_s for kind, at_s in events if kind in OUTPUTS]
     in_s = [(at_s, kind) for kind, at_s in events if kind in INPUTS and (not out_s or at_s <= min(out_s))]
     if not in_s and not out_s:
@@ -107,9 +105,7 @@ def _callers(sessions: dict[str, _Session], spans: dict[str, tuple[float, float]
     """Return for each session within a call the session with the shortest such call."""
     calls: dict[tuple[str, str], list[tuple[float, float, float, str]]] = {}
     for name, session in sessions.items():
-        calls.setdefault(session.project, []).extend(
-            (end - begin, begin, end, name) for begin, end in session.calls
-        )
+        calls.setdefault(session.project, []).extend((end - begin, begin, end, name) for begin, end in session.calls)
     callers: dict[str, str] = {}
     for name, (begin_s, end_s) in spans.items():
         around = [
@@ -127,11 +123,6 @@ def _job(
 ) -> Job:
     members = [name]
     for member in members:  # grows as agents that are called are found
-        members += sorted(
-            (each for each, caller in parents.items() if caller == member), key=spans.__getitem__
-        )
-    agents = [
-        Agent(sessions[each].steps, members.index(parents[each]) if each != name else None)
-        for each in members
-    ]
+        members += sorted((each for each, caller in parents.items() if caller == member), key=spans.__getitem__)
+    agents = [Agent(sessions[each].steps, members.index(parents[each]) if each != name else None) for each in members]
     return Job(agents, come_s=spans[name][0])

@@ -25,9 +25,7 @@ def weka(params: JobParams, seed: int) -> Trace:
     def notes() -> list[str]:
         lines = [f"{counts['agents']} agents were called, {counts['empty']} of them without a request"]
         if counts["untimed"]:
-            lines.append(
-                f"{counts['untimed']} requests have no api_time: they took no time, and the gap after has it"
-            )
+            lines.append(f"{counts['untimed']} requests have no api_time: they took no time, and the gap after has it")
         return lines
 
     return replay_jobs("weka", _jobs(params, counts), params, seed, notes)

@@ -192,9 +192,7 @@ def _jobs(columns: Columns) -> dict[str, np.ndarray]:
 
 
 def _events(columns: Columns) -> dict[str, dict[str, float]]:
-    happens = {"hesitation": ~np.isnan(columns["pause_s"])} | {
-        name: columns["event"] == name for name in EVENTS
-    }
+    happens = {"hesitation": ~np.isnan(columns["pause_s"])} | {name: columns["event"] == name for name in EVENTS}
     shares = {name: float(here.mean()) for name, here in happens.items() if here.any()}
     return {"events": shares} if shares else {}
 

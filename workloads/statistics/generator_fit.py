@@ -61,9 +61,7 @@ def compare(data_dir: Path, seed: int = 0) -> list[Comparison]:
     return comparisons
 
 
-def _pair(
-    workload: str, source: str, column: str, unit: str, real: Any, ours: Any, note: str = ""
-) -> Comparison:
+def _pair(workload: str, source: str, column: str, unit: str, real: Any, ours: Any, note: str = "") -> Comparison:
     real, ours = np.asarray(real, np.float64), np.asarray(ours, np.float64)
     both = np.sort(np.concatenate([real, ours]))
     shares = [np.searchsorted(np.sort(values), both, side="right") / len(values) for values in (real, ours)]
@@ -193,9 +191,7 @@ def _streamingbench(path: Path, seed: int) -> Iterator[Comparison]:
     note = "drawn one by one, though in a video long and short gaps make up for each other"
     yield _pair("streamingbench", name, "gap between questions", "s", gaps, shown_s[~first], note)
     typed = _made("streamingbench", seed, sessions=2000, modality="text", video_tokens_per_s=0.0)
-    yield _pair(
-        "streamingbench", name, "question and options", "tokens", asked.typed_tokens, typed["input_tokens"]
-    )
+    yield _pair("streamingbench", name, "question and options", "tokens", asked.typed_tokens, typed["input_tokens"])
 
 
 def _androidlab(path: Path, seed: int) -> Iterator[Comparison]:

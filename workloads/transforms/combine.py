@@ -27,12 +27,7 @@ def combined(traces: Sequence[Trace]) -> Trace:
 
 
 def mixture(
-    generator: str,
-    params: BaseModel,
-    seed: int,
-    parts: Sequence[Trace],
-    columns: Columns,
-    notes: Sequence[str],
+    generator: str, params: BaseModel, seed: int, parts: Sequence[Trace], columns: Columns, notes: Sequence[str]
 ) -> Trace:
     """Return the trace of a workload that is made of the traces `parts`: `columns` of all of them."""
     return Trace.from_columns(

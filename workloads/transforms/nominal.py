@@ -66,6 +66,4 @@ def nominal(trace: Trace) -> Timeline:
     if in_job.any():
         start = np.where(in_job, Waits.of(columns).ends(arrival, np.zeros_like(think)), start)
     speech_end = start + speech
-    return Timeline(
-        start, speech_end, speech_end + listened, interrupted, context.astype(np.int64), continues
-    )
+    return Timeline(start, speech_end, speech_end + listened, interrupted, context.astype(np.int64), continues)

@@ -36,9 +36,7 @@ def scale_time(trace: Trace, factor: float) -> Trace:
     if not 0 < factor < np.inf:
         raise UserError(f"factor must be above 0 and finite, got {factor}.")
     columns = trace.columns()
-    return changed(
-        trace, columns | {"arrival_s": columns["arrival_s"] * factor}, f"arrivals times {factor:g}"
-    )
+    return changed(trace, columns | {"arrival_s": columns["arrival_s"] * factor}, f"arrivals times {factor:g}")
 
 
 def cut(trace: Trace, start_s: float, end_s: float) -> Trace:
@@ -64,10 +62,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
     if not traces:
         raise UserError("nothing to merge; give at least one trace.")
     if len({serves(trace) for trace in traces}) > 1:
-        names = {
-            kind: next(t.header.generator for t in traces if serves(t) == kind)
-            for kind in ("turns", "frames")
-        }
+        names = {kind: next(t.header.generator for t in traces if serves(t) == kind) for kind in ("turns", "frames")}
         raise UserError(
             f"workload {names['turns']!r} is made of turns and {names['frames']!r} of frames, which no engine serves "
             "together; merge traces of one kind."

@@ -70,9 +70,7 @@ class BatchMembers:
         else:
             self._left.add(request_id)
 
-    def merge(
-        self, produced: Sequence[Produced], places: Mapping[str, int]
-    ) -> Sequence[Produced | BatchTokens]:
+    def merge(self, produced: Sequence[Produced], places: Mapping[str, int]) -> Sequence[Produced | BatchTokens]:
         """Return a step's products with the batch's tokens among them, all in the order of rows.
 
         `places`: request id -> place of its row in the step.

@@ -198,9 +198,7 @@ class DecodeFastPath(SchedulerPath):
             self._steady.start([simple[row.request_id] for row in ordered], plan)
         return scheduled, ordered
 
-    def _divide(
-        self, runnable: Iterable[Any], plan: Plan
-    ) -> tuple[dict[str, SimpleDecode], list[Any], list[Any]]:
+    def _divide(self, runnable: Iterable[Any], plan: Plan) -> tuple[dict[str, SimpleDecode], list[Any], list[Any]]:
         """Divide vLLM's runnable requests: simple decodes whose rows are listed, decodes that need a block or fill one,
         and requests for vLLM, which include requests with a cap of 0."""
         simple: dict[str, SimpleDecode] = {}

@@ -64,9 +64,7 @@ class OneStepPath(SchedulerPath):
             requests = [*self._waiting.values()][: scheduler.max_num_active_reqs]
             prompts = [len(request.prompt) for request in requests]
             blocks = sum([-(-tokens // scheduler.block_size) for tokens in prompts])
-            fit = (
-                sum(prompts) <= scheduler.max_num_scheduled_tokens and blocks <= scheduler.allocatable_blocks
-            )
+            fit = sum(prompts) <= scheduler.max_num_scheduled_tokens and blocks <= scheduler.allocatable_blocks
             if fit and plan is DEFAULT_PLAN:
                 for request in requests:
                     del self._waiting[request.id]

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
     from engines.core.vllm_adapter.kv_scheduler import follow
     from engines.core.vllm_adapter.offload import HostTransfers
     from engines.core.vllm_adapter.requests import make_chunk, make_request
-    from engines.core.vllm_adapter.scheduler_path import (
-        SchedulerPath,
-        dropped,
-        finish_step,
-        passed_over,
-        rows_of,
-    )
+    from engines.core.vllm_adapter.scheduler_path import SchedulerPath, dropped, finish_step, passed_over, rows_of
     from engines.core.vllm_adapter.scheduling import RequestStatus, StageScheduler
 
 __all__ = [

@@ -55,11 +55,7 @@ class _Builder(AttentionMetadataBuilder):
     kv_cache_spec: SinkWindowSpec
 
     def __init__(
-        self,
-        kv_cache_spec: SinkWindowSpec,
-        layer_names: list[str],
-        vllm_config: VllmConfig,
-        device: torch.device,
+        self, kv_cache_spec: SinkWindowSpec, layer_names: list[str], vllm_config: VllmConfig, device: torch.device
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
 
@@ -193,9 +189,7 @@ class _WithSinks(AttentionBackend):
     def customize_spec(cls, spec: AttentionSpec) -> AttentionSpec:
         if not isinstance(spec, SlidingWindowSpec) or isinstance(spec, SinkWindowSpec):
             return spec
-        return SinkWindowSpec(
-            **{field.name: getattr(spec, field.name) for field in fields(spec)}, sinks=cls.sinks
-        )
+        return SinkWindowSpec(**{field.name: getattr(spec, field.name) for field in fields(spec)}, sinks=cls.sinks)
 
 
 class GatherBackend(_WithSinks, CPUAttentionBackend):

@@ -26,9 +26,7 @@ thinker: Any = import_model("qwen3_omni_moe_thinker")
 class EarsProcessor(thinker.Qwen3OmniMoeProcessor):
     """Qwen3-Omni's processor of sound and text."""
 
-    def __init__(
-        self, feature_extractor: Any = None, tokenizer: Any = None, chat_template: Any = None
-    ) -> None:
+    def __init__(self, feature_extractor: Any = None, tokenizer: Any = None, chat_template: Any = None) -> None:
         ProcessorMixin.__init__(self, feature_extractor, tokenizer, chat_template=chat_template)
         for name in ("audio", "image", "video", "vision_bos", "vision_eos", "audio_bos", "audio_eos"):
             setattr(self, f"{name}_token", getattr(tokenizer, f"{name}_token"))
@@ -85,12 +83,8 @@ class AudioProcessor:
         self._inputs = InputProcessor(vllm_config)
         self._params = SamplingParams(max_tokens=1, detokenize=False)
         # A sound that is longer than the encoder's cache is refused, and half of a prompt is left to its answer.
-        self.longest_tokens: int = min(
-            self._inputs.mm_encoder_cache_size, vllm_config.model_config.max_model_len // 2
-        )
-        self.rate_hz: int = (
-            self._inputs.renderer.get_mm_processor().info.get_feature_extractor().sampling_rate
-        )
+        self.longest_tokens: int = min(self._inputs.mm_encoder_cache_size, vllm_config.model_config.max_model_len // 2)
+        self.rate_hz: int = self._inputs.renderer.get_mm_processor().info.get_feature_extractor().sampling_rate
 
     def read(self, text: str) -> list[int]:
         """Return the token ids of a text, special tokens by their names."""

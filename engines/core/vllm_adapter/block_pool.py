@@ -96,12 +96,7 @@ class FastBlockPool(BlockPool):
     ) -> None:
         first = num_cached_blocks
         hashes: Any = request.block_hashes
-        if (
-            not kv_cache_group_id
-            and block_mask is None
-            and block_size == self.hash_block_size
-            and self._plain
-        ):
+        if not kv_cache_group_id and block_mask is None and block_size == self.hash_block_size and self._plain:
             cache = self.cached_block_hash_to_block
             for first in range(num_cached_blocks, num_full_blocks):
                 block = blocks[first]
@@ -118,6 +113,4 @@ class FastBlockPool(BlockPool):
                 block._block_hash, block._block_hash_num_tokens = key, (first + 1) * block_size
             else:
                 return
-        super().cache_full_blocks(
-            request, blocks, first, num_full_blocks, block_size, kv_cache_group_id, block_mask
-        )
+        super().cache_full_blocks(request, blocks, first, num_full_blocks, block_size, kv_cache_group_id, block_mask)

@@ -32,9 +32,7 @@ class SinkWindowSpec(SlidingWindowSpec):
 
     def max_admission_blocks_per_request(self, max_in_flight_tokens: int, max_model_len: int) -> int:
         """The most blocks that one request holds; vLLM sizes its pool by this and admits by it."""
-        return (
-            super().max_admission_blocks_per_request(max_in_flight_tokens, max_model_len) + self.sink_blocks
-        )
+        return super().max_admission_blocks_per_request(max_in_flight_tokens, max_model_len) + self.sink_blocks
 
     def is_uniform_with_collection(self, kv_cache_specs: dict[str, KVCacheSpec]) -> bool:
         return super().is_uniform_with_collection(kv_cache_specs) and all(
@@ -165,9 +163,7 @@ class SinkWindowManager(SlidingWindowManager):
     ) -> list[bool] | None:
         """Mark the blocks of a windowed prompt that vLLM caches: those needed for a hit at its end, including the
         sinks."""
-        mask = super().reachable_block_mask(
-            start_block, end_block, alignment_tokens, kv_cache_spec, *args, **kwargs
-        )
+        mask = super().reachable_block_mask(start_block, end_block, alignment_tokens, kv_cache_spec, *args, **kwargs)
         if mask is not None:
             for i in range(start_block, min(end_block, kv_cache_spec.sink_blocks)):
                 mask[i - start_block] = True
@@ -204,9 +200,7 @@ def kv_spec(
     return SinkWindowSpec(**shape, sliding_window=window.tokens, sinks=window.sinks)
 
 
-def kv_groups(
-    config: VllmConfig, layers: int, window: AttentionWindow | None, **shape: Any
-) -> list[KVCacheGroupSpec]:
+def kv_groups(config: VllmConfig, layers: int, window: AttentionWindow | None, **shape: Any) -> list[KVCacheGroupSpec]:
     """Return vLLM's groups of layers: each has its own block tables over one pool, and each block belongs to one group.
 
     The other arguments are `kv_spec`'s. The first group keeps everything, if any does.

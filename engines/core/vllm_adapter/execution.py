@@ -205,9 +205,7 @@ class RandomWeightsLoader(DummyModelLoader):
             if weight.dim() < 2:
                 weight.data.fill_(0.0 if name.endswith("bias") else 1.0)
                 continue
-            inputs = (
-                1 if "embed_tokens" in name else weight[0].numel() if weight.dim() > 3 else weight.shape[-1]
-            )
+            inputs = 1 if "embed_tokens" in name else weight[0].numel() if weight.dim() > 3 else weight.shape[-1]
             bound = math.sqrt(3 / inputs)
             weight.data.uniform_(-bound, bound, generator=torch.Generator(weight.device).manual_seed(seed))
 
@@ -275,9 +273,7 @@ class ModelExecutor:
             prompt = list(range(1, 1 + min(WARM_UP_PROMPT, longest)))
         caching = self.config.cache_config.enable_prefix_caching
         hash_blocks = scheduler.block_size if caching else None
-        scheduler.add_request(
-            make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0, hash_blocks, features=features)
-        )
+        scheduler.add_request(make_request("warm-up", prompt, WARM_UP_TOKENS, 0.0, hash_blocks, features=features))
         while scheduler.has_unfinished_requests():
             self.step(scheduler.schedule())
             steps += 1
@@ -312,9 +308,7 @@ class ModelExecutor:
         def model_forward(*args: Any, **kwargs: Any) -> Any:
             if self.skip_forward:
                 tokens = kwargs["positions"].shape[-1]
-                return torch.zeros(
-                    tokens, hidden, dtype=self.config.model_config.dtype, device=self.runner.device
-                )
+                return torch.zeros(tokens, hidden, dtype=self.config.model_config.dtype, device=self.runner.device)
             return forward(*args, **kwargs)
 
         self.runner._model_forward = model_forward

@@ -18,9 +18,7 @@ def eplb_layout(loads: np.ndarray, dies: int, extra: int, before: np.ndarray | N
     layers, experts = loads.shape
     slots = experts + extra * dies
     old = None if before is None else torch.from_numpy(before.reshape(layers, slots).astype(np.int64))
-    layout = expert_balancer().rebalance_experts(
-        torch.from_numpy(loads.astype(np.float64)), slots, 1, 1, dies, old
-    )
+    layout = expert_balancer().rebalance_experts(torch.from_numpy(loads.astype(np.float64)), slots, 1, 1, dies, old)
     return layout.numpy().reshape(layers, dies, -1)
 
 

@@ -73,8 +73,7 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
         self.unfetched: list[str] = []
         self._fetches: list[Fetch] = []
         self._block_bytes = [
-            len(group.layer_names) * group.kv_cache_spec.page_size_bytes
-            for group in kv_cache_config.kv_cache_groups
+            len(group.layer_names) * group.kv_cache_spec.page_size_bytes for group in kv_cache_config.kv_cache_groups
         ]
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int, bool]:
@@ -99,9 +98,7 @@ class HandOverConnector(KVConnectorBase_V1, SupportsHMA):
         params = request.kv_transfer_params or {}
         if is_elsewhere(request):
             self.unfetched.append(request.request_id)
-        return bool(
-            params.get("do_remote_decode")
-        ) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED, None
+        return bool(params.get("do_remote_decode")) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED, None
 
     request_finished_all_groups = request_finished
 

@@ -55,9 +55,7 @@ class EyesDummyInputs(seeing.Qwen2VLDummyInputsBuilder):
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> Any:
         width, height = self.info.get_image_size_with_most_features()
         count, overrides = mm_counts.get("image", 0), mm_options.get("image")
-        return {
-            "image": self._get_dummy_images(width=width, height=height, num_images=count, overrides=overrides)
-        }
+        return {"image": self._get_dummy_images(width=width, height=height, num_images=count, overrides=overrides)}
 
 
 @MULTIMODAL_REGISTRY.register_processor(

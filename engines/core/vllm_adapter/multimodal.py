@@ -42,9 +42,7 @@ class Encoded:
     def at(self, offset: int) -> list[MultiModalFeatureSpec]:
         """Return the features of this piece when it begins at token `offset` of a prompt."""
         return [
-            replace(
-                feature, mm_position=replace(feature.mm_position, offset=feature.mm_position.offset + offset)
-            )
+            replace(feature, mm_position=replace(feature.mm_position, offset=feature.mm_position.offset + offset))
             for feature in self.features
         ]
 

@@ -58,9 +58,7 @@ class Preloads:
         request = Request(
             f"preload.{session}.{self._begun}",
             [*tokens, 0],  # the last token of a prompt is never loaded
-            SamplingParams(
-                max_tokens=1, extra_args={"kv_transfer_params": {"max_load_tokens": blocks * size}}
-            ),
+            SamplingParams(max_tokens=1, extra_args={"kv_transfer_params": {"max_load_tokens": blocks * size}}),
             None,
             arrival_time=0.0,
             mm_features=[f for f in history.features if f.mm_position.offset < len(tokens)] or None,
@@ -100,9 +98,7 @@ class Preloads:
         """Sort the pieces after the round: admitted pieces are loading, the others wait for the next round."""
         for piece in offered:
             if piece.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
-                hit = self.scheduler.offloading._req_status[
-                    piece.request.request_id
-                ].num_locally_computed_tokens
+                hit = self.scheduler.offloading._req_status[piece.request.request_id].num_locally_computed_tokens
                 piece.blocks = (piece.request.num_computed_tokens - hit) // self.scheduler.block_size
         waiting = [piece.request for piece in offered if not piece.blocks]
         if waiting:

@@ -89,9 +89,7 @@ def make_chunk(
     session.
     """
     ids = list(prompt)  # vLLM appends later chunks to the first one's list
-    request = make_request(
-        request_id, ids, max_tokens, arrival_s, session=session, features=features, end=end
-    )
+    request = make_request(request_id, ids, max_tokens, arrival_s, session=session, features=features, end=end)
     request.resumable = True
     if hash_blocks is not None:
         # `add_request` hashes if it is the session's first.

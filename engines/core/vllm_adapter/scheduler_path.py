@@ -136,11 +136,7 @@ def finish_step(
         kv_connector_output=transfers,
     )
     return [
-        (
-            out.request_id,
-            out.new_token_ids,
-            out.finish_reason is not None and _has_left(scheduler, out.request_id),
-        )
+        (out.request_id, out.new_token_ids, out.finish_reason is not None and _has_left(scheduler, out.request_id))
         for outputs in scheduler.update_from_output(output, result).values()
         for out in outputs.outputs
     ]

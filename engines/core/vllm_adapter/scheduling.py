@@ -129,11 +129,7 @@ class StageScheduler(KvScheduler):
         return output
 
     def schedule_with(
-        self,
-        plan: Plan,
-        throttle_prefills: bool = False,
-        runnable: list[Request] | None = None,
-        bypassing: int = 0,
+        self, plan: Plan, throttle_prefills: bool = False, runnable: list[Request] | None = None, bypassing: int = 0
     ) -> SchedulerOutput:
         """Schedule one round under `plan`. A held request keeps its place, its status and its blocks.
 
@@ -246,17 +242,11 @@ class StageScheduler(KvScheduler):
             self.counters["freed_behind_window"] += _behind_window(self._blocks(request.request_id))
         return super()._free_request_blocks(request)
 
-    def _reserve_prefill_lookahead(
-        self, request: Request, num_computed_tokens: int, num_new_tokens: int
-    ) -> int:
+    def _reserve_prefill_lookahead(self, request: Request, num_computed_tokens: int, num_new_tokens: int) -> int:
         if request.request_id in self.preloads.ids:
             return 0  # a background load never computes
         num_new_tokens = super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
-        return (
-            min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens))
-            if self._caps
-            else num_new_tokens
-        )
+        return min(num_new_tokens, self._caps.get(request.request_id, num_new_tokens)) if self._caps else num_new_tokens
 
     def blocks_held(self, request_id: str) -> int:
         blocks = self._blocks(request_id)
@@ -360,9 +350,7 @@ class StageScheduler(KvScheduler):
         request = self._latest.get(session)
         if request is None:
             return 0
-        return drop_content(
-            self.kv_cache_manager.block_pool, request.block_hashes[tokens // self.block_size :]
-        )
+        return drop_content(self.kv_cache_manager.block_pool, request.block_hashes[tokens // self.block_size :])
 
     def withdraw(self, output: SchedulerOutput | None, request_ids: Sequence[str]) -> frozenset[int]:
         """Undo this step for requests that an interruption dropped from it, before they change in any other way.

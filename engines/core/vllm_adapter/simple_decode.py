@@ -159,9 +159,7 @@ class SimpleDecodes:
         """Return True if a request that vLLM takes in now could begin with the block that the decode's row fills."""
         scheduler, block_hashes = self.scheduler, decode.request.block_hashes
         block = decode.until // scheduler.block_size
-        slots = (
-            scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
-        )
+        slots = scheduler.max_num_active_reqs - len(scheduler.running) - scheduler.num_waiting_for_streaming_input
         if not block or scheduler.kv_holding_waiting or slots > SLOTS:
             return True
         for request in islice(scheduler.waiting, max(0, slots)):

@@ -71,9 +71,7 @@ class Gpu:
         self.name, self.system = name, SYSTEMS[name]
         self._common, self._engine, self.ops = common, engine, operations
         # HYBRID: as measured where it was, else carried over from layers of other sizes, and told so.
-        self._database: Any = perf_database.get_database_view(
-            self.system, "vllm", "current", database_mode="HYBRID"
-        )
+        self._database: Any = perf_database.get_database_view(self.system, "vllm", "current", database_mode="HYBRID")
         if self._database is None:
             raise UserError(f"{PACKAGE} has no kernels of vLLM on {name}; take another GPU.")
         self._handle = engine.EngineHandle.for_database(self._database)
@@ -108,13 +106,8 @@ class Gpu:
             return self.ask(op)(1, 64).ms
 
         return (
-            min(
-                (gemms.fp8, gemms.fp8_block),
-                key=lambda m: ms(self.ops.GEMM("p", 1, 2 * d.hidden, d.hidden, m)),
-            ),
-            min((moes.fp8, moes.fp8_block), key=lambda m: self.experts(d, 1, 1, m)(64).ms)
-            if d.experts
-            else moes.fp8,
+            min((gemms.fp8, gemms.fp8_block), key=lambda m: ms(self.ops.GEMM("p", 1, 2 * d.hidden, d.hidden, m))),
+            min((moes.fp8, moes.fp8_block), key=lambda m: self.experts(d, 1, 1, m)(64).ms) if d.experts else moes.fp8,
         )
 
     def experts(self, d: Decoder, layers: int, gpus: int, mode: Any) -> Kernel:
@@ -122,9 +115,7 @@ class Gpu:
         spread takes beyond the time to read all. The package draws its spread from one law up to E / k tokens and from
         a flatter one behind them: its kernels of 32 tokens read 108 of 128 experts, and real ones about 80."""
         sizes = (d.hidden, d.expert_ffn, d.experts_per_token, d.experts, gpus, 1, mode)
-        even, skewed = (
-            self.ask(self.ops.MoE("experts", layers, *sizes, spread, 1)) for spread in (EVEN, SKEWED)
-        )
+        even, skewed = (self.ask(self.ops.MoE("experts", layers, *sizes, spread, 1)) for spread in (EVEN, SKEWED))
         measured_even = _answers(even)
         if d.experts <= FEW_EXPERTS:
             return (lambda tokens: even(1, tokens)) if measured_even else (lambda tokens: skewed(1, tokens))

@@ -34,8 +34,7 @@ def shipped(model: str, gpu: str) -> Kernels | None:
     rows = stages.slice(models.index(model), models.count(model)).to_pylist()
     facts = {key: rows[0][key] for key in ("schema_version", "model", "package", "backend", "date")}
     return as_kernels(
-        facts | {"gpu": gpu, "kernels": [_stage_facts(row) for row in rows]},
-        f"the kernels shipped of {model} on {gpu}",
+        facts | {"gpu": gpu, "kernels": [_stage_facts(row) for row in rows]}, f"the kernels shipped of {model} on {gpu}"
     )
 
 
@@ -75,9 +74,7 @@ def _grid_facts(grid: dict[str, Any]) -> dict[str, Any]:
     return {**axes, "ms": ms}
 
 
-def fitting(
-    model: str, stage: str, decoder: Decoder, gpu: str, gpus: int
-) -> tuple[Kernels, StageKernels] | None:
+def fitting(model: str, stage: str, decoder: Decoder, gpu: str, gpus: int) -> tuple[Kernels, StageKernels] | None:
     """Return the shipped kernels of this very decoder: by its model's name, or else of any model with an equal one."""
     for name in dict.fromkeys([model, *shipped_models(gpu)]):
         kernels = shipped(name, gpu)

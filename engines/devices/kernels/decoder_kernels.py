@@ -68,21 +68,12 @@ class DecoderKernels:
             self._products.append(product(sparse, d.experts, d.hidden, head_mode))
             self.experts = gpu.experts(d, sparse, gpus, moe)
         self._allreduce = [
-            ops.CustomAllReduce("allreduce", 2 * d.layers + 1, d.hidden, n)
-            for n in (gpus, gpus // 2)
-            if n > 1
+            ops.CustomAllReduce("allreduce", 2 * d.layers + 1, d.hidden, n) for n in (gpus, gpus // 2) if n > 1
         ]
         self._head = [product(1, d.vocab // gpus, d.hidden, head_mode)] if d.vocab else []
         self.prompt_attention = gpu.ask(
             ops.ContextAttention(
-                "context_attention",
-                d.layers,
-                heads,
-                kv_heads,
-                kv,
-                fmha,
-                head_size=d.head_dim,
-                use_qk_norm=d.qk_norm,
+                "context_attention", d.layers, heads, kv_heads, kv, fmha, head_size=d.head_dim, use_qk_norm=d.qk_norm
             )
         )
 

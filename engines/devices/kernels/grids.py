@@ -95,11 +95,7 @@ class Decodes(FilePart):
 
     @model_validator(mode="after")
     def _fits(self) -> Decodes:
-        if not (
-            ascending(self.requests)
-            and ascending(self.context)
-            and shaped(self.ms, self.requests, self.context)
-        ):
+        if not (ascending(self.requests) and ascending(self.context) and shaped(self.ms, self.requests, self.context)):
             raise ValueError("ms is not one row per request count with one time per context, both ascending")
         return self
 
@@ -194,11 +190,7 @@ def shape(decoder: Decoder) -> dict[str, Any]:
             continue
         values[field.name] = vars(value) if field.name == "mla" else value
     predictor = decoder.code_predictor
-    return (
-        values
-        if predictor is None
-        else {**values, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
-    )
+    return values if predictor is None else {**values, "code_predictor": shape(predictor) | {"steps": predictor.steps}}
 
 
 def as_kernels(facts: dict[str, Any], where: str) -> Kernels:

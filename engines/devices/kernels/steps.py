@@ -152,6 +152,4 @@ def experts_reached(d: Decoder, tokens: int) -> float:
 
 def gpu_s(steps: Roofline, work: Work) -> float:
     """Return the seconds of a step's layers and sampling, without host, encoders and audio."""
-    return steps.decoder.layers * steps.layer_s(work) + (
-        steps.sampling_s(work.samples) if work.samples else 0.0
-    )
+    return steps.decoder.layers * steps.layer_s(work) + (steps.sampling_s(work.samples) if work.samples else 0.0)

@@ -109,12 +109,7 @@ class GridTimes:
 
     def prompt_step_ms(self, new: int, before: float, requests: int = 0, context: float = 0.0) -> float:
         decode_ms = self.decodes(requests, context) if requests else 0.0
-        return (
-            self.over_tokens(new + requests)
-            + self.head(1 + requests)
-            + self.prompts(1, new, before)
-            + decode_ms
-        )
+        return self.over_tokens(new + requests) + self.head(1 + requests) + self.prompts(1, new, before) + decode_ms
 
 
 def largest_fall(kernels: StageKernels) -> float:

@@ -76,9 +76,7 @@ class SessionSignals:
         except ValueError:
             return
         if isinstance(lengths, dict) and isinstance(lengths.get("output_tokens"), int):
-            self._send(
-                "rehearsal_lengths", self._session, lengths["output_tokens"], lengths.get("reply_audio_s")
-            )
+            self._send("rehearsal_lengths", self._session, lengths["output_tokens"], lengths.get("reply_audio_s"))
 
     def _tell(self, verb: str, **fields: Any) -> None:
         self._send("rehearsal_signal", {"verb": verb, "session": self._session, **fields})

@@ -132,10 +132,7 @@ class OmniExecutor(ModelledExecutor):
             for row, sampled in zip(rows, result.sampled_token_ids, strict=True)
         ]
         return rows, OmniModelRunnerOutput(
-            result.req_ids,
-            result.req_id_to_index,
-            sampled_token_ids=result.sampled_token_ids,
-            inter_stage_outputs=made,
+            result.req_ids, result.req_id_to_index, sampled_token_ids=result.sampled_token_ids, inter_stage_outputs=made
         )
 
     def _made(self, row: Row, sampled: list[int], cached: int) -> dict[str, Any] | None:
@@ -183,9 +180,7 @@ class OmniExecutor(ModelledExecutor):
             sounds.append({"model_outputs": samples, "sr": torch.tensor(SAMPLE_RATE)})
         names = [row.request_id for row in rows]
         index = {name: i for i, name in enumerate(names)}
-        result = OmniModelRunnerOutput(
-            names, index, sampled_token_ids=[[] for _ in names], multimodal_outputs=sounds
-        )
+        result = OmniModelRunnerOutput(names, index, sampled_token_ids=[[] for _ in names], multimodal_outputs=sounds)
         return [row for row in rows if row.tokens], result
 
 

@@ -36,9 +36,7 @@ class OmniSignals(LiveSignals):
         stages = list(range(self._omni.num_stages - 1))  # the last makes no tokens
         results = await self._omni.collective_rpc(name, args=args, stage_ids=stages)
         if any(isinstance(result, dict) and result.get("supported") is False for result in results):
-            raise UserError(
-                "this server takes no live signals; start it under an engine of ours, not vllm_omni."
-            )
+            raise UserError("this server takes no live signals; start it under an engine of ours, not vllm_omni.")
         return results
 
 

@@ -160,8 +160,7 @@ def _config(max_model_len: int, sized: tuple[Decoder, ...]) -> dict[str, Any]:
         "model_type": "qwen3_omni_moe",
         "enable_audio_output": True,
         "dtype": "bfloat16",
-        "thinker_config": tokens
-        | {"text_config": thinker | common, "audio_end_token_id": ids["audio_eos_token"]},
+        "thinker_config": tokens | {"text_config": thinker | common, "audio_end_token_id": ids["audio_eos_token"]},
         "talker_config": tokens
         | {
             "accept_hidden_layer": min(HIDDEN_LAYER, THINKER_LAYERS - 2) if sized else HIDDEN_LAYER,

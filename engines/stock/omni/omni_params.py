@@ -40,9 +40,7 @@ class OmniParams(BaseModel):
         description="vLLM-Omni's own: replies that the talker speaks at once, first come first; 0: all",
     )
     slower: float = Field(1.0, gt=0, le=1e6, description="real seconds in a second of the modelled stages")
-    seed: int = Field(
-        0, ge=0, le=MOST_SEED, description="seed for the lengths of replies to requests without a length"
-    )
+    seed: int = Field(0, ge=0, le=MOST_SEED, description="seed for the lengths of replies to requests without a length")
     gpu: bool = Field(
         False,
         description="this machine's GPU runs all stages, with dummy weights and a thinker of fewer layers; else they "
@@ -85,9 +83,7 @@ class OmniParams(BaseModel):
         """Raise UserError for settings with which no server could start."""
         served = self.served
         if self.gpu and served.speech_only:
-            raise UserError(
-                f"deployment {self.deployment!r}: only Qwen3-Omni runs on a GPU here; leave gpu out."
-            )
+            raise UserError(f"deployment {self.deployment!r}: only Qwen3-Omni runs on a GPU here; leave gpu out.")
         roles = [role for stage in served.stages if (role := served.role(stage)) != "vocoder"]
         policies = [policy_of(self.engine, role, self.engine_params) for role in roles]
         if served.speech_only and not self.own_schedule and policies == [None]:

@@ -36,9 +36,7 @@ def register() -> None:
 
     for pipeline in (QWEN3_OMNI_PIPELINE, QWEN3_TTS_PIPELINE):
         stages = tuple(
-            replace(stage, scheduler_cls=SCHEDULER)
-            if stage.execution_type == StageExecutionType.LLM_AR
-            else stage
+            replace(stage, scheduler_cls=SCHEDULER) if stage.execution_type == StageExecutionType.LLM_AR else stage
             for stage in pipeline.stages
         )
         name = PREFIX + pipeline.model_type

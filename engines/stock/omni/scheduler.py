@@ -68,9 +68,7 @@ class Notes:
         view = super().view(now)
         adapter = self.chunk_transfer_adapter
         waiting = [] if adapter is None else adapter.waiting_for_chunk_running_requests
-        self._asked_s = {
-            request.request_id: self._asked_s.get(request.request_id, now) for request in waiting
-        }
+        self._asked_s = {request.request_id: self._asked_s.get(request.request_id, now) for request in waiting}
         soon_s = {id: asked_s + FETCH_S / self._slower for id, asked_s in self._asked_s.items()}
         view.parked = [
             self._parked(request, soon_s[request.request_id], now)
@@ -122,9 +120,7 @@ def taking(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `EngineCoreProc.collective_rpc` with our calls."""
 
     @wraps(original)
-    def collective_rpc(
-        engine: Any, method: Any, timeout: Any = None, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def collective_rpc(engine: Any, method: Any, timeout: Any = None, args: Any = (), kwargs: Any = None) -> Any:
         if method in RPCS:
             return RPCS[method](engine, *args)
         return original(engine, method, timeout, args, kwargs)

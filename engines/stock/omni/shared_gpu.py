@@ -39,7 +39,5 @@ class SharedGpu:
 def shared_gpu(deployment: Deployment, stage: Stage) -> SharedGpu | None:
     """The stage's GPU if another stage is on it and the server has a folder for it; None: the stage is alone."""
     folder, gpus = os.environ.get(FOLDER), stage.gpus[0]
-    shared = [
-        other for other in deployment.stages.values() if other.name != stage.name and gpus in other.gpus
-    ]
+    shared = [other for other in deployment.stages.values() if other.name != stage.name and gpus in other.gpus]
     return SharedGpu(Path(folder) / f"gpu{gpus[0]}") if folder and shared else None

@@ -11,10 +11,7 @@ class ClassParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     offline_priority: int = Field(
-        1,
-        ge=-1000,
-        le=1000,
-        description="requests of this priority or a less urgent one (higher) are offline",
+        1, ge=-1000, le=1000, description="requests of this priority or a less urgent one (higher) are offline"
     )
 
 
@@ -40,14 +37,10 @@ class OrderParams(ClassParams):
         description="what it costs GPUs that share a decoder, s: 167.2 us on four by the paper, lag of ranks included",
     )
     offline_mode: bool = Field(
-        True,
-        description="without online requests, steps of the size that is most efficient; off: as with them",
+        True, description="without online requests, steps of the size that is most efficient; off: as with them"
     )
     tbt_slo_s: float | None = Field(
-        None,
-        gt=0,
-        le=86_400,
-        description="t_TBT, s; default: the tightest of the online requests that are there",
+        None, gt=0, le=86_400, description="t_TBT, s; default: the tightest of the online requests that are there"
     )
     ttft_slo_s: float | None = Field(
         None, gt=0, le=86_400, description="t_TTFT of Algorithm 2, s; default: as the arriving request says"

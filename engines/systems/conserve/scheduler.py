@@ -163,9 +163,7 @@ class ConServePolicy:
         held = frozenset([request.id for request in view.requests if request.id not in caps])
         return Plan(order, held, caps=caps, preempt=list(victims))
 
-    def arrived(
-        self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float
-    ) -> Collection[str]:
+    def arrived(self, request: RequestView, step: Shape, ids: Sequence[str], elapsed_s: float) -> Collection[str]:
         """Return, by Algorithm 2, the requests that leave the step under way because it would make an online request
         late.
 
@@ -187,9 +185,7 @@ class ConServePolicy:
         self.counters["interrupted"] += 1
         return offline
 
-    def _for_offline(
-        self, left_s: float, limit_s: float, online: list[RequestView], step: Step, now: float
-    ) -> float:
+    def _for_offline(self, left_s: float, limit_s: float, online: list[RequestView], step: Step, now: float) -> float:
         """Return the seconds that offline tokens may add to a step whose online tokens leave `left_s` of `limit_s`.
 
         The step lasts until t_TBT at most, and [derived] until the first token of a prompt that ends in it is due: the
@@ -218,11 +214,7 @@ class ConServePolicy:
         return waits, not request.blocks, request.id not in self._preempted, request.ready_s, request.id
 
     def _limits(
-        self,
-        view: StageView,
-        model: LatencyModel | None,
-        online: list[RequestView],
-        offline: list[RequestView],
+        self, view: StageView, model: LatencyModel | None, online: list[RequestView], offline: list[RequestView]
     ) -> tuple[float, int]:
         """Return the most seconds and tokens of the step."""
         params = self.params
@@ -284,9 +276,7 @@ def _as_model(seen: Measured | None) -> LatencyModel | None:
     """Return a straight line for a stage that was not profiled."""
     if seen is None:
         return None
-    return LatencyModel(
-        max(seen.prompt, seen.request / 1024), 0.0, seen.context, seen.constant + seen.request
-    )
+    return LatencyModel(max(seen.prompt, seen.request / 1024), 0.0, seen.context, seen.constant + seen.request)
 
 
 def policy(stage: str, params: SchedulerParams) -> ConServePolicy | None:

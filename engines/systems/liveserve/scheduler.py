@@ -292,9 +292,7 @@ class UrgencyPolicy:
         delivered = request.session.audio_sent_s - request.session.played(now)
         return max(0.0, delivered - DELIVERY_S) / request.progress.steps_to_packet
 
-    def _fitting(
-        self, admitted: list[Candidate], urgent: int, view: StageView[SpeechView]
-    ) -> tuple[list[str], bool]:
+    def _fitting(self, admitted: list[Candidate], urgent: int, view: StageView[SpeechView]) -> tuple[list[str], bool]:
         """Walk in priority order and stop at the first request that exceeds the round's budgets (lines 12 to 16).
 
         Returns the ids that fit, and True if an urgent request left out lacked KV blocks.

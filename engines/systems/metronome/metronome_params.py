@@ -18,9 +18,7 @@ class AimdParams(BaseModel):
     statistic: Literal["p95", "max"] = Field(
         "p95", description="what admission makes of the latencies of a tick: [chosen], the paper does not say"
     )
-    cap_start: int = Field(
-        16, ge=1, le=1_000_000, description="cap before the first tick: [chosen] one slow start"
-    )
+    cap_start: int = Field(16, ge=1, le=1_000_000, description="cap before the first tick: [chosen] one slow start")
     slow_start: int = Field(
         16,
         ge=1,
@@ -28,9 +26,7 @@ class AimdParams(BaseModel):
         description="added to a cap that binds, per tick, before the first touch of the target: [chosen] the rate "
         "offered in Fig. 7",
     )
-    increase: int = Field(
-        1, ge=0, le=1_000_000, description="added to a cap that binds, per tick, after it: [chosen]"
-    )
+    increase: int = Field(1, ge=0, le=1_000_000, description="added to a cap that binds, per tick, after it: [chosen]")
     beta: float = Field(0.9, gt=0, lt=1, description="factor on the cap when the target is touched: [chosen]")
     hold_ticks: int = Field(2, ge=0, le=1_000_000, description="ticks without change after a touch: [chosen]")
 

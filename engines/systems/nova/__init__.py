@@ -26,14 +26,9 @@ COMPONENTS = (
         PartitionParams,
         **_sees("nova"),
     ),
+    Scheduler("multi_stream", "all three stages at once on plain streams", StreamParams, **_sees("multi_stream")),
     Scheduler(
-        "multi_stream", "all three stages at once on plain streams", StreamParams, **_sees("multi_stream")
-    ),
-    Scheduler(
-        "pf_limit",
-        "vision and prefill first, decodes when enough of them wait",
-        TurnParams,
-        **_sees("pf_limit"),
+        "pf_limit", "vision and prefill first, decodes when enough of them wait", TurnParams, **_sees("pf_limit")
     ),
     Scheduler(
         "chunked",

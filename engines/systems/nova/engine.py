@@ -110,9 +110,7 @@ class Partition:
             if sms is not None and sms >= self._sms:
                 name = name if name.startswith("least") else f"decode_sms_{name}"
                 raise UserError(f"{name}={sms} leaves none of the {self._sms} SMs to other stages; set less.")
-        searched = profile(device, params.least_decode_sms).search(
-            params.mean_output_tokens, params.rho_weighting
-        )
+        searched = profile(device, params.least_decode_sms).search(params.mean_output_tokens, params.rho_weighting)
         for (stage, sms), best in zip(given.items(), searched, strict=True):
             self._default[stage] = best if sms is None else sms
             self.counters[f"decode_sms_{stage}"] = self._default[stage]
@@ -222,9 +220,7 @@ class PassEngine(StageEngine):
         super().__init__(*args)
         first = self.device
         if not isinstance(first, VirtualStage) or first.step_time is not None:
-            raise UserError(
-                "shares of SMs are for a modelled GPU without a measured profile; set device=virtual."
-            )
+            raise UserError("shares of SMs are for a modelled GPU without a measured profile; set device=virtual.")
         if self.traffic is not None or self.manager is not None:
             raise UserError("passes side by side take no KV to host memory; set kv=lru.")
         self.rule = rule
@@ -325,9 +321,7 @@ class PassEngine(StageEngine):
         self.queues.at |= {id: to for id, to in moved.items() if id in self.requests}
         self.wake()
 
-    def _log(
-        self, stage: str, start_s: float, rows: Sequence[Row], tokens: int, sms: float | None = None
-    ) -> None:
+    def _log(self, stage: str, start_s: float, rows: Sequence[Row], tokens: int, sms: float | None = None) -> None:
         given = math.nan if sms is None else sms
         self.logs[stage].record(start_s, self._loop.time(), StepWork.of_rows(rows), tokens, sms=given)
 

@@ -15,10 +15,7 @@ class TurnParams(StreamParams):
     """Parameters of stages that take turns on the GPU."""
 
     decode_threshold: int = Field(
-        5,
-        ge=1,
-        le=1_000_000,
-        description="decodes run when this number waits, or nothing else does (PF-Limit: 5)",
+        5, ge=1, le=1_000_000, description="decodes run when this number waits, or nothing else does (PF-Limit: 5)"
     )
     decode_quantum: Literal["drain", "iteration"] = Field(
         "drain", description="and then until all of them have ended, or for one iteration: [chosen]"
@@ -29,8 +26,7 @@ class PartitionParams(StreamParams):
     """Parameters of stages on shares of the SMs (paper section III-C and its hyper-parameters in V-A)."""
 
     adaptive: bool = Field(
-        True,
-        description="take SMs from decode as screenshots pile up, by equation (5); off: the default shares always",
+        True, description="take SMs from decode as screenshots pile up, by equation (5); off: the default shares always"
     )
     decode_sms_vision: int | None = Field(
         None,

@@ -101,7 +101,4 @@ def _slowdown(device: VirtualStage, steps: list[SharedStep], sms: list[float]) -
     """Return the factor by which layers of the steps take longer at the same time than alone on all SMs."""
     gpu, layers = device.gpu.facts, [step.layer for step in steps]
     together = partitioned(gpu, layers, sms)
-    return [
-        seconds / partitioned(gpu, [layer], [gpu.sms])[0]
-        for seconds, layer in zip(together, layers, strict=True)
-    ]
+    return [seconds / partitioned(gpu, [layer], [gpu.sms])[0] for seconds, layer in zip(together, layers, strict=True)]

@@ -49,6 +49,4 @@ def least_bandwidth(weight_bytes: float, pass_seconds: float, layers: int, slots
     """
     if slots == 1:
         return float("inf")
-    return max(
-        weight_bytes / pass_seconds * (i - slots) / (i - 2) for i in range(slots + 1, layers + 1) if i > 2
-    )
+    return max(weight_bytes / pass_seconds * (i - slots) / (i - 2) for i in range(slots + 1, layers + 1) if i > 2)

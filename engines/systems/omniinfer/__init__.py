@@ -2,19 +2,12 @@
 
 from engines.composition import BY_PROMPT, Attention, Composition, Placement, Routing
 from engines.systems.omniinfer.library import DIVIDED
-from engines.systems.omniinfer.omniinfer_params import (
-    AttentionParams,
-    LoadParams,
-    PlacementParams,
-    ReplicaParams,
-)
+from engines.systems.omniinfer.omniinfer_params import AttentionParams, LoadParams, PlacementParams, ReplicaParams
 from engines.systems.omniinfer.proxy.score import LeastWork, OmniProxy, OmniProxyByLoad, OmniProxyOfCode
 from workloads.deferred import Deferred
 
 COMPONENTS = (
-    Placement(
-        "balanced", "as if experts stood so that every die got as many tokens: no placement does better"
-    ),
+    Placement("balanced", "as if experts stood so that every die got as many tokens: no placement does better"),
     Placement(
         "sequential",
         "experts in order, without replicas",
@@ -42,15 +35,8 @@ COMPONENTS = (
         AttentionParams,
         stage=Deferred("engines.systems.omniinfer.decode_group:compressed_decode"),
     ),
-    Routing(
-        "least_work",
-        "the longest first, each to the least work below the cap (9)",
-        rule=LeastWork,
-        **BY_PROMPT,
-    ),
-    Routing(
-        "omniproxy", "where the prefix is, unless there is too much to do (8)", rule=OmniProxy, **BY_PROMPT
-    ),
+    Routing("least_work", "the longest first, each to the least work below the cap (9)", rule=LeastWork, **BY_PROMPT),
+    Routing("omniproxy", "where the prefix is, unless there is too much to do (8)", rule=OmniProxy, **BY_PROMPT),
     Routing("omniproxy_load", "the same by load alone", rule=OmniProxyByLoad, **BY_PROMPT),
     Routing("omniproxy_oss", "the same as the published code decides it", rule=OmniProxyOfCode, **BY_PROMPT),
 )

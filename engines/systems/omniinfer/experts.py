@@ -165,9 +165,7 @@ def eplb(params: ReplicaParams, load: ExpertLoad, group: ExpertParallel, dies: i
     layers, _ = load.shape
     units, most = _slots(params, load, dies)
     if units % layers:
-        raise UserError(
-            f"redundant_slots {units}: placement eplb gives all {layers} layers as many; take a multiple."
-        )
+        raise UserError(f"redundant_slots {units}: placement eplb gives all {layers} layers as many; take a multiple.")
 
     def plan(which: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
         return eplb_layout(loads, dies, most, layouts)
@@ -213,12 +211,5 @@ def _followed(
         return group.layers_s(slots, link_share=link_share)
 
     return DynamicPlacement(
-        layouts,
-        experts,
-        planner,
-        transfer_rounds,
-        layers_time,
-        group.expert_bytes,
-        group.link_bandwidth,
-        settings,
+        layouts, experts, planner, transfer_rounds, layers_time, group.expert_bytes, group.link_bandwidth, settings
     )

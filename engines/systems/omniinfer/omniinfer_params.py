@@ -18,21 +18,14 @@ class LoadParams(BaseModel):
         "without OmniPlacement",
     )
     expert_drift_s: float | None = Field(
-        None,
-        gt=0,
-        le=1e7,
-        description="time within which a part of the experts change their ranks, s; default: never",
+        None, gt=0, le=1e7, description="time within which a part of the experts change their ranks, s; default: never"
     )
     expert_drift_share: float = Field(0.25, gt=0, le=1, description="that part: [chosen]")
     routing_trace: str | None = Field(
-        None,
-        description="file of recorded routing, instead of a sampled one: Parquet of step, layer, expert, tokens",
+        None, description="file of recorded routing, instead of a sampled one: Parquet of step, layer, expert, tokens"
     )
     load_every: int = Field(
-        4,
-        ge=1,
-        le=1_000_000,
-        description="steps for which one draw of the loads holds; 1: a draw for each: [chosen]",
+        4, ge=1, le=1_000_000, description="steps for which one draw of the loads holds; 1: a draw for each: [chosen]"
     )
 
 
@@ -47,10 +40,7 @@ class ReplicaParams(LoadParams):
     )
     rebalance: bool = Field(True, description="follow the load in service; off: the first layout stays")
     rebalance_every_s: float = Field(
-        60.0,
-        gt=0,
-        le=1e7,
-        description="between two readings of the counters, s: as OmniInfer's open-source code",
+        60.0, gt=0, le=1e7, description="between two readings of the counters, s: as OmniInfer's open-source code"
     )
     copy_share: float = Field(
         0.05, gt=0, lt=1, description="of the links that copies of experts take while steps go on: [chosen]"
@@ -63,9 +53,7 @@ class PlacementParams(ReplicaParams):
     placement_mode: Literal["paper", "oss"] = Field(
         "paper", description="where the paper and its open-source code differ: budget, forecast, moves"
     )
-    rebalance_window: int = Field(
-        20, ge=1, le=1_000_000, description="readings that are remembered: as the code"
-    )
+    rebalance_window: int = Field(20, ge=1, le=1_000_000, description="readings that are remembered: as the code")
     rebalance_keep: float = Field(
         0.6, ge=0, lt=1, description="of the average load when a new reading comes: as the code"
     )
@@ -76,8 +64,7 @@ class PlacementParams(ReplicaParams):
         0.05, ge=0, lt=1, description="share by which a new layout must be better: [chosen]"
     )
     weigh_copies: bool = Field(
-        True,
-        description="a new layout must also save more step time until the next reading than its copies cost: ours",
+        True, description="a new layout must also save more step time until the next reading than its copies cost: ours"
     )
     forecast: Literal["last", "ema", "linear"] | None = Field(
         None,
@@ -103,6 +90,4 @@ class AttentionParams(BaseModel):
     attention_sinks: int = Field(
         SINKS, ge=0, le=10_000_000, description="first tokens that a compressed layer keeps: as the code"
     )
-    attention_recent: int = Field(
-        RECENT, ge=2, le=10_000_000, description="last tokens that it keeps: as the code"
-    )
+    attention_recent: int = Field(RECENT, ge=2, le=10_000_000, description="last tokens that it keeps: as the code")

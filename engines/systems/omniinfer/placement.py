@@ -205,6 +205,4 @@ def static_placement(
 
 def stacked(layers: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Return layers of (D, S_l) as (L, D, `size`), padded with -1."""
-    return np.stack(
-        [np.pad(layer, ((0, 0), (0, size - layer.shape[1])), constant_values=-1) for layer in layers]
-    )
+    return np.stack([np.pad(layer, ((0, 0), (0, size - layer.shape[1])), constant_values=-1) for layer in layers])

@@ -168,9 +168,7 @@ class LayerMove:
 
 def round_s(rounds: Iterable[Round], expert_bytes: float, link_bandwidth: float) -> float:
     """Return the seconds of the rounds one after the other; in each the pair that copies most is the last."""
-    return sum(
-        max(len(experts) for _, _, experts in each) * expert_bytes / link_bandwidth for each in rounds if each
-    )
+    return sum(max(len(experts) for _, _, experts in each) * expert_bytes / link_bandwidth for each in rounds if each)
 
 
 def moved_experts(rounds: Iterable[Round]) -> int:
@@ -398,9 +396,7 @@ def few_moves(extra: np.ndarray) -> Planner:
     def plan(layers: np.ndarray, loads: np.ndarray, layouts: np.ndarray) -> np.ndarray:
         dies, size = layouts.shape[1:]
         slots = loads.shape[1] // dies + extra[layers]
-        planned = [
-            edited(load, layout[:, :count]) for load, layout, count in zip(loads, layouts, slots, strict=True)
-        ]
+        planned = [edited(load, layout[:, :count]) for load, layout, count in zip(loads, layouts, slots, strict=True)]
         return stacked(planned, size)
 
     return plan

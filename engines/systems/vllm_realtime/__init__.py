@@ -6,9 +6,7 @@ from engines.frames.library import CALLS
 
 SYSTEMS = (
     Composition(
-        "vllm_realtime",
-        "interaction sessions on vLLM's resumable requests, KV unbounded (vLLM-realtime)",
-        CALLS,
+        "vllm_realtime", "interaction sessions on vLLM's resumable requests, KV unbounded (vLLM-realtime)", CALLS
     ),
     Composition(
         "vllm_realtime_pr49439",

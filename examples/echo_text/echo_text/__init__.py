@@ -77,9 +77,7 @@ class EchoGateway:
             self._listeners[request.session].reply_done(request.turn)
 
     def _words(self, turn, who, count):
-        return token_ids(
-            turn.session, turn.turn, who, count, self.deployment.model.stages[self._stage.name].vocab
-        )
+        return token_ids(turn.session, turn.turn, who, count, self.deployment.model.stages[self._stage.name].vocab)
 
 
 class Echo(System[EchoParams]):

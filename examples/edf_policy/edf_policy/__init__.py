@@ -30,6 +30,4 @@ COMPONENTS = (
         policy=lambda stage, params: EarliestDeadlineFirst(),
     ),
 )
-SYSTEMS = (
-    Composition("edf", "vllm_omni_wo with the earliest deadline first", SPEAKING, {"scheduler": "edf"}),
-)
+SYSTEMS = (Composition("edf", "vllm_omni_wo with the earliest deadline first", SPEAKING, {"scheduler": "edf"}),)

@@ -142,9 +142,7 @@ class Gateway:
         prompt += self._words(question, GENERATOR, "question", question.turn.input_tokens)
         self._submit(question, GENERATOR, GENERATOR, 0, prompt, question.turn.output_tokens)
 
-    def _submit(
-        self, question: Question, name: str, stage: str, replica: int, prompt: list[int], tokens: int
-    ) -> None:
+    def _submit(self, question: Question, name: str, stage: str, replica: int, prompt: list[int], tokens: int) -> None:
         turn = question.turn
         request = RagRequest(
             name,

@@ -23,16 +23,7 @@ from my_system.params import RagParams
 from workloads.errors import UserError
 from workloads.trace import Trace, Turn
 
-COURSE = (
-    "session",
-    "turn",
-    "status",
-    "turn_start_s",
-    "turn_end_s",
-    "completion_s",
-    "ended_s",
-    "send_delay_s",
-)
+COURSE = ("session", "turn", "status", "turn_start_s", "turn_end_s", "completion_s", "ended_s", "send_delay_s")
 TIMES = ("ttft_s", "tbt_mean_s", "tbt_max_s", "e2e_s")
 """What the table of turns has that a question has too; `scored_s`, turn_end_s to the last score, comes beside it."""
 PERCENTILES = {"scored_p50": 50, "scored_p90": 90}
@@ -123,9 +114,7 @@ class Rag:
         """Of the reranker, which is where a question waits."""
         return len(deployment.stage(RERANKER).gpus)
 
-    async def play(
-        self, trace: Trace, server: Gateway, log: EventLog, params: ClientParams, replicas: int
-    ) -> None:
+    async def play(self, trace: Trace, server: Gateway, log: EventLog, params: ClientParams, replicas: int) -> None:
         """Everybody asks when scheduled; in a closed loop so many at once do, and the others wait their turn."""
         loop = asyncio.get_running_loop()
         per = replicas if params.c_scope == "replica" else 1

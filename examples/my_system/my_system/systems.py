@@ -70,9 +70,6 @@ COMPONENTS = (
 SYSTEMS = (
     Composition("rag", "reranker and generator, both first come, first served", LIBRARY),
     Composition(
-        "rag_shortest",
-        "rag with the shortest question first at the reranker",
-        LIBRARY,
-        {"scheduler": "shortest"},
+        "rag_shortest", "rag with the shortest question first at the reranker", LIBRARY, {"scheduler": "shortest"}
     ),
 )

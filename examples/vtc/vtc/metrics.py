@@ -30,9 +30,7 @@ def measure(run: RunTables) -> dict[str, Result]:
     clients = np.unique(run.requests["tenant"].to_numpy()).tolist()
     service = np.array([tokens[tenants == client].sum() for client in clients]) / (end_s - begin_s)
     n, total = len(clients), float(service.sum())
-    each: dict[str, Result] = {
-        f"{client}.service": (float(service[i]), n, 0) for i, client in enumerate(clients)
-    }
+    each: dict[str, Result] = {f"{client}.service": (float(service[i]), n, 0) for i, client in enumerate(clients)}
     return {
         **each,
         "service": (total, n, 0),

@@ -74,6 +74,4 @@ COMPONENTS = (
         shared=lambda stage, params: Counter(),
     ),
 )
-SYSTEMS = (
-    Composition("vtc", "vLLM with VTC's order", SPEAKING, {"scheduler": "vtc"}, against=("vllm_omni_wo",)),
-)
+SYSTEMS = (Composition("vtc", "vLLM with VTC's order", SPEAKING, {"scheduler": "vtc"}, against=("vllm_omni_wo",)),)

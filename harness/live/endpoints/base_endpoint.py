@@ -40,14 +40,11 @@ UNCONFIRMED_S = 1.0
 GOODBYE_S = 1.0
 """A server that has not answered a goodbye by then is left without one. [chosen]"""
 _TOO_LATE = re.compile(
-    r"response_cancel_not_active|no active response|already[ _]has[ _](an[ _])?active[ _]response",
-    re.IGNORECASE,
+    r"response_cancel_not_active|no active response|already[ _]has[ _](an[ _])?active[ _]response", re.IGNORECASE
 )
 """The reply had ended when its interruption came, or had not when the next one was asked for: what comes next tells
 whether that is answered. [config: OpenAI Realtime API]"""
-_SERVERS_OWN = re.compile(
-    r"server|internal|rate_limit|quota|timeout|overload|unavailable|auth", re.IGNORECASE
-)
+_SERVERS_OWN = re.compile(r"server|internal|rate_limit|quota|timeout|overload|unavailable|auth", re.IGNORECASE)
 """Codes of errors that are not about what the client said. [chosen]"""
 
 

@@ -46,9 +46,7 @@ class CallRecorder:
         """Return the samples, shape (samples, 2), int16."""
         left = self._side([(begin_s, self._rate, pcm) for begin_s, pcm in self._microphone])
         packets = [packet for reply in self._played.values() for packet in reply if packet[2]]
-        right = self._side(
-            [(begin_s, len(pcm) / 2 / audio_s, pcm) for begin_s, audio_s, pcm in sorted(packets)]
-        )
+        right = self._side([(begin_s, len(pcm) / 2 / audio_s, pcm) for begin_s, audio_s, pcm in sorted(packets)])
         stereo = np.zeros((max(len(left), len(right)), 2), np.int16)
         stereo[: len(left), 0], stereo[: len(right), 1] = left, right
         return stereo[: round(self._longest_s * RATE)]

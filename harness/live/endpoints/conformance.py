@@ -88,9 +88,7 @@ def check_dialect(target: TargetParams, server: Server) -> None:
             whole = turn in _INTERRUPTED or math.isclose(heard_s, sent_s, abs_tol=1e-3)
             assert whole, f"{where}: turn {turn} has {heard_s:.3f} s of audio, and {sent_s:.3f} s were sent"
         texts = call.count("first_text") if server.text(0) else len(_TURNS)
-        assert texts >= len(_TURNS) - len(_INTERRUPTED), (
-            f"{where}: {texts} of {len(_TURNS)} replies have text"
-        )
+        assert texts >= len(_TURNS) - len(_INTERRUPTED), f"{where}: {texts} of {len(_TURNS)} replies have text"
     if server.error():
         call = _Call(target, server, random.Random(0), fails=True)
         call.play()
@@ -120,9 +118,7 @@ def _check_reader(dialect: Dialect, server: Server) -> None:
                     raise AssertionError(
                         f"dialect {dialect.name}: its reader raises {error!r} of {damaged!r}"
                     ) from error
-                assert isinstance(event, Event), (
-                    f"dialect {dialect.name}: {event!r} of {damaged!r} is no event"
-                )
+                assert isinstance(event, Event), f"dialect {dialect.name}: {event!r} of {damaged!r} is no event"
     first, second = dialect.reader(), dialect.reader()
     assert [first(message) for message in said] == [second(message) for message in said], (
         f"{where} depends on messages of another connection"

@@ -326,9 +326,7 @@ class DuplexConnection(Connection):
         if reply.last_s > -inf:
             length_s = reply.last_s - reply.first_s
             label, reply.last_s = str(reply.number), -inf
-            self.context.log.event(
-                reply.first_s + length_s, "server_speech", self.session, self.turn, label, length_s
-            )
+            self.context.log.event(reply.first_s + length_s, "server_speech", self.session, self.turn, label, length_s)
 
 
 class DuplexEndpoint(CallEndpoint[DuplexConnection]):

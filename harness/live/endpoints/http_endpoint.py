@@ -153,9 +153,7 @@ class HttpEndpoint(BaseEndpoint, Generic[R]):
                 await self._pool.open(min(OPENED, len(self.trace.sessions)))
         except (OSError, TimeoutError) as error:
             why = getattr(error, "strerror", None) or str(error) or "nothing came back"
-            raise UserError(
-                f"url {target.url} does not answer: {why}; start the server, or correct the url."
-            ) from None
+            raise UserError(f"url {target.url} does not answer: {why}; start the server, or correct the url.") from None
         for session in self.trace.sessions:
             self._ready[session.id] = self._make(session)
 

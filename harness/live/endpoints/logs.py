@@ -27,9 +27,7 @@ class SendLog:
     def table(self, begin: int = 0) -> pa.Table:
         """Return kind, session, due_s and send_delay_s (sent − due, s) of each send from row `begin` on, in order."""
         rows = np.array(self._rows[4 * begin :]).reshape(-1, 4)
-        kinds = pa.DictionaryArray.from_arrays(
-            pa.array(rows[:, 0].astype(np.int32)), pa.array(KINDS, pa.string())
-        )
+        kinds = pa.DictionaryArray.from_arrays(pa.array(rows[:, 0].astype(np.int32)), pa.array(KINDS, pa.string()))
         return pa.table(
             {
                 "kind": kinds,

@@ -75,9 +75,7 @@ def _value(header: str, named: re.Match[str]) -> str:
     variable = named[1]
     value = os.environ.get(variable)
     if not value:
-        raise UserError(
-            f"header {header!r} takes the environment variable {variable}, which is not set; set it."
-        )
+        raise UserError(f"header {header!r} takes the environment variable {variable}, which is not set; set it.")
     return sendable(variable, value)
 
 
@@ -103,9 +101,7 @@ def check_body(body: Mapping[str, Any], name: str) -> None:
             raise UserError(f"{name} holds what looks like a key, and records keep it; send it as a header.")
 
 
-def shaped(
-    options: dict[str, Any], names: Mapping[str, str] | None, extra: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def shaped(options: dict[str, Any], names: Mapping[str, str] | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the fields of a body: with other `names`, and with `extra` fields, and a field is left out by None."""
     if names:
         options = {names.get(name, name): value for name, value in options.items()}

@@ -110,12 +110,7 @@ def stated_by(headers: Mapping[str, str]) -> AudioFormat:
 
 def request_body(text: str, target: TargetParams) -> bytes:
     """Return the request of `text` as speech, streamed."""
-    options: dict[str, Any] = {
-        "input": text,
-        "response_format": "pcm",
-        "stream": True,
-        "stream_format": "audio",
-    }
+    options: dict[str, Any] = {"input": text, "response_format": "pcm", "stream": True, "stream_format": "audio"}
     for name in ("model", "voice", "sample_rate"):
         if (value := getattr(target, name)) is not None:
             options[name] = value

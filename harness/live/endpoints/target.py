@@ -12,14 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from harness.live.endpoints.request_shape import (
-    check_body,
-    check_headers,
-    filled_in,
-    is_secret,
-    names_secret,
-    sendable,
-)
+from harness.live.endpoints.request_shape import check_body, check_headers, filled_in, is_secret, names_secret, sendable
 from harness.live.endpoints.transport.route import Route, check_proxy, proxy_of
 from workloads.bounds import MOST_SEED
 from workloads.errors import UserError, printable, unknown
@@ -96,9 +89,7 @@ class TargetParams(BaseModel):
     url: str = Field(
         description="ws(s):// of a realtime endpoint, http(s):// of chat completions, /v1/audio/speech or WebRTC offers"
     )
-    dialect: str = Field(
-        "auto", description="protocol that the endpoint speaks; auto: look at its first words"
-    )
+    dialect: str = Field("auto", description="protocol that the endpoint speaks; auto: look at its first words")
     model: str | None = Field(None, description="model to ask for, where the endpoint has several")
     voice: str | None = Field(None, description="voice to ask for; default: the endpoint's own")
     modalities: Literal["audio", "text"] = Field("audio", description="what replies are asked for as")
@@ -109,19 +100,13 @@ class TargetParams(BaseModel):
         "in workload duplex",
     )
     silence_duration_ms: int | None = _own(
-        None,
-        ge=0,
-        le=10_000,
-        description="server VAD: silence after which a turn is over; default: the server's own",
+        None, ge=0, le=10_000, description="server VAD: silence after which a turn is over; default: the server's own"
     )
     eagerness: Literal["low", "medium", "high", "auto"] | None = _own(
         None, description="semantic: how soon the server answers what may be unfinished; default: auto"
     )
     min_duration_s: float | None = _own(
-        None,
-        ge=0,
-        le=10,
-        description="dialect rehearsal: speech that it takes to cut a reply, s; default: any",
+        None, ge=0, le=10, description="dialect rehearsal: speech that it takes to cut a reply, s; default: any"
     )
     min_words: int | None = _own(
         None, ge=0, le=100, description="dialect rehearsal: words that it takes; default: none"
@@ -130,16 +115,10 @@ class TargetParams(BaseModel):
         None, ge=1, le=100, description="workload duplex: keep the sound of both sides of the first N calls"
     )
     sample_rate: int | None = _own(
-        None,
-        ge=8000,
-        le=192_000,
-        description="synthesis: samples/s to ask for; default: 24000 are taken for granted",
+        None, ge=8000, le=192_000, description="synthesis: samples/s to ask for; default: 24000 are taken for granted"
     )
     words_per_s: float | None = _own(
-        None,
-        gt=0,
-        le=1000,
-        description="synthesis over WebSocket: words that go out per second; default: all at once",
+        None, gt=0, le=1000, description="synthesis over WebSocket: words that go out per second; default: all at once"
     )
     chunk_ms: int = Field(20, ge=5, le=1000, description="audio in one message, ms")
     packet_loss: float | None = _own(
@@ -154,9 +133,7 @@ class TargetParams(BaseModel):
     connect_lead_s: float = Field(
         1.0, ge=0, le=60, description="open loop: a session connects this long before it is due, s"
     )
-    connect_timeout_s: float = Field(
-        10.0, gt=0, le=300, description="a connection that takes longer failed, s"
-    )
+    connect_timeout_s: float = Field(10.0, gt=0, le=300, description="a connection that takes longer failed, s")
     send_delay_limit_ms: float = Field(
         20.0,
         gt=0,
@@ -187,9 +164,7 @@ class TargetParams(BaseModel):
         description="environment variable that holds the token or key of url's host; default: REHEARSAL_TOKEN, or "
         "OPENAI_API_KEY for hosts of OpenAI",
     )
-    scrape: str | None = Field(
-        None, description="Prometheus address to poll during the run, http(s)://.../metrics"
-    )
+    scrape: str | None = Field(None, description="Prometheus address to poll during the run, http(s)://.../metrics")
     scrape_period_s: float | None = _own(
         None, ge=0.1, le=86_400, description="time between two polls of scrape, s; default: 1"
     )
@@ -197,12 +172,10 @@ class TargetParams(BaseModel):
         None, description="text and synthesis: more fields of each request; null leaves one of ours out"
     )
     body_names: dict[str, str] | None = _own(
-        None,
-        description="text and synthesis: other names of fields, such as {max_tokens: max_completion_tokens}",
+        None, description="text and synthesis: other names of fields, such as {max_tokens: max_completion_tokens}"
     )
     headers: dict[str, str] | None = _own(
-        None,
-        description="more headers for url's host; ${NAME} stands for an environment variable, which is not kept",
+        None, description="more headers for url's host; ${NAME} stands for an environment variable, which is not kept"
     )
     ca: str | None = _own(
         None, description="PEM file of the certificate authorities to trust; default: those of the system"
@@ -274,9 +247,7 @@ class TargetParams(BaseModel):
         if self.client_key is not None and self.client_cert is None:
             raise ValueError("client_key is the key of client_cert; set that too, or leave it out")
         if self.insecure and self.ca is not None:
-            raise ValueError(
-                "insecure accepts any certificate, so that ca is not used; leave one of them out"
-            )
+            raise ValueError("insecure accepts any certificate, so that ca is not used; leave one of them out")
         if self.unix_socket is not None and self.proxy is not None:
             raise ValueError("unix_socket and proxy are two ways to one host; leave one of them out")
         return self
@@ -299,9 +270,7 @@ class TargetParams(BaseModel):
         if self.dialect == "text" and not web:
             raise ValueError("dialect=text needs an http(s):// url of chat completions")
         if self.dialect == "synthesis" and not self.synthesizes:
-            raise ValueError(
-                "dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream"
-            )
+            raise ValueError("dialect=synthesis needs a url that ends with /audio/speech or /audio/speech/stream")
         if self.dialect in OFFERS and not web:
             raise ValueError(f"dialect={self.dialect} needs an http(s):// url, which takes offers")
         for name in ("packet_loss", "packet_jitter_ms", "jitter_buffer_ms"):
@@ -354,12 +323,7 @@ class TargetParams(BaseModel):
         if address is not None and not self.is_own_host(address):
             return Route(self.ca, insecure, proxy=proxy_of(address))
         return Route(
-            self.ca,
-            insecure,
-            self.client_cert,
-            self.client_key,
-            unix_socket=self.unix_socket,
-            proxy=self.proxy,
+            self.ca, insecure, self.client_cert, self.client_key, unix_socket=self.unix_socket, proxy=self.proxy
         )
 
     def is_own_host(self, address: str) -> bool:

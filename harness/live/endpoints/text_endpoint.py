@@ -132,9 +132,7 @@ class Chat(Requests):
             context = self._stated(turn, turn.job.prefix, turn.history_tokens or 0)
         self._asked = [*context, *self._said(turn)]
         encoded = [each.encoded for each in self._asked]
-        self._body = request_body(
-            encoded, turn.output_tokens, self._endpoint.target, turn.request.slo.priority
-        )
+        self._body = request_body(encoded, turn.output_tokens, self._endpoint.target, turn.request.slo.priority)
 
     def _stated(self, turn: Turn, prefix: int, tokens: int) -> list[_Message]:
         """Return a context of this number of tokens, a word for each: the begin of what `prefix` says, and the rest."""
@@ -264,11 +262,7 @@ def request_body(messages: Sequence[bytes], tokens: int, target: TargetParams, p
     `priority` is sent as vLLM's extension of the protocol, unless it is 0, its default there: other servers know no
     such field.
     """
-    options: dict[str, Any] = {
-        "max_tokens": tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    options: dict[str, Any] = {"max_tokens": tokens, "stream": True, "stream_options": {"include_usage": True}}
     if target.model is not None:
         options["model"] = target.model
     if target.ignore_eos:

@@ -24,9 +24,7 @@ def named(name: str) -> LiveKind:
     """Return the kind of that name. UserError when it cannot be measured over sockets."""
     kind = _KINDS[name].load() if name in _KINDS else kinds.named(name)
     if not isinstance(kind, LiveKind):
-        able = ", ".join(
-            other for other in kinds.KINDS if other in _KINDS or isinstance(kinds.named(other), LiveKind)
-        )
+        able = ", ".join(other for other in kinds.KINDS if other in _KINDS or isinstance(kinds.named(other), LiveKind))
         raise UserError(
             f"{name} has no protocol over sockets; set device virtual, or use a workload or an engine of another kind: "
             f"{able}."

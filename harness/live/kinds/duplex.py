@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 class LiveDuplex(Duplex):
     """The kind of open microphones. Implements `harness.live.kinds.kind.LiveKind`."""
 
-    floor, first_answer, target_timing, load = (
-        TURNS.floor,
-        TURNS.first_answer,
-        TURNS.target_timing,
-        TURNS.load,
-    )
+    floor, first_answer, target_timing, load = (TURNS.floor, TURNS.first_answer, TURNS.target_timing, TURNS.load)
 
     def check_target(self, target: TargetParams, trace: Trace, c: int | None) -> None:
         TURNS.check_target(target, trace, c)

@@ -57,17 +57,10 @@ class LiveFrames(Frames):
         return Beat(budget_s, WAIT_CAP * budget_s, TARGET_SHARE * budget_s)
 
     def load(
-        self,
-        workload: str,
-        fields: Mapping[str, Any],
-        sessions: int,
-        rate: float | None,
-        duration_s: float,
+        self, workload: str, fields: Mapping[str, Any], sessions: int, rate: float | None, duration_s: float
     ) -> tuple[str, dict[str, Any]]:
         if rate is not None:
-            raise UserError(
-                f"--rate is not for workload {workload}; set the rate of its calls with --set rate=R."
-            )
+            raise UserError(f"--rate is not for workload {workload}; set the rate of its calls with --set rate=R.")
         return "sessions", {"duration_s": duration_s}
 
 

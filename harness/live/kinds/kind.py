@@ -68,12 +68,7 @@ class LiveKind(Answered, Protocol):
         ...
 
     def load(
-        self,
-        workload: str,
-        fields: Mapping[str, Any],
-        sessions: int,
-        rate: float | None,
-        duration_s: float,
+        self, workload: str, fields: Mapping[str, Any], sessions: int, rate: float | None, duration_s: float
     ) -> tuple[str, dict[str, Any]]:
         """Return the parameter that is the load, and the settings of a run with this number of concurrent sessions, or
         this number of new sessions per second, and this length.

@@ -87,12 +87,7 @@ class LiveTurns(Turns):
         return replace(load_of(client), judged=turns)
 
     def load(
-        self,
-        workload: str,
-        fields: Mapping[str, Any],
-        sessions: int,
-        rate: float | None,
-        duration_s: float,
+        self, workload: str, fields: Mapping[str, Any], sessions: int, rate: float | None, duration_s: float
     ) -> tuple[str, dict[str, Any]]:
         fixed: dict[str, Any] = {"stop_after_s": duration_s}
         count = next((name for name in SHORTEST_S if name in fields), None)
@@ -116,9 +111,7 @@ class LiveTurns(Turns):
 
 def _check_count(load: str, duration_s: float, users: int, field: Any) -> None:
     """Raise UserError for more users than the workload takes."""
-    most = min(
-        (rule.le for rule in field.metadata if getattr(rule, "le", None) is not None), default=math.inf
-    )
+    most = min((rule.le for rule in field.metadata if getattr(rule, "le", None) is not None), default=math.inf)
     if users > most:
         raise UserError(
             f"{load} for {duration_s:g} s needs {users:,} users, and a run has at most {most:,}; use fewer, or a "

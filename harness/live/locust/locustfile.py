@@ -73,10 +73,7 @@ class Run:
             points = expand(experiment)
             with results.claim(self._folder, experiment) as points_dir:
                 executor = LiveExecutor(
-                    points_dir,
-                    timeout_s=experiment.timeout_s,
-                    order=Order(tuple(points)),
-                    measure=self._master.measure,
+                    points_dir, timeout_s=experiment.timeout_s, order=Order(tuple(points)), measure=self._master.measure
                 )
                 todo = results.unfinished(points_dir, points)
                 if not todo:  # what was measured then says nothing about the server now
@@ -136,9 +133,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     elif isinstance(runner, MasterRunner):
         options: Any = environment.parsed_options
         if options.rehearsal is None:
-            log.error(
-                "the master needs --rehearsal DIR, which `rehearse live URL --out DIR --dry-run` writes."
-            )
+            log.error("the master needs --rehearsal DIR, which `rehearse live URL --out DIR --dry-run` writes.")
             sys.exit(BAD_INPUT)
         run = Run(environment, Path(options.rehearsal))
         environment.events.test_start.add_listener(run.start)

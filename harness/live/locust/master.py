@@ -65,12 +65,7 @@ class _Shard:
             return {"worker": self.worker, "offset_s": None, "error_s": None, "drift_s": None}
         first, last = self.clocks[0], self.clocks[-1]
         drift_s = last.offset_s - first.offset_s if len(self.clocks) > 1 else None
-        return {
-            "worker": self.worker,
-            "offset_s": first.offset_s,
-            "error_s": first.error_s,
-            "drift_s": drift_s,
-        }
+        return {"worker": self.worker, "offset_s": first.offset_s, "error_s": first.error_s, "drift_s": drift_s}
 
 
 class Master:
@@ -93,9 +88,7 @@ class Master:
         for kind, handler in handlers.items():
             self._runner.register_message(f"rehearsal_{kind}", handler)
 
-    def measure(
-        self, point: LivePoint, show: Show | None, timeout_s: float, say: Callable[[str], None]
-    ) -> Measurement:
+    def measure(self, point: LivePoint, show: Show | None, timeout_s: float, say: Callable[[str], None]) -> Measurement:
         """Measure as `harness.live.run.measure_live.measure_live` does, from the hosts of all workers."""
         del show  # Locust shows it
         begun = time.perf_counter()
@@ -116,13 +109,7 @@ class Master:
         return check(kind, measurement)
 
     def _play(
-        self,
-        folder: Path,
-        floor: str,
-        trace: Trace,
-        target: TargetParams,
-        client: ClientParams,
-        timeout_s: float,
+        self, folder: Path, floor: str, trace: Trace, target: TargetParams, client: ClientParams, timeout_s: float
     ) -> RunOutput:
         """Play the run. `floor`: the load on the null server. UserError when a worker cannot play its part, or goes
         away before the start."""
@@ -146,12 +133,8 @@ class Master:
         }
         return RunOutput(merge(folder, lost), scraper.table() if scraper is not None else None, start_s)
 
-    def _deal(
-        self, folder: Path, load: str, trace: Trace, target: TargetParams, client: ClientParams
-    ) -> None:
-        workers = [
-            id for id in sorted(self._runner.clients, key=self._runner.get_worker_index) if not self._gone(id)
-        ]
+    def _deal(self, folder: Path, load: str, trace: Trace, target: TargetParams, client: ClientParams) -> None:
+        workers = [id for id in sorted(self._runner.clients, key=self._runner.get_worker_index) if not self._gone(id)]
         if not workers:
             raise UserError("no Locust worker is connected; start some with: locust -f FILE --worker.")
         plan = write_plan(folder, trace, target.model_copy(update={"shards": len(workers)}), client)

@@ -77,10 +77,7 @@ _NEXT = _chunk({"content": " word"})
 _LAST = _chunk({"content": " word"}, "length")
 _END = _sse(b"[DONE]") + b"0\r\n\r\n"
 _MODELS = b'{"object":"list","data":[{"id":"null","object":"model"}]}'
-_OTHER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
-    len(_MODELS),
-    _MODELS,
-)
+_OTHER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(_MODELS), _MODELS)
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _TOKENS = re.compile(rb'"max_(?:completion_)?tokens": *(\d+)')
 
@@ -214,9 +211,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--first-s", type=float)
     parser.add_argument("--interval-s", type=float)
     parser.add_argument("--packets", type=int)
-    parser.add_argument(
-        "--echo", action="store_true", help="answer each appended piece of audio with a packet"
-    )
+    parser.add_argument("--echo", action="store_true", help="answer each appended piece of audio with a packet")
     parser.add_argument("--frame-s", type=float, help="answer frames of audio of this length, not turns")
     parser.add_argument("--truth", type=Path, help="write what happened to this Parquet file at the end")
     args = parser.parse_args(argv)

@@ -42,12 +42,7 @@ def _audio_delta(response: str, base64_pcm: bytes) -> bytes:
 
 def _greetings(frame_s: float | None) -> tuple[bytes, bytes]:
     """Return session.created and session.updated."""
-    extension = {
-        "version": 1,
-        "serves": "turns" if frame_s is None else "frames",
-        "engine": "null",
-        "device": "none",
-    }
+    extension = {"version": 1, "serves": "turns" if frame_s is None else "frames", "engine": "null", "device": "none"}
     session = {
         "type": "realtime",
         "id": "sess_null",

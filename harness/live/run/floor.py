@@ -138,18 +138,14 @@ def floor_of(kind: str, sessions: int, shards: int, exchange: Exchange) -> Floor
     truth = truth.sort_values("first_s")
     true_first = (truth["first_s"] - truth["read_s"]).to_numpy()
     spread = (truth["last_s"] - truth["first_s"]).to_numpy()
-    true_gap = np.divide(
-        spread, truth["packets"] - 1, out=np.full(len(truth), np.nan), where=truth["packets"] > 1
-    )
+    true_gap = np.divide(spread, truth["packets"] - 1, out=np.full(len(truth), np.nan), where=truth["packets"] > 1)
     paired = len(answers) == len(truth)
     bias, gap_bias = (first - true_first, gap - true_gap) if paired else (np.empty(0), np.empty(0))
     delays_s = merged.sends["send_delay_s"].to_numpy()
     wall_s = max((shard.get("wall_s", 0.0) for shard in merged.shards), default=0.0)
     cpu_s = sum(shard.get("cpu_s", 0.0) for shard in merged.shards)
     times_s = {"send_delay": delays_s, "reported": first, "true": true_first, "bias": bias}
-    percentiles = {
-        f"{name}_p{q}_s": _percentile(values, q) for name, values in times_s.items() for q in (50, 99)
-    }
+    percentiles = {f"{name}_p{q}_s": _percentile(values, q) for name, values in times_s.items() for q in (50, 99)}
     return Floor(
         kind=kind,
         sessions=sessions,
@@ -175,18 +171,11 @@ def answered(events: pd.DataFrame, packet: list[str]) -> pd.DataFrame:
     the turn, gap_s the mean time between packets; NaN for a single one."""
     keys = ["session", "turn"]
     ends = events[events["kind"] == "turn_end"].set_index(keys)["t"]
-    arrived = (
-        events[events["kind"].isin(packet) & (events["value"] > 0)]
-        .groupby(keys)["t"]
-        .agg(["min", "max", "size"])
-    )
+    arrived = events[events["kind"].isin(packet) & (events["value"] > 0)].groupby(keys)["t"].agg(["min", "max", "size"])
     arrived = arrived.join(ends, how="inner").sort_values("min")
     gaps = arrived["size"] - 1
     return pd.DataFrame(
-        {
-            "first_s": arrived["min"] - arrived["t"],
-            "gap_s": (arrived["max"] - arrived["min"]) / gaps.where(gaps > 0),
-        }
+        {"first_s": arrived["min"] - arrived["t"], "gap_s": (arrived["max"] - arrived["min"]) / gaps.where(gaps > 0)}
     )
 
 

@@ -43,9 +43,7 @@ class Phases:
 
     def __str__(self) -> str:
         names = ("floor", "start", "ramp", "load", "drain")
-        return ", ".join(
-            f"{name} {seconds:.0f} s" for name, seconds in zip(names, astuple(self), strict=True)
-        )
+        return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in zip(names, astuple(self), strict=True))
 
 
 def expected_phases(trace: Trace, client: ClientParams) -> Phases:
@@ -115,9 +113,7 @@ def on_line(trace: Trace) -> int:
 
 def _users(trace: Trace) -> Sequence[Session]:
     """Return the sessions with which a run ends: those of no backlog, if there are any."""
-    return [
-        session for session in trace.sessions if session.turns[0].request.backlog is None
-    ] or trace.sessions
+    return [session for session in trace.sessions if session.turns[0].request.backlog is None] or trace.sessions
 
 
 def _played(trace: Trace, client: ClientParams, wait_s: float) -> list[list["_Turn"]]:
@@ -158,9 +154,7 @@ def _turns(session: Session, begin_s: float, client: ClientParams, wait_s: float
         asked_s = begin_s + (turn.audio_s or 0.0)
         end_s = asked_s + wait_s + min(reply_s, cut_s)
         interrupted = cut_s < reply_s
-        complete_s = (
-            asked_s + wait_s if turn.reply_audio_s else end_s
-        )  # speech comes faster than it is played
+        complete_s = asked_s + wait_s if turn.reply_audio_s else end_s  # speech comes faster than it is played
         yield _Turn(begin_s, asked_s, complete_s, end_s, interrupted)
 
 

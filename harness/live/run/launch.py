@@ -69,9 +69,7 @@ class RunOutput:
     """The run's time 0 in s of the machine's monotonic clock."""
 
 
-async def play_plan(
-    folder: Path, plan: Plan, progress: RunProgress, show: Show | None, timeout_s: float
-) -> RunOutput:
+async def play_plan(folder: Path, plan: Plan, progress: RunProgress, show: Show | None, timeout_s: float) -> RunOutput:
     """Play the plan in `folder` with a process for each shard.
 
     A process that takes longer than `timeout_s`, in real seconds, is stopped and counts as lost. UserError and

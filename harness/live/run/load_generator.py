@@ -57,9 +57,7 @@ class _Tables:
 
     def __init__(self, folder: Path) -> None:
         self.log, self.sends, self.failures = EventLog(), SendLog(), FailureLog()
-        self._streams = {
-            name: ArrowStream(folder / f"{name}{SUFFIX}") for name in ("events", "sends", "failures")
-        }
+        self._streams = {name: ArrowStream(folder / f"{name}{SUFFIX}") for name in ("events", "sends", "failures")}
         self.unseen: deque[pa.Table] = deque()
         """For the status, `BURST` rows each."""
         self._written = dict.fromkeys(self._streams, 0)
@@ -161,8 +159,7 @@ async def _write(tables: _Tables, progress: ShardProgress, say: Say) -> None:
 def main() -> None:
     """Run one load generator. Exit status: 0 done, 1 an error of ours, 2 the user can fix it."""
     parser = argparse.ArgumentParser(
-        prog="python -m harness.live.run.load_generator",
-        description="One load generator of a plan.",
+        prog="python -m harness.live.run.load_generator", description="One load generator of a plan."
     )
     parser.add_argument("plan", type=Path)
     parser.add_argument("index", type=int)

@@ -85,9 +85,7 @@ def measure_target(
     )
     if target.stop_after_turns is not None:
         places = None if client.c is None else min(client.c, len(trace.sessions))
-        progress.judged = JudgedTurns(
-            target.stop_after_turns, min(target.shards, places or target.shards), places
-        )
+        progress.judged = JudgedTurns(target.stop_after_turns, min(target.shards, places or target.shards), places)
     tell = show or (lambda progress: None)
     tell(progress)
     sessions = client.c or on_line(trace)
@@ -139,18 +137,11 @@ def saved_calls(folders: list[Path], target: TargetParams) -> dict[str, bytes]:
 
 
 def measurement_of(
-    kind: LiveKind,
-    trace: Trace,
-    target: TargetParams,
-    output: RunOutput,
-    floor: dict[str, Any],
-    timing: Any,
+    kind: LiveKind, trace: Trace, target: TargetParams, output: RunOutput, floor: dict[str, Any], timing: Any
 ) -> Measurement:
     """Return the numbers of a run, valid or not."""
     merged = output.merged
-    live = LiveFacts(
-        target.send_delay_limit_ms / 1e3, floor, len(merged.lost_sessions), speaks(target, merged)
-    )
+    live = LiveFacts(target.send_delay_limit_ms / 1e3, floor, len(merged.lost_sessions), speaks(target, merged))
     facts = RunFacts(merged.run_end_s, timing, live=live)
     turns, events = planned_turns(trace, facts), merged.events.to_pandas()
     steps = EventLog().steps()

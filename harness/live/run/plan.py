@@ -55,9 +55,7 @@ class Plan(BaseModel):
         return len(self.clients)
 
 
-def write_plan(
-    folder: Path, trace: Trace, target: TargetParams, client: ClientParams, slower: float = 1.0
-) -> Plan:
+def write_plan(folder: Path, trace: Trace, target: TargetParams, client: ClientParams, slower: float = 1.0) -> Plan:
     """Deal `trace` and the `c` or `most` of its loop out to `target.shards` processes; write into `folder`.
 
     A process without a session, or with c = 0, would do nothing, so there may be fewer.
@@ -65,9 +63,7 @@ def write_plan(
     parts = shard(trace, min(target.shards, client.c or client.most or target.shards))
     counts, most = (split_concurrency(limit, len(parts)) for limit in (client.c, client.most))
     clients = tuple(client.model_copy(update={"c": c, "most": n}) for c, n in zip(counts, most, strict=True))
-    plan = Plan(
-        target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash, slower=slower
-    )
+    plan = Plan(target=target, clients=clients, kind=serves(trace), trace_hash=trace.header.hash, slower=slower)
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(parts):
         part.save(trace_of(folder, index))
@@ -158,9 +154,7 @@ DONE = "done.json"
 SENDS = pa.schema(
     [("kind", pa.string()), ("session", pa.int32()), ("due_s", pa.float64()), ("send_delay_s", pa.float64())]
 )
-FAILURES = pa.schema(
-    [("t_s", pa.float64()), ("session", pa.int32()), ("turn", pa.int32()), ("reason", pa.string())]
-)
+FAILURES = pa.schema([("t_s", pa.float64()), ("session", pa.int32()), ("turn", pa.int32()), ("reason", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -239,9 +233,7 @@ def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> tuple[pa
     failures = []
     kinds: dict[tuple[int, int], set[str]] = {}
     on_line: set[int] = set()
-    for session, turn, kind in zip(
-        *(log[name].tolist() for name in ("session", "turn", "kind")), strict=True
-    ):
+    for session, turn, kind in zip(*(log[name].tolist() for name in ("session", "turn", "kind")), strict=True):
         kinds.setdefault((session, turn), set()).add(kind)
         if kind in ("session_start", "session_end"):
             (on_line.add if kind == "session_start" else on_line.discard)(session)
@@ -253,16 +245,12 @@ def _end_of(log: pd.DataFrame, trace: Trace, index: int, loss: Loss) -> tuple[pa
         owed = next((turn for turn in planned if not turn_kinds[turn] & {"turn_done", "turn_failed"}), None)
         if owed is not None:
             rows += [
-                (at_s, kind, session.id, owed)
-                for kind in ("turn_start", "turn_end")
-                if kind not in turn_kinds[owed]
+                (at_s, kind, session.id, owed) for kind in ("turn_start", "turn_end") if kind not in turn_kinds[owed]
             ]
             rows.append((at_s, "turn_failed", session.id, owed))
             failures.append((at_s, session.id, owed, reason))
         rows.append((at_s, "session_end", session.id, planned[-1]))
-    table = pa.table(
-        {name: [row[i] for row in failures] for i, name in enumerate(FAILURES.names)}, schema=FAILURES
-    )
+    table = pa.table({name: [row[i] for row in failures] for i, name in enumerate(FAILURES.names)}, schema=FAILURES)
     return _rows(rows), table, sorted(on_line)
 
 

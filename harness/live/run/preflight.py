@@ -16,13 +16,7 @@ from harness.clocks.ctrl_c import run_until_ctrl_c
 from harness.live.endpoints import synthesis_endpoint
 from harness.live.endpoints.dialects.audio_format import AudioFormat
 from harness.live.endpoints.dialects.chat import any_json, stated_error
-from harness.live.endpoints.dialects.detect import (
-    MOST_WORDS,
-    begin_session,
-    model_remedy,
-    refused_token,
-    resolve,
-)
+from harness.live.endpoints.dialects.detect import MOST_WORDS, begin_session, model_remedy, refused_token, resolve
 from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.speech_body import SpeechBody
 from harness.live.endpoints.dialects.synthesis import Sound
@@ -50,10 +44,7 @@ Speaks = Callable[[TargetParams], Dialect]
 
 
 def preflight(
-    target: TargetParams,
-    speaks: Speaks,
-    serves: str = "turns",
-    waits: Callable[[float], None] = lambda waited_s: None,
+    target: TargetParams, speaks: Speaks, serves: str = "turns", waits: Callable[[float], None] = lambda waited_s: None
 ) -> TargetParams:
     """Return `target` with its dialect for auto, and with its metrics: those of a server of ours, which its verdict
     needs, and counters of a prefix cache, which are read at the begin and the end.
@@ -302,9 +293,7 @@ def check_answers(target: TargetParams) -> None:
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         where = target.url if target.unix_socket is None else f"the Unix socket {target.unix_socket}"
-        raise UserError(
-            f"nothing can be reached at {where} ({why}); start the server, or correct the url."
-        ) from None
+        raise UserError(f"nothing can be reached at {where} ({why}); start the server, or correct the url.") from None
 
 
 def _metrics_url(url: str) -> str:

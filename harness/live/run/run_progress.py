@@ -87,9 +87,7 @@ class ShardProgress:
             "ttfp_s": [round(seconds, 4) for seconds in ttfp_s],
             "reply_s": [round(seconds, 4) for seconds in reply_s],
             "continuity": list(self._judged),
-            "send_delay_p99_ms": round(1e3 * float(np.quantile(delays_s, 0.99)), 3)
-            if delays_s.size
-            else None,
+            "send_delay_p99_ms": round(1e3 * float(np.quantile(delays_s, 0.99)), 3) if delays_s.size else None,
             "sent": self._sent,
             "begun_s": begun_s,
             "ended_s": ended_s,
@@ -219,8 +217,6 @@ class RunProgress:
     def send_delay_p99_ms(self) -> float | None:
         """P99 send delay of the worst shard in its last second, ms."""
         delays_ms = [
-            status["send_delay_p99_ms"]
-            for status in self._statuses.values()
-            if status["send_delay_p99_ms"] is not None
+            status["send_delay_p99_ms"] for status in self._statuses.values() if status["send_delay_p99_ms"] is not None
         ]
         return max(delays_ms, default=None)

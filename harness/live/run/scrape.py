@@ -65,9 +65,7 @@ class Scraper:
         slower: float = 1.0,
     ) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise UserError(
-                f"scrape {url!r} is not an HTTP address; write for example http://host:8000/metrics."
-            )
+            raise UserError(f"scrape {url!r} is not an HTTP address; write for example http://host:8000/metrics.")
         self._url, self._period_s, self._route = url, period_s, route
         self._origin, self._slower = origin, slower
         self._headers = {"Accept": "text/plain;version=0.0.4"}
@@ -132,9 +130,7 @@ class Scraper:
 
     def _answer(self) -> bytes:
         """Return the metrics. OSError or ValueError without them."""
-        answer = get(
-            self._url, timeout_s=TIMEOUT_S, most_bytes=MOST_ANSWER, headers=self._headers, route=self._route
-        )
+        answer = get(self._url, timeout_s=TIMEOUT_S, most_bytes=MOST_ANSWER, headers=self._headers, route=self._route)
         if answer.status != 200:
             redirects = " (a redirect, which is not followed)" if 300 <= answer.status < 400 else ""
             raise ValueError(f"status {answer.status}{redirects}")

@@ -85,9 +85,7 @@ class LocalExecutor(WorkerExecutor):
             server,
         ):  # of a worker that nobody knows nothing would be cleared away
             if not self.spawn:
-                deferred.then = (
-                    fork_server.end
-                )  # it may import vLLM for a minute, which the start would wait for
+                deferred.then = fork_server.end  # it may import vLLM for a minute, which the start would wait for
             if folder is not None:
                 environment["packages"] = provenance.packages()
             process = self._context.Process(
@@ -102,9 +100,7 @@ class LocalExecutor(WorkerExecutor):
                     "the process that workers are forked from has ended (out of memory?); run the same command again: "
                     "finished points stay."
                 ) from None
-            self._running.append(
-                _Running(point, process, environment, datetime.now(UTC), time.monotonic(), share)
-            )
+            self._running.append(_Running(point, process, environment, datetime.now(UTC), time.monotonic(), share))
 
     def ended(self, patience_s: float | None = None) -> Iterator[Outcome]:
         """Yield the outcomes of ended points, once there is one; none if that takes longer than `patience_s`."""

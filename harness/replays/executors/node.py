@@ -158,9 +158,7 @@ def receive(ended: Ended, points_dir: Path) -> Outcome:
     return Outcome(point, ended.status, target, ended.wall_s, ended.reason)
 
 
-def give_up(
-    point: ReplayPoint, reason: str, environment: dict[str, Any], begun: datetime, points_dir: Path
-) -> Outcome:
+def give_up(point: ReplayPoint, reason: str, environment: dict[str, Any], begun: datetime, points_dir: Path) -> Outcome:
     """Record a point as failed whose worker was lost together with its log."""
     folder = temporary(points_dir, point.id, os.getpid())
     write_failure(folder, point, reason, environment, begun)

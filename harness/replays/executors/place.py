@@ -42,9 +42,7 @@ class Place:
                 f"--executor {self.name} is for device virtual, whose results do not depend on the machine; device "
                 f"{other} is measured on this machine: leave --executor out."
             )
-        release = next(
-            (point.server_params["vllm"] for point in points if "vllm" in point.server_params), None
-        )
+        release = next((point.server_params["vllm"] for point in points if "vllm" in point.server_params), None)
         if release is not None and not self.local:
             raise UserError(
                 f"vllm={release} is added to the vLLM of this machine; leave --executor {self.name} or vllm out."

@@ -80,9 +80,7 @@ class _Run:
     def outcomes(self, waiting: deque[ReplayPoint]) -> Generator[Outcome, None, None]:
         jobs = self._of.jobs or self._processors()
         if not jobs:
-            raise UserError(
-                "the Ray cluster has no processors; add nodes, or give --jobs if it adds them itself."
-            )
+            raise UserError("the Ray cluster has no processors; add nodes, or give --jobs if it adds them itself.")
         try:
             for _ in range(min(jobs, len(waiting))):
                 self._open()
@@ -134,9 +132,7 @@ class _Run:
         node = next(node for node in self._ray.nodes() if node["NodeID"] == id)
         name = f"{node['NodeName']} ({node['NodeManagerHostname']})"
         if refusal:
-            raise UserError(
-                f"node {name} of the Ray cluster {refusal}; install the same Rehearsal on every node."
-            )
+            raise UserError(f"node {name} of the Ray cluster {refusal}; install the same Rehearsal on every node.")
         return name, environment
 
     def _without(self, slot: _Slot, error: Exception, waiting: deque[ReplayPoint]) -> Iterator[Outcome]:
@@ -154,15 +150,11 @@ class _Run:
         elif point is None:
             raise UserError(f"the Ray cluster starts no workers: {str(error).splitlines()[0]}")
         else:
-            reason = (
-                f"its worker was lost {CHANCES} times, the last time on node {slot.node} (out of memory?)"
-            )
+            reason = f"its worker was lost {CHANCES} times, the last time on node {slot.node} (out of memory?)"
             environment = {**self._order.facts(point), **slot.environment}
             yield give_up(point, reason, environment, slot.begun, self._of.points_dir)
         if not self._processors() and self._of.jobs is None:
-            raise UserError(
-                "the Ray cluster has lost all its nodes; run the same command again: finished points stay."
-            )
+            raise UserError("the Ray cluster has lost all its nodes; run the same command again: finished points stay.")
         if waiting:
             self._open()
 

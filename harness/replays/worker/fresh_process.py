@@ -19,9 +19,7 @@ class FreshProcessFailed(RuntimeError):
     """A failure of the work that is not the user's mistake. The message is its traceback, or how its process ended."""
 
 
-def in_fresh_process(
-    log: Path, work: Callable[..., Result], *arguments: Any, show: Show | None = None
-) -> Result:
+def in_fresh_process(log: Path, work: Callable[..., Result], *arguments: Any, show: Show | None = None) -> Result:
     """Run `work(*arguments)` in a spawned process; its output goes to `log`.
 
     With `show`, `work` gets a `Show` as its last argument, for progress. UserError where it says that the machine
@@ -29,9 +27,7 @@ def in_fresh_process(
     """
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
-    worker = context.Process(
-        target=_work, args=(theirs, log, work, arguments, show is not None), name=work.__name__
-    )
+    worker = context.Process(target=_work, args=(theirs, log, work, arguments, show is not None), name=work.__name__)
     worker.start()
     theirs.close()
     try:
@@ -56,9 +52,7 @@ def in_fresh_process(
     return content
 
 
-def _work(
-    pipe: Connection, log: Path, work: Callable[..., Any], arguments: tuple[Any, ...], shows: bool
-) -> None:
+def _work(pipe: Connection, log: Path, work: Callable[..., Any], arguments: tuple[Any, ...], shows: bool) -> None:
     die_with_starter()
     send_output_to(log)
 

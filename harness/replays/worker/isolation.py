@@ -42,11 +42,7 @@ NO_ROOM = os.EX_IOERR
 
 
 def run_point(
-    work: Work,
-    points_dir: Path,
-    point: ReplayPoint,
-    environment: dict[str, Any],
-    share: point_progress.Share | None,
+    work: Work, points_dir: Path, point: ReplayPoint, environment: dict[str, Any], share: point_progress.Share | None
 ) -> None:
     """Measure `point` and publish its record: the entry of a worker. On an exception leave a log and exit 1.
 
@@ -67,9 +63,7 @@ def run_point(
         os._exit(NO_ROOM)  # what is still to be printed has no room either
 
 
-def _run_point(
-    work: Work, folder: Path, target: Path, point: ReplayPoint, environment: dict[str, Any]
-) -> None:
+def _run_point(work: Work, folder: Path, target: Path, point: ReplayPoint, environment: dict[str, Any]) -> None:
     started = datetime.now(UTC)
     folder.mkdir()
     send_output_to(folder / LOG)

@@ -61,9 +61,7 @@ def source(version: str) -> Path:
     if folder.exists():
         return folder
     if "+" in version:
-        raise UserError(
-            f"vLLM {version} was a checkout and is no longer in the cache; give --vllm its folder."
-        )
+        raise UserError(f"vLLM {version} was a checkout and is no longer in the cache; give --vllm its folder.")
     with tempfile.TemporaryDirectory(dir=_cache()) as scratch:
         tools = str(Path(scratch, "tools"))
         _pip(version, "install", "--target", tools, *_BUILD)

@@ -31,8 +31,7 @@ STEPS: Mapping[str, Mapping[str, Any]] = {
 }
 """Each row has the parts of the rows before it; "none" is Sarathi-P."""
 EXPERIMENTS = {
-    f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **parts)
-    for name, parts in STEPS.items()
+    f"{name}: {BOTH}": both(f"ablation {name}", _LIMITS, engines=[OURS], **parts) for name, parts in STEPS.items()
 }
 _IDLE: dict[str, Any] = {"rate": 0.05, "cv": 4.0, "requests": 30}
 """Ten minutes with bursts and idle minutes: at the loads of the figures almost every step has an online request, and

@@ -16,9 +16,7 @@ OFFERED = (2000, 8000, 16_000, 24_000)
 LOADS = {offered: f"{offered} tokens/s" for offered in OFFERED}
 _BUSY = "8000 tokens/s, full"
 EXPERIMENTS = {
-    f"{name}: online alone": alone(
-        name, rate=round(offered / TOKENS, 3), requests=max(60, 90 * offered // TOKENS)
-    )
+    f"{name}: online alone": alone(name, rate=round(offered / TOKENS, 3), requests=max(60, 90 * offered // TOKENS))
     for offered, name in LOADS.items()
 } | {f"{_BUSY}: with batch": both(_BUSY, SLO["rate 2"], engines=[NON_PREEMPTIVE])}
 QUICK = {"requests": "40"}

@@ -20,9 +20,7 @@ SEEDS = range(8)
 """[chosen] Enough that the interval of a ratio of two throughputs is shorter than the ratio's distance from 1: single
 runs differ by a tenth."""
 EXPERIMENTS = {
-    f"{resume}: {BOTH}": both(
-        f"fig5 {resume}", SLO["rate 2"], engines=[OURS], seeds=SEEDS, resume=resume, **_PRESSED
-    )
+    f"{resume}: {BOTH}": both(f"fig5 {resume}", SLO["rate 2"], engines=[OURS], seeds=SEEDS, resume=resume, **_PRESSED)
     for resume in _RESUMES
 }
 QUICK = {"requests": "40"}

@@ -33,11 +33,7 @@ LOADS: Mapping[str, Mapping[int, str]] = {
 }
 """[chosen] requests/s: below, fewer than one token in a hundred waits for a prompt, so that Online-Only's P99 TBT is
 that of a decode step, 9 ms, which no step with a document in it keeps to."""
-_DEPLOYMENTS = {
-    "Llama-3.1-8B": "llama_8b_h100",
-    "Qwen2.5-14B": "qwen2_5_14b_h100",
-    "Llama-3.1-70B": "llama_70b_4xh100",
-}
+_DEPLOYMENTS = {"Llama-3.1-8B": "llama_8b_h100", "Qwen2.5-14B": "qwen2_5_14b_h100", "Llama-3.1-70B": "llama_70b_4xh100"}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     name: {"deployment": _DEPLOYMENTS[model], "rate": float(rate), "requests": 120 * rate}
     for model, names in LOADS.items()
@@ -54,10 +50,7 @@ _LATENCIES = "Sec. 6.2, Fig. 6a: P99 TTFT and TBT within 25 % and 19 % of Online
 _REDUCED = "Sec. 6.2: P99 TTFT ÷ 2.37 and P99 TBT ÷ 2.72 on average"
 _THROUGHPUT = "Sec. 6.2, Fig. 6a: offline throughput 3.0 × Sarathi-P's on average, up to 7.48 ×"
 
-AFTER = (
-    "a request that arrives while another prompt is read waits for the rest of a step that is as long as "
-    "the target"
-)
+AFTER = "a request that arrives while another prompt is read waits for the rest of a step that is as long as the target"
 
 
 def _share(names: Iterable[str], engine: str, named: Named = str) -> Measure:
@@ -113,8 +106,7 @@ CLAIMS = {
         "up to 7.48 × (largest of the three models, in the same way)",
         times(7.48, within=offline(OFFLINE_TPS, OFFLINE_TPS / 7.48)),
         largest(*(_by_shares(OURS, SARATHI, names.values()) for names in LOADS.values())),
-        "× {ours:.2f}: the paper's is the ratio at one point, and a near-zero point of ours would "
-        "give any number",
+        "× {ours:.2f}: the paper's is the ratio at one point, and a near-zero point of ours would give any number",
         fact=_THROUGHPUT,
         chosen=BY_ADMISSION,
     ),

@@ -5,17 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.claims.bands import of_share
-from reports.claims.quantities import (
-    Measure,
-    Setting,
-    average,
-    largest,
-    minus,
-    quotient,
-    ratio,
-    smallest,
-    value,
-)
+from reports.claims.quantities import Measure, Setting, average, largest, minus, quotient, ratio, smallest, value
 from reports.claims.stated import claim, level, merged, moves, times
 from reports.figures.forms import Plot, behind, figure, lines
 from reports.papers.conserve import fig6a
@@ -44,18 +34,14 @@ ON_THEIR_WAY_S = 0.035
 EXPERIMENTS = merged(
     load(name, SLO[name], bound=True, apart=True, **fig6a.SETTINGS[name])
     | {
-        f"{_name(name, scale)}: {BOTH}": both(
-            _name(name, scale), SLO[name], scale, [OURS], **fig6a.SETTINGS[name]
-        )
+        f"{_name(name, scale)}: {BOTH}": both(_name(name, scale), SLO[name], scale, [OURS], **fig6a.SETTINGS[name])
         for scale in SCALES
         if scale != TARGET
     }
     for name in LOADS.values()
 ) | {
     f"{_LETTER}: {BOTH}": both(_LETTER, SLO[_8B], _S, [OURS], guard=0.0, ttft_fill=False),
-    f"{_ON_THEIR_WAY}: {BOTH}": both(
-        _ON_THEIR_WAY, (SLO[_8B][0] - ON_THEIR_WAY_S / _S, SLO[_8B][1]), _S, [OURS]
-    ),
+    f"{_ON_THEIR_WAY}: {BOTH}": both(_ON_THEIR_WAY, (SLO[_8B][0] - ON_THEIR_WAY_S / _S, SLO[_8B][1]), _S, [OURS]),
 }
 """By the letter: without the guard, and with t_TBT as the only limit of Algorithm 1. On their way: t_TTFT is shorter by
 `ON_THEIR_WAY_S`."""
@@ -63,10 +49,7 @@ QUICK = {"requests": "40"}
 
 _AT_LEAST = (
     (0.86, "Sec. 6.2, Fig. 6b: at least 86 % of first and of later tokens in time at s = 1"),
-    (
-        0.99,
-        "Sec. 6.2, Fig. 6b: more than 99 % of first and of later tokens in time in all settings with s > 1",
-    ),
+    (0.99, "Sec. 6.2, Fig. 6b: more than 99 % of first and of later tokens in time in all settings with s > 1"),
 )
 _AHEAD = "Sec. 6.2, Fig. 6b: attainment significantly above all baselines'"
 _WHAT = {

@@ -16,9 +16,7 @@ from reports.papers.conserve.measures import ATTAINED, BY_GUARD, BY_TARGET, kept
 from reports.papers.conserve.systems import DISTSERVE, NAMES, NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 from reports.runs.measured import Measured
 
-TITLE = (
-    "Fig. 7: Llama-3.1-70B on four H100, BurstGPT chats online and mixed documents as batch jobs, over time"
-)
+TITLE = "Fig. 7: Llama-3.1-70B on four H100, BurstGPT chats online and mixed documents as batch jobs, over time"
 
 _LIMITS = SLO["70b chat"]
 _NO_SLACK = "mixed, s = 1"
@@ -59,9 +57,7 @@ CLAIMS = {
 } | {
     f"fig7-{which}-{engine.replace('_', '-')}": claim(
         f"{NAMES[engine]} often misses {which.upper()}, s = {TARGET:g} (share missed, Online-Only's taken off)",
-        level(
-            (0.05, 1.0), "%", neutral=0, words="frequent violations"
-        ),  # frequent: five in a hundred [chosen]
+        level((0.05, 1.0), "%", neutral=0, words="frequent violations"),  # frequent: five in a hundred [chosen]
         minus(_kept(which, ONLINE_ONLY), _kept(which, engine)),
         "{percent:.1f} points" + (why if which == "tbt" else ""),
         fact=_FREQUENT,

@@ -39,8 +39,7 @@ CLAIMS = {
         "2,645 offline tokens/s (in thousands)",
         level(2.645, within=offline(2645)),
         each(value(TPS, at(_LOAD, OURS)), lambda tps: tps / 1000),
-        "{ours:.1f}: with so little capacity for the batch, Online-Only itself would have the tails "
-        "of an overload",
+        "{ours:.1f}: with so little capacity for the batch, Online-Only itself would have the tails of an overload",
         fact=_OPTIMAL,
         chosen=_BY_RATE,
     ),

@@ -21,9 +21,7 @@ METRICS = (
 )
 
 
-def compared(
-    metric: str, settings: Mapping[str, Mapping[Any, Setting]]
-) -> dict[str, Mapping[Any, Setting | Measure]]:
+def compared(metric: str, settings: Mapping[str, Mapping[Any, Setting]]) -> dict[str, Mapping[Any, Setting | Measure]]:
     """A metric of each system, by its name, at these settings; without the throughput of a batch that Online-Only does
     not have."""
     return {
@@ -33,9 +31,7 @@ def compared(
     }
 
 
-def drawn(
-    title: str, axis: str, loads: Mapping[str, Mapping[Any, str]], caption: str, log: bool = False
-) -> Draw:
+def drawn(title: str, axis: str, loads: Mapping[str, Mapping[Any, str]], caption: str, log: bool = False) -> Draw:
     """P99 TTFT, P99 TBT and offline tokens/s over `axis`, a row for each of `loads`: title -> the load's name for
     each value of the axis."""
 
@@ -49,33 +45,21 @@ def drawn(
     names = [name for by_x in loads.values() for name in by_x.values()]
     used = behind([at(name, engine) for engine in SYSTEMS for name in names])
     plots = [plot(row, *metric) for row in loads for metric in METRICS]
-    return figure(
-        title, *plots, columns=3, points=used, caption=lambda panels: f"{caption} {run_notes(used(panels))}"
-    )
+    return figure(title, *plots, columns=3, points=used, caption=lambda panels: f"{caption} {run_notes(used(panels))}")
 
 
 def run_notes(points: Sequence[Measured]) -> str:
     """Return for captions how often ConServe took documents out of running steps, and the systems with failed online
     requests."""
     finished = [point for point in points if point.error is None]
-    left = [
-        point.record.counters.get("thinker.interrupted", 0)
-        for point in finished
-        if point.point.engine == OURS
-    ]
+    left = [point.record.counters.get("thinker.interrupted", 0) for point in finished if point.point.engine == OURS]
     sentences = []
     if left:
-        often = (
-            f"{min(left)} to {max(left)} times a run"
-            if max(left)
-            else "in no run, so these runs do not test it"
-        )
+        often = f"{min(left)} to {max(left)} times a run" if max(left) else "in no run, so these runs do not test it"
         sentences.append(f"ConServe took documents out of a running step {often}.")
     failed = {NAMES[engine]: count for engine in NAMES if (count := _failed(finished, engine))}
     if failed:
-        sentences.append(
-            f"Online requests that failed: {', '.join(f'{n} of {name}' for name, n in failed.items())}."
-        )
+        sentences.append(f"Online requests that failed: {', '.join(f'{n} of {name}' for name, n in failed.items())}.")
     return " ".join(sentences)
 
 

@@ -13,13 +13,7 @@ from reports.runs.measured import Measured
 
 TITLE = "KV checkpoints: bytes for a token, and the share of a step that copying takes"
 
-_14B = {
-    **SYNTHETIC,
-    "deployment": "qwen2_5_14b_h100",
-    "rate": 1.0,
-    "requests": 120,
-    "layer_preemption": False,
-}
+_14B = {**SYNTHETIC, "deployment": "qwen2_5_14b_h100", "rate": 1.0, "requests": 120, "layer_preemption": False}
 EXPERIMENTS = {
     f"8b: {BOTH}": both("kv 8b", SLO["rate 2"], engines=[OURS], **SYNTHETIC, layer_preemption=False),
     f"14b: {BOTH}": both("kv 14b", SLO["14b 1"], engines=[OURS], **_14B),

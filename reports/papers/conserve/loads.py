@@ -144,9 +144,7 @@ def both(
 
 def best_non_preemptive(name: str, **changes: Any) -> Experiment:
     """Non-Preemptive with steps of `BOUND_TOKENS`."""
-    return _experiment(
-        f"{name}-bound", [NON_PREEMPTIVE], changes, backlog=BACKLOG, max_num_batched_tokens=BOUND_TOKENS
-    )
+    return _experiment(f"{name}-bound", [NON_PREEMPTIVE], changes, backlog=BACKLOG, max_num_batched_tokens=BOUND_TOKENS)
 
 
 def prefill_apart(name: str, **changes: Any) -> Experiment:
@@ -156,11 +154,7 @@ def prefill_apart(name: str, **changes: Any) -> Experiment:
 
 
 def _experiment(
-    name: str,
-    engines: Sequence[str],
-    changes: dict[str, Any],
-    grid: Mapping[str, Any] | None = None,
-    **batch: Any,
+    name: str, engines: Sequence[str], changes: dict[str, Any], grid: Mapping[str, Any] | None = None, **batch: Any
 ) -> Experiment:
     online = changes if "online" in changes else {**SYNTHETIC, **changes}
     settings = {**PATIENT, **batch, **online}

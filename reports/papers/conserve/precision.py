@@ -11,12 +11,7 @@ REQUESTS = 2 * SECONDS
 """Online requests of a synthetic load, at section 6.4's 2 requests/s."""
 CHATS = 1140
 """Online requests of Table 2: [calibrated] 1.9 requests/s (`loads.LLAMA_70B`)."""
-DOCUMENTS = {
-    "mixed": (16131, 0.45),
-    "dureader": (21942, 0.13),
-    "multinews": (7310, 0.24),
-    "vcsum": (19140, 0.25),
-}
+DOCUMENTS = {"mixed": (16131, 0.45), "dureader": (21942, 0.13), "multinews": (7310, 0.24), "vcsum": (19140, 0.25)}
 """Mean tokens of a document in and out, and their standard deviation over it, by the means and P99 of Table 1 and
 log-normal lengths; mixed: a third of each set."""
 OFFLINE_TPS = 11_366

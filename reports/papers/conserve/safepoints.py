@@ -51,9 +51,7 @@ def left_s(point: Measured) -> float | None:
     begins, ends = steps["t_s"].to_numpy(), (steps["t_s"] + steps["dt_s"]).to_numpy()
     at_s = arrivals.to_numpy()
     alone = [
-        not (
-            (rows["turn_start_s"] < came) & (rows["completion_s"] >= came) & (rows["session"] != session)
-        ).any()
+        not ((rows["turn_start_s"] < came) & (rows["completion_s"] >= came) & (rows["session"] != session)).any()
         for session, came in arrivals.items()
     ]
     step = np.searchsorted(begins, at_s, side="right") - 1

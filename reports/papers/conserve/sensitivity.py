@@ -20,9 +20,7 @@ _CHOSEN = {"three quarters of the KV pool": {"kv_pool_blocks": 21_400}}
 
 def _only(experiments: Mapping[str, Experiment], engines: list[str]) -> dict[str, Experiment]:
     """Return the experiment with only the engines and loads of the claims."""
-    kept = {
-        panel: [e for e in experiment.engines if e in engines] for panel, experiment in experiments.items()
-    }
+    kept = {panel: [e for e in experiment.engines if e in engines] for panel, experiment in experiments.items()}
     return {
         panel: experiment.model_copy(update={"engines": kept[panel]})
         for panel, experiment in experiments.items()

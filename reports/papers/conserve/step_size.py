@@ -12,9 +12,7 @@ from reports.papers.conserve.measures import BY_TARGET, TBT, TPS, TTFT, against
 from reports.papers.conserve.precision import REQUESTS, p99
 from reports.papers.conserve.systems import NON_PREEMPTIVE, ONLINE_ONLY, OURS, SARATHI
 
-TITLE = (
-    "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: evidence for each, and ConServe's results with it"
-)
+TITLE = "Steps of 2,048, 4,096 or 8,192 tokens, Llama-3.1-8B: evidence for each, and ConServe's results with it"
 
 _LIMITS = {SMALL_STEP: SMALL_SLO["rate 2"], 4096: (0.153, 0.0994), 8192: SLO["rate 2"]}
 """Online-Only's P99 TTFT and TBT with such steps, s."""
@@ -28,11 +26,7 @@ def _of(size: int) -> dict[str, Any]:
     shared = load(name, _LIMITS[size], **budget)
     return shared | {
         f"{name}, scheduler: {BOTH}": both(
-            f"ablation scheduler {size}",
-            _LIMITS[size],
-            engines=[OURS],
-            **budget,
-            **ablation.STEPS["scheduler"],
+            f"ablation scheduler {size}", _LIMITS[size], engines=[OURS], **budget, **ablation.STEPS["scheduler"]
         )
     }
 
@@ -90,8 +84,7 @@ CLAIMS = {
         "and with the scheduler 73 ms",
         level(0.073, "ms", within=p99(REQUESTS)),
         _measures(8192)["after"],
-        "{ms:.0f} ms: the scheduler keeps to Online-Only's P99, a prompt's step; 73 ms needs fewer "
-        "than 4,096 tokens",
+        "{ms:.0f} ms: the scheduler keeps to Online-Only's P99, a prompt's step; 73 ms needs fewer than 4,096 tokens",
         fact=ablation.BY_SCHEDULER,
         chosen=BY_TARGET,
     ),
@@ -130,11 +123,7 @@ def _bars(named: Mapping[str, str], label: str) -> Plot:
     return bars(None, series, marks=marks, ylabel=label)
 
 
-_RATIOS = {
-    "ttft": "Sarathi-P:\nP99 TTFT",
-    "tbt": "Sarathi-P:\nP99 TBT",
-    "throughput": "Non-Preemptive:\ntokens/s",
-}
+_RATIOS = {"ttft": "Sarathi-P:\nP99 TTFT", "tbt": "Sarathi-P:\nP99 TBT", "throughput": "Non-Preemptive:\ntokens/s"}
 _CONSERVE = {"ours": "P99 TTFT over\nOnline-Only's", "share": "tokens/s over\nthe bound"}
 draw = figure(
     TITLE,

@@ -146,8 +146,7 @@ CLAIMS = {
         "and P99 TBT by 1.86 × (the table's own columns)",
         times(1.86, within=_AVERAGE),
         _mean(TBT, SARATHI, OURS),
-        "÷ {ours:.2f}: with MultiNews the paper's Sarathi-P has 212 ms, and ours has as much as with "
-        "the other sets",
+        "÷ {ours:.2f}: with MultiNews the paper's Sarathi-P has 212 ms, and ours has as much as with the other sets",
         fact=_TAILS,
         chosen=BY_TARGET,
         untold=_TWICE,
@@ -165,8 +164,7 @@ CLAIMS = {
         "offline throughput 2.2 × higher on average (the abstract; section A.2 says 2.23)",
         times(2.23, within=offline(*_tokens(OURS, SARATHI))),
         _mean(TPS, OURS, SARATHI),
-        "× {ours:.2f}: with two of four sets our Sarathi-P has a smaller share of the optimum than "
-        "the paper's",
+        "× {ours:.2f}: with two of four sets our Sarathi-P has a smaller share of the optimum than the paper's",
         fact=_SUMMARY,
         chosen=BY_ADMISSION,
     ),
@@ -235,9 +233,7 @@ _points = behind([_at(shape, engine) for engine in _ENGINES for shape in SHAPES]
 def _bars(column: str, metric: str, label: str) -> Plot:
     """A cluster for each set."""
     series = compared(metric, {e: {t: _at(s, e) for s, t in _SETS.items()} for e in _ENGINES})
-    marks = {
-        NAMES[e]: {t: PAPER[s][column][index] for s, t in _SETS.items()} for index, e in enumerate(_ENGINES)
-    }
+    marks = {NAMES[e]: {t: PAPER[s][column][index] for s, t in _SETS.items()} for index, e in enumerate(_ENGINES)}
     return bars(metric, series, style=STYLE, marks=marks, ylabel=label, yscale="log")
 
 

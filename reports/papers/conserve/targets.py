@@ -72,12 +72,11 @@ CLAIMS = {
     )
 } | {
     "targets-throughput": claim(
-        "(ours) the batch gets as much with 1.0 as with 1.1 (offline tokens/s, smallest ratio over "
-        "the loads)",
+        "(ours) the batch gets as much with 1.0 as with 1.1 (offline tokens/s, smallest ratio over the loads)",
         level(1.0, "×", within=0.05),
         smallest(*(_over(TARGET, load, 1.0) for load in LOADS)),
         "× {ours:.2f}: online prompts leave less of a shorter step",
-    ),
+    )
 }
 
 

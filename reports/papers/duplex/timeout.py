@@ -24,9 +24,7 @@ VAD, SEMANTIC = "server_vad", "semantic"
 
 EXPERIMENTS = {
     VAD: duplex("timeout", [ENGINE], SETTINGS, c=CALLS, silence_duration_ms=TIMEOUTS_MS),
-    SEMANTIC: duplex(
-        "timeout", [ENGINE], {**SETTINGS, "turn_detection": SEMANTIC}, c=CALLS, eagerness=EAGERNESS
-    ),
+    SEMANTIC: duplex("timeout", [ENGINE], {**SETTINGS, "turn_detection": SEMANTIC}, c=CALLS, eagerness=EAGERNESS),
 }
 QUICK = {"sessions": "16", "silence_duration_ms": "200,1000"}
 
@@ -70,8 +68,7 @@ CLAIMS = {
         "the simulated detector calls 9.4 % of hesitations finished, at one call, with a time-out of 8 s behind it",
         level(0.094, "%", within=0.05),
         value(EARLY, of(SEMANTIC, ENGINE, c=1, eagerness="low")),
-        "ours {percent:.0f} %: a pause that ends before the reply sounds, 0.4 s after its begin, "
-        "costs nothing",
+        "ours {percent:.0f} %: a pause that ends before the reply sounds, 0.4 s after its begin, costs nothing",
         fitted="the simulated detector errs at this rate",
     ),
 }
@@ -80,9 +77,7 @@ _NAMES = {c: f"{c} call{'s' if c > 1 else ''}" for c in CALLS}
 _SERIES = {
     **{f"{VAD}, {_NAMES[c]}": {f"{ms} ms": _at(c, ms) for ms in TIMEOUTS_MS} for c in CALLS},
     **{
-        f"{SEMANTIC} (simulated), {_NAMES[c]}": {
-            how: of(SEMANTIC, ENGINE, c=c, eagerness=how) for how in EAGERNESS
-        }
+        f"{SEMANTIC} (simulated), {_NAMES[c]}": {how: of(SEMANTIC, ENGINE, c=c, eagerness=how) for how in EAGERNESS}
         for c in CALLS
     },
 }
@@ -90,10 +85,7 @@ _PAIR = list(looks([Variant("vllm_omni"), Variant("liveserve")]).values())
 _STYLE = dict(zip(_SERIES, [*_PAIR, *(replace(look, marker="*", line=":") for look in _PAIR)], strict=True))
 _DELAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     (LATE, {"xlabel": "end-of-turn delay, median, ms"}),
-    (
-        "end_of_turn_delay_p95",
-        {"xlabel": "end-of-turn delay, P95, ms", "xscale": "log", "xlim": (None, None)},
-    ),
+    ("end_of_turn_delay_p95", {"xlabel": "end-of-turn delay, P95, ms", "xscale": "log", "xlim": (None, None)}),
 )
 draw = figure(
     TITLE,

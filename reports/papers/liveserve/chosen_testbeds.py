@@ -33,8 +33,7 @@ _OPEN = (
 def on_testbeds(load: str, cs: Sequence[int]) -> dict[str, Experiment]:
     """Return the experiments of a load on each testbed, with both engines, by panel."""
     return {
-        _panel(testbed, load): loaded("testbed-set", PAIR, load, c=[*cs], **testbed.settings)
-        for testbed in TESTBEDS
+        _panel(testbed, load): loaded("testbed-set", PAIR, load, c=[*cs], **testbed.settings) for testbed in TESTBEDS
     }
 
 

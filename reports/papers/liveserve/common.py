@@ -88,14 +88,7 @@ REPLIES: dict[str, Any] = {"reply_tokens": LONG_TOKENS, "max_reply_tokens": 1500
 """Replies to typed prompts, text tokens: the median is that of the only reply whose length the paper states, and near
 the 300 of ShareGPT-90k. [chosen] A reply to speech has 60."""
 
-SHAREGPT: dict[str, Any] = {
-    **SERVED,
-    **PROMPTS,
-    **REPLIES,
-    "modality": "text",
-    "requests": 192,
-    "rate": 20.0,
-}
+SHAREGPT: dict[str, Any] = {**SERVED, **PROMPTS, **REPLIES, "modality": "text", "requests": 192, "rate": 20.0}
 """Single turns, typed and answered in speech, offered faster than c lets them in; workload `sharegpt`. The requests are
 twelve for each slot at c = 16, the largest of Figs. 10, 11 and 15."""
 
@@ -245,13 +238,10 @@ LIMITS_S = np.linspace(0.25, 2.5, 46)
 """Limits of the TTFP over which effective RPS is drawn: the paper names none."""
 
 
-def over_limits(
-    settings: Mapping[str, Setting], paper: Mapping[str, float] | None = None, **axes: Any
-) -> Plot:
+def over_limits(settings: Mapping[str, Setting], paper: Mapping[str, float] | None = None, **axes: Any) -> Plot:
     """Effective RPS over the limit of the TTFP; the paper's, which names no limit, at the right end."""
     series = {
-        engine: {limit: value(effective_within(limit), at) for limit in LIMITS_S}
-        for engine, at in settings.items()
+        engine: {limit: value(effective_within(limit), at) for limit in LIMITS_S} for engine, at in settings.items()
     }
     marks = {engine: {LIMITS_S[-1]: rate} for engine, rate in (paper or {}).items()}
     return lines(None, series, marks=marks, xlabel="limit of the TTFP, s", **axes)

@@ -86,9 +86,7 @@ _FIRST = (
     "videos, which every policy has to prefill, set the P90 of the mixed workload, and at a small c first packets "
     "compete with few others"
 )
-_SHAREGPT = (
-    "Section 7.2, Fig. 10: ShareGPT, about half the P90 TTFP at a comparable or higher peak throughput"
-)
+_SHAREGPT = "Section 7.2, Fig. 10: ShareGPT, about half the P90 TTFP at a comparable or higher peak throughput"
 _PEAK = "Section 7.2, Fig. 10 and abstract: interactive, peak throughput 56 to 78 % over the baselines"
 _MODERATE = "Section 7.2, Fig. 10: interactive at moderate c, 28.5 % more requests and 39.8 % less P90 TTFP"
 _ABSTRACT = "Abstract: P90 TTFP 1.55 times lower on average, 2.21 times at most"
@@ -171,17 +169,10 @@ CLAIMS = {
 
 
 def _curves(workload: str) -> Plot:
-    series = {
-        e: {c: _at(workload, e, c) for c in CS_OF[workload]} for e in (*WORKLOADS[workload][2], "liveserve")
-    }
+    series = {e: {c: _at(workload, e, c) for c in CS_OF[workload]} for e in (*WORKLOADS[workload][2], "liveserve")}
     style = engine_looks(*BASELINES, "liveserve")
     return lines(
-        spoken_rps,
-        series,
-        against="audio_ttfp_p90",
-        style=style,
-        title=workload,
-        ylabel="completed requests, 1/s",
+        spoken_rps, series, against="audio_ttfp_p90", style=style, title=workload, ylabel="completed requests, 1/s"
     )
 
 

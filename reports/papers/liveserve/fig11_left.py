@@ -6,17 +6,7 @@ from reports.claims.quantities import of, ratio, value
 from reports.claims.stated import claim, level, merged, times
 from reports.figures.forms import distribution, figure
 from reports.papers.liveserve.chosen_testbeds import on_testbeds, over_testbeds
-from reports.papers.liveserve.common import (
-    AT_8,
-    AWAITED,
-    PAIR,
-    PROMPT,
-    SPREAD_OUT,
-    TAIL,
-    TTFP_SIGMA,
-    N,
-    experiment,
-)
+from reports.papers.liveserve.common import AT_8, AWAITED, PAIR, PROMPT, SPREAD_OUT, TAIL, TTFP_SIGMA, N, experiment
 
 TITLE = "Fig. 11 left: distribution of the TTFP, ShareGPT in speech, c = 8"
 

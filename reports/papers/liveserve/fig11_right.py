@@ -38,9 +38,7 @@ def _claims(c: int, others: tuple[float, ...], remark: str) -> dict[str, Claim]:
     """Claims for a c; `others`: the baselines' shares, as far as the paper prints them."""
     ours, base = of(_PANEL, "liveserve", c=c), of(_PANEL, "vllm_omni", c=c)
     after, fewest, most = PAPER[c]["liveserve"], min(others), max(others)
-    before, gain = (
-        (fewest, after - fewest) if fewest == most else ((fewest, most), (after - most, after - fewest))
-    )
+    before, gain = (fewest, after - fewest) if fewest == most else ((fewest, most), (after - most, after - fewest))
     stated: dict[str, Any] = {"fact": f"Section 7.2, Fig. 11 right: continuity at c = {c}", "remark": remark}
     band = of_share(fewest, N)
     return {

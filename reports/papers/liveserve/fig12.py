@@ -95,9 +95,7 @@ def _of(arrivals: str, metric: str, engine: str) -> Untold | None:
     """The number of one engine there."""
     if arrivals != "Poisson":
         return None
-    return over_testbeds(
-        "p = 0", 8, lambda ours, baseline: value(metric, ours if engine == "liveserve" else baseline)
-    )
+    return over_testbeds("p = 0", 8, lambda ours, baseline: value(metric, ours if engine == "liveserve" else baseline))
 
 
 def _claims(arrivals: str) -> dict[str, Claim]:

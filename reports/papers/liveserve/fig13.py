@@ -4,27 +4,14 @@ from reports.claims.quantities import Measure, Quantity, of, ratio, smallest
 from reports.claims.stated import claim, times
 from reports.figures.forms import figure, grid, lines
 from reports.papers.liveserve.chosen_testbeds import on_testbeds, over_testbeds
-from reports.papers.liveserve.common import (
-    AT_8,
-    AWAITED,
-    HALVED,
-    HELD,
-    PAIR,
-    RPS,
-    TAIL,
-    experiment,
-    over_limits,
-)
+from reports.papers.liveserve.common import AT_8, AWAITED, HALVED, HELD, PAIR, RPS, TAIL, experiment, over_limits
 
 TITLE = "Fig. 13: throughput and TTFP as more users interrupt, ShareGPT in speech, c = 8"
 
 PS = [0.0, 0.25, 0.5, 0.75, 1.0]
 _PANEL = "c = 8"
 
-EXPERIMENTS = {
-    _PANEL: experiment("fig13", PAIR, "sharegpt", AT_8, p=PS),
-    **on_testbeds("p = 0.5", [8]),
-}
+EXPERIMENTS = {_PANEL: experiment("fig13", PAIR, "sharegpt", AT_8, p=PS), **on_testbeds("p = 0.5", [8])}
 QUICK = {"requests": "64", "p": "0,0.5"}
 
 PAPER = {0.5: 2.6, 0.75: 2.0}  # p -> LiveServe's effective RPS over the baseline's

@@ -34,9 +34,7 @@ protects nothing from LRU once it has arrived."""
 PS = [0.0, 0.5]
 
 EXPERIMENTS = {
-    step: experiment(
-        "fig14", [engine], "interactive", {**INTERACTIVE, "c": 8, **switches}, timeout_s=900, p=PS
-    )
+    step: experiment("fig14", [engine], "interactive", {**INTERACTIVE, "c": 8, **switches}, timeout_s=900, p=PS)
     for step, (engine, switches) in STEPS.items()
 }
 QUICK = {"stop_after_s": "120"}
@@ -69,9 +67,7 @@ def _claims(p: float, ttfp: float, rps: float, remark: str = "") -> dict[str, Cl
 
 CLAIMS = {
     **_claims(0.0, -0.298, 0.088),
-    **_claims(
-        0.5, -0.398, 0.285, "the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 10 without barge-in"
-    ),
+    **_claims(0.5, -0.398, 0.285, "the paper quotes the same pair (28.5 %, 39.8 %) for Fig. 10 without barge-in"),
     "fig14-kv-p0": claim(
         "(ours) preload, with the prefill of the current turn, and eviction add to scheduling: P90 TTFP since "
         "scheduling alone, p = 0",

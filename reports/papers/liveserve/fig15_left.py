@@ -4,16 +4,7 @@ from reports.claims.claim import Claim
 from reports.claims.quantities import largest, of, ratio, value
 from reports.claims.stated import claim, level, times
 from reports.figures.forms import figure, grid, lines
-from reports.papers.liveserve.common import (
-    AWAITED,
-    HALVED,
-    PACED,
-    PAIR,
-    SHAREGPT,
-    TAIL,
-    TYPED_P90,
-    experiment,
-)
+from reports.papers.liveserve.common import AWAITED, HALVED, PACED, PAIR, SHAREGPT, TAIL, TYPED_P90, experiment
 
 TITLE = "Fig. 15 left: real-time factor against P90 TTFP, ShareGPT in speech, p = 0.5"
 
@@ -46,9 +37,7 @@ CLAIMS = {
         chosen=AWAITED,
     ),
     "fig15-left-p90-rtf": _below_one("rtf_p90", "P90 RTF stays below 1 in both systems (largest over c)"),
-    "fig15-left-median-rtf": _below_one(
-        "rtf_p50", "median RTF stays below 1 in both systems (largest over c)"
-    ),
+    "fig15-left-median-rtf": _below_one("rtf_p50", "median RTF stays below 1 in both systems (largest over c)"),
     "fig15-left-slower": claim(
         "c = 8: LiveServe gives up generation speed for earlier first audio (median RTF over the baseline's)",
         times((1.05, 3.0), words="slower"),
@@ -63,15 +52,7 @@ _MARKS = {1000 * ttfp_s: f"paper: {engine} at c = 8" for engine, ttfp_s in PAPER
 draw = figure(
     TITLE,
     *(
-        lines(
-            metric,
-            _OVER_C,
-            against="audio_ttfp_p90",
-            beside=str,
-            across={1: ""},
-            ylabel=label,
-            upright=_MARKS,
-        )
+        lines(metric, _OVER_C, against="audio_ttfp_p90", beside=str, across={1: ""}, ylabel=label, upright=_MARKS)
         for metric, label in (("rtf_p90", "P90 RTF"), ("rtf_p50", "median RTF"))
     ),
     caption="Left is better; below 1 generation is faster than playback. Numbers at the markers are c, and a "

@@ -109,8 +109,7 @@ _LOOK = engine_looks(*PAIR)["liveserve"]
 
 
 _CAPS = {
-    label: {cap: value(f"{_METRIC}{part}", of(_CAP, lead_cap_s=cap)) for cap in CAPS}
-    for label, part in PARTS.items()
+    label: {cap: value(f"{_METRIC}{part}", of(_CAP, lead_cap_s=cap)) for cap in CAPS} for label, part in PARTS.items()
 }
 """Waste over the lead cap, by which tokens count."""
 

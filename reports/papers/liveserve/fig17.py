@@ -27,15 +27,7 @@ POOLS = {"pressure ratio 4.0": 4096, "pressure ratio 8.0": 2048}
 """16 callers with about 1,020 blocks each; in either pool their running requests hold all blocks at times."""
 _LOW, _HIGH = POOLS
 
-_SERVER = {
-    **WARM_SESSIONS,
-    "sessions": 16,
-    "turns": 3,
-    "rate": 0.5,
-    "c": 16,
-    "p": 0,
-    "pacing": "always",
-}
+_SERVER = {**WARM_SESSIONS, "sessions": 16, "turns": 3, "rate": 0.5, "c": 16, "p": 0, "pacing": "always"}
 """A replay of a fixed set of turns to its end, whole: the paper names no c, so there is a slot for each caller."""
 
 
@@ -99,11 +91,7 @@ CLAIMS = {
     ),
 }
 
-MEASURES = {
-    "replay ends": "makespan",
-    "mean held": "kv_occupancy_entry_mean",
-    "peak held": "kv_occupancy_entry_peak",
-}
+MEASURES = {"replay ends": "makespan", "mean held": "kv_occupancy_entry_mean", "peak held": "kv_occupancy_entry_peak"}
 _LOOKS = dict(zip(VARIANTS, engine_looks("vllm_omni", "liveserve", "?").values(), strict=True))
 
 

@@ -116,9 +116,7 @@ def _curves(p: float) -> Plot:
                 axes.fill_between(clock, low, high, color=look.colour, alpha=0.12, lw=0)
                 axes.plot(clock, middle, **look.stroke, label=engine)
 
-    return custom(
-        fill, title=f"p = {p:g}", xlabel="time since the first arrival, s", percent=(0, 1), xlim=(0, None)
-    )
+    return custom(fill, title=f"p = {p:g}", xlabel="time since the first arrival, s", percent=(0, 1), xlim=(0, None))
 
 
 draw = figure(

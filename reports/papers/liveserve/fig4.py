@@ -68,11 +68,7 @@ def _stages(axes: Any, panels: Panels) -> int:
 draw = figure(
     TITLE,
     custom(
-        _stages,
-        percent=(0, 1),
-        xlim=(0, None),
-        xlabel="time since the end of the user's turn, s",
-        ylabel="complete",
+        _stages, percent=(0, 1), xlim=(0, None), xlabel="time since the end of the user's turn, s", ylabel="complete"
     ),
     caption="Share of the reply that each stage has generated, and that has been heard. An interruption would "
     "lose the part between talker and playback. The reply is served alone.",

@@ -51,21 +51,14 @@ def _rises(text: str, quantity: Quantity, explanation: str, fact: str = _FACT) -
 
 
 CLAIMS = {
-    "fig5a-evicted": _rises(
-        "KV blocks evicted",
-        evicted,
-        "as many turns find their context evicted at either load",
-    ),
+    "fig5a-evicted": _rises("KV blocks evicted", evicted, "as many turns find their context evicted at either load"),
     "fig5a-e2e": _rises(
         "P90 end-to-end latency",
         returning("e2e_s", 90),
         "a reply's length decides most of it, and a reload of 16k tokens takes 32 ms",
     ),
     "fig5a-ttfp": _rises(
-        "(ours) P90 TTFP of returning turns",
-        returning("audio_ttfp_s", 90),
-        "reloads and queues together",
-        fact="",
+        "(ours) P90 TTFP of returning turns", returning("audio_ttfp_s", 90), "reloads and queues together", fact=""
     ),
 }
 
@@ -89,17 +82,11 @@ def _over_load(shown: Mapping[str, tuple[Quantity, str]], ylabel: str) -> Plot:
 draw = figure(
     TITLE,
     _over_load(
-        {
-            "evicted": (evicted, "vllm_omni"),
-            "reloaded by a waiting turn": ("reloaded_blocks", "liveserve"),
-        },
+        {"evicted": (evicted, "vllm_omni"), "reloaded by a waiting turn": ("reloaded_blocks", "liveserve")},
         "KV blocks, 1000 a run",
     ),
     _over_load({"P90 end-to-end": (returning("e2e_s", 90), "vllm_omni")}, "P90 end-to-end, s"),
-    _over_load(
-        {"P90 TTFP": (returning("audio_ttfp_s", 90), "vllm_omni_wo")},
-        "P90 TTFP, s",
-    ),
+    _over_load({"P90 TTFP": (returning("audio_ttfp_s", 90), "vllm_omni_wo")}, "P90 TTFP, s"),
     caption="vllm_omni: KV is offloaded to host memory, and LRU chooses what to evict. Callers with 16,000 tokens of "
     "context each stay for four minutes. Left: evicted blocks, and blocks that a turn had to wait for. Middle and "
     "right: tails of the turns of the steady window, without the first one of a session, which brings its context.",

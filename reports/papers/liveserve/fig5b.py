@@ -64,9 +64,7 @@ def _sizes(panels: Panels) -> dict[str, dict[float, Setting]]:
     settings = [of(PANEL, "vllm_omni", history_tokens=tokens) for tokens in TOKENS]
     blocks = [spread(at.points(panels), coming_back(0, "reload_blocks")).median for at in settings]
     return {
-        "vllm_omni: wait of the returning turn": {
-            n * block_gb: at for n, at in zip(blocks, settings, strict=True) if n
-        }
+        "vllm_omni: wait of the returning turn": {n * block_gb: at for n, at in zip(blocks, settings, strict=True) if n}
     }
 
 
@@ -76,11 +74,7 @@ def _link(axes: Any, panels: Panels) -> None:
     axes.plot([0, most], [0, 1e3 * most / gb_s], color=MUTED, ls="--", lw=1.2, label=f"size / {gb_s:g} GB/s")
 
 
-_AXES: dict[str, Any] = {
-    "xlabel": "KV brought back, GB",
-    "ylabel": "reload on the turn's path, ms",
-    "xlim": (0, None),
-}
+_AXES: dict[str, Any] = {"xlabel": "KV brought back, GB", "ylabel": "reload on the turn's path, ms", "xlim": (0, None)}
 draw = figure(
     TITLE,
     lines(reload_s, _sizes, extra=_link, **_AXES),

@@ -34,10 +34,7 @@ _SERVER = {
 
 EXPERIMENTS = {
     name: experiment("fig8", [engine], "interactive", settings, timeout_s=300)
-    for name, engine, settings in (
-        (NO_POLICY, "vllm_omni", _SERVER),
-        (URGENCY, "liveserve", {**_SERVER, **_POLICY}),
-    )
+    for name, engine, settings in ((NO_POLICY, "vllm_omni", _SERVER), (URGENCY, "liveserve", {**_SERVER, **_POLICY}))
 }
 
 
@@ -91,9 +88,7 @@ def _longer(text: str, quantity: Any) -> Claim:
 CLAIMS = {
     "fig8-duration": _longer("with urgency alone the long request is resident for longer", resident_s),
     "fig8-footprint": _longer("and its mean footprint grows", footprint),
-    "fig8-pool": _longer(
-        "and so does the KV that all requests hold (block-seconds)", "kv_block_seconds_entry"
-    ),
+    "fig8-pool": _longer("and so does the KV that all requests hold (block-seconds)", "kv_block_seconds_entry"),
 }
 
 _SIDES = {NO_POLICY: _BASE, URGENCY: _OURS}
@@ -124,10 +119,7 @@ draw = figure(
     custom(_longest, xlabel="time since its first step, s", ylabel="KV blocks held"),
     bars(
         None,
-        {
-            name: {text: ratio(q, at, to=_BASE) for text, q in _MEASURES.items()}
-            for name, at in _SIDES.items()
-        },
+        {name: {text: ratio(q, at, to=_BASE) for text, q in _MEASURES.items()} for name, at in _SIDES.items()},
         style=_STYLE,
         ylabel="over no policy",
     ),

@@ -7,18 +7,7 @@ may break that would not there.
 
 from typing import Any
 
-from reports.claims.quantities import (
-    Measure,
-    Panels,
-    Setting,
-    Values,
-    difference,
-    largest,
-    of,
-    ratio,
-    smallest,
-    spread,
-)
+from reports.claims.quantities import Measure, Panels, Setting, Values, difference, largest, of, ratio, smallest, spread
 from reports.claims.stated import claim, level
 from reports.figures.forms import figure, lines
 from reports.papers.liveserve.common import OPEN_LOOP, experiment
@@ -52,11 +41,7 @@ def _panel(variant: str, p: float) -> str:
 
 EXPERIMENTS = {
     _panel(variant, p): experiment(
-        "load",
-        [engine],
-        "sharegpt",
-        {**OPEN_LOOP, "stop_after_s": 60.0, "p": p, **switches},
-        rate=_rates(variant, p),
+        "load", [engine], "sharegpt", {**OPEN_LOOP, "stop_after_s": 60.0, "p": p, **switches}, rate=_rates(variant, p)
     )
     for p in RATES
     for variant, (engine, switches) in VARIANTS.items()
@@ -106,9 +91,7 @@ def _longest(p: float) -> Measure:
             for rate in RATES[p]
             if (spread(_at(BASELINE, rate, p).points(panels), "continuity").median or 0) >= USEFUL
         ]
-        ratios = (
-            ratio("audio_ttfp_p90", _at(DEFAULT, rate, p), to=_at(BASELINE, rate, p)) for rate in useful
-        )
+        ratios = (ratio("audio_ttfp_p90", _at(DEFAULT, rate, p), to=_at(BASELINE, rate, p)) for rate in useful)
         return largest(*ratios)(panels)
 
     return measure
@@ -131,10 +114,7 @@ CLAIMS = {
         _STARTS,
     ),
     "load-keep-up": claim(
-        "(ours) the same with keep_up",
-        level((-0.01, 1.0), "%", words=_NOT_BELOW),
-        _least_gain(KEPT_UP),
-        _STARTS,
+        "(ours) the same with keep_up", level((-0.01, 1.0), "%", words=_NOT_BELOW), _least_gain(KEPT_UP), _STARTS
     ),
     **{
         f"load-ttfp-p{p:g}": claim(
@@ -149,10 +129,7 @@ CLAIMS = {
         "(ours) p = 0.7: wasted tokens, the default over the baseline, largest over the loads",
         level((0.1, 1.0), "×", words="everywhere less"),
         largest(
-            *(
-                ratio("wasted_token_ratio", _at(DEFAULT, rate, 0.7), to=_at(BASELINE, rate, 0.7))
-                for rate in RATES[0.7]
-            )
+            *(ratio("wasted_token_ratio", _at(DEFAULT, rate, 0.7), to=_at(BASELINE, rate, 0.7)) for rate in RATES[0.7])
         ),
     ),
 }

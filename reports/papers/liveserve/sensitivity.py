@@ -13,9 +13,7 @@ _QUARTER = {"+ 25 %": 1.25, "− 25 %": 0.75}
 
 def _scaled(*names: str) -> dict[str, dict[str, Any]]:
     return {
-        f"{name} {text}": {"scale": write_scale({name: factor})}
-        for name in names
-        for text, factor in _QUARTER.items()
+        f"{name} {text}": {"scale": write_scale({name: factor})} for name in names for text, factor in _QUARTER.items()
     }
 
 
@@ -51,18 +49,11 @@ _FEWER = {"requests": 64}
 
 _SCHEDULING = {
     "liveserve-fig11-left": (fig11_left.ON_THE_SERVER, fig11_left.CLAIMS),
-    "liveserve-fig16-left": (
-        fig16_left.ALL_INTERRUPT,
-        {id: fig16_left.CLAIMS[id] for id in ("fig16-left-everybody",)},
-    ),
+    "liveserve-fig16-left": (fig16_left.ALL_INTERRUPT, {id: fig16_left.CLAIMS[id] for id in ("fig16-left-everybody",)}),
 }
 _KV = {
     "liveserve-fig14": (
-        {
-            panel: experiment
-            for panel, experiment in fig14.EXPERIMENTS.items()
-            if panel in (fig14.BASE, fig14.FULL)
-        },
+        {panel: experiment for panel, experiment in fig14.EXPERIMENTS.items() if panel in (fig14.BASE, fig14.FULL)},
         {id: fig14.CLAIMS[id] for id in ("fig14-p90-p0",)},
     )
 }

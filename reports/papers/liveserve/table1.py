@@ -27,15 +27,7 @@ EXPERIMENTS = {
         "table1",
         [engine],
         "interactive",
-        {
-            **INTERACTIVE,
-            "sessions": 72,
-            "kv_pool_blocks": None,
-            "c": 8,
-            "p": 0,
-            "charge_eviction": True,
-            **settings,
-        },
+        {**INTERACTIVE, "sessions": 72, "kv_pool_blocks": None, "c": 8, "p": 0, "charge_eviction": True, **settings},
     )
     for row, (engine, settings) in ROWS.items()
 }
@@ -85,12 +77,7 @@ CLAIMS = {
         _MEAN,
         _SCALE,
     ),
-    "table1-p90": claim(
-        "the same, P90",
-        times(8.270 / 0.222, within=of_percentile(0.9, N)),
-        _P90,
-        _SCALE,
-    ),
+    "table1-p90": claim("the same, P90", times(8.270 / 0.222, within=of_percentile(0.9, N)), _P90, _SCALE),
     "table1-rps": claim(
         "effective RPS with the index over without",
         times(2.625 / 1.970, within=RPS),

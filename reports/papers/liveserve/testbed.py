@@ -28,16 +28,7 @@ from reports.claims.stated import claim, level
 from reports.figures.forms import picture
 from reports.figures.picture import LeftOut
 from reports.figures.style import BROKEN, INK, MUTED
-from reports.papers.liveserve.common import (
-    BURSTS,
-    LONG_REPLY,
-    SHAREGPT,
-    TTFP_SIGMA,
-    TYPED_P90,
-    N,
-    experiment,
-    of_reply,
-)
+from reports.papers.liveserve.common import BURSTS, LONG_REPLY, SHAREGPT, TTFP_SIGMA, TYPED_P90, N, experiment, of_reply
 from reports.runs.measured import Measured, Run
 
 TITLE = "Testbeds: settings with which the baseline has the paper's numbers"
@@ -48,11 +39,7 @@ REQUESTS = 96
 STALLS = 0.005
 """[chosen] share of steps before which the host stalls, for 0.2 s: one or two in 10 s of a talker's steps."""
 
-PAIRS = {
-    "April": "qwen3_omni_2gpu_april",
-    "May": "qwen3_omni_2gpu_may_chunks",
-    "June": "qwen3_omni_2gpu_june",
-}
+PAIRS = {"April": "qwen3_omni_2gpu_april", "May": "qwen3_omni_2gpu_may_chunks", "June": "qwen3_omni_2gpu_june"}
 SERVERS = {"May": "qwen3_omni_8gpu_may_chunks", "June": "qwen3_omni_8gpu"}
 """Month of vLLM-Omni -> its deployment on one pair of thinker and talker, and on four."""
 _MONTHS = {name: month for by_month in (PAIRS, SERVERS) for month, name in by_month.items()}
@@ -100,12 +87,7 @@ LOADS: dict[str, tuple[str, dict[str, Any], list[int]]] = {
 ALONE = "one reply"
 _ALONE: dict[str, Any] = {axis: AXES[axis] for axis in ("deployment", "step_stall_chance")}
 
-_LOADED: dict[str, Any] = {
-    "requests": REQUESTS,
-    "c_scope": "deployment",
-    "reply_sigma": 0.92,
-    "max_reply_tokens": 1500,
-}
+_LOADED: dict[str, Any] = {"requests": REQUESTS, "c_scope": "deployment", "reply_sigma": 0.92, "max_reply_tokens": 1500}
 
 
 def loaded(name: str, engines: Sequence[str], load: str, **changes: Any) -> Experiment:
@@ -121,16 +103,7 @@ EXPERIMENTS = {
     f"{part}, {load}": loaded("testbed", [BASELINE], load, seeds=[0], **axes)
     for part, axes in PARTS.items()
     for load in LOADS
-} | {
-    ALONE: experiment(
-        "testbed-alone",
-        [BASELINE],
-        "sharegpt",
-        LONG_REPLY,
-        seeds=[0, 1, 2],
-        **_ALONE,
-    )
-}
+} | {ALONE: experiment("testbed-alone", [BASELINE], "sharegpt", LONG_REPLY, seeds=[0, 1, 2], **_ALONE)}
 QUICK = {
     "requests": "48",
     "first_chunk_frames": "16",
@@ -177,10 +150,7 @@ class Testbed:
     def alone(self) -> dict[str, Any]:
         """Its settings that a single reply depends on: those of one pair."""
         month = _MONTHS.get(self.deployment, "")
-        return {
-            "deployment": PAIRS.get(month, self.deployment),
-            "step_stall_chance": self.step_stall_chance,
-        }
+        return {"deployment": PAIRS.get(month, self.deployment), "step_stall_chance": self.step_stall_chance}
 
 
 _P90 = of_percentile(0.9, 32, TTFP_SIGMA, 0.01)
@@ -213,14 +183,10 @@ def numbers(testbed: Testbed) -> dict[str, Claim]:
         "P90": ttfp(90, 1.38),
         "P95": ttfp(95, 1.45),
         "P90, Poisson": claim(
-            "Fig. 12: P90 TTFP at c = 8, Poisson",
-            level(1.13, "s", within=_P90),
-            at("audio_ttfp_p90", "p = 0", 8),
+            "Fig. 12: P90 TTFP at c = 8, Poisson", level(1.13, "s", within=_P90), at("audio_ttfp_p90", "p = 0", 8)
         ),
         "P90, bursts": claim(
-            "Fig. 12: P90 TTFP at c = 8, BurstGPT",
-            level(1.63, "s", within=_P90),
-            at("audio_ttfp_p90", "bursts", 8),
+            "Fig. 12: P90 TTFP at c = 8, BurstGPT", level(1.63, "s", within=_P90), at("audio_ttfp_p90", "bursts", 8)
         ),
         "P90, p = 0.5": claim(
             "Fig. 15 left: P90 TTFP at c = 8, p = 0.5",
@@ -237,9 +203,7 @@ def numbers(testbed: Testbed) -> dict[str, Claim]:
             level((0.703, 0.766), "%", within=of_share(0.703, N)),
             at("continuity", "p = 0", 16),
         ),
-        "RTF": claim(
-            "Fig. 15 left: P90 RTF below 1, here at c = 16", level((0.0, 1.0)), at("rtf_p90", "p = 0", 16)
-        ),
+        "RTF": claim("Fig. 15 left: P90 RTF below 1, here at c = 16", level((0.0, 1.0)), at("rtf_p90", "p = 0", 16)),
         "waste": claim(
             "Fig. 16 left: wasted tokens at p = 1, c = 8",
             level(0.4406, "%", within=of_share(0.4406, N)),
@@ -299,9 +263,7 @@ def results(panels: Panels) -> list[Result]:
     for testbed in testbeds(panels):
         claims = numbers(testbed)
         values = {name: summed_up(one, one.measure(panels)).median for name, one in claims.items()}
-        distances = {
-            name: distance(claims[name], value) for name, value in values.items() if value is not None
-        }
+        distances = {name: distance(claims[name], value) for name, value in values.items() if value is not None}
         found.append(Result(testbed, values, distances))
     return sorted(found, key=lambda one: (-len(one.met), len(one.missed), sum(one.distances.values())))
 

@@ -57,9 +57,7 @@ QUICK = {"requests": "48", "c": "8,16"}
 _AT = [(load, c) for load in ("p = 0", "p = 0.5") for c in CS[load]]
 
 
-def _own(
-    metric: str, text: str, worst: Callable[..., Measure], accepted: Number, why: str
-) -> dict[str, Claim]:
+def _own(metric: str, text: str, worst: Callable[..., Measure], accepted: Number, why: str) -> dict[str, Claim]:
     """Claims of our own on LiveServe over the baseline, without interruptions and at p = 0.5, on the worst testbed."""
 
     def over(ours: Setting, baseline: Setting) -> Measure:
@@ -181,12 +179,7 @@ def _gains_table(panels: Panels) -> str:
     return table(
         ["gain of LiveServe", "paper", f"ours, {len(TESTBEDS)} testbeds", "in the band"],
         [
-            [
-                one.text,
-                one.published,
-                one.write_range(min(ours.values()), max(ours.values())),
-                in_band(one, ours),
-            ]
+            [one.text, one.published, one.write_range(min(ours.values()), max(ours.values())), in_band(one, ours)]
             for one, ours in _measured(panels)
         ],
     )

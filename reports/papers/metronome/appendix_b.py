@@ -14,13 +14,7 @@ ENGINES = [BASELINE, OURS, RECYCLING]
 _ALL = "the engine crashes (vLLM 0.23)"
 EXPERIMENTS = {
     _ALL: calls(
-        "appendix-b",
-        ENGINES,
-        on_max_len="crash_all",
-        sessions=8,
-        duration_s=1400.0,
-        run_cv=0.0,
-        seeds=SEEDS[:3],
+        "appendix-b", ENGINES, on_max_len="crash_all", sessions=8, duration_s=1400.0, run_cv=0.0, seeds=SEEDS[:3]
     )
 }
 
@@ -39,8 +33,7 @@ CLAIMS = {
         "a session that reaches max_model_len kills every co-resident one (sessions lost, of 8)",
         level(8.0, words="every one"),
         value("failed_sessions", of(_ALL, BASELINE)),
-        check="on_max_len=crash_all copies what the paper saw in vLLM 0.23; finish_one ends only that "
-        "session",
+        check="on_max_len=crash_all copies what the paper saw in vLLM 0.23; finish_one ends only that session",
     ),
     "appendix-b-window": claim(
         "the window does not avoid it: time of the first loss, windowed over unbounded",
@@ -51,6 +44,4 @@ CLAIMS = {
     ),
 }
 
-draw = views_by_engine(
-    TITLE, EXPERIMENTS, ENGINES, "Frames of sessions that were lost count as frames without speech."
-)
+draw = views_by_engine(TITLE, EXPERIMENTS, ENGINES, "Frames of sessions that were lost count as frames without speech.")

@@ -58,8 +58,5 @@ CLAIMS = {
 }
 
 draw = views_by_engine(
-    TITLE,
-    EXPERIMENTS,
-    PAIR,
-    f"One run after another on one worker: N = {', '.join(map(str, NS))}, {POINT_S:g} s each.",
+    TITLE, EXPERIMENTS, PAIR, f"One run after another on one worker: N = {', '.join(map(str, NS))}, {POINT_S:g} s each."
 )

@@ -7,21 +7,12 @@ from reports.figures.dashboard import views
 from reports.figures.frames import median_run
 from reports.figures.style import engine_looks
 from reports.papers.metronome.calls import BASELINE, HALF, OURS, PAIR, SEEDS, calls
-from reports.papers.metronome.measures import (
-    CAPPED,
-    FEW_MS,
-    STEP_CALL,
-    latency_median,
-    speech_after_wall,
-    worst_bucket,
-)
+from reports.papers.metronome.measures import CAPPED, FEW_MS, STEP_CALL, latency_median, speech_after_wall, worst_bucket
 
 TITLE = "Fig. 1: one five-minute call at 128 sessions: healthy on the dashboard, silent to its users"
 
 _PANEL = "N = 128"
-HEARD_AND_SAID = (
-    28  # the tokens of a frame (55) without audio, and without the last one said, which is dropped
-)
+HEARD_AND_SAID = 28  # the tokens of a frame (55) without audio, and without the last one said, which is dropped
 SPLITS = {spoken: f"{spoken} of 55 said" for spoken in (3, 12, 27)}
 """The same growth with fewer and with more tokens said."""
 EXPERIMENTS = {_PANEL: calls("fig1", PAIR, sessions=128)} | {
@@ -74,10 +65,7 @@ _BY_SPOKEN = {"7 of 55 said": [_UNBOUNDED], **{panel: [of(panel, BASELINE)] for 
 _LOOKS = dict(zip(_BY_SPOKEN, engine_looks(BASELINE, *SPLITS.values()).values(), strict=True))
 draw = views(
     TITLE,
-    {
-        "7 of 55 said": {BASELINE: [_UNBOUNDED], OURS: [_WINDOWED]},
-        "unbounded, by what is said": _BY_SPOKEN,
-    },
+    {"7 of 55 said": {BASELINE: [_UNBOUNDED], OURS: [_WINDOWED]}, "unbounded, by what is said": _BY_SPOKEN},
     engine_looks(*PAIR) | _LOOKS,
     "Each line is the run with the median share of frames with speech among its seeds.",
     pick=median_run,

@@ -51,10 +51,7 @@ CLAIMS = {
         remark="Fig. 6a has 148 s at N = 128, which is 197 s at N = 96 at the same fill rate",
     ),
     "fig10-recycling-walls": claim(
-        "recycling avoids the wall",
-        level(0.0, "%", words="no wall"),
-        tally("wall", _RECYCLING),
-        check=BELOW_THE_POOL,
+        "recycling avoids the wall", level(0.0, "%", words="no wall"), tally("wall", _RECYCLING), check=BELOW_THE_POOL
     ),
     "fig10-recycling-p50": claim(
         "recycling: median latency late in the call",

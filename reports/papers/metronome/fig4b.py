@@ -5,14 +5,7 @@ from reports.claims.stated import claim, level, runs
 from reports.figures.dashboard import views
 from reports.figures.style import engine_looks
 from reports.papers.metronome.calls import BASELINE, DAYS, HALF, OURS, PAIR, calls
-from reports.papers.metronome.measures import (
-    BELOW_THE_POOL,
-    NO_MISS,
-    STEP_CALL,
-    WHOLE_MS,
-    latency_median,
-    worst_bucket,
-)
+from reports.papers.metronome.measures import BELOW_THE_POOL, NO_MISS, STEP_CALL, WHOLE_MS, latency_median, worst_bucket
 from reports.runs.measured import Measured
 
 TITLE = "Fig. 4b and Table 1: five-minute calls on two days, five runs at each N"

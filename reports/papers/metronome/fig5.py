@@ -13,10 +13,7 @@ from reports.runs.measured import Measured
 TITLE = "Fig. 5: the KV pool and the scheduler's queue at 128 sessions"
 
 _PANEL, _STILL = "N = 128", "N = 128, steps without spread"
-EXPERIMENTS = {
-    _PANEL: calls("fig5", PAIR, sessions=128),
-    _STILL: calls("fig5", [BASELINE], sessions=128, **STILL),
-}
+EXPERIMENTS = {_PANEL: calls("fig5", PAIR, sessions=128), _STILL: calls("fig5", [BASELINE], sessions=128, **STILL)}
 QUICK = HALF
 
 _UNBOUNDED, _WINDOWED = of(_PANEL, BASELINE), of(_PANEL, OURS)

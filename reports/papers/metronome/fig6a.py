@@ -35,9 +35,7 @@ _WHY_G = {
     _QWEN: "the tokens of a frame were derived from this very time",
     _MINICPM: "N and the tokens of a frame are not stated; they were chosen for this time",
 }
-_LINEAR = (
-    "our frames add the same tokens except for the drawn lengths, so a straight line cannot miss by more"
-)
+_LINEAR = "our frames add the same tokens except for the drawn lengths, so a straight line cannot miss by more"
 _BEND = (
     "a frame of 1 s that says 7 tokens fits its second until the pool is full, so growth is as steady as the lengths "
     "of replies. With more of its tokens said, decodes that read a growing KV take longer than the period, chunks "
@@ -49,10 +47,7 @@ _SAID = unpublished(
     {"21 said": value("saturation_error", of(_SPEAKS, BASELINE))},
 )
 _SHORT = {_QWEN: "qwen", _MINICPM: "minicpm"}
-_ERROR = {
-    _QWEN: level((0.0, 0.05), "%", words="a few percent"),
-    _MINICPM: level(0.13, "%", within=of_digits(0.01)),
-}
+_ERROR = {_QWEN: level((0.0, 0.05), "%", words="a few percent"), _MINICPM: level(0.13, "%", within=of_digits(0.01))}
 
 
 def _claims(panel: str) -> dict[str, Claim]:

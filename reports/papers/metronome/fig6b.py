@@ -34,16 +34,12 @@ def fitted(panels: Panels) -> dict[int, tuple[float, float]]:
         if (plateau := point.value("pool_plateau")) is not None:
             plateaus.setdefault(point.seed, {})[point.params["sessions"]] = plateau
     return {
-        seed: linear_regression(list(by_n), list(by_n.values()))
-        for seed, by_n in plateaus.items()
-        if len(by_n) > 1
+        seed: linear_regression(list(by_n), list(by_n.values())) for seed, by_n in plateaus.items() if len(by_n) > 1
     }
 
 
 def _ceiling(panels: Panels) -> Values:
-    return {
-        seed: (1 - start) / slope if slope else math.inf for seed, (slope, start) in fitted(panels).items()
-    }
+    return {seed: (1 - start) / slope if slope else math.inf for seed, (slope, start) in fitted(panels).items()}
 
 
 _POOL = "the pool's 32,500 blocks were derived from the paper's shares; each session holds 64 to 66 of them"

@@ -60,15 +60,12 @@ def capacity(points: Sequence[Measured]) -> tuple[int, bool] | None:
 def capacities(panels: Panels, model: str) -> dict[int, tuple[int, bool] | None]:
     """Return the capacities by seed."""
     points = panels[model].points if model in panels else []
-    return {
-        seed: capacity([p for p in points if p.seed == seed]) for seed in sorted({p.seed for p in points})
-    }
+    return {seed: capacity([p for p in points if p.seed == seed]) for seed in sorted({p.seed for p in points})}
 
 
 def _capacity(model: str) -> Measure:
     return lambda panels: {
-        seed: None if result is None else float(result[0])
-        for seed, result in capacities(panels, model).items()
+        seed: None if result is None else float(result[0]) for seed, result in capacities(panels, model).items()
     }
 
 
@@ -99,9 +96,7 @@ def _bounds(axes: Any, panels: Panels) -> None:
             axes.annotate("at least", (x, median), (0, 16), textcoords="offset points", ha="center")
 
 
-_NAMES = {
-    model: f"{model}\nB = {settings.get('frame_s', 2.0):g} s" for model, (settings, _) in MODELS.items()
-}
+_NAMES = {model: f"{model}\nB = {settings.get('frame_s', 2.0):g} s" for model, (settings, _) in MODELS.items()}
 _TRIED = "; ".join(f"{model} {', '.join(map(str, ns))}" for model, (_, ns) in MODELS.items())
 draw = figure(
     TITLE,

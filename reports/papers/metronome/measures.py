@@ -8,9 +8,7 @@ from reports.claims.quantities import Quantity
 from reports.figures.frames import latency
 from reports.runs.measured import Measured
 
-NO_MISS = (
-    "the wait of a Step ends at 0.8 of a period, so by construction no frame can miss when the pool is full"
-)
+NO_MISS = "the wait of a Step ends at 0.8 of a period, so by construction no frame can miss when the pool is full"
 """Reason why deadline misses are not a finding."""
 
 CAPPED = "a Step waits at most 0.8 of a period of 2 s, so every wall is at 1.60 s"

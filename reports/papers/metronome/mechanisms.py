@@ -97,8 +97,6 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "sessions.py::test_a_call_that_is_not_ended_keeps_its_kv",
     ),
     Mechanism(
-        "Moshi on its native stack",
-        "section 5.5, App. B",
-        missing="it is modelled as calls to vLLM, without voice",
+        "Moshi on its native stack", "section 5.5, App. B", missing="it is modelled as calls to vLLM, without voice"
     ),
 )

@@ -29,21 +29,14 @@ BASELINES = (LIMIT, CHUNKED, STREAMS)
 RATES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 NEAR = (0.6, 0.7, 0.8)
 """Rates near saturation, by Table V: 0.86, 0.97 and 1.08 of the time is taken."""
-LOAD: dict[str, Any] = {
-    "deployment": "cogagent_a6000",
-    "requests": 500,
-    "scaffold_tokens": 90,
-    "turn_timeout_s": 600.0,
-}
+LOAD: dict[str, Any] = {"deployment": "cogagent_a6000", "requests": 500, "scaffold_tokens": 90, "turn_timeout_s": 600.0}
 """Section V-C: traces of 500 requests; users never give up."""
 SERVED = "served"
 Changed = Callable[[Setting], Setting]
 """Gives the setting to measure instead of one."""
 REQUESTS = 500
 """Requests behind a number of a served run (section V-C)."""
-DEVICE = of_model(
-    806.8 / 797.2 - 1, "the paper has 806.8 and 797.2 ms for one pass of vision (Tables I and VI)"
-)
+DEVICE = of_model(806.8 / 797.2 - 1, "the paper has 806.8 and 797.2 ms for one pass of vision (Tables I and VI)")
 """Band of a time of the GPU by itself."""
 SHARE = Band(0, 2, 'shares change "in units of 2" SMs (section V-A)')
 BOUND = Band(0, 0, "the paper prints a bound")
@@ -95,9 +88,7 @@ def unchanged(setting: Setting) -> Setting:
     return setting
 
 
-def over(
-    quantity: Quantity, rate: float, engine: str, panel: str = SERVED, changed: Changed = unchanged
-) -> Measure:
+def over(quantity: Quantity, rate: float, engine: str, panel: str = SERVED, changed: Changed = unchanged) -> Measure:
     """A system's quantity over Nova's, at one rate; `changed`: what Nova is measured at instead."""
     return ratio(quantity, at(rate, engine, panel), to=changed(at(rate, OURS, panel)))
 
@@ -141,7 +132,6 @@ def drawn(
     """Each quantity over the rate, a line for each system; `more` draws on the axes of a quantity."""
     series = grid(panel, [*BASELINES, OURS], rate=rates)
     plots = [
-        lines(quantity, series, ylabel=name, extra=more and more(quantity))
-        for name, quantity in quantities.items()
+        lines(quantity, series, ylabel=name, extra=more and more(quantity)) for name, quantity in quantities.items()
     ]
     return figure(title, *plots, caption=caption)

@@ -41,9 +41,7 @@ def _panel(panel: str) -> str:
     return f"{panel}, other FLOP/s"
 
 
-def with_errors(
-    panel: str, name: str, engine: str, rates: Sequence[float], **changes: Any
-) -> dict[str, Experiment]:
+def with_errors(panel: str, name: str, engine: str, rates: Sequence[float], **changes: Any) -> dict[str, Experiment]:
     """Return the panel of one system of `panel` with each error, at these rates; `changes` as of `gui`."""
     scales = [_scale(error) for error in ERRORS]
     return {_panel(panel): gui(f"{name}-errors", [engine], rates, scale=scales, **changes)}
@@ -74,8 +72,6 @@ def band(quantity: Quantity, by_x: Mapping[float, Setting]) -> Callable[[Axes, P
         known = {x: each for x, each in ends.items() if None not in each}
         if known:
             lows, highs = zip(*known.values(), strict=True)
-            axes.fill_between(
-                [*known], lows, highs, color=MUTED, alpha=0.3, lw=0, label="FLOP/s of Nova ± 2 %"
-            )
+            axes.fill_between([*known], lows, highs, color=MUTED, alpha=0.3, lw=0, label="FLOP/s of Nova ± 2 %")
 
     return fill

@@ -82,10 +82,7 @@ CLAIMS = {
         "comparable throughput at every rate (lowest of Nova's over the best baseline's)",
         level(1.0, "×", within=0.05, words="comparable"),
         smallest(
-            *(
-                each(largest(*(over(throughput, r, engine) for engine in BASELINES)), lambda x: 1 / x)
-                for r in RATES
-            )
+            *(each(largest(*(over(throughput, r, engine) for engine in BASELINES)), lambda x: 1 / x) for r in RATES)
         ),
         check="arrivals do not wait, so all systems serve the same requests; at 0.8, where they cannot, "
         "they differ by 2 %",
@@ -94,11 +91,7 @@ CLAIMS = {
 
 draw = drawn(
     TITLE,
-    {
-        "mean latency, s": E2E,
-        "largest latency, s": E2E_MAX,
-        "answered per second": throughput,
-    },
+    {"mean latency, s": E2E, "largest latency, s": E2E_MAX, "answered per second": throughput},
     "The paper: Nova lowest in both, by up to 14.6 % and 23.3 %, at comparable throughput.",
     more=lambda quantity: band(quantity, {rate: at(rate) for rate in NEAR}),
 )

@@ -57,10 +57,6 @@ CLAIMS = {
 
 draw = drawn(
     TITLE,
-    {
-        "time to the first token, s": TTFT,
-        "time between tokens, ms": TBT,
-        "requests in a decode step": decode_batch,
-    },
+    {"time to the first token, s": TTFT, "time between tokens, ms": TBT, "requests in a decode step": decode_batch},
     "The paper states only their order, not the numbers.",
 )

@@ -14,9 +14,7 @@ FIXED = ((18, 18), (24, 30), (36, 36))
 """SMs of decode next to vision and to prefill: fewer, the paper's defaults, more. [chosen]"""
 ADAPTIVE = "adaptive"
 _SERVED = {ADAPTIVE: gui("adaptive", [OURS], RATES)} | {
-    f"{v}, {p}": gui(
-        f"fixed-{v}-{p}", [OURS], RATES, adaptive=False, decode_sms_vision=v, decode_sms_prefill=p
-    )
+    f"{v}, {p}": gui(f"fixed-{v}-{p}", [OURS], RATES, adaptive=False, decode_sms_vision=v, decode_sms_prefill=p)
     for v, p in FIXED
 }
 EXPERIMENTS = _SERVED | with_errors(ADAPTIVE, "adaptive", OURS, RATES)

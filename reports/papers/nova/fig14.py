@@ -40,9 +40,7 @@ def quickens(point: Measured) -> float | None:
     begin."""
     vision, prefill = (steps(point, stage) for stage in ("vision", "prefill"))
     moments = point.kinds("finish")["t"], prefill["t_s"] + prefill["dt_s"]
-    finished, prefilled = (
-        np.searchsorted(np.sort(each), vision["t_s"] + ALIKE_S, "right") for each in moments
-    )
+    finished, prefilled = (np.searchsorted(np.sort(each), vision["t_s"] + ALIKE_S, "right") for each in moments)
     beside = prefilled > finished
     correlation: Any = spearmanr(
         vision["dt_s"].to_numpy()[beside], np.asarray(pending_at(point, vision["t_s"]))[beside]

@@ -12,12 +12,7 @@ TITLE = "Fig. 15: end-to-end latency on one RTX 4090, vision weights offloaded, 
 
 RATES = (0.4, 0.8)
 PANEL = "rtx 4090"
-_LOAD: dict[str, Any] = {
-    "deployment": "cogagent_rtx4090",
-    "requests": 250,
-    "alpha_vision": 8,
-    "alpha_prefill": 10,
-}
+_LOAD: dict[str, Any] = {"deployment": "cogagent_rtx4090", "requests": 250, "alpha_vision": 8, "alpha_prefill": 10}
 """[chosen] alpha with which decode comes to its least at four pending, as on the RTX A6000: the search gives it 38 and
 44 of 128 SMs."""
 EXPERIMENTS = {PANEL: gui("4090", [*BASELINES, OURS], RATES, **_LOAD)} | with_errors(

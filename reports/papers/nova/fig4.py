@@ -33,17 +33,14 @@ def together_s(decode_sms: int | None, slower: float = 1.0) -> float:
     gpu = replace(load_gpu("a6000"), bandwidth=DECODE["bytes/s"])
     decode_s, vision_s = (kernel["seconds"] / kernel["times"] for kernel in (DECODE, VISION))
     decode = Part(memory_s=decode_s, blocks=int(DECODE["blocks"]))
-    vision = Part(
-        slower * vision_s, vision_s * VISION["bytes/s"] / gpu.bandwidth, blocks=int(VISION["blocks"])
-    )
+    vision = Part(slower * vision_s, vision_s * VISION["bytes/s"] / gpu.bandwidth, blocks=int(VISION["blocks"]))
 
     async def main() -> float:
         compute = SharedCompute(gpu)
         shares = (None, None) if decode_sms is None else (decode_sms, gpu.sms - decode_sms)
         kernels = ((decode, DECODE, shares[0]), (vision, VISION, shares[1]))
         for execution in [
-            compute.submit(SharedStep((), (part,), int(kernel["times"]), ()), sms)
-            for part, kernel, sms in kernels
+            compute.submit(SharedStep((), (part,), int(kernel["times"]), ()), sms) for part, kernel, sms in kernels
         ]:
             await execution
         return asyncio.get_running_loop().time()

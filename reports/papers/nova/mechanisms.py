@@ -8,9 +8,7 @@ from reports.claims.mechanism import Mechanism
 _TESTS = "tests/engines/nova"
 
 
-def _part(
-    name: str, place: str, test: str, off: Mapping[str, Any] | None = None, instead: str = ""
-) -> Mechanism:
+def _part(name: str, place: str, test: str, off: Mapping[str, Any] | None = None, instead: str = "") -> Mechanism:
     return Mechanism(name, place, "nova", off or {}, instead, f"{_TESTS}/{test}")
 
 

@@ -19,10 +19,7 @@ _NEAR = [rate for rate in RATES if rate in NEAR]
 EXPERIMENTS = {
     **{f"alpha = {alpha}": gui(f"alpha-{alpha}", [OURS], RATES, **both) for alpha, both in _ALPHA.items()},
     CHUNKING: gui(CHUNKING, [CHUNKED], RATES, chunk_tokens=[*CHUNKS]),
-    **merged(
-        with_errors(f"alpha = {alpha}", f"alpha-{alpha}", OURS, _NEAR, **both)
-        for alpha, both in _ALPHA.items()
-    ),
+    **merged(with_errors(f"alpha = {alpha}", f"alpha-{alpha}", OURS, _NEAR, **both) for alpha, both in _ALPHA.items()),
     **with_errors(CHUNKING, CHUNKING, CHUNKED, _NEAR, chunk_tokens=BEST),
 }
 QUICK = {"requests": "120"}

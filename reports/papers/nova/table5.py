@@ -116,9 +116,7 @@ CLAIMS = {
         fact=WAITING,
     ),
     "table5-overload": claim(
-        "at 0.8 the GPU is overloaded and they wait 33.57 s",
-        level(33.57, "s", waits("0.8")),
-        value(WAIT, at(0.8)),
+        "at 0.8 the GPU is overloaded and they wait 33.57 s", level(33.57, "s", waits("0.8")), value(WAIT, at(0.8))
     ),
     "table5-theory": claim(
         "measured over M/G/1 at 0.3 to 0.6: 1.18, 1.14, 1.11, 0.88, mean 1.08",

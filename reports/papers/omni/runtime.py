@@ -125,8 +125,7 @@ CLAIMS = {
 }
 
 _SETTINGS = {
-    c: {f"{engine}, {side}": of(side, engine, c=c) for engine in ENGINES for side in EXPERIMENTS}
-    for c in CALLERS
+    c: {f"{engine}, {side}": of(side, engine, c=c) for engine in ENGINES for side in EXPERIMENTS} for c in CALLERS
 }
 _LINES = {VIRTUAL: {"line": ":", "width": 3.0}, REAL: {"line": "-", "width": 1.4}}
 _STYLE = {
@@ -137,13 +136,7 @@ _STYLE = {
 draw = figure(
     TITLE,
     *(
-        distribution(
-            column,
-            settings,
-            style=_STYLE,
-            title=f"{c} call{'s' if c > 1 else ''}",
-            xlabel=label,
-        )
+        distribution(column, settings, style=_STYLE, title=f"{c} call{'s' if c > 1 else ''}", xlabel=label)
         for column, label in (("audio_ttfp_s", "TTFP, ms"), ("rtf", "RTF"))
         for c, settings in _SETTINGS.items()
     ),

@@ -106,8 +106,7 @@ CLAIMS = {
         "the first layout starts highly balanced",
         level((1.0, 1.15), neutral=3.0, words="highly balanced"),
         seeded(lambda seed: mean(STATIC, None, seed)),
-        remark="in steps of 24,576 expert tokens, where chance alone gives the fullest die 1.12 times the "
-        "mean",
+        remark="in steps of 24,576 expert tokens, where chance alone gives the fullest die 1.12 times the mean",
     ),
     "placement-dynamic": claim(
         "Algorithm 2 keeps a drifting load balanced (imbalance over that of the first layout)",

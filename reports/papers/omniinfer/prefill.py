@@ -115,9 +115,7 @@ def _paper(axes: Any, panels: Panels) -> None:
     """The paper's rows, and the curve through them."""
     limit, wait = fitted()
     along = np.linspace(min(RATES) / INSTANCES, limit - wait / 4, 200)
-    axes.plot(
-        along, wait / (limit - along), color="#d55e00", ls="--", lw=1, label="curve through the paper's"
-    )
+    axes.plot(along, wait / (limit - along), color="#d55e00", ls="--", lw=1, label="curve through the paper's")
     dots = {"color": "#d55e00", "mfc": "none", "label": "paper, Table 1"}
     axes.plot(rates(), [row.ttft_s for row in TABLE_1], "D", **dots)
 
@@ -127,10 +125,7 @@ draw = figure(
     TITLE,
     lines(
         ttft_s,
-        {
-            name: {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES}
-            for name, panel in _SERIES.items()
-        },
+        {name: {rate / INSTANCES: of(panel, ENGINE, rate=rate) for rate in RATES} for name, panel in _SERIES.items()},
         extra=_paper,
         xlabel="requests/s an instance",
         ylabel="mean TTFT, s",

@@ -140,11 +140,7 @@ CLAIMS = {
         fitted=FITTED_PREFILL,
     ),
     "table1-batch-tpot": claim(
-        "and for the others",
-        _stated("tpot", MANY, FEW),
-        over("tpot", MANY, FEW),
-        fact=BATCH,
-        fitted=FITTED_SLOPE,
+        "and for the others", _stated("tpot", MANY, FEW), over("tpot", MANY, FEW), fact=BATCH, fitted=FITTED_SLOPE
     ),
     "table1-doubled": claim(
         "twice the instances and dies serve about as much of two nodes each: 8P8-1D64 over 4P8-1D32 (QPM)",

@@ -61,10 +61,7 @@ PAPER: dict[str, tuple[float, ...]] = {
 
 EXPERIMENTS = {
     FULL: table1.EXPERIMENTS[FULL],
-    **{
-        panel: cluster("6p8_1d32", IN_FLIGHT, f"-without-{panel}", **ALL | less)
-        for panel, less in WITHOUT.items()
-    },
+    **{panel: cluster("6p8_1d32", IN_FLIGHT, f"-without-{panel}", **ALL | less) for panel, less in WITHOUT.items()},
     DEFERRED: cluster("6p8_1d32", IN_FLIGHT, "-deferred", **ALL | {"routing": "omniproxy", "deferred": True}),
     DRIFT: cluster("6p8_1d32", IN_FLIGHT, "-drift", **ALL | DRIFTS),
     STILL: cluster("6p8_1d32", IN_FLIGHT, "-drift-still", **ALL | DRIFTS, rebalance=False),
@@ -79,9 +76,7 @@ _WHY = dict.fromkeys(COLUMNS, "follows from the time per token, which is as in T
 }
 WHOLE_TPOT = "Abstract: 36 % less time per token, 48 ms for 75 without all parts"
 WHOLE_QPM = "Sec. 6.2, overall: 52 % more, 616 QPM for 404 without all parts"
-SPARSE = (
-    "Sec. 6.2, sparse computing: 33 % and 11 % more, 463 QPM without OmniPlacement and 554 without OmniAttn"
-)
+SPARSE = "Sec. 6.2, sparse computing: 33 % and 11 % more, 463 QPM without OmniPlacement and 554 without OmniAttn"
 TRADE_OFF = "Sec. 6.2, trade-off: more throughput raises TTFT, from 1.342 s and 1.237 s"
 PROXY_QPM = "Sec. 6.2, OmniProxy: from 575 to 616 QPM"
 PROXY_TTFT = "Abstract: OmniProxy takes 38 % off TTFT, 3.683 s"

@@ -71,9 +71,7 @@ QUICK = {"requests": "30"}
 
 
 def _prompts(point: Measured) -> float:
-    return float(
-        point.record.table("steps", columns=["prefill_tokens"])["prefill_tokens"].to_numpy(float).sum()
-    )
+    return float(point.record.table("steps", columns=["prefill_tokens"])["prefill_tokens"].to_numpy(float).sum())
 
 
 def _steps(point: Measured) -> float:
@@ -83,11 +81,7 @@ def _steps(point: Measured) -> float:
 _ANSWERS = {VOICE: "ttft_p90", TEXT: "ttft_p90", CALLS: "frame_latency_p99", BESIDE: "online.ttft_p90"}
 """P90 of the time to a request's first token; of calls, P99 of the latency of a frame's answer."""
 ANSWER = "first answer, ms"
-QUANTITIES: dict[str, Quantity] = {
-    "preemptions": "preemptions",
-    "prompt tokens computed": _prompts,
-    "steps": _steps,
-}
+QUANTITIES: dict[str, Quantity] = {"preemptions": "preemptions", "prompt tokens computed": _prompts, "steps": _steps}
 """Quantities over all stages. If the beginning of a prompt is a prefix hit, fewer of its tokens are computed."""
 
 
@@ -107,9 +101,7 @@ def same(panel: str, engine: str, release: str, before: str) -> Measure:
         return [files[f"{name}.parquet"]["sha256"] for name in ("events", "requests", "steps")]
 
     def measure(panels: Panels) -> Values:
-        now, then = (
-            {p.seed: p for p in of(panel, engine, vllm=vllm).points(panels)} for vllm in (release, before)
-        )
+        now, then = ({p.seed: p for p in of(panel, engine, vllm=vllm).points(panels)} for vllm in (release, before))
         return {
             seed: None
             if now[seed].error is not None or then[seed].error is not None

@@ -74,8 +74,7 @@ EXPERIMENTS = (
             deployment=[
                 run["server"]
                 for run in PAPER
-                if not run["server"].startswith("qwen3_tts")
-                and any(c in values for values in run["values"].values())
+                if not run["server"].startswith("qwen3_tts") and any(c in values for values in run["values"].values())
             ],
         )
         for c in _LOADS
@@ -123,9 +122,7 @@ QUICK = {"deployment": "qwen3_omni_2gpu,qwen3_omni_2gpu_june"}
 
 
 def _throughput(point: Measured) -> float:
-    end_s, e2e_s, audio_s = (
-        point.all_requests[name].to_numpy(float) for name in ("turn_end_s", "e2e_s", "audio_s")
-    )
+    end_s, e2e_s, audio_s = (point.all_requests[name].to_numpy(float) for name in ("turn_end_s", "e2e_s", "audio_s"))
     return float(audio_s.sum() / (end_s + e2e_s).max())
 
 
@@ -183,8 +180,7 @@ ROWS = [
 ]
 
 _WHY = {
-    "qwen3-tts-base-2gpu-rtf-p50-64": "June's server had 1.29 (PR 4289), and PR 5231 calls "
-    "July's value a regression",
+    "qwen3-tts-base-2gpu-rtf-p50-64": "June's server had 1.29 (PR 4289), and PR 5231 calls July's value a regression",
     "2gpu-june-ttft-8": "the seven prompts of its second step took another half a second in the measured "
     "run, which four, sixteen and 32 requests do not show; not explained",
     "2gpu-july-ttft-8": "as in June, by half as much; not explained",
@@ -194,11 +190,7 @@ _WHY = {
 CLAIMS = {
     row.id: claim(
         f"{row.run['label']}, {f'{row.load} at once' if isinstance(row.load, int) else row.load}: {shown.words}",
-        level(
-            row.measured,
-            shown.unit,
-            within=of_model(shown.within, "[chosen] error that a prediction may have"),
-        ),
+        level(row.measured, shown.unit, within=of_model(shown.within, "[chosen] error that a prediction may have")),
         row.ours,
         _WHY.get(row.id, ""),
         fitted="the server's host times were fitted to this load" if row.fitted else "",

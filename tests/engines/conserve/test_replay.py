@@ -40,9 +40,7 @@ def both_classes(seed: int = 3, **params: Any) -> Trace:
     return make_trace("co_serving", given_params | params, seed)
 
 
-def run(
-    trace: Trace, engine: str = "conserve", server: dict[str, Any] | None = None, **params: Any
-) -> Replay:
+def run(trace: Trace, engine: str = "conserve", server: dict[str, Any] | None = None, **params: Any) -> Replay:
     return replay(engine, params, SERVER | (server or {}), {}, trace, seed=7)
 
 
@@ -52,15 +50,9 @@ def tokens(done: Replay) -> dict[int, float]:
 
 
 @settings(max_examples=5)
-@example(
-    engine=("conserve", {}), seed=58, pool=420, rate=15.0
-)  # KV that had come back held what others needed
-@example(
-    engine=("conserve", {}), seed=86, pool=420, rate=15.0
-)  # two documents took it from each other for ever
-@example(
-    engine=("distserve_p", {}), seed=0, pool=420, rate=2.0
-)  # so did KV that had come from another replica
+@example(engine=("conserve", {}), seed=58, pool=420, rate=15.0)  # KV that had come back held what others needed
+@example(engine=("conserve", {}), seed=86, pool=420, rate=15.0)  # two documents took it from each other for ever
+@example(engine=("distserve_p", {}), seed=0, pool=420, rate=2.0)  # so did KV that had come from another replica
 @example(engine=("distserve_p", {}), seed=5, pool=420, rate=15.0)  # no block, and fewer than no tokens for it
 @given(
     engine=st.sampled_from(ENGINES),
@@ -108,10 +100,7 @@ def test_a_preempted_request_computes_again_only_what_is_nowhere():
 def test_only_offline_kv_goes_to_the_host():
     online = run(both_classes(documents=1, max_input_tokens=200))
     assert 0 < online.counters["thinker.d2h_bytes"] <= 17 * 16 * 131_072
-    assert (
-        run(both_classes(documents=12)).counters["thinker.d2h_bytes"]
-        > 50 * online.counters["thinker.d2h_bytes"]
-    )
+    assert run(both_classes(documents=12)).counters["thinker.d2h_bytes"] > 50 * online.counters["thinker.d2h_bytes"]
 
 
 def test_arrivals_end_long_steps_at_a_safepoint():
@@ -135,9 +124,7 @@ def _ttft_p99(done: Replay, trace: Trace) -> float:
 def test_online_tails_are_protected_and_the_batch_pays_little():
     """The order of the systems that the paper has, at one small point."""
     trace = both_classes(requests=60, rate=3.0, documents=40)
-    tails = {
-        engine: _ttft_p99(run(trace, engine), trace) for engine in ("conserve", "sarathi_p", "non_preemptive")
-    }
+    tails = {engine: _ttft_p99(run(trace, engine), trace) for engine in ("conserve", "sarathi_p", "non_preemptive")}
     assert tails["conserve"] < tails["sarathi_p"] < tails["non_preemptive"]
 
 

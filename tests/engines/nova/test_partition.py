@@ -20,9 +20,7 @@ def ideal(sms: int, solo_s: float) -> SharedTimes:
 
 
 SHARES = range(12, 61, 2)
-IDEAL = Profile(
-    {s: ideal(s, 0.8068) for s in SHARES}, {s: ideal(s, 0.3241) for s in SHARES}, 0.8068, 0.3241, 0.0289
-)
+IDEAL = Profile({s: ideal(s, 0.8068) for s in SHARES}, {s: ideal(s, 0.3241) for s in SHARES}, 0.8068, 0.3241, 0.0289)
 
 
 def test_decode_is_at_its_least_when_four_are_pending():
@@ -64,12 +62,7 @@ def profiled(deployment: str) -> tuple[Profile, Gpu]:
     stage = made.stages["thinker"]
 
     async def main() -> Profile:
-        device = VirtualStage(
-            stage.decoder,
-            VirtualGpu(made.gpu, shared=True),
-            in_turn=True,
-            waves=True,
-        )
+        device = VirtualStage(stage.decoder, VirtualGpu(made.gpu, shared=True), in_turn=True, waves=True)
         return profile(device, 12)
 
     return run(main(), virtual=True), made.gpu

@@ -49,9 +49,7 @@ def test_memory_of_table_vi(slots: int | None, mib: float):
 
 
 def test_what_is_offloaded_is_room_for_kv():
-    more = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000", "vision_slots": 2})).stages[
-        "thinker"
-    ]
+    more = resolve(ServerParams.model_validate({"deployment": "cogagent_a6000", "vision_slots": 2})).stages["thinker"]
     freed = 61 * 2 * 67_895_296  # 61 layers
     less = pool_blocks(A6000.stages["thinker"], A6000.gpu)
     assert pool_blocks(more, A6000.gpu) - less == pytest.approx(freed / more.block_bytes, abs=1)

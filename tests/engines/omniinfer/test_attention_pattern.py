@@ -201,9 +201,7 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
         said = {name: [] for name in submit(model, asked, 40)}
         for _ in steps(model, said):
             # What no request holds is spoilt: a layer that read it would say something else.
-            free = [
-                b.block_id for b in made.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
-            ]
+            free = [b.block_id for b in made.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()]
             for kv in model.runner.kv_caches:
                 kv[free] = 1e4
     for prompt, answer in zip(asked, said.values(), strict=True):
@@ -221,6 +219,4 @@ def test_a_step_moves_what_each_layer_reads(shape):
     full, short = Work.of(rows), Work.of(rows, 512)
     mixed = Work.of(rows, 512, 30 / 61)
     assert mixed.kv_tokens == pytest.approx((31 * full.kv_tokens + 30 * short.kv_tokens) / 61)
-    assert mixed.attention_pairs == pytest.approx(
-        (31 * full.attention_pairs + 30 * short.attention_pairs) / 61
-    )
+    assert mixed.attention_pairs == pytest.approx((31 * full.attention_pairs + 30 * short.attention_pairs) / 61)

@@ -97,7 +97,5 @@ def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path):
 
 @pytest.mark.parametrize("rule", ["round_robin", "session_affinity", "least_work"])
 def test_a_rule_that_cannot_choose_beforehand_is_refused(rule: str):
-    with pytest.raises(
-        UserError, match=f"routing={rule} can only send it there; set routing to one of: least_load"
-    ):
+    with pytest.raises(UserError, match=f"routing={rule} can only send it there; set routing to one of: least_load"):
         replayed(trace(), routing=rule)

@@ -61,14 +61,8 @@ def test_a_recorded_step_is_replayed_and_one_of_another_size_has_its_shares():
     ("columns", "says"),
     [
         ({"step": [0], "layer": [0], "expert": [0]}, "lacks the column 'tokens'"),
-        (
-            {"step": [0], "layer": [0], "expert": [9], "tokens": [1]},
-            "column 'expert' has 9, but the model has 4",
-        ),
-        (
-            {"step": [0], "layer": [2], "expert": [0], "tokens": [1]},
-            "column 'layer' has 2, but the model has 2",
-        ),
+        ({"step": [0], "layer": [0], "expert": [9], "tokens": [1]}, "column 'expert' has 9, but the model has 4"),
+        ({"step": [0], "layer": [2], "expert": [0], "tokens": [1]}, "column 'layer' has 2, but the model has 2"),
         ({"step": [0], "layer": [0], "expert": [0], "tokens": [-1]}, "column 'tokens' has -1"),
         ({"step": [0], "layer": [0], "expert": [0], "tokens": [0.5]}, "column 'tokens' has type double"),
         ({"step": [0], "layer": [0], "expert": [0], "tokens": [None]}, "column 'tokens' has"),

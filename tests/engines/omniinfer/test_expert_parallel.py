@@ -52,9 +52,7 @@ def test_weights_of_experts_without_tokens_are_not_read():
 def test_copies_leave_less_of_the_link_and_the_fullest_sender_counts():
     slots = np.full((1, 4, 2), 10.0)
     assert R1.layers_s(slots, link_share=0.5) > R1.layers_s(slots)
-    assert R1.layers_s(slots, sent=80.0) - R1.layers_s(slots) == pytest.approx(
-        60 * 3 * 7168 / R1.link_bandwidth
-    )
+    assert R1.layers_s(slots, sent=80.0) - R1.layers_s(slots) == pytest.approx(60 * 3 * 7168 / R1.link_bandwidth)
 
 
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=4))
@@ -106,10 +104,7 @@ def test_replicas_make_steps_shorter_and_following_a_drift_keeps_them_short():
 @pytest.mark.parametrize(
     ("params", "says"),
     [
-        (
-            {"kind": ReplicaParams, "redundant_slots": 3},
-            "redundant_slots 3: placement eplb gives all 6 layers",
-        ),
+        ({"kind": ReplicaParams, "redundant_slots": 3}, "redundant_slots 3: placement eplb gives all 6 layers"),
         ({"redundant_slots": 6 * 61}, "redundant_slots 366 leaves no 64 different experts"),
     ],
 )

@@ -49,9 +49,7 @@ def hashes_of(tokens: list[int]) -> list[tuple[int, ...]]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["stored", "removed", "expect"]), TOKENS), max_size=30), TOKENS)
-def test_an_index_has_what_was_stored_oftener_than_removed(
-    events: list[tuple[str, list[int]]], asked: list[int]
-):
+def test_an_index_has_what_was_stored_oftener_than_removed(events: list[tuple[str, list[int]]], asked: list[int]):
     index, counts, hoped = PrefixIndex(), {}, set()
     for kind, tokens in events:
         hashes = hashes_of(tokens)
@@ -219,11 +217,7 @@ class Instances:
         self.tokens: dict[Any, int] = {}
         self.wanted: set[Any] = set()
         self.queue: PrefillQueue[Any] = PrefillQueue(
-            nodes,
-            lambda key: [self.tokens[key]] * nodes,
-            self._choose,
-            lambda *to: self.handed.append(to),
-            room=room,
+            nodes, lambda key: [self.tokens[key]] * nodes, self._choose, lambda *to: self.handed.append(to), room=room
         )
 
     def _choose(self, key: Any, among: Sequence[int]) -> int:

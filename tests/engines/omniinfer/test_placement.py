@@ -33,9 +33,7 @@ def layers(draw, extra=2):
 def whole(layout, experts):
     """Every expert hosted (1), none twice on a die."""
     rows = [[expert for expert in row if expert >= 0] for row in layout.tolist()]
-    return {e for row in rows for e in row} == set(range(experts)) and all(
-        len(r) == len(set(r)) for r in rows
-    )
+    return {e for row in rows for e in row} == set(range(experts)) and all(len(r) == len(set(r)) for r in rows)
 
 
 @given(layers())

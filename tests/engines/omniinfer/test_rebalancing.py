@@ -83,9 +83,7 @@ def test_layers_are_copied_one_after_the_other_and_switched_with_the_next_step()
 def test_every_expert_is_hosted_in_each_step_and_a_layer_has_one_layout(seed, mode, step_s):
     extra = np.ones(LAYERS, dtype=int)
     planner = replanned(extra, 2) if mode == "paper" else few_moves(extra)
-    settings = Rebalancing(
-        every_s=1.0, predict="last", trigger=1.0, margin=0.0, link_share=1 - 1e-4, weigh=False
-    )
+    settings = Rebalancing(every_s=1.0, predict="last", trigger=1.0, margin=0.0, link_share=1 - 1e-4, weigh=False)
     dynamic = placement(settings, planner)
     load = SampledLoad(LAYERS, EXPERTS, 2, 0.8, seed, drift_s=2.0, drift_share=0.5)
     layouts = [dynamic.map.slots]

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.turn_taking.detector import Decision, TurnDetector
-from engines.turn_taking.endpointing import (
-    WORDS_PER_S,
-    Accuracy,
-    InterruptionGate,
-    SilenceTimeout,
-    SimulatedSemantic,
-)
+from engines.turn_taking.endpointing import WORDS_PER_S, Accuracy, InterruptionGate, SilenceTimeout, SimulatedSemantic
 
 EVERYTHING = InterruptionGate()
 Said = list[tuple[Decision, float]]

@@ -58,9 +58,7 @@ class Listener:
         self.turn_event = lambda kind: None
 
 
-def hear(
-    *says: tuple, heard: float = 1.0, seed: int = 0, until_s: float = 30.0, **params: Any
-) -> list[tuple]:
+def hear(*says: tuple, heard: float = 1.0, seed: int = 0, until_s: float = 30.0, **params: Any) -> list[tuple]:
     """What the gateway is told; `says`: (at, turn, kind), or (at, number of a reply that has been heard out)."""
 
     async def main() -> list[tuple]:
@@ -166,9 +164,7 @@ def test_what_is_shorter_than_the_delay_or_missed_is_not_heard():
     assert hear((1.0, TURN, "turn"), vad_misses=1.0) == [(30.0, "close")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate"), [("noise", "noise_heard"), ("background_speech", "background_heard")]
-)
+@pytest.mark.parametrize(("kind", "rate"), [("noise", "noise_heard"), ("background_speech", "background_heard")])
 def test_sounds_of_others_are_heard_at_their_rate(kind: str, rate: str):
     sound = TURN.changed(event=kind, event_after_s=1.0, event_s=0.4)
     says = [(2.0 * i, sound, kind) for i in range(1, 201)]
@@ -185,10 +181,7 @@ def test_a_semantic_detector_ends_turns_at_once_and_errs_by_its_seed():
         return [round(each[0].expected % 10, 3) for each in said if each[1] == "commit"]
 
     found = commits(0)
-    early, at_once = (
-        sum(t == 0.76 for t in found),
-        sum(t == 2.26 for t in found),
-    )  # 0.26 s after a silence begins
+    early, at_once = (sum(t == 0.76 for t in found), sum(t == 2.26 for t in found))  # 0.26 s after a silence begins
     assert 2 <= early <= 20 and 84 <= at_once <= 99, "9.4 % of hesitations, 92.6 % of ends"
     assert commits(0) == found != commits(1)
 

@@ -34,15 +34,11 @@ def run(
     points_dir: Path, points: list[Point], work: Work, timeout_s: float = PATIENCE_S, jobs: int = 2
 ) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
-    return list(
-        LocalExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, preload=fakes.PRELOAD).run(points)
-    )
+    return list(LocalExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, preload=fakes.PRELOAD).run(points))
 
 
 def test_results_that_vanish_end_the_run_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"points is gone: it was removed or moved while the run went on; run"
-    ):
+    with pytest.raises(UserError, match=r"points is gone: it was removed or moved while the run went on; run"):
         run(tmp_path / "points", fakes.points(2), fakes.remove_results)
     assert not (tmp_path / "points").exists()
 
@@ -52,9 +48,7 @@ def test_a_fork_server_that_ends_is_one_sentence(tmp_path: Path, monkeypatch: py
         raise EOFError("unexpected EOF")
 
     monkeypatch.setattr(multiprocessing.get_context("forkserver").Process, "start", end)
-    with pytest.raises(
-        UserError, match=r"workers are forked from has ended \(out of memory\?\); run the same command"
-    ):
+    with pytest.raises(UserError, match=r"workers are forked from has ended \(out of memory\?\); run the same command"):
         run(tmp_path, fakes.points(1), fakes.measure)
 
 
@@ -115,10 +109,7 @@ def test_a_failed_point_is_tried_again_and_its_failure_goes_when_it_works(tmp_pa
         todo = unfinished(points_dir, points)
         assert [point.seed for point in todo] == [1]
         run(points_dir, todo, fakes.measure)
-        assert [row["status"] for row in write_summary(tmp_path, [point.id for point in points])] == [
-            "ok",
-            "ok",
-        ]
+        assert [row["status"] for row in write_summary(tmp_path, [point.id for point in points])] == ["ok", "ok"]
         assert not list(points_dir.glob("*.failed"))
 
 
@@ -149,9 +140,7 @@ def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path)
 def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     work = functools.partial(fakes.counted, diary, 3600)
-    outcomes = LocalExecutor(tmp_path, work, jobs=1, timeout_s=PATIENCE_S, preload=fakes.PRELOAD).run(
-        fakes.points(1)
-    )
+    outcomes = LocalExecutor(tmp_path, work, jobs=1, timeout_s=PATIENCE_S, preload=fakes.PRELOAD).run(fakes.points(1))
 
     def interrupt(*_: object) -> None:
         if diary.exists():
@@ -269,9 +258,7 @@ def test_a_run_killed_at_any_moment_resumes_and_repeats_nothing_finished(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("file_bytes", "work"),
-    [(3000, "measure"), (1000, "end")],
-    ids=["of a worker", "of the command"],
+    ("file_bytes", "work"), [(3000, "measure"), (1000, "end")], ids=["of a worker", "of the command"]
 )
 def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
     tmp_path: Path, file_bytes: int, work: str

@@ -127,14 +127,10 @@ def test_a_machine_with_other_code_or_without_the_system_is_refused() -> None:
 def test_the_code_of_a_point_is_found_again_from_the_point(settings: dict[str, str]) -> None:
     bench = chosen("bench")
     assert isinstance(bench, Card)
-    experiments = [
-        Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 1, **settings})
-    ]
+    experiments = [Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 1, **settings})]
     for experiment in experiments if settings else [bench.experiment, *experiments]:
         points = expand(experiment)
         assert {code_of(point) == point.code_hash for point in points} == {True}
-    frames = Experiment(
-        name="x", engines=["metronome"], workload="metronome", set={"sessions": 1, "duration_s": 8}
-    )
+    frames = Experiment(name="x", engines=["metronome"], workload="metronome", set={"sessions": 1, "duration_s": 8})
     (point,) = expand(frames)
     assert code_of(point) == point.code_hash

@@ -85,9 +85,7 @@ def run(points_dir: Path, points: list[Point], work: Work, **options: Any) -> li
         return list(RayExecutor(points_dir, work, **options).run(points))
 
 
-def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(
-    tmp_path: Path, node: Callable[..., Any]
-) -> None:
+def test_records_are_as_of_a_local_run_each_from_a_fresh_worker(tmp_path: Path, node: Callable[..., Any]) -> None:
     node("one")
     node("two")
     points, here, there = fakes.points(6), tmp_path / "here" / "points", tmp_path / "there" / "points"
@@ -132,9 +130,7 @@ def test_the_point_of_a_lost_node_is_measured_on_another(tmp_path: Path, node: C
     assert begun[points[0].id] == 2
 
 
-def test_a_worker_whose_server_a_dying_node_has_ended_is_no_failure(
-    tmp_path: Path, node: Callable[..., Any]
-) -> None:
+def test_a_worker_whose_server_a_dying_node_has_ended_is_no_failure(tmp_path: Path, node: Callable[..., Any]) -> None:
     """Ray ends what its worker started before it ends the worker, which could still say that its point failed."""
     node("one")
     diary = tmp_path / "diary"

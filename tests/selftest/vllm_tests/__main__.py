@@ -37,15 +37,7 @@ FOLDERS = ("tests/v1/core", "tests/v1/kv_connector/unit/offloading_connector")
 INTENDED = Path(__file__).with_name("intended.yaml")
 PLUG_IN = "engines.stock.stand_in"
 STOCK = "vllm"
-MARKERS = (
-    "cpu_test",
-    "skip_global_cleanup",
-    "optional",
-    "slow_test",
-    "core_model",
-    "distributed",
-    "hybrid_model",
-)
+MARKERS = ("cpu_test", "skip_global_cleanup", "optional", "slow_test", "core_model", "distributed", "hybrid_model")
 """Of vLLM's own configuration for pytest, beside which its conftest would want packages that nothing here uses."""
 
 Outcomes = Mapping[str, str]
@@ -68,9 +60,7 @@ def intended(path: Path = INTENDED) -> list[Intended]:
     """What the file says; `under: policies` are all engines with a policy."""
     return [
         Intended(
-            tuple(each["tests"]),
-            frozenset(policies() if each["under"] == "policies" else each["under"]),
-            each["why"],
+            tuple(each["tests"]), frozenset(policies() if each["under"] == "policies" else each["under"]), each["why"]
         )
         for each in yaml.safe_load(path.read_text()) or ()
     ]
@@ -123,16 +113,13 @@ def table(stock: Outcomes, ours: Mapping[str, Outcomes], listed: Iterable[Intend
             asked = [test for test in passed if test in outcomes]
             fine = sum(outcomes[test] == "passed" for test in asked)
             meant = sum(
-                outcomes[test] != "passed" and any(each.covers(test, under) for each in listed)
-                for test in asked
+                outcomes[test] != "passed" and any(each.covers(test, under) for each in listed) for test in asked
             )
             total.update(fine=fine, meant=meant)
             line.append(_count(fine, meant) if asked else "–")
         lines.append(line)
     stock_passed = sum(outcome == "passed" for outcome in stock.values())
-    lines.append(
-        ["all", str(len(stock)), str(stock_passed), *(_count(each["fine"], each["meant"]) for each in totals)]
-    )
+    lines.append(["all", str(len(stock)), str(stock_passed), *(_count(each["fine"], each["meant"]) for each in totals)])
     rows = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([rows[0], "|---|" + "---:|" * (len(lines[0]) - 1), *rows[1:]])
 
@@ -182,9 +169,7 @@ def parse(report: Path) -> dict[str, str]:
     for case in ElementTree.parse(report).iter("testcase"):
         module, *classes = re.split(r"\.(?=Test)", case.get("classname", "").removeprefix("tests.v1."))
         kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-        outcomes["::".join([module.replace(".", "/"), *classes, case.get("name", "")])] = min(
-            kinds, default="passed"
-        )
+        outcomes["::".join([module.replace(".", "/"), *classes, case.get("name", "")])] = min(kinds, default="passed")
     return outcomes
 
 

@@ -26,13 +26,7 @@ def write_recordings(folder: Path) -> Path:
 
     from workloads.audio.synth import SyntheticClip
 
-    kinds = [
-        ("wav", 16_000, 1),
-        ("flac", 16_000, 1),
-        ("wav", 8_000, 1),
-        ("flac", 48_000, 2),
-        ("ogg", 24_000, 1),
-    ]
+    kinds = [("wav", 16_000, 1), ("flac", 16_000, 1), ("wav", 8_000, 1), ("flac", 48_000, 2), ("ogg", 24_000, 1)]
     for index in range(24):
         kind, rate, channels = kinds[index % len(kinds)]
         rng = np.random.default_rng(index)
@@ -50,9 +44,7 @@ def write_recordings(folder: Path) -> Path:
 def record(tmp_path: Path) -> Record:
     """Write speech-like sound to a file of a folder; gives its path."""
 
-    def record(
-        name: str, rate: int = 16_000, channels: int = 1, encoding: str = "PCM_16", index: int = 0
-    ) -> Path:
+    def record(name: str, rate: int = 16_000, channels: int = 1, encoding: str = "PCM_16", index: int = 0) -> Path:
         import soundfile
 
         from workloads.audio.synth import SyntheticClip

@@ -21,9 +21,7 @@ SPEECH = SyntheticClip(9).pcm(16_000)
 ALL = {"reverb_s": 0.4, "snr_db": 15.0, "codec": "g711"}
 
 
-def heard(
-    pcm: np.ndarray = SPEECH, seed: int = 0, session: int = 0, turn: int = 0, rate: int = 16_000, **how
-):
+def heard(pcm: np.ndarray = SPEECH, seed: int = 0, session: int = 0, turn: int = 0, rate: int = 16_000, **how):
     return Degradation(**how).applied(pcm, rate, seed, session, turn)
 
 
@@ -112,9 +110,7 @@ def test_what_is_drawn_is_drawn_from_the_seed() -> None:
 
     assert of() == of()
     assert len({of(), of(seed=1), of(session=1), of(turn=1)}) == 4
-    rooms = [
-        heard(reverb_s=0.5, session=session, turn=turn).tobytes() for session in (0, 1) for turn in (0, 1)
-    ]
+    rooms = [heard(reverb_s=0.5, session=session, turn=turn).tobytes() for session in (0, 1) for turn in (0, 1)]
     assert rooms[0] == rooms[1] and rooms[2] == rooms[3] and rooms[0] != rooms[2]
 
 
@@ -131,7 +127,5 @@ def test_a_trace_says_what_is_heard_and_keeps_its_turns() -> None:
 
 def test_without_librosa_the_trace_is_refused_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "librosa", None)
-    with pytest.raises(
-        UserError, match=r"^this needs the package librosa, which is not installed; run .*pip install"
-    ):
+    with pytest.raises(UserError, match=r"^this needs the package librosa, which is not installed; run .*pip install"):
         make_trace("speech", {"snr_db": 10}, 0)

@@ -29,9 +29,7 @@ def test_a_stream_is_its_clips_end_to_end_and_again() -> None:
     assert {clip.name for clip in order if clip} == {clip.name for clip in CLIPS}
     whole = np.concatenate([clip.pcm(RATE) for clip in order if clip])
     seconds = 1.5 * len(whole) / RATE
-    assert np.array_equal(
-        heard(stream, seconds)[: round(seconds * RATE)], np.resize(whole, round(seconds * RATE))
-    )
+    assert np.array_equal(heard(stream, seconds)[: round(seconds * RATE)], np.resize(whole, round(seconds * RATE)))
     assert np.array_equal(stream.pcm(12_345, 50_000), np.resize(whole, 62_345)[12_345:])
 
 
@@ -55,9 +53,7 @@ def test_streams_that_are_not_staggered_are_the_same_and_share_their_keys() -> N
 @pytest.mark.parametrize("frame_s", [0.08, 1.0, 2.0])
 def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
     """And the same piece of the same clips has the same key; only silence may be a pause or a clip's own."""
-    pauses = [
-        part for clip in CLIPS[:5] for part in (Part(clip, 0, int(clip.seconds * RATE)), Part(None, 0, RATE))
-    ]
+    pauses = [part for clip in CLIPS[:5] for part in (Part(clip, 0, int(clip.seconds * RATE)), Part(None, 0, RATE))]
     paused = [Stream(pauses, RATE, phase) for phase in (0, RATE, 2 * RATE)]
     streams = [*continuous(CLIPS, 20, RATE, 0), *paused, *paused]
     size = round(frame_s * RATE)

@@ -108,9 +108,7 @@ def test_each_kind_alone_has_its_share_and_its_lengths(kind: str) -> None:
     assert set(columns["event"]) == {"", kind}
     assert np.mean(here[followed] if kind in TAKES_FLOOR else here) == pytest.approx(0.3, abs=0.02)
     assert f"{kind}: {here.sum()} of {len(here)} turns" in trace.header.notes
-    after_s, length_s, reply_s = (
-        columns[name][here] for name in ("event_after_s", "event_s", "reply_audio_s")
-    )
+    after_s, length_s, reply_s = (columns[name][here] for name in ("event_after_s", "event_s", "reply_audio_s"))
     if kind in TAKES_FLOOR:
         assert (here <= followed).all()
         assert np.array_equal(length_s, np.roll(columns["audio_s"], -1)[here])
@@ -137,9 +135,7 @@ def test_hesitations_are_as_long_as_pauses_in_speech() -> None:
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 24_000])
 def test_the_silence_of_a_hesitation_is_where_the_trace_has_it(recordings: Path, rate: int) -> None:
-    trace = make_trace(
-        "duplex", {"path": str(recordings), "skip_bad": True, "sessions": 12, "hesitations": 1.0}, 0
-    )
+    trace = make_trace("duplex", {"path": str(recordings), "skip_bad": True, "sessions": 12, "hesitations": 1.0}, 0)
     spoken = {
         (turn.session, turn.turn): turn
         for turn in turns(make_trace("duplex", {**trace.header.params, "hesitations": 0}, 0))
@@ -181,9 +177,7 @@ def test_speech_of_a_recording_begins_and_ends_with_its_sound(record: Record) ->
     assert said.spans[0][0] == pytest.approx(0.5, abs=0.011)
     assert said.spans[-1][1] == pytest.approx(0.5 + len(own) / RATE, abs=0.021)
     plan = synth._plan(LONG)
-    groups = [
-        (group[0, 0], group[-1, 1]) for group in np.split(plan, range(synth.PHRASE, len(plan), synth.PHRASE))
-    ]
+    groups = [(group[0, 0], group[-1, 1]) for group in np.split(plan, range(synth.PHRASE, len(plan), synth.PHRASE))]
     assert len(said.spans) == len(groups) > 1
     inner = np.array(said.spans) - 0.5 - np.array(groups)
     assert np.abs(inner).max() < 0.04
@@ -271,17 +265,13 @@ def test_the_sound_survives_the_file_and_knows_its_recordings(record: Record, tm
 def test_sounds_that_cannot_be_had() -> None:
     trace = made(sessions=20)
     quiet = next(turn for turn in turns(trace) if turn.microphone.event is None)
-    with pytest.raises(
-        UserError, match=r"^session \d+ turn \d+ has no event; only turns with one sound so\.$"
-    ):
+    with pytest.raises(UserError, match=r"^session \d+ turn \d+ has no event; only turns with one sound so\.$"):
         event_pcm(trace, quiet)
     held = next(turn for turn in turns(trace) if turn.microphone.pause_s)
     with pytest.raises(UserError, match=r"lasts .* s and its pause .* s, so the trace was changed"):
         pcm_for(trace, dataclasses.replace(held, audio_s=99.0))
     last = trace.sessions[0].turns[-1].changed(event="interruption", event_after_s=1.0, event_s=1.0)
-    with pytest.raises(
-        UserError, match=r"is the last, so nothing follows its interruption; make the trace again"
-    ):
+    with pytest.raises(UserError, match=r"is the last, so nothing follows its interruption; make the trace again"):
         event_pcm(trace, last)
 
 

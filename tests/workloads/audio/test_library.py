@@ -185,20 +185,12 @@ def test_chunks_behind_the_samples_of_a_wav_are_no_samples(record: Record) -> No
         assert Library.scan(path.parent).clips[0].seconds == SyntheticClip(0).seconds
 
 
-@given(
-    st.lists(st.integers(1, 300), max_size=30),
-    st.sampled_from([None, 0, 2**32 - 1, 0x7FFFF000]),
-    st.booleans(),
-)
-def test_a_wav_that_comes_in_pieces_gives_its_samples(
-    cuts: list[int], claimed: int | None, again: bool
-) -> None:
+@given(st.lists(st.integers(1, 300), max_size=30), st.sampled_from([None, 0, 2**32 - 1, 0x7FFFF000]), st.booleans())
+def test_a_wav_that_comes_in_pieces_gives_its_samples(cuts: list[int], claimed: int | None, again: bool) -> None:
     samples = bytes(range(256)) * 4
     size = len(samples) if claimed is None else claimed
     form = struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
-    whole = (
-        b"RIFF" + struct.pack("<I", size) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size) + samples
-    )
+    whole = b"RIFF" + struct.pack("<I", size) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size) + samples
     known = claimed is None
     whole += (whole if again else b"") + LIST if known else b""
     stream, got, at = wav.Stream(), b"", 0
@@ -310,9 +302,7 @@ def test_random_bytes_are_refused_or_read_but_never_crash(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     suffix=st.sampled_from([".wav", ".flac", ".ogg", ".mp3", ".aiff", ".au", ".sph"]),
-    changes=st.lists(
-        st.tuples(st.floats(0, 1, exclude_max=True), st.booleans(), st.integers(0, 255)), max_size=4
-    ),
+    changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.booleans(), st.integers(0, 255)), max_size=4),
     kept=st.floats(0, 1),
 )
 def test_damaged_recordings_are_refused_or_read_but_never_crash(

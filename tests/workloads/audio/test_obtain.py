@@ -111,9 +111,7 @@ def test_packages_that_cannot_be_had(debian: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(UserError, match=r"^apt-get download asterisk\S+ failed: E: no asterisk\S+; perhaps"):
         obtain("debian", tmp_path / "out")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        UserError, match=r"^apt-get is not on this machine; take --from librispeech, or a folder"
-    ):
+    with pytest.raises(UserError, match=r"^apt-get is not on this machine; take --from librispeech, or a folder"):
         obtain("debian", tmp_path / "out")
 
 
@@ -122,11 +120,7 @@ def test_librispeech(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     import pyarrow.parquet as pq
 
     rows = [
-        {
-            "id": f"1-2-000{i}",
-            "audio": {"bytes": record("a.flac", index=i).read_bytes(), "path": "x"},
-            "text": "T",
-        }
+        {"id": f"1-2-000{i}", "audio": {"bytes": record("a.flac", index=i).read_bytes(), "path": "x"}, "text": "T"}
         for i in (3, 4)
     ]
     downloads = tmp_path / "out" / ".download"
@@ -146,9 +140,7 @@ def test_librispeech(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert manifest["sources"]["librispeech/"]["sha256"] == sha256
 
 
-def test_data_sets_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_sets_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert rehearse(monkeypatch, "data", "fetch", "burst", "--out", str(tmp_path)) == 2
     assert "unknown data set 'burst'. Did you mean 'burstgpt'?" in capsys.readouterr().err
     monkeypatch.setattr(hub, "fetch", lambda wanted, out, rows: [out / "a.csv"])

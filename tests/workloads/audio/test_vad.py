@@ -22,9 +22,7 @@ def test_onsets_of_speech(recordings: Path, method: Method, least: float) -> Non
         pytest.importorskip("onnxruntime", reason="needs the extra silero")
         pytest.importorskip("silero_vad", reason="needs the extra silero")
     clips = Library.scan(recordings, skip_bad=True).clips
-    off_s = np.array(
-        [segments(clip, method)[0].start_s - segments(clip, "energy")[0].start_s for clip in clips]
-    )
+    off_s = np.array([segments(clip, method)[0].start_s - segments(clip, "energy")[0].start_s for clip in clips])
     share = np.mean(np.abs(off_s) <= 0.1)
     print(
         f"\n{method}: {share:.1%} of {len(clips)} onsets within 100 ms of the energy truth; "

@@ -42,14 +42,10 @@ def test_sentences_are_speech_from_begin_to_end_at_one_level() -> None:
         after_s.append(sentence.seconds - found.end_s)
         heard_s = sum(part.end_s - part.start_s for part in segments(sentence))
         assert heard_s > 0.6 * sentence.seconds, sentence.name
-        loud = np.percentile(
-            np.sqrt(np.mean((pcm[: len(pcm) // 160 * 160] / 32768.0).reshape(-1, 160) ** 2, 1)), 95
-        )
+        loud = np.percentile(np.sqrt(np.mean((pcm[: len(pcm) // 160 * 160] / 32768.0).reshape(-1, 160) ** 2, 1)), 95)
         assert -20 < 20 * np.log10(loud) < -10, sentence.name
         assert np.abs(pcm).max() < 32_767
-    assert (
-        np.median(after_s) <= 0.03 and np.percentile(after_s, 90) <= 0.06 and max(after_s) < 0.2
-    )  # a soft "s"
+    assert np.median(after_s) <= 0.03 and np.percentile(after_s, 90) <= 0.06 and max(after_s) < 0.2  # a soft "s"
 
 
 def test_calls_are_as_varied_as_callers() -> None:
@@ -86,9 +82,7 @@ def test_pauses_have_their_share_and_lengths_and_are_silent() -> None:
     longer_s = columns["audio_s"] - whole.columns()["audio_s"]
     assert np.allclose(longer_s, np.nan_to_num(columns["pause_s"]))
     for turn, plain in zip(turns(trace)[:20], turns(whole)[:20], strict=True):
-        heard, said = (
-            np.frombuffer(b"".join(pcm_for(*each, RATE)), "<i2") for each in ((trace, turn), (whole, plain))
-        )
+        heard, said = (np.frombuffer(b"".join(pcm_for(*each, RATE)), "<i2") for each in ((trace, turn), (whole, plain)))
         if turn.microphone.pause_s:
             at, length = (round(s * RATE) for s in (turn.microphone.pause_after_s, turn.microphone.pause_s))
             assert not heard[at : at + length].any()
@@ -115,9 +109,7 @@ def test_a_trace_tells_which_speech_it_has(recordings: Path) -> None:
         assert speech_source(make_trace(workload, {"sessions": 2}, 0)) == f"voice {NAME}"
         assert speech_source(make_trace(workload, {"sessions": 2} | recorded, 0)) == "recordings"
     assert speech_source(make_trace("voice", {"sessions": 2}, 0)) == f"voice {NAME}"
-    assert (
-        speech_source(make_trace("poisson", {"modality": "text", "reply": "text", "requests": 5}, 0)) is None
-    )
+    assert speech_source(make_trace("poisson", {"modality": "text", "reply": "text", "requests": 5}, 0)) is None
     frames = {"sessions": 2, "duration_s": 4.0, "rate": 4.0}
     assert speech_source(make_trace("metronome", frames, 0)) == "synthetic"
     assert speech_source(make_trace("metronome", frames | recorded, 0)) == "recordings"

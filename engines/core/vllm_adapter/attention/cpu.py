@@ -36,12 +36,7 @@ class Gather(NamedTuple):
 
 
 def plan(
-    starts: Sequence[int],
-    lengths: Sequence[int],
-    table: torch.Tensor,
-    block_size: int,
-    window: int,
-    sinks: int,
+    starts: Sequence[int], lengths: Sequence[int], table: torch.Tensor, block_size: int, window: int, sinks: int
 ) -> list[Gather]:
     """Return the tokens that each query of a step reads.
 

@@ -81,9 +81,7 @@ def attend(
     d = tl.arange(0, D_PAD)
     at = (start + index).to(tl.int64)
     inside = valid[:, None] & (d[None, :] < D)
-    q = tl.load(
-        query + at[:, None] * stride_qt + head[:, None] * stride_qh + d[None, :], mask=inside, other=0.0
-    )
+    q = tl.load(query + at[:, None] * stride_qt + head[:, None] * stride_qh + d[None, :], mask=inside, other=0.0)
     table = tables + request.to(tl.int64) * stride_table
 
     m = tl.full([ROWS], float("-inf"), tl.float32)
@@ -132,9 +130,7 @@ def merge(
     where = token * stride_pt + head * stride_ph + s[:, None] * stride_ps + d[None, :]
     acc = tl.load(parts + where, mask=d[None, :] < D, other=0.0)
     result = tl.sum(acc * weight[:, None], axis=0) / tl.sum(norm * weight, axis=0)
-    tl.store(
-        output + token * stride_ot + head * stride_oh + d, result.to(output.dtype.element_ty), mask=d < D
-    )
+    tl.store(output + token * stride_ot + head * stride_oh + d, result.to(output.dtype.element_ty), mask=d < D)
 
 
 def paged_attention(

@@ -230,8 +230,7 @@ class PrefillQueue(Generic[Key]):
                     break
                 tokens = self._tokens(request.key)
                 done_s = [
-                    instance.done_s(ahead[i] + tokens[i], now, self._room)
-                    for i, instance in enumerate(self._instances)
+                    instance.done_s(ahead[i] + tokens[i], now, self._room) for i, instance in enumerate(self._instances)
                 ]
                 others_s = min([done_s[i] for i in nodes if i not in taking], default=math.inf)
                 able = [i for i in sorted(taking) if done_s[i] <= others_s]

@@ -120,11 +120,7 @@ class LeastWork(AssigningRouter):
         self._first = 0
 
     def route(
-        self,
-        session: int,
-        prompt: Sequence[int],
-        features: Sequence[Any] = (),
-        among: Sequence[int] | None = None,
+        self, session: int, prompt: Sequence[int], features: Sequence[Any] = (), among: Sequence[int] | None = None
     ) -> int:
         waits = Waits(session, self.work(len(prompt), None), among)
         assigned = self.assign([waits]) or self.assign([waits], over_cap=True)

@@ -23,12 +23,9 @@ _PCM, _ULAW, _ALAW = "pcm", "u-law", "A-law"
 _TELEPHONE = (_ULAW, _ALAW)
 _NAMES = {
     **dict.fromkeys(
-        ("pcm", "pcm16", "pcm16le", "pcms16le", "s16le", "s16", "l16", "linear16", "lpcm", "int16", "raw"),
-        _PCM,
+        ("pcm", "pcm16", "pcm16le", "pcms16le", "s16le", "s16", "l16", "linear16", "lpcm", "int16", "raw"), _PCM
     ),
-    **dict.fromkeys(
-        ("ulaw", "mulaw", "g711ulaw", "g711mulaw", "g711u", "pcmu", "pcmulaw", "pcmmulaw", "basic"), _ULAW
-    ),
+    **dict.fromkeys(("ulaw", "mulaw", "g711ulaw", "g711mulaw", "g711u", "pcmu", "pcmulaw", "pcmmulaw", "basic"), _ULAW),
     **dict.fromkeys(("alaw", "g711alaw", "g711a", "pcma", "pcmalaw", "alawbasic"), _ALAW),
 }
 _SAYS_NOTHING = ("", "audio", "application", "octetstream", "binary")
@@ -63,11 +60,7 @@ class AudioFormat(msgspec.Struct, frozen=True, gc=False):
     @property
     def unread(self) -> str | None:
         """Reason why its audio cannot be measured; None: it can."""
-        return (
-            None
-            if self.encoding in (None, _PCM, *_TELEPHONE)
-            else f"audio as {self.encoding}, which is not read"
-        )
+        return None if self.encoding in (None, _PCM, *_TELEPHONE) else f"audio as {self.encoding}, which is not read"
 
     @property
     def frame(self) -> int:
@@ -113,15 +106,7 @@ def stated(about: Any, format: bool = False, depth: int = 0) -> AudioFormat:
         return NOTHING
     audio_format = NOTHING
     fields = {re.sub(r"[^a-z0-9]", "", str(name).lower()): value for name, value in about.items()}
-    for name in (
-        "output",
-        "audio",
-        "format",
-        "audioformat",
-        "outputaudioformat",
-        "outputformat",
-        "responseformat",
-    ):
+    for name in ("output", "audio", "format", "audioformat", "outputaudioformat", "outputformat", "responseformat"):
         inner = fields.get(name)
         if not isinstance(inner, str) or name.endswith("format"):
             audio_format = audio_format.over(stated(inner, name.endswith("format"), depth + 1))
@@ -154,9 +139,7 @@ def _named(text: str) -> AudioFormat:
         short, about = rated[1], {"rate": rated[2], **about}
     key = _key(codec) if codec else _key(short)
     if key in _SAYS_NOTHING or "/" in short:
-        return (
-            NOTHING if not name.startswith("audio/") or key in _SAYS_NOTHING else AudioFormat(_shown(short))
-        )
+        return NOTHING if not name.startswith("audio/") or key in _SAYS_NOTHING else AudioFormat(_shown(short))
     channels = int(about["channels"]) if about.get("channels") in ("1", "2") else None
     audio_format = AudioFormat(_NAMES.get(key) or _shown(codec or short), _rate(about.get("rate")), channels)
     bits = about.get("bits", "16")
@@ -173,9 +156,7 @@ def decoded(base64: str) -> bytes:
     text = base64.translate(_OTHER_ALPHABET)
     try:
         return b"".join(
-            a2b_base64(part + "=" * (-len(part) % 4), strict_mode=True)
-            for part in re.split("=+", text)
-            if part
+            a2b_base64(part + "=" * (-len(part) % 4), strict_mode=True) for part in re.split("=+", text) if part
         )
     except Error as error:
         raise ValueError(str(error)) from None

@@ -303,9 +303,7 @@ class ChatReply:
             return True
         if delta is None:
             return False
-        reasons = any(
-            map(has_text, (delta.reasoning_content, delta.reasoning, delta.thinking, delta.thinking_blocks))
-        )
+        reasons = any(map(has_text, (delta.reasoning_content, delta.reasoning, delta.thinking, delta.thinking_blocks)))
         self._reasoned |= reasons
         return reasons or any(
             map(has_text, (delta.tool_calls, delta.function_call, delta.refusal, delta.audio, delta.images))

@@ -306,9 +306,7 @@ async def _forbidden(target: TargetParams) -> str:
         return refused_token(target, 403)
     remedy = "correct the path, often /v1/realtime or /ws"
     if sent is None:
-        return (
-            f"{route}, or wants a token; {remedy}, or name the token's environment variable with --token-env."
-        )
+        return f"{route}, or wants a token; {remedy}, or name the token's environment variable with --token-env."
     return f"{route}, or refuses the token in {sent}; {remedy}, or put the right one into {sent}."
 
 

@@ -52,10 +52,7 @@ class OpenAI(Dialect):
             "audio": {"input": audio_in, "output": output},
         }
         if target.min_duration_s or target.min_words:
-            gate = {
-                "min_duration_ms": round(1e3 * (target.min_duration_s or 0)),
-                "min_words": target.min_words or 0,
-            }
+            gate = {"min_duration_ms": round(1e3 * (target.min_duration_s or 0)), "min_words": target.min_words or 0}
             session["rehearsal"] = {"interruption": gate}
         return [encode("session.update", session=session)]
 

@@ -401,9 +401,7 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "response.content_part.added": _item,
     "response.output_audio.done": lambda message: AudioDone(message.response_id, message.item_id),
     "transcription.delta": _text,  # vLLM
-    "transcription.done": lambda message: Done(
-        None, "transcribed", _of(message.usage, _Usage).completion_tokens
-    ),
+    "transcription.done": lambda message: Done(None, "transcribed", _of(message.usage, _Usage).completion_tokens),
     "response.created": _started,
     "response.done": _done,
     "response.cancelled": _done,
@@ -413,8 +411,6 @@ _READ: dict[str, Callable[[_Message], Event]] = {
     "output_audio_buffer.cleared": lambda message: Cleared(message.response_id),
     "error": _failure,
     "rehearsal.heard": _played,
-    "rehearsal.frame.done": lambda message: FrameDone(
-        message.frame, message.tokens or 0, message.waited_ms / 1000
-    ),
+    "rehearsal.frame.done": lambda message: FrameDone(message.frame, message.tokens or 0, message.waited_ms / 1000),
     "rehearsal.session.failed": lambda message: Failure("session failed", message.reason or ""),
 }

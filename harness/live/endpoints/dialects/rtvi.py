@@ -146,9 +146,7 @@ class _Reader:
         if (samples := samples_of_wav(pcm)) is not None:  # with add_wav_header each frame is one
             pcm, frame_format = samples
         format = frame_format.over(self._format)
-        return (
-            UnreadAudio(self._id, format) if format.unread else Audio(self._id, None, len(pcm), format, pcm)
-        )
+        return UnreadAudio(self._id, format) if format.unread else Audio(self._id, None, len(pcm), format, pcm)
 
     def _message(self, data: bytes) -> Event:
         try:
@@ -192,9 +190,7 @@ def _format(rate: Any, channels: Any) -> AudioFormat:
     """Return the format of a frame. ValueError where a field of it is no number."""
     if isinstance(rate, bytes) or isinstance(channels, bytes):
         raise ValueError("neither a rate nor a number of channels")
-    return AudioFormat(
-        f"PCM of {rate} Hz" if rate and rate not in RATES else "pcm", rate or None, channels or None
-    )
+    return AudioFormat(f"PCM of {rate} Hz" if rate and rate not in RATES else "pcm", rate or None, channels or None)
 
 
 def _configured(data: bytes) -> AudioFormat:
@@ -215,9 +211,7 @@ _SIGNALS: dict[str, Event] = {
 
 def message(kind: str, data: dict[str, Any]) -> bytes:
     """Return an RTVI message as a frame."""
-    text = json.dumps(
-        {"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":")
-    )
+    text = json.dumps({"label": "rtvi-ai", "type": kind, "id": "rehearsal", "data": data}, separators=(",", ":"))
     return _field(_MESSAGE, _field(_DATA, text.encode()))
 
 

@@ -49,9 +49,7 @@ class OverWebRTC(Dialect):
         from harness.live.endpoints.transport import webrtc
 
         target = self.target
-        buffer_ms = (
-            60.0 if target.jitter_buffer_ms is None else target.jitter_buffer_ms
-        )  # [chosen] three packets
+        buffer_ms = 60.0 if target.jitter_buffer_ms is None else target.jitter_buffer_ms  # [chosen] three packets
         loss, jitter_ms = target.packet_loss or 0.0, target.packet_jitter_ms or 0.0
         sound = self.input_rate, buffer_ms / 1e3
         line = webrtc.Line(self.channel, self.last, *sound, receiver.seed, loss, jitter_ms / 1e3)
@@ -64,12 +62,7 @@ class OverWebRTC(Dialect):
         headers, limit_s = {"Content-Type": f"application/{kind}", **self.headers()}, target.connect_timeout_s
         try:
             status, _, answer, cut = get(
-                self.url(),
-                timeout_s=limit_s,
-                most_bytes=MOST_HEAD,
-                headers=headers,
-                route=target.route(),
-                body=body,
+                self.url(), timeout_s=limit_s, most_bytes=MOST_HEAD, headers=headers, route=target.route(), body=body
             )
             if cut or not 200 <= status < 300:
                 raise websocket.ConnectFailed(cut or f"HTTP status {status}", status)

@@ -22,11 +22,7 @@ PLAIN = {secure: plain for plain, secure in SECURE.items()}
 
 
 def asked(
-    url: str,
-    tls: bool,
-    path: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    route: Route = DIRECT,
+    url: str, tls: bool, path: str | None = None, headers: Mapping[str, str] | None = None, route: Route = DIRECT
 ) -> Answer | None:
     """Return the answer to a GET of `path` (default: the url's) at the address; None: no HTTP answer. `headers`: only
     for a host whose certificate holds, where there is TLS."""
@@ -35,12 +31,7 @@ def asked(
     address = urlunsplit(("https" if tls else "http", netloc, path or parts.path, "", ""))
     try:
         return get(
-            address,
-            timeout_s=PATIENCE_S,
-            most_bytes=MOST_BYTES,
-            headers=headers,
-            verified=bool(headers),
-            route=route,
+            address, timeout_s=PATIENCE_S, most_bytes=MOST_BYTES, headers=headers, verified=bool(headers), route=route
         )
     except (OSError, ValueError):
         return None
@@ -105,9 +96,7 @@ def client_certificate_fault(url: str, route: Route) -> str | None:
         return None
     if route.certificate is None:
         return "wants a certificate of the client; give it with --client-cert FILE and --client-key FILE."
-    return (
-        f"refuses the client's certificate in {route.certificate}; give one of an authority that it trusts."
-    )
+    return f"refuses the client's certificate in {route.certificate}; give one of an authority that it trusts."
 
 
 _ALERT = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE|ACCESS_DENIED)")

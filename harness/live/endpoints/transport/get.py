@@ -51,9 +51,7 @@ def get(
     parts, until_s = urlsplit(url), time.monotonic() + timeout_s
     request = _request(url, headers or {}, body)
     answer = _Receiver(most_bytes)
-    with _connected(
-        route, parts.hostname or "", parts.port, parts.scheme == "https", verified, until_s
-    ) as peer:
+    with _connected(route, parts.hostname or "", parts.port, parts.scheme == "https", verified, until_s) as peer:
         peer.sendall(request)
         try:
             while not answer.cut and not answer.whole:
@@ -71,18 +69,13 @@ def _request(url: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     fields = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", "Accept-Encoding": "identity"}
     fields |= {} if body is None else {"Content-Length": str(len(body))}
-    lines = [
-        f"{first} {path} HTTP/1.1",
-        *(f"{name}: {value}" for name, value in {**fields, **headers}.items()),
-    ]
+    lines = [f"{first} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**fields, **headers}.items())]
     if " " in path or not all(line.isascii() and line.isprintable() for line in lines):
         raise ValueError(f"{url!r} or a header has characters that a request cannot have")
     return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
 
 
-def _connected(
-    route: Route, host: str, port: int | None, tls: bool, verified: bool, until_s: float
-) -> socket.socket:
+def _connected(route: Route, host: str, port: int | None, tls: bool, verified: bool, until_s: float) -> socket.socket:
     peer = _reached(route, host, port or (443 if tls else 80), until_s)
     if not tls:
         return peer

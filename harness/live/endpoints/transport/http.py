@@ -103,17 +103,13 @@ class HttpPool:
     async def open(self, n: int) -> None:
         """Open connections until `n` are idle. OSError when the server cannot be reached."""
         while (missing := n - len(self._idle)) > 0:
-            self._idle += await asyncio.gather(
-                *(self._connect() for _ in range(min(missing, CONNECT_AT_ONCE)))
-            )
+            self._idle += await asyncio.gather(*(self._connect() for _ in range(min(missing, CONNECT_AT_ONCE))))
 
     def post(self, body: bytes, receiver: StreamReceiver) -> Exchange:
         """Send a request with this JSON `body`: at once, or when a new connection is open if none is idle."""
         exchange = Exchange(b"%s%d\r\n\r\n%s" % (self._head, len(body), body), receiver)
         if self._idle:
-            self._idle.pop().send(
-                exchange, was_idle=True
-            )  # the one used last: servers close those idle longest
+            self._idle.pop().send(exchange, was_idle=True)  # the one used last: servers close those idle longest
         else:
             self._send_on_new(exchange)
         return exchange

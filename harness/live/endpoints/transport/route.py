@@ -130,9 +130,7 @@ def certificate_fault(url: str, error: ssl.SSLCertVerificationError) -> str:
         "mismatch": "give a name that it is for as the host of the url",
     }
     why = error.verify_message.rstrip(".")
-    remedy = next(
-        (text for words, text in remedies.items() if words in why), "give its authority with --ca FILE"
-    )
+    remedy = next((text for words, text in remedies.items() if words in why), "give its authority with --ca FILE")
     return f"the certificate of {url} is not accepted ({why}); {remedy}, or measure without a check by --insecure."
 
 
@@ -142,9 +140,7 @@ def _context(ca: str | None, insecure: bool, certificate: str | None, key: str |
     try:
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:  # of which an SSLError is one
-        raise UserError(
-            f"--ca {ca} has no certificates in PEM format ({_reason(error)}); give another."
-        ) from None
+        raise UserError(f"--ca {ca} has no certificates in PEM format ({_reason(error)}); give another.") from None
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if certificate is not None:
@@ -159,9 +155,7 @@ def _context(ca: str | None, insecure: bool, certificate: str | None, key: str |
 
 
 def _no_passphrase() -> str:
-    raise UserError(
-        "the key of --client-key wants a passphrase; give a key without one, as openssl pkey writes it."
-    )
+    raise UserError("the key of --client-key wants a passphrase; give a key without one, as openssl pkey writes it.")
 
 
 def _reason(error: OSError) -> str:

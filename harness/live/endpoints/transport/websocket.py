@@ -12,14 +12,7 @@ from typing import Any, Protocol
 import picows
 from picows import WSCloseCode, WSMsgType
 
-from harness.live.endpoints.transport.limits import (
-    LONG_READ_S,
-    MOST_MESSAGE,
-    MOST_PARTS,
-    READ_AT_ONCE,
-    Violation,
-    size,
-)
+from harness.live.endpoints.transport.limits import LONG_READ_S, MOST_MESSAGE, MOST_PARTS, READ_AT_ONCE, Violation, size
 from harness.live.endpoints.transport.route import DIRECT, Route
 
 CLOSE_GRACE_S = 2.0  # for the peer's half of the closing handshake [chosen]
@@ -115,12 +108,7 @@ async def connect(
 
 
 async def _opened(
-    url: str,
-    listener: "_Listener",
-    headers: Mapping[str, str] | None,
-    timeout_s: float,
-    binary: bool,
-    route: Route,
+    url: str, listener: "_Listener", headers: Mapping[str, str] | None, timeout_s: float, binary: bool, route: Route
 ) -> WebSocket:
     try:
         async with asyncio.timeout(timeout_s):
