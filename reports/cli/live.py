@@ -135,7 +135,7 @@ def live(
     from reports.live.live_connection import connection_notes
 
     options = {name: context.params[name] for name in OPTIONS if name in TargetParams.model_fields}
-    target = {name: value for name, value in options.items() if value not in (None, False, [])}
+    target = {name: value for name, value in options.items() if value not in (None, []) and value is not False}
     target |= shape(preset, extra_body, headers, body_names, session)
     chosen = read_settings(settings)
     if data is not None and "path" in chosen:

@@ -61,6 +61,14 @@ def test_dry_run_names_the_points_and_writes_the_plan_where_it_is_told(rehearse:
     assert others.count("endpoint c=") == 4 and not {*others.split()} & {point.id for point in points}
 
 
+def test_seed_0_is_kept(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.randbelow", lambda below: 5)
+    ask = ("live", URL, *SMALL, "--sessions", "2", "--out", "planned", "--dry-run")
+    for given, kept in (((), 5), (("--seed", "0"), 0)):
+        rehearse(*ask, *given)
+        assert load_experiment(Path("planned/experiment.json")).set["users_seed"] == kept
+
+
 def test_an_open_loop_and_frames_and_text_have_workloads_of_their_own(rehearse: Rehearse) -> None:
     def planned(*arguments: str) -> list[Point]:
         assert rehearse("live", *arguments, "--out", "planned", "--dry-run")[0] == 0
