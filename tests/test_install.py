@@ -94,22 +94,14 @@ def test_it_calls_a_server(light: Path, tmp_path: Path):
     """And writes the report of it, and sets it beside a copy."""
     rehearse = light / "bin" / "rehearse"
     with ServerProcess(ServeConfig(engine="liveserve", port=0)) as server:
-        call = (
-            rehearse,
-            "live",
-            server.url,
-            "--sessions",
-            "2",
-            "--duration",
-            "20",
-            "--seed",
-            "0",
-            "--set",
-            "send_delay_limit_ms=2000",
-        )
-        assert "INCONCLUSIVE" in run(*call, "--out", "a", cwd=tmp_path, status=3)  # of so few turns
+        load = ("--sessions", "2", "--duration", "20", "--seed", "0", "--workload", "voice")
+        short = ("--set", "turns=1", "--set", "utterance_s=0.5", "--set", "max_reply_tokens=4")  # some end in any 20 s
+        call = (rehearse, "live", server.url, *load, *short, "--set", "send_delay_limit_ms=2000")
+        out = run(*call, "--out", "a", cwd=tmp_path, status=3)
+    assert "INCONCLUSIVE" in out  # of so few turns
     (row,) = json.loads((tmp_path / "a" / "summary.json").read_text())
-    assert row["status"] == "ok" and row["metrics"]["audio_ttfp_p50"]["value"] > 0
+    assert row["status"] == "ok", out
+    assert row["metrics"]["audio_ttfp_p50"]["value"] > 0
     assert "<svg" in (tmp_path / "a" / "report.html").read_text()
     run(rehearse, "report", "a", cwd=tmp_path)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
