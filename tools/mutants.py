@@ -9,13 +9,16 @@ lines without a test.
 import ast
 import contextlib
 import difflib
+import importlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,7 +53,12 @@ STARTING_S = 60.0
 """[chosen] Time for Python and pytest to start, on a busy machine."""
 
 OUTCOMES = ("equivalent", "killed", "survived")
+FORKS = multiprocessing.get_context("fork")
+LOADED = ("vllm.engine.arg_utils", "vllm.v1.core.sched.async_scheduler", "vllm.v1.engine.core", "matplotlib.pyplot")
+"""What most tests load, and what takes longest: loaded once, before the forks."""
 QUICKLY = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.mutants", "-m", "not slow")
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # no threads where processes are forked
 
 _seconds: dict[str, float] = defaultdict(float)
 _failed: set[str] = set()
@@ -167,23 +175,47 @@ def copied(work: Path) -> Path:
     return tree
 
 
-def run(tree: Path, module: list[str], tests: list[str], seconds: Path, limit_s: float | None = None) -> int | None:
-    """Run tests in the copy; return the exit status, or None past the limit. Nothing that they started stays.
+def run(tree: Path, options: list[str], tests: list[str], seconds: Path, limit_s: float | None = None) -> int | None:
+    """Run tests in the copy, in a fork of this process; return the exit status, or None past the limit. Nothing that
+    they started stays. The fork has vLLM in memory and nothing of the project.
 
     `seconds`: the file for the tests that pass, with the time that each takes."""
-    command = [sys.executable, "-P", "-m", *module, *QUICKLY, *tests]
-    path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
-    environ = {**os.environ, "PYTHONPATH": path, "MUTANTS_SECONDS": str(seconds)}
+    with tempfile.TemporaryDirectory(prefix="rehearsal-cache-") as cache:
+        environ = {"MUTANTS_SECONDS": str(seconds), "REHEARSAL_CACHE": cache, "PYTHONPATH": paths(tree)}
+        child = FORKS.Process(target=_tests, args=(tree, [*options, *QUICKLY, *tests], environ))
+        child.start()
+        assert child.pid is not None
+        child.join(limit_s)
+        status = child.exitcode
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.join()
+    return status
+
+
+def _tests(tree: Path, arguments: list[str], environ: dict[str, str]) -> None:
+    os.setsid()
+    log = os.open(tree.parent / "last.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(log, number)
+    os.chdir(tree)
+    os.environ |= environ
+    sys.path.insert(0, str(tree))
+    os._exit(pytest.main(arguments))
+
+
+def paths(tree: Path) -> str:
+    return os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
+
+
+def cover(tree: Path, sources: list[str], tests: list[str], data: Path, seconds: Path) -> None:
+    """Run tests in the copy under coverage.py, in a program of their own, so that no line is loaded before."""
+    data.unlink(missing_ok=True)
+    under = ["coverage", "run", f"--data-file={data}", f"--source={','.join(sources)}", "-m", "pytest"]
+    environ = {**os.environ, "MUTANTS_SECONDS": str(seconds), "PYTHONPATH": paths(tree)}
     with (tree.parent / "last.log").open("w") as log:
-        child = subprocess.Popen(command, cwd=tree, env=environ, stdout=log, stderr=log, start_new_session=True)
-        try:
-            return child.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        command = [sys.executable, "-P", "-m", *under, *QUICKLY, *tests]
+        subprocess.run(command, cwd=tree, env=environ, stdout=log, stderr=log, check=False)
 
 
 def main(
@@ -198,11 +230,11 @@ def main(
     work = work.absolute()
     tree, kept, timed = copied(work), work / "coverage.db", work / "seconds.json"
     if not reuse:
-        kept.unlink(missing_ok=True)
-        source = ",".join(sorted({folder.split("/")[0] for folder in folders}))
-        run(tree, ["coverage", "run", f"--data-file={kept}", f"--source={source}", "-m", "pytest"], tests, timed)
+        cover(tree, sorted({folder.split("/")[0] for folder in folders}), tests, kept, timed)
     seconds, data = json.loads(timed.read_text()), CoverageData(str(kept))
     data.read()
+    for name in LOADED:
+        importlib.import_module(name)
     count = {name: _tried(tree, name, each, random.Random(f"{seed} {name}"), data, seconds) for name in folders}
     print(f"\nseed {seed}\n\n| folder | {' | '.join(OUTCOMES)} | score |\n|---|--:|--:|--:|--:|")
     for name, outcomes in count.items():
@@ -241,7 +273,7 @@ def _passing(tree: Path, tests: set[str]) -> set[str]:
     control = tree.parent / "control.json"
     control.write_text("{}")
     if tests:
-        run(tree, ["pytest"], sorted(tests), control)
+        run(tree, [], sorted(tests), control)
     passing = set(json.loads(control.read_text()))
     if tests and not passing:
         raise SystemExit(f"No test passes without a mutant, see {tree.parent / 'last.log'}; run without --reuse.")
@@ -255,7 +287,7 @@ def _met(tree: Path, mutant: Mutant, text: str, tests: list[str], taken_s: float
     path.write_text(mutant.text)
     _outdate(path)
     try:
-        status = run(tree, ["pytest", "-x"], tests, tree.parent / "last.json", STARTING_S + 5 * taken_s)
+        status = run(tree, ["-x"], tests, tree.parent / "last.json", STARTING_S + 5 * taken_s)
     finally:
         path.write_text(text)
         _outdate(path)
