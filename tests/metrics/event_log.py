@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
+import pytest
 
 from harness.metrics.metric import Metric
 from harness.request_tables.turn_taking_table import turn_taking_table
@@ -10,6 +13,7 @@ from harness.request_tables.turn_taking_table import turn_taking_table
 TURN_END_S = 1.0
 TEXT_TOKENS = 10
 PROMPT_TOKENS = 100
+LABELS = ("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "backlog")
 UNITS = {"s", "1", "1/s", "1/min", "token", "block", "block*s"}
 """Of metrics."""
 
@@ -34,13 +38,7 @@ class EventLog:
 
     def label(self, session=0, turn=0, name="", priority=None, ttft=None, tbt=None, backlog=None) -> EventLog:
         """The turn's class and deadlines; a log with a label has the columns of classes."""
-        self.labels[session, turn] = {
-            "request_class": name,
-            "priority": priority,
-            "ttft_deadline_s": ttft,
-            "tbt_deadline_s": tbt,
-            "backlog": backlog,
-        }
+        self.labels[session, turn] = dict(zip(LABELS, (name, priority, ttft, tbt, backlog), strict=True))
         return self
 
     def text(self, *messages: tuple[float, int], session=0, turn=0) -> EventLog:
@@ -99,19 +97,22 @@ class EventLog:
     @property
     def trace(self) -> pd.DataFrame:
         frame = pd.DataFrame(self.trace_rows, columns=["session", "turn", "reply_audio_s"])
-        frame = frame.astype({"session": int, "turn": int, "reply_audio_s": float})
-        frame = frame.assign(input_tokens=PROMPT_TOKENS)
+        frame = frame.astype({"session": int, "turn": int, "reply_audio_s": float}).assign(input_tokens=PROMPT_TOKENS)
         if not self.labels:
             return frame
-        none = dict.fromkeys(("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "backlog"))
-        none["request_class"] = ""
+        none = {**dict.fromkeys(LABELS), "request_class": ""}
         labels = pd.DataFrame([self.labels.get((row[0], row[1]), none) for row in self.trace_rows])
-        numbers = {name: float for name in none if name != "request_class"}
-        return pd.concat([frame, labels.astype(numbers)], axis=1)
+        return pd.concat([frame, labels.astype(dict.fromkeys(LABELS[1:], float))], axis=1)
 
 
 def parts(metric: Metric) -> tuple[float | None, int, int]:
     return metric.value, metric.n, metric.missing
+
+
+def are(metrics: dict[str, Metric], **expected: Any) -> None:
+    """Fail unless the metrics have this value, n and missing."""
+    for name, (value, n, missing) in expected.items():
+        assert parts(metrics[name]) == (pytest.approx(value), n, missing), name
 
 
 def steps(*rows: tuple[str, float, float, int, int]) -> pd.DataFrame:

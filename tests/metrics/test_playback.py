@@ -44,17 +44,10 @@ def test_before_the_first_packet_nothing_is_heard():
     assert player.packets == 0 and player.max_gap_s == player.underrun_fixed_s == player.total_s == 0.0
 
 
-def test_the_first_packet_starts_playback_without_a_gap():
-    player = Playback()
-    assert player.arrive(7.0, 0.5) == 0.0
-    assert (player.start_s, player.end_s, player.played(7.25)) == (7.0, 7.5, 0.25)
-
-
-def test_pauses_on_underrun_and_goes_on():
-    player, gaps = play([(0.0, 1.0), (1.5, 1.0), (2.0, 1.0)])
+def test_playback_starts_with_the_first_packet_pauses_on_underrun_and_goes_on():
+    player, gaps = play([(7.0, 1.0), (8.5, 1.0), (9.0, 1.0)])
     assert gaps == [0.0, 0.5, 0.0]
-    assert player.end_s == 3.5
-    assert player.played(2.0) == 1.5
+    assert (player.start_s, player.end_s, player.played(9.0)) == (7.0, 10.5, 1.5)
 
 
 def test_empty_packets_neither_start_playback_nor_end_a_pause():

@@ -13,18 +13,9 @@ from harness.metrics.reply_length import AtOnce, Lengths, audio_at_once, audio_l
 
 def table(*rows: dict[str, Any]) -> pd.DataFrame:
     """A request table of complete replies that are read; `rows` say what is different."""
-    usual = {
-        "turn": 0,
-        "status": "completed",
-        "spoken": False,
-        "ttft_s": 0.2,
-        "tbt_max_s": 0.02,
-        "audio_ttfp_s": np.nan,
-        "e2e_s": 0.5,
-        "audio_s": np.nan,
-        "generated_entry": 8,
-    }
-    found = pd.DataFrame([{"session": k, **usual, **row} for k, row in enumerate(rows)])
+    usual = {"turn": 0, "status": "completed", "spoken": False, "ttft_s": 0.2, "tbt_max_s": 0.02, "e2e_s": 0.5}
+    none = {"audio_ttfp_s": np.nan, "audio_s": np.nan}
+    found = pd.DataFrame([{"session": k, "generated_entry": 8, **usual, **none, **row} for k, row in enumerate(rows)])
     return found.astype({"generated_entry": "Int64"})
 
 
