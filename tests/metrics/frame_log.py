@@ -32,9 +32,12 @@ def trace_of(sessions: int, frames: int) -> pd.DataFrame:
 def events_of(trace: pd.DataFrame, answer: Answer = spoke) -> pd.DataFrame:
     """The log of a run in which every frame is fed at the first tick after it is complete."""
     log = EventLog()
-    for session, begin_s in trace.groupby("session")["arrival_s"].min().items():
-        log.event(begin_s, "session_start", session, 0)
-        log.event(begin_s + 2 * NETWORK_S, "admitted", session, 0)
+    arrivals_s = {
+        session: trace.loc[trace["session"] == session, "arrival_s"] for session in sorted(set(trace["session"]))
+    }
+    for session, begins_s in arrivals_s.items():
+        log.event(begins_s.min(), "session_start", session, 0)
+        log.event(begins_s.min() + 2 * NETWORK_S, "admitted", session, 0)
     ticks: dict[int, list[tuple[int, int]]] = {}
     for session, frame, arrival_s in zip(trace["session"], trace["turn"], trace["arrival_s"], strict=True):
         log.event(arrival_s + B, "turn_end", session, frame, value=0.0)
@@ -50,8 +53,8 @@ def events_of(trace: pd.DataFrame, answer: Answer = spoke) -> pd.DataFrame:
             log.event(at_s + latency_s, "frame_out", session, frame, "thinker", tokens)
             log.event(at_s + latency_s + NETWORK_S, "frame", session, frame, value=tokens)
         log.event(at_s + longest_s, "tick_end", -1, tick, value=float(longest_s >= BEAT.cap_s))
-    for session, end_s in trace.groupby("session")["arrival_s"].max().items():
-        log.event(end_s + 2 * B, "session_end", session, 0)
+    for session, begins_s in arrivals_s.items():
+        log.event(begins_s.max() + 2 * B, "session_end", session, 0)
     return log.events().to_pandas()
 
 

@@ -76,7 +76,7 @@ def test_a_collapse_is_green_on_the_dashboard_and_mute_for_the_user() -> None:
     def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
         return (FAST_S, 12) if at_s < 148 else (1.6, 0)
 
-    steps = FILLING[FILLING["t_s"] < 148]
+    steps = FILLING.loc[FILLING["t_s"] < 148]
     found = numbers(answer, steps)
     assert (found["on_time"], found["deadline_misses"], found["tick_overruns"]) == (1.0, 0, 0)
     assert found["wall"] == found["hard_stall"] == 1 and found["progressive_silence"] == 0
@@ -118,7 +118,7 @@ def test_shed_and_admitted_are_the_offered(offered: int, data: st.DataObject) ->
     shed = data.draw(st.sets(st.integers(0, offered - 1)))
     trace = trace_of(offered, 4)
     events = events_of(trace)
-    events = events[~events["session"].isin(shed) | (events["kind"] == "session_start")]
+    events = events.loc[~events["session"].isin([*shed]) | (events["kind"] == "session_start")]
     metrics = summary(add(events, *((0.1, "shed", session, 0, np.nan) for session in shed)), trace)
     values = [metrics[name].value for name in ("offered", "admitted", "shed")]
     assert values == [offered, offered - len(shed), len(shed)]

@@ -9,34 +9,53 @@ from hypothesis import strategies as st
 from harness.metrics.frames import Silence, hard_stall, progressive, silence
 from harness.metrics.kv_pool import filling, last_third, occupancy, saturated_s, saturation, slope
 from harness.request_tables.frame_table import bucket_latencies, time_of_wall
-from tests.metrics.frame_log import BEAT, FAST_S, B, spoke, steps_of, table_of
+from tests.metrics.frame_log import BEAT, FAST_S, Answer, B, spoke, steps_of, table_of
 
 FRAMES = 149  # of 300 s
-NO_STEPS = steps_of(np.zeros(0), np.zeros(0))
 
 
-def stalled(since_s: float, until_s: float = np.inf, share: float = 1.0, sessions: int = 8):
-    """From then on every Step takes its longest, and this share of the sessions gets no text."""
+def stalled(since_s: float, until_s: float = np.inf, share: float = 1.0) -> Answer:
+    """From then on every Step takes its longest, and this share of the eight sessions gets no text."""
 
     def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
         if not since_s <= at_s < until_s:
             return FAST_S, 12
-        return 1.6, 0 if session < share * sessions else 12
+        return 1.6, 0 if session < share * 8 else 12
 
     return answer
 
 
-def working(since_s: float = 0.0, until_s: float = 302.0) -> pd.DataFrame:
-    times = np.arange(since_s + 0.1, until_s, 0.5)
+def leaving(session: int, frame: int, at_s: float) -> tuple[float, float]:
+    """From 150 s on a session falls silent every 10 s, up to six of them."""
+    return (1.6, 0) if at_s > 150 + 10 * session and session < 6 else (FAST_S, 12)
+
+
+def working(until_s: float) -> pd.DataFrame:
+    times = np.arange(0.1, until_s, 0.5)
     return steps_of(times, np.zeros(times.size))
 
 
-def test_a_healthy_run_has_no_wall_and_nobody_is_silent() -> None:
-    table = table_of(8, FRAMES)
+def slow(latency_s: float) -> Answer:
+    return lambda session, frame, at_s: (latency_s if at_s > 100 else FAST_S, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "wall_s", "silent_peak", "silent_end"),
+    [
+        pytest.param(spoke, None, 0, 0, id="healthy"),
+        pytest.param(stalled(150, share=1 / 8), 150, 1, 1, id="a Step waits for the slowest session"),
+        pytest.param(stalled(150, until_s=200), None, 8, 0, id="a flicker that recovers"),
+        pytest.param(stalled(290), 290, 8, 8, id="the last bucket alone"),
+        pytest.param(leaving, 190, 6, 6, id="from where most sessions are silent on"),
+        pytest.param(stalled(300), None, 0, 0, id="one late tick, part of the bucket before"),
+        pytest.param(slow(1.51), None, 8, 8, id="below 0.95 of the longest wait"),
+        pytest.param(slow(1.53), 102, 8, 8, id="above it"),
+    ],
+)
+def test_a_wall_is_a_step_that_lasts_to_the_end(answer: Answer, wall_s: float, silent_peak: int, silent_end: int):
+    table = table_of(8, FRAMES, answer)
     found = silence(table, BEAT)
-    assert time_of_wall(table, BEAT) is None
-    assert found.silent.max() == found.at_end == 0
-    assert not hard_stall(found, NO_STEPS, BEAT) and not progressive(found)
+    assert (time_of_wall(table, BEAT), found.silent.max(), found.at_end) == (wall_s, silent_peak, silent_end)
 
 
 def test_buckets_are_of_ten_seconds_by_dispatch() -> None:
@@ -51,44 +70,23 @@ def test_buckets_are_of_ten_seconds_by_dispatch() -> None:
 @given(tick=st.integers(5, 146))
 def test_a_step_is_found_to_the_tick(tick: int) -> None:
     """At whatever tick, as long as the median of its bucket shows it; else at the next bucket's first."""
-    wall_s = time_of_wall(table_of(4, FRAMES, stalled(tick * B)), BEAT)
     shown = tick if tick % 5 < 3 else 5 * (tick // 5 + 1)
-    assert wall_s == pytest.approx(shown * B)
+    assert time_of_wall(table_of(4, FRAMES, stalled(tick * B)), BEAT) == pytest.approx(shown * B)
 
 
-def test_one_starved_session_puts_the_whole_tick_at_the_wall() -> None:
-    """Finding 3: a Step waits for the slowest, so the wall is a step also where most still speak."""
-    table = table_of(8, FRAMES, stalled(150, share=1 / 8))
-    found = silence(table, BEAT)
-    assert time_of_wall(table, BEAT) == 150.0
-    assert found.silent.max() == found.at_end == 1
-    assert not hard_stall(found, working(), BEAT)
-
-
-def test_a_flicker_that_recovers_is_no_wall() -> None:
-    table = table_of(8, FRAMES, stalled(150, until_s=200))
-    assert time_of_wall(table, BEAT) is None
-    found = silence(table, BEAT)
-    assert found.silent.max() == 8 and found.at_end == 0
-
-
-def test_a_last_bucket_alone_is_a_wall_when_it_is_one_and_not_a_single_late_tick() -> None:
-    assert time_of_wall(table_of(8, FRAMES, stalled(290)), BEAT) == 290.0
-    # One tick, part of the bucket before
-    assert time_of_wall(table_of(8, FRAMES, stalled(300)), BEAT) is None
-
-
-def test_below_the_level_is_no_wall() -> None:
-    for latency_s, walls in ((1.51, False), (1.53, True)):
-        answer = lambda session, frame, at_s, s=latency_s: (s if at_s > 100 else FAST_S, 0)  # noqa: E731
-        assert (time_of_wall(table_of(4, FRAMES, answer), BEAT) is not None) == walls
-
-
-def test_all_mute_and_an_idle_engine_is_a_hard_stall() -> None:
-    found = silence(table_of(8, FRAMES, stalled(150)), BEAT)
-    assert hard_stall(found, working(until_s=152), BEAT)
-    assert not hard_stall(found, working(), BEAT), "an engine that works is slow, not stalled"
-    assert not progressive(found)
+@pytest.mark.parametrize(
+    ("answer", "until_s", "hard", "one_by_one"),
+    [
+        pytest.param(spoke, 0, False, False, id="healthy"),
+        pytest.param(stalled(150), 152, True, False, id="all mute and an idle engine"),
+        pytest.param(stalled(150), 302, False, False, id="an engine that works is slow, not stalled"),
+        pytest.param(stalled(150, share=1 / 8), 302, False, False, id="most still speak"),
+        pytest.param(leaving, 302, False, True, id="one session after the other"),
+    ],
+)
+def test_a_stall_is_hard_or_progressive(answer: Answer, until_s: float, hard: bool, one_by_one: bool) -> None:
+    found = silence(table_of(8, FRAMES, answer), BEAT)
+    assert (hard_stall(found, working(until_s), BEAT), progressive(found)) == (hard, one_by_one)
 
 
 @pytest.mark.parametrize(
@@ -112,15 +110,6 @@ def test_three_beats_with_more_silence_are_progressive(silent: list[int], spoken
     assert progressive(Silence(np.arange(4) * B, np.array(silent), said + 1, said, 0)) == found
 
 
-def test_one_by_one_is_progressive_silence() -> None:
-    def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
-        return (1.6, 0) if at_s > 150 + 10 * session and session < 6 else (FAST_S, 12)
-
-    found = silence(table_of(8, FRAMES, answer), BEAT)
-    assert progressive(found) and not hard_stall(found, working(), BEAT)
-    assert found.at_end == 6 and np.all(np.diff(found.silent[5:148]) >= 0)
-
-
 @settings(max_examples=40)
 @given(said=st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4))
 def test_silent_is_three_in_a_row_of_the_same_session(said: list[list[bool]]) -> None:
@@ -138,30 +127,19 @@ def test_silent_is_three_in_a_row_of_the_same_session(said: list[list[bool]]) ->
     assert found.due.sum() == 7 * len(said)
 
 
-def test_no_frames_no_verdict() -> None:
-    none = table_of(1, 1, spoke).iloc[:0]
-    assert time_of_wall(none, BEAT) is None and not len(bucket_latencies(none))
-    found = silence(none, BEAT)
-    assert found.t_s.size == found.at_end == 0 and not progressive(found)
-    assert not hard_stall(found, working(), BEAT)
-
-
 def test_who_speaks_again_because_others_have_left_was_silent_at_the_end() -> None:
-    def answer(session: int, frame: int, at_s: float) -> tuple[float, float]:
-        return (1.6, 0) if 150 < at_s < 2.0 * (FRAMES + 1) else (FAST_S, 12)
-
-    found = silence(table_of(8, FRAMES, answer), BEAT)
+    found = silence(table_of(8, FRAMES, stalled(150, until_s=2.0 * (FRAMES + 1))), BEAT)
     assert found.silent[-1] == 0 and found.at_end == 8
 
 
 NO_FAILS = pd.DataFrame({"t": [], "value": []})
 
 
-def filled(at_0: float, rate: float, end_s: float = 300, ceiling: float = 1.0) -> pd.Series:
-    """A step each 0.1 s, with a pool of 10 million blocks that fills on a line up to a ceiling."""
-    times = np.arange(0, end_s + 0.1, 0.1)
-    used = np.rint(1e7 * np.minimum(at_0 + rate * times, ceiling)).astype(int)
-    return occupancy(steps_of(times, used, 10_000_000), end_s)
+def filled(at_0: float, rate: float) -> pd.Series:
+    """A step each 0.1 s for 300 s, with a pool of 10 million blocks that fills on a line."""
+    times = np.arange(0, 300.1, 0.1)
+    used = np.rint(1e7 * np.minimum(at_0 + rate * times, 1.0)).astype(int)
+    return occupancy(steps_of(times, used, 10_000_000), 300)
 
 
 @settings(max_examples=50)
@@ -184,21 +162,11 @@ def test_the_papers_line_is_the_arithmetic_of_equation_1() -> None:
     assert line is not None and saturation(line) == pytest.approx(147.7, abs=0.2)
 
 
-def test_a_refusal_to_a_waiting_request_is_a_full_pool_and_one_to_a_running_is_not() -> None:
-    pool = filled(0.0, 1 / 148)
-    fails = pd.DataFrame({"t": [120.0, 140.0, 145.0], "value": [1.0, 0.0, 0.0]})
+def test_a_pool_is_full_from_0_995_on_or_when_a_waiting_request_is_refused() -> None:
+    pool = pd.Series({130.0: 0.994, 148.0: 0.995, 149.0: 1.0})
+    assert saturated_s(pool, NO_FAILS) == 148.0
+    fails = pd.DataFrame({"t": [120.0, 140.0, 145.0], "value": [1.0, 0.0, 0.0]})  # the first: of a running request
     assert saturated_s(pool, fails) == 140.0
-    assert saturated_s(pool, NO_FAILS) == pytest.approx(148, abs=1.1)
-
-
-def test_a_plateau_has_no_slope_and_is_never_full() -> None:
-    pool = filled(0.0, 1 / 140, ceiling=0.256)
-    late = last_third(pool)
-    assert late.index[0] == 200 and late.index[-1] == 300
-    assert late.mean() == pytest.approx(0.256) and slope(late) == pytest.approx(0, abs=1e-9)
-    assert saturated_s(pool, NO_FAILS) is None
-    flat = filling(filled(0.256, 0.0))
-    assert flat is not None and saturation(flat) is None
 
 
 def test_the_line_is_fitted_from_10_to_60_s_below_an_occupancy_of_0_6() -> None:
@@ -207,10 +175,9 @@ def test_the_line_is_fitted_from_10_to_60_s_below_an_occupancy_of_0_6() -> None:
     line = filling(edges.replace(0.59, 0.599))
     assert line is not None and line.slope == pytest.approx(0.499 / 50, rel=1e-3)
     assert filling(edges.drop([9.0, 10.0])) is None
-
-
-def test_a_pool_is_full_from_0_995_on() -> None:
-    assert saturated_s(pd.Series({0.0: 0.994, 1.0: 0.995, 2.0: 1.0}), NO_FAILS) == 1.0
+    assert last_third(edges).index.tolist() == [59.0, 60.0, 61.0]
+    flat = filling(filled(0.256, 0.0))
+    assert flat is not None and saturation(flat) is None
 
 
 def test_a_stalled_engine_holds_what_it_held() -> None:
