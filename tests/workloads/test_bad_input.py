@@ -18,11 +18,6 @@ GOOD = "1,ChatGPT,10,20,30,Conversation log\n"
 Write = Callable[..., Path]
 
 
-def test_seed() -> None:
-    with pytest.raises(UserError, match="seed should be 0 to 4294967295, got -1"):
-        make_trace("voice", {}, -1)
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -56,14 +51,8 @@ def test_csv_content(csv_file: Write, text: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (
-            "t,session_id,query\n1,a,3\n",
-            " has no column for the tokens or text of the reply (output), by any name that is known; say which it ",
-        ),
-        (
-            "t,session_id,h_tok,input_length,output_length\n1,a,10,5,7\n",
-            ", row 2, column 'input_length': '5' is less than 'h_tok' of the same row;",
-        ),
+        ("t,session_id,query\n1,a,3\n", " has no column for the tokens or text of the reply (output), by any name"),
+        ("t,session_id,h_tok,input_length,output_length\n1,a,10,5,7\n", ", row 2, column 'input_length': '5' is less "),
     ],
 )
 def test_session_csv_content(csv_file: Write, text: str, sentence: str) -> None:
@@ -72,15 +61,14 @@ def test_session_csv_content(csv_file: Write, text: str, sentence: str) -> None:
         make_trace("sessions", {"path": str(path)}, 0)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("no.csv", "no.csv does not exist;"), ("", " is a directory;"), ("binary.csv", "is not a text file in UTF-8")],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
-    for name, said in (
-        ("no.csv", "no.csv does not exist;"),
-        ("", f"{tmp_path} is a directory;"),
-        ("binary.csv", "is not a text file in UTF-8"),
-    ):
-        with refused(said):
-            make_trace("sessions", {"path": str(tmp_path / name)}, 0)
+    with refused(str(tmp_path), said):
+        make_trace("sessions", {"path": str(tmp_path / name)}, 0)
 
 
 def test_rows_beyond_the_limit_are_not_read(csv_file: Write) -> None:
@@ -128,17 +116,8 @@ def skipped(path: Path, name: str = "burstgpt") -> list[str]:
 
 
 def test_every_kind_is_counted(csv_file: Write) -> None:
-    bad = [
-        "x,C,1,1,2,l",
-        "nan,C,1,1,2,l",
-        "2,C,-1,1,2,l",
-        "2,C,1.5,1,2,l",
-        "2,C,1,99999999,2,l",
-        "2,C,1,1,2,l,9",
-        "3,C,0,0,0,l",
-    ]
-    notes = skipped(csv_file(HEADER + GOOD + "\n".join(bad) + "\n\n" + GOOD))
-    assert notes == [
+    bad = ["x,C,1,1,2,l", "nan,C,1,1,2,l", "2,C,-1,1,2,l", "2,C,1.5,1,2,l", "2,C,1,99999999,2,l", "2,C,1,1,2,l,9"]
+    assert skipped(csv_file(HEADER + GOOD + "\n".join([*bad, "3,C,0,0,0,l", "", GOOD]))) == [
         "1 of 9 rows skipped: 'Request tokens' is negative",
         "1 of 9 rows skipped: 'Request tokens' is not a whole number",
         "1 of 9 rows skipped: 'Response tokens' is too large for a number of tokens",
@@ -159,26 +138,15 @@ def test_a_first_row_that_is_too_long_is_not_cut_to_fit(csv_file: Write, row: st
 
 def test_nothing_left(csv_file: Write) -> None:
     path = csv_file(HEADER + "x,C,1,1,2,l\n" + "1,C,1,1,2,l,9\n")
-    with pytest.raises(
-        UserError, match=r"no good row is left \(1 of 2 rows skipped: 'Timestamp' is not a number; 1 of"
-    ):
+    with refused("no good row is left (1 of 2 rows skipped: 'Timestamp' is not a number; 1 of"):
         skipped(path)
 
 
 def test_json_lines(tmp_path: Path) -> None:
     good = '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}'
-    lines = [
-        good,
-        "{",
-        "[1]",
-        good.replace("600", '"many"'),
-        good.replace("[1, 2]", "[1, 2, 3]"),
-        good.replace("[1, 2]", '["a"]'),
-        good.replace('"output_length": 5, ', ""),
-        "",
-    ]
+    changes = [("600", '"many"'), ("[1, 2]", "[1, 2, 3]"), ("[1, 2]", '["a"]'), ('"output_length": 5, ', "")]
     path = tmp_path / "m.jsonl"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join([good, "{", "[1]", *(good.replace(*change) for change in changes), ""]))
     with pytest.raises(UserError, match=r"line 2: '\{' is not a JSON object; correct or remove this line"):
         make_trace("mooncake", {"path": str(path)}, 0)
     assert [note for note in skipped(path, "mooncake") if "skipped" in note] == [

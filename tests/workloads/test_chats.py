@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.builders import refused
 from workloads.errors import UserError
 from workloads.files.sharegpt_file import read_chats
 from workloads.generators.conversations import UNKNOWN_REPLY, texts_of
@@ -13,18 +15,17 @@ from workloads.registry import make_trace
 from workloads.trace import Trace
 
 PARTS = [{"type": "text", "text": "what is on this picture"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+TALK = [
+    ("system", "be brief"),
+    ("gpt", "the end of another piece"),
+    ("human", "not answered"),
+    ("human", "hello there"),
+    ("gpt", "hello to you as well my friend"),
+    ("tool", "42"),
+    ("human", "good bye"),
+]
 CHATS = [
-    {
-        "conversations": [
-            {"from": "system", "value": "be brief"},
-            {"from": "gpt", "value": "the end of another piece"},
-            {"from": "human", "value": "not answered"},
-            {"from": "human", "value": "hello there"},
-            {"from": "gpt", "value": "hello to you as well my friend"},
-            {"from": "tool", "value": "42"},
-            {"from": "human", "value": "good bye"},
-        ]
-    },
+    {"conversations": [{"from": who, "value": text} for who, text in TALK]},
     {"conversations": [{"role": "user", "content": PARTS}, {"role": "assistant", "content": "a cat"}]},
 ]
 
@@ -55,15 +56,13 @@ def test_a_conversation_is_its_system_prompt_and_its_questions_with_their_text(t
 def test_a_trace_has_the_lengths_of_the_text_that_its_turns_send(tmp_path: Path) -> None:
     trace = made(chats(tmp_path), conversations=2, think_s=3.0)
     texts = texts_of(trace)
-    assert {len(session.turns) for session in trace.sessions} == {1, 2}
-    for session in trace.sessions:
-        assert [turn.think_s for turn in session.turns] == [None, 3.0][: len(session.turns)]
-        for turn in session.turns:
-            assert turn.content is not None
-            exchange = texts[turn.content]
-            assert turn.input_tokens == exchange.prompt_tokens
-            assert turn.output_tokens == (exchange.reply_tokens or UNKNOWN_REPLY)
-    assert sorted(texts) == [0, 1, 2]
+    assert sorted(texts) == [0, 1, 2] and {len(session.turns) for session in trace.sessions} == {1, 2}
+    for turn in (turn for session in trace.sessions for turn in session.turns):
+        assert turn.content is not None
+        exchange = texts[turn.content]
+        assert turn.think_s == (3.0 if turn.turn else None)
+        assert turn.input_tokens == exchange.prompt_tokens
+        assert turn.output_tokens == (exchange.reply_tokens or UNKNOWN_REPLY)
 
 
 def test_all_conversations_come_before_one_comes_again(tmp_path: Path) -> None:
@@ -104,3 +103,59 @@ def test_workload_sharegpt_says_that_it_leaves_system_prompts_out(tmp_path: Path
     talk = [{"from": name, "value": "be brief"} for name in ("system", "human", "gpt")]
     trace = make_trace("sharegpt", {"path": str(chats(tmp_path, [{"conversations": talk}])), "requests": 1}, 0)
     assert any(note.startswith("1 of 3 messages left out: system prompt") for note in trace.header.notes)
+
+
+def test_sharegpt_short_and_long_meet_at_the_median() -> None:
+    def replies(kind: str) -> np.ndarray:
+        params = {"kind": kind, "modality": "text", "reply": "text", "requests": 4000}
+        return make_trace("sharegpt", params, 0).columns()["output_tokens"]
+
+    assert replies("short").max() <= 300 <= replies("long").min()
+    assert np.median(replies("all")) == pytest.approx(300, rel=0.05)
+
+
+LEFT_OUT = ["1 of 6 messages left out: answer at the start", "1 of 6 messages left out: question without an answer"]
+
+
+def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
+    asked, said = ("a" * 40, "d" * 4), ("b" * 400, "e" * 8)
+    talk = [("gpt", "x" * 8), ("human", asked[0]), ("gpt", said[0])]
+    talk += [("human", "c"), ("human", asked[1]), ("gpt", said[1])]
+    roles = {"gpt": "assistant", "human": "user"}
+    chat = [{"role": roles[role], "content": text} for role, text in talk]
+    pairs = [{"human": one, "assistant": other} for one, other in zip(asked, said, strict=True)]
+    custom = [{"prompt": asked[0], "output_tokens": 100}, {"prompt": asked[1], "output_tokens": 2}]
+    rows = [f"1,{i},{role},{len(text)},1" for i, (role, text) in enumerate(talk)]
+    texts = {column: json.dumps([{column: chat}]) for column in ("conversations", "conversation", "messages")}
+    texts["v3"] = json.dumps([{"id": "1", "conversations": [{"from": role, "value": text} for role, text in talk]}])
+    texts["share_ai"] = json.dumps({"conversation_id": 1, "conversation": pairs})
+    texts["custom"] = "\n".join(map(json.dumps, custom))
+    texts["lengths.csv"] = "\n".join(["conv_id,msg_index,from,n_chars,n_words", *rows])
+    hashes = set()
+    for name, text in texts.items():
+        path = tmp_path / (name if "." in name else f"{name}.json")
+        path.write_text(text)
+        trace = make_trace("sharegpt", {"path": str(path), "modality": "text", "reply": "text"}, 0)
+        columns = trace.columns()
+        assert set(zip(columns["input_tokens"], columns["output_tokens"], strict=True)) == {(10, 100), (1, 2)}
+        hashes.add(trace.header.hash)
+        left_out = [note for note in trace.header.notes if "left out" in note]
+        assert left_out == ([] if name in ("share_ai", "custom") else LEFT_OUT), name
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"messages": [{"role": "user"}]}, "'messages': [{'role': 'user'}] has messages without the texts 'from' and"),
+        ({"messages": "Hello"}, "'messages': 'Hello' is not a list of messages;"),
+        ({"prompt": 5, "output_tokens": 3}, "'prompt': 5 is not a text;"),
+        ({"prompt": "Why?", "output_tokens": "x"}, "'output_tokens': 'x' is not a number;"),
+        ({"prompt": "Why?"}, "has no column 'output_tokens';"),
+        ({"text": "Why?"}, "has no column 'conversations' or 'conversation' or 'messages' or 'prompt';"),
+    ],
+)
+def test_conversations_that_cannot_be_read(tmp_path: Path, row: dict, sentence: str) -> None:
+    (tmp_path / "talk.jsonl").write_text(json.dumps(row))
+    with refused(sentence):
+        make_trace("sharegpt", {"path": str(tmp_path / "talk.jsonl")}, 0)

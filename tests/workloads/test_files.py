@@ -1,6 +1,8 @@
-"""A file is written whole or not at all, and nothing but a file is replaced."""
+"""A file is written whole or not at all, nothing but a file is replaced, and drafts of the dead go."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,11 @@ def test_no_planted_link_leads_a_draft_or_a_folder_elsewhere(tmp_path: Path, mon
     draft.symlink_to(victim)
     with pytest.raises(FileExistsError), replacing(tmp_path / "a.html"):
         pass
-    assert victim.read_text() == "mine" and draft.is_symlink() and not (tmp_path / "a.html").exists()
+    assert victim.read_text() == "mine" and not (tmp_path / "a.html").exists()
+    monkeypatch.undo()
+    with replacing(tmp_path / "a.html") as file:  # which removes drafts that another writer left
+        file.write(b"whole")
+    assert victim.read_text() == "mine" and draft.is_symlink()
     (tmp_path / "figures").symlink_to(elsewhere)
     with pytest.raises(UserError, match=r"figures is a link, and results are never written through one"):
         own_folder(tmp_path / "figures")
@@ -50,15 +56,16 @@ def test_of_a_link_what_it_points_to_is_replaced(tmp_path: Path) -> None:
         assert (tmp_path / "f").read_bytes() == text and (tmp_path / "link").is_symlink()
 
 
-@pytest.mark.parametrize("kind", ["a device", "a pipe", "a folder", "a link to a device"])
+NO_FILES = {"pipe": os.mkfifo, "folder": os.mkdir, "link to a device": lambda path: path.symlink_to("/dev/full")}
+
+
+@pytest.mark.parametrize("kind", ["device", *NO_FILES])
 def test_what_is_no_file_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
-    path = Path("/dev/full") if kind == "a device" else tmp_path / "there"
-    if kind == "a pipe":
-        os.mkfifo(path)
-    elif kind == "a folder":
-        path.mkdir()
-    elif kind == "a link to a device":
-        path.symlink_to("/dev/full")
+    path = tmp_path / "there"
+    if kind == "device":
+        path = Path("/dev/full")
+    else:
+        NO_FILES[kind](path)
     before = os.lstat(path).st_mode
     with pytest.raises(UserError, match="name a file to write, or - for standard output"), output(path):
         pass
@@ -80,3 +87,39 @@ def test_a_dash_is_standard_output(
     with output(STDOUT) as file:
         file.write(b"\xffbytes")
     assert capfdbinary.readouterr().out == b"\xffbytes" and not os.listdir(tmp_path)
+
+
+WRITE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from workloads.atomic_file import replacing
+with replacing(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_draft_of_a_killed_process_goes_with_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.svg"
+    assert subprocess.run([sys.executable, "-c", WRITE_AND_DIE, path]).returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".tmp-a.svg-") and left.read_bytes() == b"half"
+    for other in ("b.svg", "a"):  # whose drafts have other names
+        with replacing(tmp_path / other) as file:
+            file.write(b"other")
+        assert left.exists()
+    with replacing(path) as file:
+        file.write(b"whole")
+    found = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert found == {"a.svg": b"whole", "a": b"other", "b.svg": b"other"}
+
+
+def test_two_writers_at_a_time_leave_each_other_s_draft(tmp_path: Path) -> None:
+    path = tmp_path / "a.svg"
+    with replacing(path) as first:
+        first.write(b"first")
+        with replacing(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second" and len(list(tmp_path.iterdir())) == 2
+    assert path.read_bytes() == b"first" and list(tmp_path.iterdir()) == [path]

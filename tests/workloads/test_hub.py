@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from tests.builders import refused
+from tests.builders import refused, web_server
 from workloads.errors import UserError
 from workloads.files import hub
 from workloads.files.hub import Dataset, RemoteFile
@@ -28,62 +27,45 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
-class Server(ThreadingHTTPServer):
+class Hub:
     """Serves `contents` by path; sends at most `breaks_after` bytes of a response, then hangs up."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        self.address = ""
         self.contents: dict[str, bytes] = {}
         self.breaks_after: int | None = None
         self.ranges: list[str | None] = []
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        server = self.server
-        assert isinstance(server, Server)
-        if self.path.startswith("/moved"):
-            self.send_response(302)
-            self.send_header("Location", f"{server.address}{self.path.removeprefix('/moved')}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def get(self, request: BaseHTTPRequestHandler) -> None:
+        request.protocol_version, request.close_connection = "HTTP/1.1", True
+        if request.path.startswith("/moved"):
+            self.respond(request, 302, Location=f"{self.address}{request.path.removeprefix('/moved')}")
             return
-        wanted = self.headers.get("Range")
-        server.ranges.append(wanted)
-        content = server.contents.get(self.path)
+        wanted = request.headers.get("Range")
+        self.ranges.append(wanted)
+        content = self.contents.get(request.path)
         if content is None:
-            self.send_error(404)
+            request.send_error(404)
             return
         begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-        self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(len(content) - begin))
-        if begin:
-            self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
-        self.end_headers()
-        body = content[begin:]
-        self.wfile.write(body if server.breaks_after is None else body[: server.breaks_after])
-        self.close_connection = True
+        span = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
+        self.respond(request, 206 if begin else 200, **{"Content-Length": str(len(content) - begin)}, **span)
+        request.wfile.write(content[begin:][: self.breaks_after])
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def respond(self, request: BaseHTTPRequestHandler, status: int, **headers: str) -> None:
+        request.send_response(status)
+        for name, value in ({"Content-Length": "0"} | headers).items():
+            request.send_header(name, value)
+        request.end_headers()
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    pages = Hub()
+    with web_server(lambda request: pages.get(request)) as address:
+        pages.address = f"http://{address}"
+        yield pages
 
 
 def remote(address: str, content: bytes = CONTENT, path: str = "data/rows.csv") -> Dataset:
@@ -91,7 +73,7 @@ def remote(address: str, content: bytes = CONTENT, path: str = "data/rows.csv") 
     return Dataset(summary="rows", licence="none", url=address, revision="v1", files=(file,))
 
 
-def test_fetched_once_and_then_only_checked(server: Server, tmp_path: Path) -> None:
+def test_fetched_once_and_then_only_checked(server: Hub, tmp_path: Path) -> None:
     server.contents["/v1/data/rows.csv"] = CONTENT
     (path,) = hub.fetch(remote(f"{server.address}/moved"), tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / "rows.csv"
@@ -104,60 +86,50 @@ def test_fetched_once_and_then_only_checked(server: Server, tmp_path: Path) -> N
     assert [entry.name for entry in path.parent.iterdir()] == ["rows.csv"]
 
 
-def test_a_broken_download_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
+def test_a_broken_download_goes_on_where_it_stopped(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "rows.csv.part").write_bytes(CONTENT[:100_000])
-    server.contents["/v1/data/rows.csv"] = CONTENT
-    hub.fetch(remote(server.address), tmp_path)
-    assert server.ranges == ["bytes=100000-"]
-    assert (tmp_path / "rows.csv").read_bytes() == CONTENT
-
-
-def test_a_connection_that_breaks_is_taken_up_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
     server.contents["/v1/data/rows.csv"] = CONTENT
-    server.breaks_after = 600_000
+    server.breaks_after = 500_000
     hub.fetch(remote(server.address), tmp_path)
-    assert server.ranges == [None, "bytes=600000-"]
+    assert server.ranges == ["bytes=100000-", "bytes=600000-"]
     assert (tmp_path / "rows.csv").read_bytes() == CONTENT
 
 
-def test_another_file_than_the_pinned_one_is_not_used(server: Server, tmp_path: Path) -> None:
+def test_another_file_than_the_pinned_one_is_not_used(server: Hub, tmp_path: Path) -> None:
     server.contents["/v1/data/rows.csv"] = CONTENT[::-1]
     with pytest.raises(UserError, match=r"has sha256 [0-9a-f]{16}\.\.\. and not .* so it is not used\.$"):
         hub.fetch(remote(server.address), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_fetched(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
+def test_what_cannot_be_fetched(server: Hub, tmp_path: Path) -> None:
+    with refused("404") as error:
         hub.fetch(remote(server.address), tmp_path)
-    sentence = str(error.value)
-    assert sentence.startswith(f"cannot fetch {server.address}/v1/data/rows.csv (")
-    assert "404" in sentence and "\n" not in sentence
-    assert sentence.endswith(f"or bring the file to {tmp_path / 'rows.csv'}.")
+    assert str(error.value).startswith(f"cannot fetch {server.address}/v1/data/rows.csv (")
+    assert str(error.value).endswith(f"or bring the file to {tmp_path / 'rows.csv'}.")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="choose a writable folder"):
+    with refused("choose a writable folder"):
         hub.fetch(remote(server.address), tmp_path / "file")
 
 
-def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Server, tmp_path: Path) -> None:
+FETCH = """
+import json, sys
+from pathlib import Path
+from workloads.files import hub
+print(hub.fetch(hub.Dataset(**json.loads(sys.argv[1])), Path(sys.argv[2]))[0])
+"""
+
+
+def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Hub, tmp_path: Path) -> None:
     """As a user with a mirror has it: HF_ENDPOINT in the environment."""
     server.contents["/datasets/some/where/resolve/abc123/clean/0000.parquet"] = CONTENT
-    fields = remote("", path="clean/0000.parquet").model_dump() | {
-        "url": None,
-        "repository": "some/where",
-        "revision": "abc123",
-    }
-    code = (
-        "import json, sys; from pathlib import Path; from workloads.files import hub;"
-        "print(hub.fetch(hub.Dataset(**json.loads(sys.argv[1])), Path(sys.argv[2]))[0])"
-    )
+    place = {"url": None, "repository": "some/where", "revision": "abc123"}
+    fields = remote("", path="clean/0000.parquet").model_dump() | place
+    # An engine imported by another test has set itself off line.
     own = {"HF_ENDPOINT": server.address, "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "0"}
-    environment = {**os.environ, **own}  # an engine imported by another test has set itself off line
-    command = [sys.executable, "-c", code, json.dumps(fields), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", FETCH, json.dumps(fields), str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).read_bytes() == CONTENT
 
 
@@ -187,20 +159,22 @@ def test_addresses_on_the_hub() -> None:
     address = f"hf://datasets/some/where@{COMMIT}/data/train-*.parquet"
     found = hub.dataset(address)
     assert found.rows and found.rows.address("some/where", found.revision) == address
-    zipped = hub.dataset("dureader")
-    assert zipped.rows and zipped.rows.address("zai-org/LongBench", COMMIT) == (
-        f"zip://data/dureader.jsonl::hf://datasets/zai-org/LongBench@{COMMIT}/data.zip"
-    )
-    for name, sentence in [
-        (
-            "hf://datasets/some/where@main/a.jsonl",
-            "names no commit, and what a branch holds changes; write some/where@",
-        ),
-        ("hf://datasets/some/where/a.jsonl", "names no commit"),
-        ("hf://datasets/some", "is no address of a file; write hf://datasets/OWNER/NAME@COMMIT/FILE."),
-    ]:
-        with refused(sentence):
-            hub.dataset(name)
+    zipped = hub.dataset("dureader").rows
+    whole = f"zip://data/dureader.jsonl::hf://datasets/zai-org/LongBench@{COMMIT}/data.zip"
+    assert zipped and zipped.address("zai-org/LongBench", COMMIT) == whole
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("some/where@main/a.jsonl", "names no commit, and what a branch holds changes; write some/where@"),
+        ("some/where/a.jsonl", "names no commit"),
+        ("some", "is no address of a file; write hf://datasets/OWNER/NAME@COMMIT/FILE."),
+    ],
+)
+def test_an_address_without_a_commit_or_a_file_is_refused(address: str, sentence: str) -> None:
+    with refused(sentence):
+        hub.dataset(f"hf://datasets/{address}")
 
 
 def test_rows_of_a_set_that_comes_whole(tmp_path: Path) -> None:

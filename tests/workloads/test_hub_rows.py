@@ -1,12 +1,13 @@
 """Rows of a hub's data set by the package `datasets`: from a local copy of a repository, and without a network."""
 
-import csv
 import json
 import os
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,13 +21,11 @@ library = pytest.importorskip("datasets", reason="needs the extra data")
 COMMIT = "a" * 40
 TALK = {"conversation_id": 1, "conversation": [{"human": "a" * 40, "assistant": "b" * 400}], "category": ""}
 PAPER = {"input": "问" * 15, "context": "文" * 1500, "answers": ["答" * 30, "x"], "length": 1500}
-QUESTION = {
-    "question_id": "Real-Time Visual Understanding_sample_7_{}",
-    "question": "What is on the left?",
-    "time_stamp": "00:0{}:31",
-    "options": "['A. One', 'B. Two']",
-    "answer": "A",
-}
+QUESTIONS = """question_id,question,time_stamp,options,answer
+Real-Time Visual Understanding_sample_7_1,What is on the left?,00:01:31,"['A. One', 'B. Two']",A
+Real-Time Visual Understanding_sample_7_2,What is on the left?,00:02:31,"['A. One', 'B. Two']",A
+Real-Time Visual Understanding_sample_7_3,What is on the left?,00:03:31,"['A. One', 'B. Two']",A
+"""
 
 
 @pytest.fixture
@@ -37,15 +36,13 @@ def copy(tmp_path: Path) -> Path:
     (folder / "talks" / "en.jsonl").write_text("\n".join([json.dumps(TALK)] * 9))
     with zipfile.ZipFile(folder / "data.zip", "w") as archive:
         archive.writestr("data/dureader.jsonl", "\n".join([json.dumps(PAPER, ensure_ascii=False)] * 3))
-    with (folder / "q.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(QUESTION))
-        writer.writeheader()
-        writer.writerows({name: value.format(i) for name, value in QUESTION.items()} for i in (1, 2, 3))
+    (folder / "q.csv").write_text(QUESTIONS)
     return folder
 
 
-def dataset(repository: Path | str, **rows: object) -> Dataset:
-    return Dataset(summary="rows", licence="none", repository=str(repository), revision=COMMIT, rows={**rows})
+def dataset(repository: Path | str, **rows: Any) -> Dataset:
+    wanted = hub.Rows.model_validate(rows)
+    return Dataset(summary="rows", licence="none", repository=str(repository), revision=COMMIT, rows=wanted)
 
 
 def read(path: Path) -> list[dict]:
@@ -75,27 +72,21 @@ def test_what_is_there_needs_no_network(copy: Path, tmp_path: Path, monkeypatch:
 
 
 def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
-    (talks,) = hub.fetch(dataset(copy, file="talks/en.jsonl"), tmp_path)
-    columns = make_trace("sharegpt", {"path": str(talks), "modality": "text", "reply": "text"}, 0).columns()
-    assert (set(columns["input_tokens"]), set(columns["output_tokens"])) == ({10}, {100})
+    def columns(workload: str, rows: dict[str, Any], **params: Any) -> dict[str, np.ndarray]:
+        (path,) = hub.fetch(dataset(copy, **rows), tmp_path)
+        return make_trace(workload, {"path": str(path), **params}, 0).columns()
 
-    papers = dataset(copy, file="data.zip", inside="data/dureader.jsonl", columns=("input", "context", "answers"))
-    (path,) = hub.fetch(papers, tmp_path)
-    trace = make_trace("offline", {"path": str(path), "shape": "dureader", "requests": 5}, 0)
-    assert set(trace.columns()["input_tokens"]) == {1010}
-    assert set(trace.columns()["output_tokens"]) == {20}
-    assert "3 documents" in trace.header.notes
-    half = make_trace("offline", {"path": str(path), "shape": "dureader", "tokens_per_char": 1 / 3}, 0)
-    assert set(half.columns()["input_tokens"]) == {505}
-    beside = {"path": str(path), "shape": "vcsum", "backlog": 2, "requests": 5, "backlog_tps": 100.0}
-    columns = make_trace("co_serving", beside, 0).columns()
-    assert set(columns["input_tokens"][columns["request_class"] == "batch"]) == {1010}
-
-    (path,) = hub.fetch(dataset(copy, file="q.csv"), tmp_path)
-    columns = make_trace("streamingbench", {"path": str(path), "modality": "text", "sessions": 4}, 0).columns()
-    assert (columns["turn"].max(), columns["session"].max()) == (2, 3)  # the three are of one video
-    asked = columns["arrival_s"].reshape(4, 3)
-    assert asked[:, 1:] - asked[:, :-1] == pytest.approx(60)
+    talks = columns("sharegpt", {"file": "talks/en.jsonl"}, modality="text", reply="text")
+    assert (set(talks["input_tokens"]), set(talks["output_tokens"])) == ({10}, {100})
+    wanted = {"file": "data.zip", "inside": "data/dureader.jsonl", "columns": ("input", "context", "answers")}
+    papers = columns("offline", wanted, shape="dureader", requests=5)
+    assert (set(papers["input_tokens"]), set(papers["output_tokens"])) == ({1010}, {20})
+    assert set(columns("offline", wanted, shape="dureader", tokens_per_char=1 / 3)["input_tokens"]) == {505}
+    beside = columns("co_serving", wanted, shape="vcsum", backlog=2, requests=5, backlog_tps=100.0)
+    assert set(beside["input_tokens"][beside["request_class"] == "batch"]) == {1010}
+    asked = columns("streamingbench", {"file": "q.csv"}, modality="text", sessions=4)
+    assert (asked["turn"].max(), asked["session"].max()) == (2, 3)  # the three are of one video
+    assert np.diff(asked["arrival_s"].reshape(4, 3)) == pytest.approx(60)
 
 
 def test_what_json_has_no_word_for(copy: Path, tmp_path: Path) -> None:

@@ -22,24 +22,17 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("source", "value", "fault"),
     [
-        ("one = 1\ntwo = dict(1)\n", "rehearsal_test_plugin", "TypeError: 'int' object is not iterable"),
-        ("import no_such_package\n", "rehearsal_test_plugin", "No module named 'no_such_package'"),
-        ("one = 1\n", "rehearsal_test_plugin:SYSTEMS", "has no attribute 'SYSTEMS'"),
-        ("one = (\n", "rehearsal_test_plugin", "SyntaxError"),
+        ("one = 1\ntwo = dict(1)\n", "", "TypeError: 'int' object is not iterable .*test_plugin.py, line 2"),
+        ("import no_such_package\n", "", "No module named 'no_such_package' .*test_plugin.py, line 1"),
+        ("one = 1\n", ":SYSTEMS", "has no attribute 'SYSTEMS'"),
+        ("one = (\n", "", "SyntaxError"),
     ],
 )
 def test_a_package_that_cannot_be_loaded_is_named(package: Path, source: str, value: str, fault: str):
     package.write_text(source)
-    with pytest.raises(UserError, match=f"cannot load {value}, .* names as mine of {GROUP}") as caught:
+    value = f"rehearsal_test_plugin{value}"
+    with pytest.raises(UserError, match=f"cannot load {value}, .* names as mine of {GROUP}: .*{fault}"):
         load(EntryPoint("mine", value, GROUP))
-    assert fault in str(caught.value)
-
-
-@pytest.mark.parametrize("fault", ["dict(1)", "__import__('no_such_package')"])
-def test_the_faulty_line_is_named(package: Path, fault: str):
-    package.write_text(f"one = 1\ntwo = {fault}\n")
-    with pytest.raises(UserError, match=r"rehearsal_test_plugin\.py, line 2\)"):
-        load(EntryPoint("mine", "rehearsal_test_plugin", GROUP))
 
 
 def test_a_user_error_of_a_package_stays_as_it_is(package: Path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workloads.registry import make_trace
-from workloads.trace import Session, Trace
+from workloads.trace import Trace
 
 SIX = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
 5,ChatGPT,310,18,328,Conversation log
@@ -28,8 +28,9 @@ EIGHT = """Timestamp,Session ID,Elapsed time,Model,Request tokens,Response token
 Write = Callable[..., Path]
 
 
-def values(session: Session, *names: str) -> list[tuple]:
-    return [tuple(turn.row()[name] for name in names) for turn in session.turns]
+def turns_of(trace: Trace) -> list[list[tuple]]:
+    names = ("arrival_s", "history_tokens", "input_tokens", "output_tokens")
+    return [[tuple(turn.row()[name] for name in names) for turn in session.turns] for session in trace.sessions]
 
 
 def burstgpt(path: Path, **params) -> Trace:
@@ -42,29 +43,28 @@ def sessions(path: Path, **params) -> Trace:
 
 def test_burstgpt_six_columns_are_single_requests(csv_file: Write) -> None:
     trace = burstgpt(csv_file(SIX))
-    rows = [values(s, "arrival_s", "input_tokens", "output_tokens", "history_tokens") for s in trace.sessions]
-    assert rows == [[(0.0, 310, 18, 0)], [(40.0, 905, 240, 0)], [(113.0, 88, 261, 0)]]
-    assert {turn.modality for s in trace.sessions for turn in s.turns} == {"text"}
+    assert turns_of(trace) == [[(0.0, 0, 310, 18)], [(40.0, 0, 905, 240)], [(113.0, 0, 88, 261)]]
+    assert set(trace.columns()["modality"]) == {"text"}
     assert trace.header.notes == ["1 of 4 rows dropped: zero request or response tokens", "3 of 4 rows used"]
 
 
 @pytest.mark.parametrize("name", ["Session ID", "SessionID"])
 def test_burstgpt_eight_columns_group_conversations(csv_file: Write, name: str) -> None:
     trace = burstgpt(csv_file(EIGHT.replace("Session ID", name)))
-    assert [len(s.turns) for s in trace.sessions] == [3, 2, 1, 1]
-    first = values(trace.sessions[0], "arrival_s", "history_tokens", "input_tokens", "output_tokens")
+    first, second, *others = turns_of(trace)
     # 170 tokens hold the 150 of the first turn; 80 cannot hold the 200 before them.
     assert first == [(0.0, 0, 100, 50), (30.0, 150, 20, 30), (50.0, 0, 80, 20)]
     # A request of just the 60 tokens before it would leave nothing new.
-    second = values(trace.sessions[1], "history_tokens", "input_tokens")
-    assert second == [(0, 33), (0, 60)]
+    assert second == [(10.0, 0, 33, 27), (60.0, 0, 60, 5)]
+    assert others == [[(20.0, 0, 70, 10)], [(40.0, 0, 70, 10)]]
     assert any(note.startswith("2 requests hold no more than") for note in trace.header.notes)
 
 
 def test_replies_are_spoken_unless_text_is_asked_for(csv_file: Write) -> None:
     path = csv_file(SIX)
-    spoken = burstgpt(path).columns()["reply_audio_s"] / burstgpt(path).columns()["output_tokens"]
-    assert ((spoken > 0.15) & (spoken < 0.5)).all()
+    columns = burstgpt(path).columns()
+    rate = columns["reply_audio_s"] / columns["output_tokens"]
+    assert ((rate > 0.15) & (rate < 0.5)).all()
     assert np.isnan(burstgpt(path, reply="text").columns()["reply_audio_s"]).all()
 
 
@@ -88,10 +88,10 @@ def test_replayed_barge_ins_are_nested_and_drawn_from_the_replies(csv_file: Writ
     assert np.mean(all_["barge_in_after_s"] == all_["reply_audio_s"]) < 0.05
 
 
-def test_sessions_under_their_short_names_accumulate_their_own_history(csv_file: Write) -> None:
-    trace = sessions(csv_file("session_id,t,query,output\na,5,10,100\nb,6,11,110\na,7,12,120\n"))
-    rows = [values(s, "arrival_s", "history_tokens", "input_tokens", "output_tokens") for s in trace.sessions]
-    assert rows == [[(0.0, None, 10, 100), (2.0, None, 12, 120)], [(1.0, None, 11, 110)]]
+def test_sessions_accumulate_their_own_history_and_blanks_and_a_byte_order_mark_do_no_harm(csv_file: Write) -> None:
+    text = "session_id, t ,query,output\n\n a , 5 ,10,100.0\nb,6,11,110\n , \na,7,12,120\n"
+    trace = sessions(csv_file(text, encoding="utf-8-sig"))
+    assert turns_of(trace) == [[(0.0, None, 10, 100), (2.0, None, 12, 120)], [(1.0, None, 11, 110)]]
 
 
 def test_rows_out_of_order_are_sorted_and_equal_times_stay(csv_file: Write) -> None:
@@ -102,12 +102,6 @@ def test_rows_out_of_order_are_sorted_and_equal_times_stay(csv_file: Write) -> N
     at_once = "".join(f"s{i},{i % 2},{i + 1},1\n" for i in range(600))
     trace = sessions(csv_file("session_id,t,query,output\n" + at_once))
     assert trace.columns()["input_tokens"].tolist() == [*range(1, 601, 2), *range(2, 601, 2)]
-
-
-def test_blank_lines_spaces_and_a_byte_order_mark_do_no_harm(csv_file: Write) -> None:
-    text = "session_id, t ,query,output\n\n a , 5 ,10,100.0\n , \n"
-    trace = sessions(csv_file(text, encoding="utf-8-sig"))
-    assert values(trace.sessions[0], "input_tokens", "output_tokens") == [(10, 100)]
 
 
 def test_seed_changes_speech_but_not_the_record(csv_file: Write) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import starts
+from tests.builders import refused, starts
 from tests.workloads.small_files import CHUNK, LENGTHS, MULTIMODAL
 from workloads.errors import UserError
 from workloads.registry import make_trace
@@ -39,24 +39,23 @@ def test_servegen_reads_windows_of_clients(tmp_path: Path) -> None:
 
 
 def test_servegen_multimodal_clients_attach_what_they_attached(tmp_path: Path) -> None:
-    (tmp_path / "chunk-0-trace.csv").write_text(CHUNK)
+    def columns(client: int, dataset: str) -> dict[str, np.ndarray]:
+        (tmp_path / f"chunk-{client}-trace.csv").write_text(CHUNK)
+        (tmp_path / f"chunk-{client}-dataset.json").write_text(dataset)
+        trace = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0)
+        assert "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
+        return trace.columns()
+
     entries = {"0": MULTIMODAL, "21600": dict.fromkeys(MULTIMODAL, "{}")}  # no requests in the second quarter
-    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps(entries))
-    trace = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0)
-    columns = trace.columns()
-    assert set(columns["visual_tokens"]) == {1196, 3 * 1196}
-    assert set(columns["input_tokens"] - columns["visual_tokens"]) == {136 + 50, 372 + 50}
-    assert set(columns["output_tokens"]) == {19, 20}
-    assert np.mean(columns["visual_tokens"] == 1196) == pytest.approx(0.5, abs=0.03)
-    assert "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
-    (tmp_path / "chunk-1-trace.csv").write_text(CHUNK)
-    (tmp_path / "chunk-1-dataset.json").write_text(LENGTHS)  # beside one who only types
-    mixed = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0).columns()
+    alone = columns(0, json.dumps(entries))
+    assert set(alone["visual_tokens"]) == {1196, 3 * 1196}
+    assert set(alone["input_tokens"] - alone["visual_tokens"]) == {136 + 50, 372 + 50}
+    assert set(alone["output_tokens"]) == {19, 20}
+    assert np.mean(alone["visual_tokens"] == 1196) == pytest.approx(0.5, abs=0.03)
+    mixed = columns(1, LENGTHS)  # next to one who only types
     assert set(mixed["visual_tokens"]) == {0, 1196, 3 * 1196}
     assert set(mixed["input_tokens"][mixed["visual_tokens"] == 0]) == {39, 40}
-    entries = {"0": MULTIMODAL | {"image_tokens": "{}", "image_count": "{}"}}  # one who sent no picture then
-    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps(entries))
-    heard = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0).columns()
+    heard = columns(0, json.dumps({"0": MULTIMODAL | {"image_tokens": "{}", "image_count": "{}"}}))  # no picture then
     assert set(heard["visual_tokens"]) == {0}
     assert set(heard["input_tokens"]) == {39, 40, 136 + 50, 372 + 50}
 
@@ -75,6 +74,5 @@ def test_servegen_names_the_wrong_field(tmp_path: Path, field: str, table: str |
     (tmp_path / "chunk-0-trace.csv").write_text(CHUNK)
     path = tmp_path / "chunk-0-dataset.json"
     path.write_text(json.dumps({"0": MULTIMODAL | {field: table}}))
-    with pytest.raises(UserError) as error:
+    with refused(f"{path}, '0': {sentence}; correct or remove this entry."):
         make_trace("servegen", {"path": str(tmp_path)}, 0)
-    assert str(error.value) == f"{path}, '0': {sentence}; correct or remove this entry."

@@ -148,173 +148,99 @@ def test_a_doubtful_unit_is_asked(tmp_path: Path, times: list[float]) -> None:
 
 
 def test_a_delay_follows_the_reply_before(tmp_path: Path) -> None:
-    rows = [
-        {"session_id": "a", "input_length": 300, "output_length": 40},
-        {"session_id": "a", "input_length": 200, "output_length": 40, "delay": 1500},
-        {"session_id": "b", "timestamp": 700, "input_length": 100, "output_length": 4},
-    ]
-    path = tmp_path / "m.jsonl"
-    for first, came_s in (({}, [0.0, 0.0]), ({"timestamp": 200}, [0.0, 0.5])):
-        path.write_bytes(FORMATS["jsonl"]([rows[0] | first, rows[1], rows[2]]))
-        if not first:
-            with pytest.raises(UserError, match="line 1, column 'timestamp': None is not a number"):
-                make_trace(workload_of(path), {"path": path}, 0)
-            continue
-        trace = make_trace(workload_of(path), {"path": path}, 0).columns()
-        assert trace["arrival_s"][[0, 2]].tolist() == came_s and trace["think_s"][1] == 1.5
-        assert trace["input_tokens"].tolist() == [300, 200, 100]
-    for row in rows:
-        row.pop("timestamp", None)
-    path.write_bytes(FORMATS["jsonl"](rows))
-    made = make_trace(workload_of(path), {"path": path}, 0)
+    first = {"session_id": "a", "input_length": 300, "output_length": 40}
+    later = {"session_id": "a", "input_length": 200, "output_length": 40, "delay": 1500}
+    other = {"session_id": "b", "timestamp": 700, "input_length": 100, "output_length": 4}
+    found = table(tmp_path / "m", FORMATS["jsonl"]([first | {"timestamp": 200}, later, other])).columns()
+    assert found["arrival_s"][[0, 2]].tolist() == [0.0, 0.5] and found["think_s"][1] == 1.5
+    assert found["input_tokens"].tolist() == [300, 200, 100]
+    with pytest.raises(UserError, match="line 1, column 'timestamp': None is not a number"):
+        table(tmp_path / "m", FORMATS["jsonl"]([first, later, other]))
+    del other["timestamp"]
+    made = table(tmp_path / "m", FORMATS["jsonl"]([first, later, other]))
     assert "2 sessions state no time: they begin at once" in made.header.notes
 
 
 def test_texts_and_content_parts_are_counted(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u"}}]
-    chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": "y" * 8}]
-    rows = [{"timestamp": t, "messages": [{"role": "system", "content": "z" * 20}, *chat]} for t in (0.1, 0.2)]
-    trace = table(tmp_path / "t", FORMATS["jsonl"](rows))
-    assert trace.columns()["input_tokens"].tolist() == [15, 15] and trace.columns()["output_tokens"].tolist() == [2, 2]
+    chat = [{"role": "system", "content": "z" * 20}, {"role": "user", "content": parts}]
+    said = {"messages": [*chat, {"role": "assistant", "content": "y" * 8}]}
+    trace = table(tmp_path / "t", FORMATS["jsonl"]([{"timestamp": t, **said} for t in (0.1, 0.2)]))
+    assert (trace.columns()["input_tokens"].tolist(), trace.columns()["output_tokens"].tolist()) == ([15, 15], [2, 2])
     assert "2 parts of messages left out: image_url" in trace.header.notes
     prompts = [{"t": t, "prompt": "x" * 40, "usage": {"completion_tokens": 3}} for t in (0.1, 0.2)]
     assert table(tmp_path / "t", FORMATS["jsonl"](prompts)).columns()["input_tokens"].tolist() == [10, 10]
 
 
-def rows(*lines: str) -> bytes:
-    return "\n".join(lines).encode()
-
-
-LAYOUTS: dict[str, tuple[bytes, str, int, int]] = {
-    # Public layout -> a file of it, the workload, rows in it, rows used.
-    "Azure 2023": (
-        rows(
-            "TIMESTAMP,ContextTokens,GeneratedTokens",
-            "2023-11-16 18:17:03.9799600,4808,10",
-            "2023-11-16 18:17:04.0319600,3180,0",
-        ),
-        "sessions", 2, 1,
-    ),
-    "Azure 2024": (
-        rows(
-            "TIMESTAMP,ContextTokens,GeneratedTokens",
-            "2024-05-10 00:00:00.009930+00:00,2162,5",
-            "2024-05-10 00:00:00.017335,2399,6",
-        ),
-        "sessions", 2, 2,
-    ),
-    "BurstGPT 1": (
-        rows(
-            "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type",
-            "5,ChatGPT,472,18,490,Conversation log",
-            "45,ChatGPT,1087,0,1087,Conversation log",
-        ),
-        "burstgpt", 2, 1,
-    ),
-    "BurstGPT 3": (
-        rows(
-            "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
-            "5,a,1.5,GPT-4,472,18,490,Conversation log",
-        ),
-        "burstgpt", 1, 1,
-    ),
-    "Mooncake": (
-        rows('{"timestamp": 27482, "input_length": 500, "output_length": 52, "hash_ids": [46]}'),
-        "mooncake", 1, 1,
-    ),
-    "Alibaba Bailian": (
-        rows(
-            '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.1, "input_length": 20, "output_length": 7, '
-            '"type": "text", "turn": 1, "hash_ids": [1, 2]}'
-        ),
-        "mooncake", 1, 1,
-    ),
-    "aiperf, sessions": (
-        rows(
-            '{"session_id": "a", "timestamp": 10, "input_length": 300, "output_length": 40}',
-            '{"session_id": "a", "delay": 500, "input_length": 150, "output_length": 20}',
-        ),
-        "mooncake", 2, 2,
-    ),
-    "vLLM, timed": (
-        rows('{"arrival_time": 0.5, "prompt_len": 100, "output_len": 20}'), "sessions", 1, 1,
-    ),
-    "Vidur": (
-        rows("arrived_at,num_prefill_tokens,num_decode_tokens", "0.1,500,40", "0.3,20,1"), "sessions", 2, 2,
-    ),
-    "Splitwise": (
-        rows(
-            "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size",
-            "0,2,0,0.018,1,374,44",
-        ),
-        "sessions", 1, 1,
-    ),
-    "LLMServingSim": (
-        rows('{"input_toks": 128, "output_toks": 512, "arrival_time_ns": 1250000}'), "sessions", 1, 1,
-    ),
-    "RAGPulse": (
-        rows("timestamp,session_id,input_length,output_length,h_tok,q_tok", "3,a,100,20,40,10"), "sessions", 1, 1,
-    ),
-    "OpenAI usage log": (
-        rows('{"created": 1772366400, "model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 4}}'),
-        "sessions", 1, 1,
-    ),
-    "OpenRouter activity": (
-        rows(
-            "generation_id,created_at,cost_total,tokens_prompt,tokens_completion,tokens_reasoning",
-            "g1,2026-03-01 12:00:00.5,0.1,900,50,0",
-        ),
-        "sessions", 1, 1,
-    ),
-    "Helicone": (
-        rows(
-            "request_id,request_created_at,response_created_at,prompt_tokens,completion_tokens,latency",
-            "a,2026-03-01T12:00:00Z,2026-03-01T12:00:01Z,900,50,1000",
-        ),
-        "sessions", 1, 1,
-    ),
-    "AWS Bedrock": (
-        rows(
-            '{"timestamp": "2026-03-01T12:00:00Z", "modelId": "m", "input": {"inputTokenCount": 900}, '
-            '"output": {"outputTokenCount": 50}}'
-        ),
-        "sessions", 1, 1,
-    ),
-    "LiteLLM spend log": (
-        rows(
-            "request_id,startTime,endTime,prompt_tokens,completion_tokens,session_id",
-            "a,2026-03-01T12:00:00.5Z,2026-03-01T12:00:01Z,90,12,s",
-        ),
-        "sessions", 1, 1,
-    ),
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
+TOTAL = "Model,Request tokens,Response tokens,Total tokens,Log Type"
+LAYOUTS: dict[str, tuple[str, list[str]]] = {
+    # Public layout -> the workload, and lines of a file of it.
+    "Azure 2023": ("sessions", [AZURE, "2023-11-16 18:17:03.9799600,4808,10", "2023-11-16 18:17:04.0319600,3180,0"]),
+    "Azure 2024": ("sessions", [AZURE, "2024-05-10 00:00:00.009930+00:00,2162,5", "2024-05-10 00:00:00.017335,23,6"]),
+    "BurstGPT 1": ("burstgpt", [f"Timestamp,{TOTAL}", "5,ChatGPT,472,18,490,Chat", "45,ChatGPT,1087,0,1087,Chat"]),
+    "BurstGPT 3": ("burstgpt", [f"Timestamp,Session ID,Elapsed time,{TOTAL}", "5,a,1.5,GPT-4,472,18,490,Chat"]),
+    "Mooncake": ("mooncake", [
+        '{"timestamp": 27482, "input_length": 500, "output_length": 52, "hash_ids": [46]}']),
+    "Alibaba Bailian": ("mooncake", [
+        '{"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.1, "input_length": 20, "output_length": 7, '
+        '"type": "text", "turn": 1, "hash_ids": [1, 2]}']),
+    "aiperf, sessions": ("mooncake", [
+        '{"session_id": "a", "timestamp": 10, "input_length": 300, "output_length": 40}',
+        '{"session_id": "a", "delay": 500, "input_length": 150, "output_length": 20}']),
+    "vLLM, timed": ("sessions", ['{"arrival_time": 0.5, "prompt_len": 100, "output_len": 20}']),
+    "Vidur": ("sessions", ["arrived_at,num_prefill_tokens,num_decode_tokens", "0.1,500,40", "0.3,20,1"]),
+    "Splitwise": ("sessions", [
+        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size",
+        "0,2,0,0.018,1,374,44"]),
+    "LLMServingSim": ("sessions", ['{"input_toks": 128, "output_toks": 512, "arrival_time_ns": 1250000}']),
+    "RAGPulse": ("sessions", ["timestamp,session_id,input_length,output_length,h_tok,q_tok", "3,a,100,20,40,10"]),
+    "OpenAI usage log": ("sessions", [
+        '{"created": 1772366400, "model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 4}}']),
+    "OpenRouter activity": ("sessions", [
+        "generation_id,created_at,cost_total,tokens_prompt,tokens_completion,tokens_reasoning",
+        "g1,2026-03-01 12:00:00.5,0.1,900,50,0"]),
+    "Helicone": ("sessions", [
+        "request_id,request_created_at,response_created_at,prompt_tokens,completion_tokens,latency",
+        "a,2026-03-01T12:00:00Z,2026-03-01T12:00:01Z,900,50,1000"]),
+    "AWS Bedrock": ("sessions", [
+        '{"timestamp": "2026-03-01T12:00:00Z", "modelId": "m", "input": {"inputTokenCount": 900}, '
+        '"output": {"outputTokenCount": 50}}']),
+    "LiteLLM spend log": ("sessions", [
+        "request_id,startTime,endTime,prompt_tokens,completion_tokens,session_id",
+        "a,2026-03-01T12:00:00.5Z,2026-03-01T12:00:01Z,90,12,s"]),
 }  # fmt: skip
+EMPTY_REPLIES = {"Azure 2023": 1, "BurstGPT 1": 1}
+"""Rows with zero tokens."""
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_public_layouts_are_read_as_they_are(tmp_path: Path, name: str) -> None:
-    data, workload, given, used = LAYOUTS[name]
+    workload, lines = LAYOUTS[name]
     path = tmp_path / "log"
-    path.write_bytes(data)
+    path.write_text("\n".join(lines))
     assert workload_of(path) == workload
     trace = make_trace(workload, {"path": path, "reply": "text"}, 0)
-    assert len(trace) == used
-    assert any(re.match(rf"{used} of {given} (rows|lines) used", note) for note in trace.header.notes)
+    given, empty = len(lines) - (not lines[0].startswith("{")), EMPTY_REPLIES.get(name, 0)
+    assert len(trace) == given - empty
+    assert any(re.match(rf"{len(trace)} of {given} (rows|lines) used", note) for note in trace.header.notes)
     dropped = [note for note in trace.header.notes if " dropped: " in note]
-    assert dropped == [f"{given - used} of {given} rows dropped: zero request or response tokens"] * (given > used)
+    assert dropped == [f"{empty} of {given} rows dropped: zero request or response tokens"] * empty
+
+
+CHAT = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
 
 
 @pytest.mark.parametrize(
     ("data", "workload"),
     [
-        (rows('[{"id": "a", "conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]}]'),
-         "sharegpt"),
-        (rows('{"prompt": "Why?", "output_tokens": 4}'), "sharegpt"),
-        (as_parquet([{"timestamp": BEGAN, "conversation": [{"role": "user", "content": "x"},
-                                                            {"role": "assistant", "content": "y"}]}]), "sharegpt"),
-        (rows('{"resourceSpans": []}'), "otel"),
-        (rows('{"schema_version": 1}', "{}"), "file"),
+        (json.dumps([{"id": "a", "conversations": [{"from": "human", "value": "x"}]}]).encode(), "sharegpt"),
+        (b'{"prompt": "Why?", "output_tokens": 4}', "sharegpt"),
+        (as_parquet([{"timestamp": BEGAN, "conversation": CHAT}]), "sharegpt"),
+        (b'{"resourceSpans": []}', "otel"),
+        (b'{"schema_version": 1}\n{}', "file"),
     ],
-)  # fmt: skip
+)
 def test_other_files_have_their_workload(tmp_path: Path, data: bytes, workload: str) -> None:
     path = tmp_path / "log"
     path.write_bytes(data)
