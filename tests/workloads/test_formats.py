@@ -14,7 +14,7 @@ from tests.workloads.test_trace import TURN, turns_of_a_trace
 from workloads.errors import UserError
 from workloads.formats import BLOCK_TOKENS, FORMATS, jsonl, load_trace, save_trace
 from workloads.registry import make_trace
-from workloads.trace import SCHEMA, SCHEMA_VERSION, Trace, Turn
+from workloads.trace import SCHEMA_VERSION, Trace, Turn
 from workloads.transforms.nominal import nominal
 
 quick = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -65,26 +65,20 @@ json_values = st.recursive(
 def damage(draw: st.DrawFn, lines: list[bytes]) -> bytes:
     """The lines with one of them cut, replaced, removed, doubled or with one value of another kind."""
     at = draw(st.integers(0, len(lines) - 1))
-    kind = draw(st.sampled_from(["cut", "replace", "remove", "double", "value", "bytes", "end"]))
-    line, damaged = lines[at], [*lines]
-    if kind == "end":
-        return b"\n".join(lines)[: draw(st.integers(1, 10_000))]
-    if kind == "cut":
-        damaged[at] = line[: draw(st.integers(0, len(line) - 1))]
-    elif kind == "replace":
-        damaged[at] = draw(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
-    elif kind == "remove":
-        del damaged[at]
-    elif kind == "double":
-        damaged.insert(at, line)
-    elif kind == "value":
-        fields = json.loads(line)
-        fields[draw(st.sampled_from([*fields, "else"]))] = draw(json_values)
-        damaged[at] = json.dumps(fields).encode()
-    else:
-        cut = draw(st.integers(0, len(line)))
-        damaged[at] = line[:cut] + draw(st.binary(min_size=1, max_size=3)) + line[cut:]
-    return b"\n".join(damaged)
+    line, place = lines[at], draw(st.integers(0, len(lines[at])))
+    fields = json.loads(line)
+    fields[draw(st.sampled_from([*fields, "else"]))] = draw(json_values)
+    other = draw(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
+    damaged = {
+        "cut": [line[:place]],
+        "replace": [other],
+        "remove": [],
+        "double": [line, line],
+        "value": [json.dumps(fields).encode()],
+        "bytes": [line[:place] + draw(st.binary(min_size=1, max_size=3)) + line[place:]],
+    }
+    whole = b"\n".join([*lines[:at], *draw(st.sampled_from(list(damaged.values()))), *lines[at + 1 :]])
+    return whole[: draw(st.integers(1, 10_000))] if draw(st.booleans()) else whole
 
 
 @settings(quick, max_examples=400)
@@ -138,10 +132,10 @@ def test_any_other_file_is_refused(tmp_path: Path, data: bytes) -> None:
     ],
 )
 def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, change: dict, sentence: str) -> None:
-    turns = [dict(zip(SCHEMA.names, row, strict=True)) for row in zip(*_lists(), strict=True)]
-    turns[1] |= change
     path = tmp_path / "t.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in ({"schema_version": 1}, *turns)))
+    save_trace(Trace.from_turns([TURN, TURN.changed(session=1)]), path)
+    _, first, second = read_lines(path)
+    path.write_text("\n".join(json.dumps(line) for line in ({"schema_version": 1}, first, second | change)))
     with refused(f"{path}, {sentence}"):
         load_trace(path)
 
@@ -150,11 +144,6 @@ def test_the_largest_numbers_are_read(tmp_path: Path) -> None:
     turn = TURN.changed(session=2**31 - 1, content=2**53 - 1)
     save_trace(Trace.from_turns([turn]), tmp_path / "t.jsonl")
     assert load_trace(tmp_path / "t.jsonl") == Trace.from_turns([turn])
-
-
-def _lists() -> list[list]:
-    trace = Trace.from_turns([TURN, TURN.changed(session=1)])
-    return [[None if value != value else value for value in values.tolist()] for values in trace.columns().values()]
 
 
 @pytest.mark.parametrize(
@@ -206,22 +195,28 @@ def test_mooncake_shares_nothing_with_a_context_that_is_not_the_sessions_own(tmp
     assert [line["hash_ids"] for line in lines] == [[0, 1], [0, 2], [3, 4], [3, 5]]
 
 
+def same_requests(ours: Trace, theirs: dict[str, np.ndarray], within_s: float) -> None:
+    """Fail unless both have the same prompts and replies, at times that agree."""
+    columns, timeline = ours.columns(), nominal(ours)
+    order, back = np.argsort(timeline.start_s, kind="stable"), np.argsort(theirs["arrival_s"], kind="stable")
+    starts = timeline.start_s[order]
+    assert np.abs(theirs["arrival_s"][back] - (starts - starts[0])).max() <= within_s
+    assert np.array_equal(theirs["output_tokens"][back], columns["output_tokens"][order])
+    prompts = theirs["input_tokens"] + theirs["history_tokens"]
+    assert np.array_equal(prompts[back], (timeline.context_tokens + columns["input_tokens"])[order])
+
+
 def test_our_loader_reads_mooncake_back_and_finds_the_conversations(tmp_path: Path) -> None:
     trace = make_trace("voice", {"sessions": 12, "turns": 12, "reply_tokens": 400}, 0)
     FORMATS["mooncake"](trace, tmp_path / "m.jsonl")
     # Nobody shares a block with another
     params = {"path": str(tmp_path / "m.jsonl"), "conversations": "likely"}
-    again = make_trace("mooncake", params, 0)
-    ours, theirs, timeline = trace.columns(), again.columns(), nominal(trace)
-    order, back = np.argsort(timeline.start_s, kind="stable"), np.argsort(theirs["arrival_s"], kind="stable")
-    starts = timeline.start_s[order]
-    assert np.abs(theirs["arrival_s"][back] - (starts - starts[0])).max() <= 0.001 + 1e-9
-    assert np.array_equal(theirs["output_tokens"][back], ours["output_tokens"][order])
-    prompts = theirs["input_tokens"] + theirs["history_tokens"]
-    assert np.array_equal(prompts[back], (timeline.context_tokens + ours["input_tokens"])[order])
+    theirs = make_trace("mooncake", params, 0).columns()
+    same_requests(trace, theirs, 0.001 + 1e-9)
     # A prompt without a full block leaves nothing to be recognised by; all others are found again.
-    full = timeline.context_tokens + ours["input_tokens"] >= BLOCK_TOKENS
-    assert np.sum(theirs["turn"] > 0) == np.sum(np.roll(full, 1) & (ours["turn"] > 0)) > 50
+    columns = trace.columns()
+    full = nominal(trace).context_tokens + columns["input_tokens"] >= BLOCK_TOKENS
+    assert np.sum(theirs["turn"] > 0) == np.sum(np.roll(full, 1) & (columns["turn"] > 0)) > 50
 
 
 @pytest.mark.parametrize("layout", ["burstgpt", "burstgpt-sessions"])
@@ -230,13 +225,7 @@ def test_our_loader_reads_burstgpt_back(tmp_path: Path, layout: str, name: str) 
     trace = make_trace(name, {"p": 0.5}, 3)
     FORMATS[layout](trace, tmp_path / "b.csv")
     again = make_trace("burstgpt", {"path": str(tmp_path / "b.csv")}, 0)
-    ours, theirs, timeline = trace.columns(), again.columns(), nominal(trace)
-    order, back = np.argsort(timeline.start_s, kind="stable"), np.argsort(theirs["arrival_s"], kind="stable")
-    starts = timeline.start_s[order]
-    assert np.abs(theirs["arrival_s"][back] - (starts - starts[0])).max() < 1e-6
-    assert np.array_equal(theirs["output_tokens"][back], ours["output_tokens"][order])
-    prompts = theirs["input_tokens"] + theirs["history_tokens"]
-    assert np.array_equal(prompts[back], (timeline.context_tokens + ours["input_tokens"])[order])
+    same_requests(trace, again.columns(), 1e-6)
     per_session = {len(session.turns) for session in again.sessions}
     assert (per_session == {1}) == (layout == "burstgpt" or name == "poisson")
 

@@ -4,10 +4,6 @@ import pytest
 from workloads.seeds import Streams, stream
 
 
-def test_a_stream_repeats_under_its_seed_and_name() -> None:
-    assert np.array_equal(stream(7, "arrivals").random(50), stream(7, "arrivals").random(50))
-
-
 def test_names_and_seeds_give_independent_streams() -> None:
     draws = np.array([stream(s, n).random(4000) for s in (0, 1) for n in ("arrivals", "replies", "barge_in")])
     correlation = np.corrcoef(draws) - np.eye(len(draws))
