@@ -51,13 +51,6 @@ def test_renewal_processes_follow_their_law(name: str) -> None:
     assert abs(lag_1(times) or 0.0) < 4 / np.sqrt(N)
 
 
-def test_constant_arrivals_do_not_vary() -> None:
-    times = arrivals.constant(RATE, 1000)
-    assert times[0] == 0.25
-    assert np.allclose(np.diff(times), 0.25)
-    assert dispersion(times, 10.0) == pytest.approx(0, abs=1e-9)
-
-
 @pytest.mark.parametrize("steps", [0, 4])
 def test_a_ramp_is_the_poisson_process_of_its_rate(steps: int) -> None:
     """Mapped back through the integral of its rate it is a unit Poisson process."""
@@ -110,7 +103,7 @@ def test_windows_start_in_the_steady_state(weibull: bool) -> None:
         len(arrivals.windows(stream(i, "x"), 100.0, np.full(2, 2.0), np.full(2, 5.0), np.full(2, weibull)))
         for i in range(400)
     ]
-    assert np.mean(counts) == pytest.approx(400, abs=4 * np.std(counts) / 20)
+    assert np.mean(counts) == pytest.approx(400, abs=float(np.std(counts) / 5))
 
 
 def test_windows_change_rate_and_keep_idle_times_idle() -> None:

@@ -1,14 +1,16 @@
 """Workload `metronome`: one row per frame, on time whatever happens, with output that varies on three scales."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.builders import starts
 from workloads.errors import UserError
 from workloads.registry import make_trace, serves
 from workloads.statistics.describe import gap_cv, statistics
-from workloads.trace import CONTENTS, Trace
+from workloads.trace import Trace
 from workloads.transforms.transform import cut
 
 STEADY = {"run_cv": 0, "session_cv": 0, "frame_cv": 0, "tokens_per_frame": 1000}
@@ -48,12 +50,13 @@ def test_frames_are_due_on_the_beat_and_fill_the_run(
 
 
 def test_sessions_are_offered_at_a_rate() -> None:
-    starts = make_trace("metronome", {"sessions": 512, "rate": 8, "duration_s": 80}, 0)
-    arrivals = [session.turns[0].arrival_s for session in starts.sessions]
-    assert np.allclose(np.diff(np.array(arrivals, float)), 1 / 8)
+    even = make_trace("metronome", {"sessions": 512, "rate": 8, "duration_s": 80}, 0)
+    assert np.allclose(np.diff(starts(even)), 1 / 8)
+    found = statistics(even)["arrivals"]  # of sessions and not of frames
+    assert (found["n"], found["rate_per_s"], found["span_s"]) == (512, pytest.approx(8), pytest.approx(511 / 8))
     params = {"sessions": 2000, "rate": 8, "duration_s": 400, "spacing": "poisson", "stay_s": 4}
-    random = [s.turns[0].arrival_s for s in make_trace("metronome", params, 0).sessions]
-    assert gap_cv(np.array(random, float)) == pytest.approx(1, abs=0.1)
+    assert gap_cv(starts(make_trace("metronome", params, 0))) == pytest.approx(1, abs=0.1)
+    assert serves(cut(even, 0.0, 1.0)) == "frames"
 
 
 def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> None:
@@ -79,10 +82,10 @@ def test_a_runs_factor_scales_what_is_heard_as_it_does_what_is_said() -> None:
 
 def test_points_of_a_sweep_follow_one_another_in_equal_parts_of_the_run() -> None:
     swept = make_trace("metronome", {"sessions": 6, "sweep": [1, 2, 3], "duration_s": 60, "rate": 8}, 0)
-    begins = [session.turns[0].arrival_s for session in swept.sessions]
+    begins = [session.turns[0].arrival_s or 0.0 for session in swept.sessions]
     assert begins == [0.125, 20.125, 20.25, 40.125, 40.25, 40.375]
     for session, begin_s in zip(swept.sessions, begins, strict=True):
-        end_s = session.turns[-1].arrival_s + 2.0
+        end_s = (session.turns[-1].arrival_s or 0.0) + 2.0
         assert 20 * (begin_s // 20 + 1) - 2 < end_s <= 20 * (begin_s // 20 + 1)
     with pytest.raises(UserError, match=r"sessions=7 must be the 6 of sweep=\[1, 2, 3\] together"):
         make_trace("metronome", {"sessions": 7, "sweep": [1, 2, 3], "duration_s": 60}, 0)
@@ -113,26 +116,5 @@ def test_a_longer_run_and_other_material_change_nothing_else() -> None:
     assert np.array_equal(table(short, "output_tokens"), table(long, "output_tokens")[:, :frames])
     assert np.array_equal(table(short, "content"), table(long, "content")[:, :frames])
     same = make_trace("metronome", {"duration_s": 62, "staggered": False}, 5)
-    unlike = [
-        n for n, v in short.columns().items() if not np.array_equal(v, same.columns()[n], equal_nan=v.dtype == float)
-    ]
-    assert unlike == ["content"]
-
-
-def test_content_is_shared_only_where_the_same_is_heard() -> None:
-    """No two staggered streams have a frame at the same place in common, so no two have a common prefix."""
-    content = table(make_trace("metronome", {}, 0), "content")
-    assert all(len(set(frame)) == content.shape[0] for frame in content.T.tolist())
-    assert content.min() >= 0 and content.max() < CONTENTS
-    together = table(make_trace("metronome", {"staggered": False}, 0), "content")
-    assert np.all(together == together[0]) and len(set(together[0].tolist())) == together.shape[1]
-
-
-def test_arrivals_are_those_of_sessions_and_not_of_frames() -> None:
-    found = statistics(make_trace("metronome", {"rate": 8}, 0))["arrivals"]
-    assert (found["n"], found["rate_per_s"], found["span_s"]) == (128, pytest.approx(8), pytest.approx(127 / 8))
-
-
-def test_a_part_of_a_trace_of_frames_still_serves_frames() -> None:
-    assert serves(cut(make_trace("metronome", {}, 0), 0.0, 1.0)) == "frames"
-    assert serves(make_trace("voice", {}, 0)) == "turns"
+    unlike = pd.DataFrame(short.columns()).compare(pd.DataFrame(same.columns()))
+    assert set(unlike.columns.get_level_values(0)) == {"content"}

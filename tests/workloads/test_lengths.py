@@ -25,27 +25,20 @@ def draw(model: LengthModel, n: int = 100_000) -> np.ndarray:
     return model.sample(stream(0, "lengths"), n)
 
 
-def test_text_replies_match_the_published_sharegpt_statistics() -> None:
+def test_text_matches_the_published_sharegpt_statistics() -> None:
+    assert draw(SHAREGPT_PROMPT).mean() == pytest.approx(84, rel=0.1)
     tokens = draw(SHAREGPT_REPLY)
-    assert tokens.mean() == pytest.approx(457, rel=0.05)
-    assert np.median(tokens) == pytest.approx(300, rel=0.02)
-    assert np.percentile(tokens, 90) == pytest.approx(975, rel=0.05)
+    assert [tokens.mean(), np.median(tokens), np.percentile(tokens, 90)] == pytest.approx([457, 300, 975], rel=0.05)
     assert np.percentile(tokens, 99) == pytest.approx(2600, rel=0.1)
     # Survival function of the same statistics; the lognormal is a model of it, good to 4 points.
     for length, share in ((100, 0.83), (200, 0.66), (400, 0.36), (800, 0.141), (1600, 0.042)):
         assert np.mean(tokens >= length) == pytest.approx(share, abs=0.06)
 
 
-def test_typed_prompts_match_the_published_mean() -> None:
-    assert draw(SHAREGPT_PROMPT).mean() == pytest.approx(84, rel=0.1)
-
-
 @pytest.mark.parametrize("model", [SHAREGPT_PROMPT, SHAREGPT_REPLY, SPOKEN_PROMPT, SPOKEN_REPLY])
 def test_lengths_are_whole_and_clipped(model: LengthModel) -> None:
     tokens = draw(model)
-    assert tokens.dtype == np.int64
-    assert tokens.min() == model.low
-    assert tokens.max() == model.high
+    assert (tokens.dtype, tokens.min(), tokens.max()) == (np.int64, model.low, model.high)
     assert model.source in str(model)
 
 
@@ -82,7 +75,8 @@ def test_a_table_is_scaled_and_cut(changes: tuple[Any, ...], values: tuple, medi
     assert isinstance(found, QuantileTable) and found.values == pytest.approx(values)
     assert (found.median, found.source) == (pytest.approx(median), note)
     half = Part(table, 0.5, 1.0).adjusted(*changes)  # whose median is that of the whole law
-    assert half.law == found and half.sample(stream(0, "half"), 1000).min() >= np.rint(median)
+    assert isinstance(half, Part) and half.law == found
+    assert half.sample(stream(0, "half"), 1000).min() >= np.rint(median)
 
 
 def test_with_a_log_spread_a_table_is_a_lognormal_law() -> None:
