@@ -14,6 +14,11 @@ SHARED_AUDIO = Path(__file__).parents[4] / "shared" / "data" / "audio"
 Record = Callable[..., Path]
 
 
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
 @pytest.fixture(scope="session", params=["made up", "real"] if SHARED_AUDIO.exists() else ["made up"])
 def recordings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of recordings of several kinds, some of them silent; also the real one where it is at hand."""

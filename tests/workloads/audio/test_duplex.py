@@ -65,12 +65,6 @@ def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
     assert all(0 <= key < 2**53 for key in by_key)
 
 
-def test_keys_know_the_place_within_a_clip() -> None:
-    clip = SyntheticClip(0)
-    a, b = (Stream([Part(clip, begin, RATE)], RATE) for begin in (0, 16))
-    assert a.content_key(0, 1.0) != b.content_key(0, 1.0)
-
-
 def test_too_little_material_for_different_streams() -> None:
     with pytest.raises(UserError, match=r"^0\.54 s of recordings give no 128 different streams; give more"):
         continuous([SyntheticClip(85)], 128, RATE, 0)

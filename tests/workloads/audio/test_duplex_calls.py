@@ -1,13 +1,15 @@
 """Workload duplex: what happens when, that more of one kind changes no other, and sounds where the trace has them."""
 
 import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.golden.pinned import check_trace
-from tests.workloads.audio.conftest import Record
+from tests.workloads.audio.conftest import Record, known
 from workloads.audio import pauses, phrases, synth
 from workloads.audio.library import Library
 from workloads.audio.phrases import Phrases, spoken_phrases, voice_phrases
@@ -20,38 +22,31 @@ from workloads.generators.content import event_pcm, pcm_for, recordings, tells_w
 from workloads.registry import make_trace, serves
 from workloads.trace import Trace, Turn
 
-KINDS = {
-    "interruption": "p",
-    "correction": "corrections",
-    "backchannel": "backchannels",
-    "side_speech": "side_speech",
-    "background_speech": "background_speech",
-    "noise": "noise",
-}
+KINDS = {"interruption": "p", "correction": "corrections", "backchannel": "backchannels"}
+KINDS |= {kind: kind for kind in ("side_speech", "background_speech", "noise")}
+"""Kind of event -> the parameter of its share."""
 NONE = dict.fromkeys([*KINDS.values(), "hesitations"], 0.0)
 RATE = 16_000
 LONG = 8  # a synthetic clip of several breaths
 
 
-def made(seed: int = 0, **params: object) -> Trace:
-    return make_trace("duplex", {"sessions": 200, **params}, seed)
+def made(**params: object) -> Trace:
+    return make_trace("duplex", {"sessions": 200, **params}, 0)
 
 
 def turns(trace: Trace) -> list[Turn]:
     return [turn for session in trace.sessions for turn in session.turns]
 
 
-def sound(trace: Trace, turn: Turn, rate: int = RATE) -> np.ndarray:
-    packets = list(pcm_for(trace, turn, rate))
-    assert packets == list(pcm_for(trace, turn, rate))
+def sound(trace: Trace, turn: Turn, rate: int = RATE, of: Callable[..., Iterator[bytes]] = pcm_for) -> np.ndarray:
+    packets = list(of(trace, turn, rate))
+    assert packets == list(of(trace, turn, rate))
     assert {len(packet) for packet in packets} == {rate // 25}
     return np.frombuffer(b"".join(packets), "<i2").astype(float)
 
 
-def event_sound(trace: Trace, turn: Turn, rate: int = RATE) -> np.ndarray:
-    packets = list(event_pcm(trace, turn, rate))
-    assert packets == list(event_pcm(trace, turn, rate))
-    return np.frombuffer(b"".join(packets), "<i2").astype(float)
+def event_sound(trace: Trace, turn: Turn) -> np.ndarray:
+    return sound(trace, turn, of=event_pcm)
 
 
 def level_db(sound: np.ndarray) -> float:
@@ -63,65 +58,51 @@ def test_golden_trace() -> None:
     trace = make_trace("duplex", {}, 0)
     check_trace("trace_duplex", trace)
     assert serves(trace) == "duplex" and tells_what_is_said(trace)
+    assert set(KINDS) == set(EVENTS) == set(made().columns()["event"]) - {""}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_of_one_kind_changes_nothing_else(kind: str) -> None:
     """But that a turn has one event: what comes later in the order gives way to it."""
-    few, many = (made(**{KINDS[kind]: share}).columns() for share in (0.1, 0.5))
-    beside = (
-        "audio_s",
-        "arrival_s",
-        "reply_audio_s",
-        "output_tokens",
-        "think_s",
-        "network_s",
-        "pause_s",
-        "pause_after_s",
-    )
-    for name in beside:
-        assert np.array_equal(few[name], many[name], equal_nan=True), name
+    few, many = (pd.DataFrame(made(**{KINDS[kind]: share}).columns()) for share in (0.1, 0.5))
+    own = ["event", "event_after_s", "event_s", "barge_in_after_s"]
+    assert few.drop(columns=own).equals(many.drop(columns=own))
     changed = few["event"] != many["event"]
-    assert changed.any()
-    assert (many["event"][changed] == kind).all()
-    gone = set(few["event"][changed]) - {""}
-    assert gone <= set(duplex.PRECEDENCE[duplex.PRECEDENCE.index(kind) + 1 :])
-    for name in ("event_after_s", "event_s"):
-        assert np.array_equal(few[name][~changed], many[name][~changed], equal_nan=True)
+    assert set(many["event"][changed]) == {kind}
+    assert set(few["event"][changed]) - {""} <= set(duplex.PRECEDENCE[duplex.PRECEDENCE.index(kind) + 1 :])
+    assert few.loc[~changed, own[:3]].equals(many.loc[~changed, own[:3]])
 
 
 def test_hesitations_change_only_the_turns_that_have_them() -> None:
-    none, some = (made(hesitations=share).columns() for share in (0.0, 0.5))
-    held = ~np.isnan(some["pause_s"])
-    assert 0.4 < held.mean() < 0.6
-    assert np.allclose(some["audio_s"] - none["audio_s"], np.nan_to_num(some["pause_s"]))
-    for name in ("event", "event_after_s", "reply_audio_s", "think_s"):
-        assert np.array_equal(none[name], some[name], equal_nan=some[name].dtype.kind == "f")
+    none, some = (pd.DataFrame(made(hesitations=share).columns()) for share in (0.0, 0.5))
+    assert 0.4 < np.mean(some["pause_s"].notna()) < 0.6
+    assert np.allclose(some["audio_s"] - none["audio_s"], some["pause_s"].fillna(0))
+    same = ["event", "event_after_s", "reply_audio_s", "think_s"]
+    assert none[same].equals(some[same])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_alone_has_its_share_and_its_lengths(kind: str) -> None:
     trace = made(sessions=1500, **NONE | {KINDS[kind]: 0.3})
-    columns = trace.columns()
-    here = columns["event"] == kind
-    followed = np.append(columns["session"][1:] == columns["session"][:-1], False)
-    assert set(columns["event"]) == {"", kind}
-    assert np.mean(here[followed] if kind in TAKES_FLOOR else here) == pytest.approx(0.3, abs=0.02)
-    assert f"{kind}: {here.sum()} of {len(here)} turns" in trace.header.notes
-    after_s, length_s, reply_s = (columns[name][here] for name in ("event_after_s", "event_s", "reply_audio_s"))
+    rows = pd.DataFrame(trace.columns())
+    rows["next_s"] = rows.groupby("session")["audio_s"].shift(-1)
+    among = rows.loc[rows["next_s"].notna() | (kind not in TAKES_FLOOR)]
+    own = rows.loc[rows["event"] == kind]
+    assert set(rows["event"]) == {"", kind}
+    assert (among["event"] == kind).mean() == pytest.approx(0.3, abs=0.02)
+    assert f"{kind}: {len(own)} of {len(rows)} turns" in trace.header.notes
     if kind in TAKES_FLOOR:
-        assert (here <= followed).all()
-        assert np.array_equal(length_s, np.roll(columns["audio_s"], -1)[here])
+        assert own["event_s"].equals(own["next_s"].rename("event_s"))
     if kind == "correction":
-        assert after_s.min() >= 0.3 and after_s.max() <= 2.0
+        assert own["event_after_s"].between(0.3, 2.0).all()
     elif kind == "interruption":
-        assert ((after_s >= 0.1 * reply_s - 1e-6) & (after_s <= 0.9 * reply_s + 1e-6)).all()
+        assert (own["event_after_s"] / own["reply_audio_s"]).between(0.1 - 1e-5, 0.9 + 1e-5).all()
     else:
         median_s, _, shortest_s, longest_s = duplex.LENGTHS[kind]
-        assert np.median(length_s) == pytest.approx(median_s, rel=0.1)
-        assert length_s.min() >= shortest_s and length_s.max() <= longest_s
-        fits = length_s <= reply_s
-        assert (after_s[fits] + length_s[fits] <= reply_s[fits] + 1e-6).all()
+        assert own["event_s"].median() == pytest.approx(median_s, rel=0.1)
+        assert own["event_s"].between(shortest_s, longest_s).all()
+        fits = own.loc[own["event_s"] <= own["reply_audio_s"]]
+        assert (fits["event_after_s"] + fits["event_s"] <= fits["reply_audio_s"] + 1e-6).all()
 
 
 def test_hesitations_are_as_long_as_pauses_in_speech() -> None:
@@ -145,8 +126,8 @@ def test_the_silence_of_a_hesitation_is_where_the_trace_has_it(recordings: Path,
         if turn.microphone.pause_s is None:
             assert np.array_equal(heard, plain)
             continue
-        begin, length = round(turn.microphone.pause_after_s * rate), round(turn.microphone.pause_s * rate)
-        whole = round(turn.audio_s * rate)
+        times_s = (turn.microphone.pause_after_s, turn.microphone.pause_s, turn.audio_s)
+        begin, length, whole = (round(known(each) * rate) for each in times_s)
         assert not heard[begin : begin + length].any()
         without = np.concatenate([heard[:begin], heard[begin + length : whole]])
         assert np.array_equal(without, plain[: len(without)]) and len(without) == whole - length
@@ -155,12 +136,12 @@ def test_the_silence_of_a_hesitation_is_where_the_trace_has_it(recordings: Path,
 def test_the_only_silence_that_a_detector_finds_is_the_hesitation() -> None:
     trace = made(sessions=12, hesitations=1.0)
     for turn in turns(trace):
-        heard = sound(trace, turn)[: round(turn.audio_s * RATE)]
-        found = segments_of(heard.astype(np.int16), "energy")
-        expected = [(0.0, turn.audio_s)]
+        whole_s = known(turn.audio_s)
+        found = segments_of(sound(trace, turn)[: round(whole_s * RATE)].astype(np.int16), "energy")
+        expected = [(0.0, whole_s)]
         if turn.microphone.pause_s is not None:
-            end_s = turn.microphone.pause_after_s + turn.microphone.pause_s
-            expected = [(0.0, turn.microphone.pause_after_s), (end_s, turn.audio_s)]
+            begin_s = known(turn.microphone.pause_after_s)
+            expected = [(0.0, begin_s), (begin_s + turn.microphone.pause_s, whole_s)]
         assert np.allclose([(one.start_s, one.end_s) for one in found], expected, atol=0.11)
 
 
@@ -168,19 +149,17 @@ def test_speech_of_a_recording_begins_and_ends_with_its_sound(record: Record) ->
     """Within 10 ms of what energy says; the detector alone is 80 ms late at the end."""
     import soundfile
 
-    folder = record("a.wav", index=LONG).parent
-    own, _ = soundfile.read(folder / "a.wav", dtype="int16")
+    path = record("a.wav", index=LONG)
+    own, _ = soundfile.read(path, dtype="int16")
     noise = np.random.default_rng(0).normal(0, 3, 8_000).astype(np.int16)
-    soundfile.write(folder / "a.wav", np.concatenate([noise, own, noise]), RATE)
-    (recording,) = Library.scan(folder).clips
-    (said,) = spoken_phrases(recording)
+    soundfile.write(path, np.concatenate([noise, own, noise]), RATE)
+    (said,) = spoken_phrases(Library.scan(path.parent).clips[0])
+    plan = synth._plan(LONG)
+    phrases = np.split(plan, range(synth.PHRASE, len(plan), synth.PHRASE))
+    planned = 0.5 + np.array([(phrase[0, 0], phrase[-1, 1]) for phrase in phrases])
+    assert len(planned) > 1 and np.array(said.spans) == pytest.approx(planned, abs=0.04)
     assert said.spans[0][0] == pytest.approx(0.5, abs=0.011)
     assert said.spans[-1][1] == pytest.approx(0.5 + len(own) / RATE, abs=0.021)
-    plan = synth._plan(LONG)
-    groups = [(group[0, 0], group[-1, 1]) for group in np.split(plan, range(synth.PHRASE, len(plan), synth.PHRASE))]
-    assert len(said.spans) == len(groups) > 1
-    inner = np.array(said.spans) - 0.5 - np.array(groups)
-    assert np.abs(inner).max() < 0.04
 
 
 def test_the_voice_hesitates_where_its_sentences_are_unfinished() -> None:
@@ -216,11 +195,11 @@ def test_sounds_beside_turns_have_their_length_and_level(kind: str, param: dict,
     trace = made(sessions=30, **NONE | {KINDS[kind]: 1.0} | param)
     clips: set[bytes] = set()
     for turn in turns(trace):
-        heard, samples = event_sound(trace, turn), round(turn.microphone.event_s * RATE)
+        heard, samples = event_sound(trace, turn), round(known(turn.microphone.event_s) * RATE)
         assert len(heard) - samples in range(320) and not heard[samples:].any()
         there, edge = np.flatnonzero(heard), (0.005 if kind == "noise" else 0.03) * RATE  # words begin softly
         assert there[0] <= edge and there[-1] >= samples - edge
-        own = sound(trace, turn)[: round(turn.audio_s * RATE)]
+        own = sound(trace, turn)[: round(known(turn.audio_s) * RATE)]
         if np.abs(heard).max() < 32_767:
             assert level_db(own) - level_db(heard[:samples]) == pytest.approx(below_db, abs=0.1)
         clips.add(heard[:1600].tobytes())
@@ -241,12 +220,11 @@ def test_rooms_and_telephones_are_heard_in_turns_and_beside_them() -> None:
     pytest.importorskip("librosa")
     clean, far = made(sessions=4), made(sessions=4, reverb_s=0.4, codec="g711", snr_db=20)
     assert clean.header.hash == far.header.hash
-    for turn in turns(clean):
-        assert sound(clean, turn).shape == sound(far, turn).shape
-        assert not np.array_equal(sound(clean, turn), sound(far, turn))
-        if turn.microphone.event:
-            assert event_sound(clean, turn).shape == event_sound(far, turn).shape
-            assert not np.array_equal(event_sound(clean, turn), event_sound(far, turn))
+    pairs = [(turn, each) for turn in turns(clean) for each in (sound, event_sound)]
+    for turn, heard in pairs:
+        if heard is sound or turn.microphone.event:
+            assert heard(clean, turn).shape == heard(far, turn).shape
+            assert not np.array_equal(heard(clean, turn), heard(far, turn))
 
 
 def test_the_sound_survives_the_file_and_knows_its_recordings(record: Record, tmp_path: Path) -> None:
@@ -273,7 +251,3 @@ def test_sounds_that_cannot_be_had() -> None:
     last = trace.sessions[0].turns[-1].changed(event="interruption", event_after_s=1.0, event_s=1.0)
     with pytest.raises(UserError, match=r"is the last, so nothing follows its interruption; make the trace again"):
         event_pcm(trace, last)
-
-
-def test_every_kind_is_drawn() -> None:
-    assert set(KINDS) == set(EVENTS) == set(made().columns()["event"]) - {""}

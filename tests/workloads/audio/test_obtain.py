@@ -8,9 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from reports import cli
+from tests.conftest import Rehearse
 from tests.workloads.audio.conftest import Record
 from workloads.audio.obtain import PACKAGES, obtain
 from workloads.errors import UserError
@@ -18,48 +19,35 @@ from workloads.files import hub
 from workloads.registry import make_trace
 
 
-def rehearse(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rehearse", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert isinstance(end.value.code, int)
-    return end.value.code
-
-
-def test_a_folder_is_copied_with_its_checksums(
-    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_copied_with_its_checksums(record: Record, rehearse: Rehearse, tmp_path: Path) -> None:
     source = record("deep/a.wav", index=3).parents[1]
     record("b.flac", index=4)
     (source / "bad.wav").write_bytes(b"")
-    out = tmp_path / "out"
-    arguments = ("data", "speech", "--from", str(source), "--out", str(out))
-    assert rehearse(monkeypatch, *arguments) == 2
-    assert capsys.readouterr().err == (
-        f"rehearse: {source}/bad.wav: is empty; remove the file, or pass over such files "
-        "(skip_bad=true or --skip-bad).\n"
-    )
-    assert rehearse(monkeypatch, *arguments, "--skip-bad") == 0
-    said = capsys.readouterr().out
-    assert "2 recordings, " in said and "1 files passed over: 1 empty" in said
-    manifest = json.loads((out / "manifest.json").read_text())
+    arguments = ("data", "speech", "--from", str(source), "--out", "out")
+    advice = "remove the file, or pass over such files (skip_bad=true or --skip-bad)"
+    assert rehearse(*arguments) == (2, "", f"rehearse: {source}/bad.wav: is empty; {advice}.\n")
+    for _ in range(2):
+        status, said, _ = rehearse(*arguments, "--skip-bad")
+        assert status == 0 and "2 recordings, " in said and "1 files passed over: 1 empty" in said
+    manifest = json.loads(Path("out/manifest.json").read_text())
     assert manifest["passed_over"] == {"empty": 1}
-    listed = {entry["name"]: entry["sha256"] for entry in manifest["recordings"]}
-    assert listed == {
-        name: hashlib.sha256((source / name).read_bytes()).hexdigest() for name in ("b.flac", "deep/a.wav")
-    }
-    assert "2 recordings" in make_trace("speech", {"path": str(out)}, 0).header.notes[0]
-    assert rehearse(monkeypatch, *arguments, "--skip-bad") == 0
+    sums = {name: hashlib.sha256((source / name).read_bytes()).hexdigest() for name in ("b.flac", "deep/a.wav")}
+    assert {entry["name"]: entry["sha256"] for entry in manifest["recordings"]} == sums
+    assert "2 recordings" in make_trace("speech", {"path": str(tmp_path / "out")}, 0).header.notes[0]
 
 
-def test_folders_that_do_not_go(record: Record, tmp_path: Path) -> None:
-    source = record("a.wav", index=3).parent
-    with pytest.raises(UserError, match=r"lies in .* itself; choose a folder outside of it"):
-        obtain(str(source), source / "out")
-    with pytest.raises(UserError, match=r"^nothing-here does not exist; give a folder of recordings\.$"):
-        obtain("nothing-here", tmp_path / "out")
-    with pytest.raises(UserError, match=r"^cannot write to .*a\.wav: .* choose a writable folder\.$"):
-        obtain(str(source), source / "a.wav")
+@pytest.mark.parametrize(
+    ("source", "out", "sentence"),
+    [
+        ("recordings", "recordings/out", r"lies in .* itself; choose a folder outside of it"),
+        ("nothing-here", "out", r"^nothing-here does not exist; give a folder of recordings\.$"),
+        ("recordings", "recordings/a.wav", r"^cannot write to .*a\.wav: .* choose a writable folder\.$"),
+    ],
+)
+def test_folders_that_do_not_go(record: Record, monkeypatch: pytest.MonkeyPatch, source: str, out: str, sentence: str):
+    monkeypatch.chdir(record("a.wav", index=3).parents[1])
+    with pytest.raises(UserError, match=sentence):
+        obtain(source, Path(out))
 
 
 @pytest.fixture
@@ -116,34 +104,23 @@ def test_packages_that_cannot_be_had(debian: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_librispeech(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = [
-        {"id": f"1-2-000{i}", "audio": {"bytes": record("a.flac", index=i).read_bytes(), "path": "x"}, "text": "T"}
-        for i in (3, 4)
-    ]
-    downloads = tmp_path / "out" / ".download"
-    downloads.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), downloads / "0000.parquet")
-    real = hub.dataset("librispeech")
-    sha256 = hub.sha256(downloads / "0000.parquet")
+    parquet = tmp_path / "out" / ".download" / "0000.parquet"
+    parquet.parent.mkdir(parents=True)
+    sounds = [{"bytes": record("a.flac", index=i).read_bytes(), "path": "x"} for i in (3, 4)]
+    pd.DataFrame({"id": ["1-2-0003", "1-2-0004"], "audio": sounds, "text": "T"}).to_parquet(parquet)
+    real, sha256 = hub.dataset("librispeech"), hub.sha256(parquet)
     here = real.model_copy(update={"files": (real.files[0].model_copy(update={"sha256": sha256}),)})
     monkeypatch.setattr(hub, "dataset", lambda name: here)
-    got = obtain("librispeech", tmp_path / "out")
-    assert got.recordings == 2
+    assert obtain("librispeech", tmp_path / "out").recordings == 2
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert [entry["name"] for entry in manifest["recordings"]] == [
-        "librispeech/1-2-0003.flac",
-        "librispeech/1-2-0004.flac",
-    ]
+    names = ["librispeech/1-2-0003.flac", "librispeech/1-2-0004.flac"]
+    assert [entry["name"] for entry in manifest["recordings"]] == names
     assert manifest["sources"]["librispeech/"]["sha256"] == sha256
 
 
-def test_data_sets_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rehearse(monkeypatch, "data", "fetch", "burst", "--out", str(tmp_path)) == 2
-    assert "unknown data set 'burst'. Did you mean 'burstgpt'?" in capsys.readouterr().err
+def test_data_sets_by_name(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, _, err = rehearse("data", "fetch", "burst", "--out", "out")
+    assert status == 2 and "unknown data set 'burst'. Did you mean 'burstgpt'?" in err
     monkeypatch.setattr(hub, "fetch", lambda wanted, out, rows: [out / "a.csv"])
-    assert rehearse(monkeypatch, "data", "fetch", "burstgpt", "--out", str(tmp_path)) == 0
-    said = capsys.readouterr().out
-    assert "revision v2.0; licence: CC-BY-4.0" in said and f"{tmp_path}/a.csv" in said
+    status, said, _ = rehearse("data", "fetch", "burstgpt", "--out", "out")
+    assert status == 0 and "revision v2.0; licence: CC-BY-4.0" in said and "out/a.csv" in said

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.workloads.audio.conftest import known
 from workloads.audio.pauses import BREATH_CLIP_S, breaths
 from workloads.audio.vad import segments, segments_of
 from workloads.audio.voice import FOLDER, NAME, pausing, sentences, spoken
@@ -84,10 +85,11 @@ def test_pauses_have_their_share_and_lengths_and_are_silent() -> None:
     for turn, plain in zip(turns(trace)[:20], turns(whole)[:20], strict=True):
         heard, said = (np.frombuffer(b"".join(pcm_for(*each, RATE)), "<i2") for each in ((trace, turn), (whole, plain)))
         if turn.microphone.pause_s:
-            at, length = (round(s * RATE) for s in (turn.microphone.pause_after_s, turn.microphone.pause_s))
+            at, length = (round(known(s) * RATE) for s in (turn.microphone.pause_after_s, turn.microphone.pause_s))
             assert not heard[at : at + length].any()
             heard = np.delete(heard, slice(at, at + length))
-        assert np.array_equal(heard[: round(plain.audio_s * RATE)], said[: round(plain.audio_s * RATE)])
+        end = round(known(plain.audio_s) * RATE)
+        assert np.array_equal(heard[:end], said[:end])
 
 
 @given(st.floats(*BREATH_CLIP_S), st.integers(0, 2**32))
@@ -99,20 +101,19 @@ def test_breaths_are_medium_pauses(median_s: float, seed: int) -> None:
 def test_the_pauses_of_the_voice_are_the_only_ones() -> None:
     """Silences inside its sentences are shorter than those that a detector waits for."""
     for turn in turns(trace := make_trace("speech", {"pauses": 0.0, "sessions": 40}, 0)):
-        heard = np.frombuffer(b"".join(pcm_for(trace, turn, RATE)), "<i2")[: round(turn.audio_s * RATE)]
+        heard = np.frombuffer(b"".join(pcm_for(trace, turn, RATE)), "<i2")[: round(known(turn.audio_s) * RATE)]
         assert len(segments_of(heard, "energy")) == 1
 
 
 def test_a_trace_tells_which_speech_it_has(recordings: Path) -> None:
     recorded = {"path": str(recordings), "skip_bad": True}
-    for workload in ("speech", "duplex"):
-        assert speech_source(make_trace(workload, {"sessions": 2}, 0)) == f"voice {NAME}"
-        assert speech_source(make_trace(workload, {"sessions": 2} | recorded, 0)) == "recordings"
+    frames = {"duration_s": 4.0, "rate": 4.0}
+    for workload, params, own in (("speech", {}, f"voice {NAME}"), ("duplex", {}, f"voice {NAME}"),
+                                  ("metronome", frames, "synthetic")):  # fmt: skip
+        assert speech_source(make_trace(workload, {"sessions": 2} | params, 0)) == own
+        assert speech_source(make_trace(workload, {"sessions": 2} | params | recorded, 0)) == "recordings"
     assert speech_source(make_trace("voice", {"sessions": 2}, 0)) == f"voice {NAME}"
     assert speech_source(make_trace("poisson", {"modality": "text", "reply": "text", "requests": 5}, 0)) is None
-    frames = {"sessions": 2, "duration_s": 4.0, "rate": 4.0}
-    assert speech_source(make_trace("metronome", frames, 0)) == "synthetic"
-    assert speech_source(make_trace("metronome", frames | recorded, 0)) == "recordings"
     old = make_trace("speech", {"sessions": 1}, 0)
     said = "utterance: synthetic speech 5 sha256 0123456789abcdef 0.00-1.00 s"
     notes = ["synthetic speech: made in code, no recording was used", said]
