@@ -56,19 +56,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "workers", lambda log: ThreadPoolExecutor(1))
 
 
-def factors(**values: float) -> Factors:
-    every = {
-        "decode": 1.0,
-        "prompt": 1.0,
-        "host_s": 0.0,
-        "host_s_per_request": 0.0,
-        "client_s": 0.002,
-        "client_s_per_reply": 0.0,
-    } | values
-    return Factors(**{name: Factor(value=value, default=1.0, fitted_to="a test") for name, value in every.items()})
-
-
 def a_profile(**values: float) -> Calibrated:
+    usual = {"decode": 1.0, "prompt": 1.0, "host_s": 0.0, "host_s_per_request": 0.0}
+    usual |= {"client_s": 0.002, "client_s_per_reply": 0.0}
+    every = {name: Factor(value=value, default=1.0, fitted_to="a test") for name, value in (usual | values).items()}
     compared = Compared(loads=["a"], before=Errors(ttft=0.2, itl=0.1, e2e=0.1), after=Errors(ttft=0, itl=0, e2e=0))
     return Calibrated(
         model="llama_3_1_8b",
@@ -77,7 +68,7 @@ def a_profile(**values: float) -> Calibrated:
         date=date(2026, 11, 27),
         server="mine",
         range=Range(lowest_rate=2, highest_rate=12, lowest_in_flight=1, highest_in_flight=9),
-        factors=factors(**values),
+        factors=Factors(**every),
         held_out=compared,
         fitted=compared,
     )
@@ -97,19 +88,23 @@ def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> Me
     return MeasuredRun("run", SERVER, tuple(requests), tuple(parts), None)
 
 
-def served_by(profile: Calibrated, run: MeasuredRun, folder: Path) -> MeasuredRun:
-    """The run as a server with these factors would have been measured."""
-    made, requests = plan(run, folder, "h100", None), []
-    for load in loads_of(made, folder):
-        found, _ = serve(load.deployment, load.columns, load.prefixes, "measured", profile.model_dump(mode="json"))
-        requests += found.to_dict("records")
-    return replace(
-        run,
-        requests=tuple(
-            replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "e2e")})
-            for each, row in zip(run.requests, requests, strict=True)
-        ),
+def served_by(profile: Calibrated | None, run: MeasuredRun, folder: Path) -> MeasuredRun:
+    """The run as a server with these factors would have been measured; None: with those of the model."""
+    facts = profile.model_dump(mode="json") if profile else None
+    rows: list[Any] = []
+    for load in loads_of(plan(run, folder, "h100", None), folder):
+        found, _ = serve(load.deployment, load.columns, load.prefixes, "measured", facts)
+        rows += found.to_dict("records")
+    served = (
+        replace(each, ttft_s=row["predicted_ttft"], e2e_s=row["predicted_e2e"])
+        for each, row in zip(run.requests, rows, strict=True)
     )
+    return replace(run, requests=tuple(served))
+
+
+def known(error: float | None) -> float:
+    assert error is not None
+    return error
 
 
 def test_known_factors_are_found_and_held_out_loads_are_predicted_by_them(tmp_path: Path) -> None:
@@ -120,9 +115,9 @@ def test_known_factors_are_found_and_held_out_loads_are_predicted_by_them(tmp_pa
     assert (made.model, made.gpu, made.gpus, made.server) == ("llama_3_1_8b", "h100", 1, "mine (vLLM 0.20.0)")
     assert [row.load.label for row in found.fitted] == ["run, 4/s", "run, 16/s"]
     assert [row.load.label for row in found.held_out] == ["run, 8/s", "run, 24/s"]
-    assert made.held_out.before.itl > 0.2 and made.held_out.before.e2e > 0.2
+    assert known(made.held_out.before.itl) > 0.2 and known(made.held_out.before.e2e) > 0.2
     for errors in (made.held_out.after, made.fitted.after):
-        assert max(errors.ttft, errors.itl, errors.e2e) < 0.05
+        assert max(map(known, (errors.ttft, errors.itl, errors.e2e))) < 0.05
     assert made.factors.decode.value == pytest.approx(1.3, rel=0.1)
     assert made.factors.prompt.value == pytest.approx(1.2, rel=0.15)
     each = made.factors.client_s_per_reply
@@ -134,50 +129,53 @@ def test_a_server_that_is_slow_by_its_host_is_not_taken_for_one_with_slow_kernel
     """Steps of 7 ms take 27: slower kernels would grow with the batch, and miss the held-out load."""
     made = calibrate([served_by(a_profile(host_s=0.02), a_run((2.0, 6.0), count=16), tmp_path)], None).profile
     assert made.factors.host_s.value == pytest.approx(0.02, rel=0.1)
-    assert made.held_out.before.itl > 0.5 and made.held_out.after.itl < 0.05
+    assert known(made.held_out.before.itl) > 0.5 and known(made.held_out.after.itl) < 0.05
+
+
+def a_load(requests: list[Request], label: str, folder: Path) -> Any:
+    """The only load of a run of such requests."""
+    run = MeasuredRun("run", SERVER, tuple(requests), ((label, 0, len(requests)),), None)
+    (load,) = loads_of(plan(run, folder, "h100", None), folder)
+    return load
 
 
 def test_a_closed_loop_is_replayed_as_one(tmp_path: Path) -> None:
     """Measured on a server that is slower than the model: at its arrivals fewer than two would be in flight."""
-    requests = tuple(Request(9.0 * (at // 2), 800, 30, 1.0, 8.0) for at in range(12))
-    run = MeasuredRun("run", SERVER, requests, (("2 at a time", 0, 12),), None)
-    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    load = a_load([Request(9.0 * (at // 2), 800, 30, 1.0, 8.0) for at in range(12)], "2 at a time", tmp_path)
     assert load.slots == 2 and set(load.columns["arrival_s"]) == {0.0}
-    closed, open_ = (
-        serve(load.deployment, load.columns, load.prefixes, "measured", slots=slots)[0]["predicted_e2e"]
-        for slots in (load.slots, None)
-    )
-    alone = serve(load.deployment, {n: v[:2] for n, v in load.columns.items()}, load.prefixes[:2], "measured")[0]
-    assert closed.max() < 1.1 * alone["predicted_e2e"].max() < open_.max()
+
+    def slowest(count: int, slots: int | None) -> float:
+        columns = {name: values[:count] for name, values in load.columns.items()}
+        found, _ = serve(load.deployment, columns, load.prefixes[:count], "measured", slots=slots)
+        return float(np.max(found["predicted_e2e"]))
+
+    assert slowest(12, load.slots) < 1.1 * slowest(2, None) < slowest(12, None)
 
 
 def test_no_more_are_in_flight_than_a_burst_has(tmp_path: Path) -> None:
     """As guidellm sends where it begins late: 100 a second, each of which takes 5 s."""
-    burst = tuple(Request(0.01 * at, 800, 30, 1.0, 5.0) for at in range(8))
-    run = MeasuredRun("run", SERVER, burst, (("2/s", 0, 8),), None)
-    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    load = a_load([Request(0.01 * at, 800, 30, 1.0, 5.0) for at in range(8)], "2/s", tmp_path)
     assert load.rate == pytest.approx(100) and load.in_flight == 8
 
 
 def test_turns_of_a_session_follow_each_other_and_their_context_grows(tmp_path: Path) -> None:
     """Of two sessions, which take turns; a third one has lost its beginning."""
     follow = {"think_s": 1.5, "prefix_tokens": 130}
-    requests = (
+    requests = [
         Request(0.0, 100, 30, 0.1, 0.5, session="a"),
         Request(0.2, 100, 30, 0.1, 0.5, session="b"),
         Request(2.0, 150, 30, 0.1, 0.6, session="a", prefix="a", **follow),
         Request(2.1, 160, 30, 0.1, 0.7, session="lost", prefix="lost", **follow),
         Request(2.2, 170, 30, 0.1, 0.8, session="b", prefix="b", **follow),
-    )
-    run = MeasuredRun("run", SERVER, requests, (("1/s", 0, 5),), None)
-    (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
+    ]
+    load = a_load(requests, "1/s", tmp_path)
     columns = load.columns
     assert columns["session"].tolist() == [0, 0, 1, 1, 2] and columns["turn"].tolist() == [0, 1, 0, 1, 0]
     np.testing.assert_array_equal(columns["arrival_s"], [0.0, np.nan, 0.2, np.nan, 2.1])
     assert columns["input_tokens"].tolist() == [100, 20, 100, 40, 30] and columns["think_s"][1] == 1.5
     assert load.prefixes == [("", 0), ("", 0), ("lost", 130)] and load.measured["e2e"] == pytest.approx(0.62)
     replayed, _ = serve(load.deployment, columns, load.prefixes, "measured")
-    assert len(replayed) == 5 and (replayed["predicted_e2e"] > 0).all()
+    assert len(replayed) == 5 and np.all(replayed["predicted_e2e"] > 0)
 
 
 @pytest.mark.parametrize(
@@ -203,15 +201,7 @@ def test_an_error_that_no_load_measured_is_missing_and_not_zero() -> None:
 
 
 def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
-    run = a_run(RATES[:2], count=8)
-    planned = plan(run, tmp_path, "h100", None)
-    rows = [serve(load.deployment, load.columns, load.prefixes, "measured")[0] for load in loads_of(planned, tmp_path)]
-    measured = [row for table in rows for row in table.to_dict("records")]
-    requests = tuple(
-        replace(each, **{f"{name}_s": row[f"predicted_{name}"] for name in ("ttft", "e2e")})
-        for each, row in zip(run.requests, measured, strict=True)
-    )
-    found = calibrate([replace(run, requests=requests)], None)
+    found = calibrate([served_by(None, a_run(RATES[:2], count=8), tmp_path)], None)
     made, path = found.profile, tmp_path / "server.yaml"
     path.write_text(yaml.safe_dump(found.deployment | {"title": "the measured server"}))
     params = ServerParams.of({"deployment": str(path)})
@@ -221,20 +211,17 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
         assert factor.value == pytest.approx(factor.default, abs=1e-9)
 
 
+TWO_LOADS = a_run((2.0, 4.0))
+
+
 @pytest.mark.parametrize(
     ("run", "said"),
     [
         (a_run((2.0,)), "^one load .run, 2/s. cannot tell the factors"),
         (a_run((2.0, 4.0), queue_s=0.9), "^all 2 loads are saturated"),
-        (
-            replace(a_run((2.0, 4.0)), parts=(("as many as go", 0, 32), ("4/s", 32, 64))),
-            "^of 2 loads only one .run, 4/s",
-        ),
-        (replace(a_run((2.0, 4.0)), server=Server("nobody/knows", "H100")), "^run served nobody/knows, whose sizes"),
-        (
-            replace(a_run((2.0, 4.0)), server=Server("meta-llama/Llama-3.1-8B")),
-            "^run does not say on which GPU it ran; add --gpu",
-        ),
+        (replace(TWO_LOADS, parts=(("as many as go", 0, 32), ("4/s", 32, 64))), "^of 2 loads only one .run, 4/s"),
+        (replace(TWO_LOADS, server=Server("nobody/knows", "H100")), "^run served nobody/knows, whose sizes"),
+        (replace(TWO_LOADS, server=Server("meta-llama/Llama-3.1-8B")), "^run does not say on which GPU it ran; add"),
     ],
 )
 def test_runs_that_cannot_tell_the_factors_are_refused(run: MeasuredRun, said: str) -> None:
@@ -242,10 +229,20 @@ def test_runs_that_cannot_tell_the_factors_are_refused(run: MeasuredRun, said: s
         calibrate([run], None)
 
 
-def test_the_model_is_the_one_that_the_runs_name(folder: Callable[..., Path]) -> None:
-    made = folder(**{"bench.json": BENCH | {"model_id": "meta-llama/Llama-3.1-8B"}})
-    ran = CliRunner().invoke(build(NAMES), ["profile", "--from", str(made), "--gpu", "h100"])
-    assert "one load (run, 2/s) cannot tell the factors" in str(ran.exception)
+@pytest.mark.parametrize(
+    ("bench", "more", "said"),
+    [
+        (BENCH | {"model_id": "meta-llama/Llama-3.1-8B"}, "", "one load (run, 2/s) cannot tell the factors"),
+        ({"endpoint_type": "a", "model_id": "x", "input_lens": [9]}, "--model llama_3_1_8b", "has no output_lens"),
+    ],
+)
+def test_the_model_is_the_one_that_the_runs_name_and_nothing_is_written_when_they_are_refused(
+    folder: Callable[..., Path], tmp_path: Path, bench: dict[str, Any], more: str, said: str
+) -> None:
+    asked = f"profile --from {folder(**{'bench.json': bench})} --gpu h100 --out {tmp_path / 'p.yaml'} {more}"
+    ran = CliRunner().invoke(build(NAMES), asked.split())
+    assert ran.exit_code != 0 and said in str(ran.exception)
+    assert not (tmp_path / "p.yaml").exists()
 
 
 def test_the_server_is_written_next_to_its_profile(
@@ -269,14 +266,10 @@ def test_the_server_is_written_next_to_its_profile(
 
 def test_a_model_by_its_config_is_written_next_to_the_profile(rehearse: Rehearse, folder: Callable[..., Path]) -> None:
     many = {"input_lens": [400] * 6, "output_lens": [20] * 6, "ttfts": [0.04] * 6, "itls": [[0.01] * 19] * 6}
-    loads = {
-        f"{rate}.json": BENCH
-        | many
-        | {"model_id": "owner/Mine-7B", "request_rate": rate, "errors": [""] * 6}
-        | {"start_times": [at / rate for at in range(6)]}
-        for rate in (1.0, 2.0)
-    }
-    runs = folder(**loads, **{"config.json": LLAMA})
+    bench = BENCH | many | {"model_id": "owner/Mine-7B", "errors": [""] * 6}
+    slow = bench | {"request_rate": 1.0, "start_times": [0, 1, 2, 3, 4, 5]}
+    fast = bench | {"request_rate": 2.0, "start_times": [0, 0.5, 1, 1.5, 2, 2.5]}
+    runs = folder(**{"slow.json": slow, "fast.json": fast, "config.json": LLAMA})
 
     status, _, err = rehearse("profile", "--from", str(runs), "--gpu", "h100", "--out", "own.yaml")
 
@@ -285,23 +278,6 @@ def test_a_model_by_its_config_is_written_next_to_the_profile(rehearse: Rehearse
     served = ResolvedServer.of(params).deployment
     assert served.model.name == "mine_7b" and served.model.stages == load_model("llama_3_1_8b").stages
     assert profile_of(given, "own.yaml", "virtual", params, served) == given
-
-
-def test_nothing_is_written_when_runs_are_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
-    made = folder(**{"bench.json": {"endpoint_type": "a", "model_id": "x", "input_lens": [9], "output_lens": [9]}})
-    asked = [
-        "profile",
-        "--from",
-        str(made),
-        "--model",
-        "llama_3_1_8b",
-        "--gpu",
-        "h100",
-        "--out",
-        str(tmp_path / "p.yaml"),
-    ]
-    ran = CliRunner().invoke(build(NAMES), asked)
-    assert ran.exit_code != 0 and not (tmp_path / "p.yaml").exists()
 
 
 def test_a_profile_is_read_as_it_was_written_and_its_report_says_where_it_is_from(tmp_path: Path) -> None:
@@ -354,16 +330,16 @@ def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, replicas: int,
     assert said in found and bool(said) == bool(found)
 
 
-def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two loads of text: the later one was measured first; a prompt holds what its session had said before. In the
-    other one the server states prompts."""
+@pytest.fixture
+def lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+    """A results folder of two loads of text, the later one measured first, with a server that states the prompts of
+    the load of one per second; its request table, for changes."""
     turns = pd.DataFrame({"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]})
     turns = turns.assign(output_tokens=9, history_tokens=np.nan)
-    table = turns[["session", "turn"]].assign(
-        spoken=False, turn_end_s=[0.0, 3.0, 1.0], ttft_s=[0.1, 0.2, np.nan], e2e_s=[0.5, 0.6, np.nan]
-    )
-    table = table.assign(generated_entry=pd.array([5, 6, None], "Int64"))
-    prompts = table[["session", "turn"]].assign(kind="prompt", value=[13.0, 43.0, np.nan]).iloc[:2]
+    keys = turns[["session", "turn"]]
+    times = {"turn_end_s": [0.0, 3.0, 1.0], "ttft_s": [0.1, 0.2, np.nan], "e2e_s": [0.5, 0.6, np.nan]}
+    table = keys.assign(spoken=False, generated_entry=pd.array([5, 6, None], "Int64"), **times)
+    prompts = keys.head(2).assign(kind="prompt", value=[13.0, 43.0])
 
     def record(path: Path) -> Any:
         rate = float(path.name)
@@ -380,17 +356,21 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
     for rate in ("1", "2"):
         (tmp_path / "points" / rate).mkdir(parents=True)
     monkeypatch.setattr("harness.measured_runs.folder.load_record", record)
+    return table
+
+
+def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, lived: pd.DataFrame) -> None:
+    """A prompt holds what its session had said before, unless the server states it."""
     (run,) = read_runs(tmp_path)
     assert isinstance(run, MeasuredRun) and (run.server.model, run.server.label) == ("m", "build 7")
     assert run.parts == (("2/s", 0, 3), ("1/s", 3, 6))
     first, other, later = run.requests[:3]
     assert (first.prompt_tokens, first.output_tokens, first.ttft_s, first.prefix) == (10, 5, 0.1, None)
     assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (35, 15, "0/0")
-    assert (first.session, first.think_s) == (later.session, None) == ("0/0", None) and later.think_s == 2.5
+    assert (first.session, first.think_s, later.session, later.think_s) == ("0/0", None, "0/0", 2.5)
     assert (other.output_tokens, other.e2e_s) == (9, None)
-    stated = run.requests[3:]
-    assert [(each.prompt_tokens, each.prefix_tokens) for each in stated] == [(13, 0), (30, 0), (43, 18)]
-    table["spoken"] = True
+    assert [(each.prompt_tokens, each.prefix_tokens) for each in run.requests[3:]] == [(13, 0), (30, 0), (43, 18)]
+    lived["spoken"] = True
     with pytest.raises(UserError, match="give a run of text"):
         read_runs(tmp_path)
 

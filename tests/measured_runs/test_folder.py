@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +30,14 @@ INFO Engine 000: vllm cache_config_info with initialization after num_gpu_blocks
 INFO non-default args: {'max_num_batched_tokens': 102"""
 
 
-def test_a_run_of_traces_alone(folder):
-    (run,) = read_runs(folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG}))
+def only(path: Path) -> MeasuredRun:
+    (run,) = read_runs(path)
     assert isinstance(run, MeasuredRun)
+    return run
+
+
+def test_a_run_of_traces_alone(folder):
+    run = only(folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG}))
     assert run.name == "run" and run.parts == (("all", 0, 3),) and run.client is None
     assert [one.arrival_s for one in run.requests] == [0, 1, 2]
     assert run.requests[0].itl_s == pytest.approx(0.1) and run.requests[0].prefix is None
@@ -39,7 +45,7 @@ def test_a_run_of_traces_alone(folder):
 
 
 def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(folder):
-    made = folder(**{"traces.json": TRACES}, **{"vllm.log": LOG})
+    made = folder(**{"traces.json": TRACES, "vllm.log": LOG})
     (run,) = read_runs(made)
     server = run.server
     assert (server.model, server.tp, server.vllm, server.kv_tokens) == ("a/b", 4, "0.19.1", 64_000)
@@ -47,15 +53,6 @@ def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(fold
     assert (server.quantization, server.async_scheduling, server.prefix_caching) == ("fp8", True, False)
     assert server.gpu_memory_utilization is None, "of the server before, which failed to start"
     assert read_log(made / "vllm.log")["max_num_batched_tokens"] == 512
-
-
-def test_the_client_beside_the_server_by_name(folder):
-    request = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
-    results = benchmarks({"type_": "constant", "rate": 1}, request)
-    made = folder(**{"traces.json": TRACES}, **{"exp-config.yaml": CONFIG, "guidellm-results.json": results})
-    (run,) = read_runs(made)
-    assert run.parts == (("1/s", 0, 3),)
-    assert [one is None for one in run.client] == [True, False, True], "two were asked for by somebody else"
 
 
 def test_runs_within_folders_and_files_that_are_passed_over(folder):
@@ -66,36 +63,37 @@ def test_runs_within_folders_and_files_that_are_passed_over(folder):
     assert [run.name for run in read_runs(made)] == ["a", "b-c-one", "b-c-two"]
 
 
-def test_inference_perf_with_and_without_its_requests(folder):
-    tail = {"mean": 2.0, "p90": 3.0, "p99": 4.0}
-    done = {
-        "latency": {"request_latency": tail, "time_to_first_token": {"mean": 0.5, "p90": 0.6, "p99": 0.7}},
-        "prompt_len": {"mean": 570.5},
-        "output_len": {"mean": 3.5},
-    }
-    shared = {"num_groups": 10, "num_prompts_per_group": 10, "system_prompt_len": 100, "output_len": 4}
-    profile = PROFILE | {"data": {"shared_prefix": shared}}
-    summary = {"successes": done, "failures": {"count": 2}}
-    files = {"exp-config.yaml": CONFIG, "profile.yaml": profile}
-    (run,) = read_runs(folder(**files, **{"results__summary_lifecycle_metrics.json": summary}))
+TAIL = {"mean": 2.0, "p90": 3.0, "p99": 4.0}
+DONE = {
+    "latency": {"request_latency": TAIL, "time_to_first_token": {"mean": 0.5, "p90": 0.6, "p99": 0.7}},
+    "prompt_len": {"mean": 570.5},
+    "output_len": {"mean": 3.5},
+}
+SHARED = {"num_groups": 10, "num_prompts_per_group": 10, "system_prompt_len": 100, "output_len": 4}
+SETTINGS = {"exp-config.yaml": CONFIG, "profile.yaml": PROFILE | {"data": {"shared_prefix": SHARED}}}
+SETTINGS["results__summary_lifecycle_metrics.json"] = {"successes": DONE, "failures": {"count": 2}}
+
+
+def test_inference_perf_without_its_requests(folder):
+    (run,) = read_runs(folder(**SETTINGS))
     assert isinstance(run, SummaryRun)
     assert run.rates == ((2, 1), (1, 2)) and run.prompts == 100
     assert (run.input_tokens, run.output_tokens, run.means["itl"]) == (570.5, 4, 0.5)
     assert any("2 requests failed" in said for said in run.assumed)
-    stage = {"successes": done, "load_summary": {"schedule_delay": {}, "achieved_rate": 2.5}, "failures": {"count": 0}}
-    made = folder(**{f"results__stage_{at}_lifecycle_metrics.json": stage for at in range(2)})
-    stages = read_runs(made)
-    assert [(one.name, one.workload, one.rates, one.achieved) for one in stages] == [
-        ("run-stage-0", "2/s", ((2, 1),), 2.5),
-        ("run-stage-1", "1/s", ((1, 2),), 2.5),
-    ]
-    assert [one.earlier for one in stages] == [(), ((2, 1),)]
-    assert {one.client_s for one in stages} == {CLIENT_S["inference-perf"]}
+
+
+def test_inference_perf_by_stage_and_with_its_requests(folder):
+    stage = {"successes": DONE, "load_summary": {"schedule_delay": {}, "achieved_rate": 2.5}, "failures": {"count": 0}}
+    made = folder(**SETTINGS, **{f"results__stage_{at}_lifecycle_metrics.json": stage for at in range(2)})
+    first, second = stages = read_runs(made)
+    assert isinstance(first, SummaryRun) and isinstance(second, SummaryRun)
+    assert (first.name, first.workload, first.rates, first.achieved) == ("run-stage-0", "2/s", ((2, 1),), 2.5)
+    assert (second.name, second.workload, second.rates, second.earlier) == ("run-stage-1", "1/s", ((1, 2),), ((2, 1),))
+    assert first.earlier == () and first.client_s == CLIENT_S["inference-perf"]
     assert read_runs(made / "results" / "stage_1_lifecycle_metrics.json") == stages[1:]
     entries = [lifecycle(i / 2, "x") for i in range(4)]
-    (run,) = read_runs(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
-    assert isinstance(run, MeasuredRun) and run.client is None
-    assert run.parts == (("2/s", 0, 2), ("1/s", 2, 4))
+    run = only(folder(**{"results__per_request_lifecycle_metrics.json": entries}))
+    assert run.client is None and run.parts == (("2/s", 0, 2), ("1/s", 2, 4))
 
 
 @pytest.mark.parametrize(
@@ -118,13 +116,15 @@ def test_what_cannot_be_read_is_named(folder, files, said):
         read_runs(folder(**files))
 
 
-def test_a_path_that_is_none_and_a_file_of_no_known_kind(tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
-        read_runs(tmp_path / "none")
-    for name, content in (("x.parquet", "x"), ("x.json", '{"benchmarks": [{"stats": 1}]}')):
+@pytest.mark.parametrize(
+    ("name", "content"), [("none", None), ("x.parquet", "x"), ("x.json", '{"benchmarks": [{"stats": 1}]}')]
+)
+def test_a_path_that_is_none_and_a_file_of_no_known_kind(tmp_path, name, content):
+    if content:
         (tmp_path / name).write_text(content)
-        with pytest.raises(UserError, match=f"{name} has nothing to read in it; give OpenTelemetry traces"):
-            read_runs(tmp_path / name)
+    said = f"{name} has nothing to read in it; give OpenTelemetry traces" if content else "does not exist"
+    with pytest.raises(UserError, match=said):
+        read_runs(tmp_path / name)
 
 
 GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model": "a/b"}}
@@ -135,7 +135,7 @@ GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model"
 def test_a_file_is_known_by_its_content_and_read_alone_or_by_its_folder(folder, name, content):
     made = folder(**{name: content, "exp-config.yaml": CONFIG, "vllm_logging.json": "{}"})
     assert read_runs(made) == read_runs(made / name.replace("__", "/"))
-    (run,) = read_runs(made)
+    run = only(made)
     assert (run.name, run.server.model, len(run.requests) > 0) == ("run", "some/model", True)
 
 
@@ -152,13 +152,24 @@ def test_a_file_among_others_is_one_of_several_runs_and_a_zipped_one_is_unpacked
 
 def test_what_guidellm_says_of_its_prompts_is_read_without_its_profile(folder):
     data = "[{'prefix_tokens': 4, 'prompt_tokens': 10}]"
-    (run,) = read_runs(folder(**{"benchmarks.json": GUIDELLM | {"args": {"data": data}}}))
+    run = only(folder(**{"benchmarks.json": GUIDELLM | {"args": {"data": data}}}))
     assert (run.requests[0].prefix, run.requests[0].prefix_tokens) == ("all", 4)
 
 
+CLIENT = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
+CONSTANT = {"type_": "constant", "rate": 1}
+
+
+def test_the_client_beside_the_server_by_name(folder):
+    results = benchmarks(CONSTANT, CLIENT)
+    made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG, "guidellm-results.json": results})
+    run = only(made)
+    assert run.parts == (("1/s", 0, 3),) and run.client is not None
+    assert [one is None for one in run.client] == [True, False, True], "two were asked for by somebody else"
+
+
 def test_what_a_client_adds_is_measured_in_its_data_set_or_not_known(folder):
-    at = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
-    both = benchmarks({"type_": "constant", "rate": 1}, at | {"time_to_first_token_ms": 107.0})
+    both = benchmarks(CONSTANT, CLIENT | {"time_to_first_token_ms": 107.0})
     made = folder(
         **{"both__traces.json": TRACES, "both__benchmarks.json": both, "both__exp-config.yaml": CONFIG},
         **{"alone__benchmarks.json": GUIDELLM, "bench__x.json": BENCH},
@@ -170,8 +181,8 @@ def test_what_a_client_adds_is_measured_in_its_data_set_or_not_known(folder):
 def test_the_config_of_the_model_is_found_with_the_run(folder):
     for place in ("config.json", "model__config.json", "b__config.json"):
         made = folder(**{f"{place[0]}__benchmarks.json": GUIDELLM, f"{place[0]}__{place}": {"model_type": "llama"}})
-    configs = [run.server.config.relative_to(made).as_posix() for run in read_runs(made)]
-    assert configs == ["b/b/config.json", "c/config.json", "m/model/config.json"]
+    configs = [run.server.config for run in read_runs(made)]
+    assert configs == [made / name for name in ("b/b/config.json", "c/config.json", "m/model/config.json")]
     (made / "c" / "config.json").write_text("{}")
     assert next(run for run in read_runs(made) if run.name == "c").server.config is None, "of a tool"
 
@@ -187,6 +198,7 @@ def test_a_summary_by_experiment(tmp_path):
     path = tmp_path / "s.csv"
     path.write_text(summary([*ROW, "e2e_mean", "1500"], [*ROW, "ttft_p99", "20"]))
     (run,) = read_runs(path)
+    assert isinstance(run, SummaryRun)
     assert run.measured == {"e2e_mean": 1.5, "ttft_p99": 0.02}
     assert run.rates == ((2.5, 600), (6, 600)) and run.input_tokens == 570.68
     assert run.server.kv_tokens == 440_176

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,24 +28,15 @@ from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
 
 CONFIG = "model: meta-llama/Llama-3.1-8B\nmax_num_seqs: 64\nhardware: NVIDIA H100 80GB HBM3\nvllm_version: 0.15.1\n"
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-}
+LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16"}
+LLAMA |= {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
+LLAMA |= {"num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072}
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.02, 0.06, f"cmpl-{i}-0-ab")) for i in range(3))
 
 
 @pytest.mark.slow
 def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_path: Path) -> None:
-    runs = [run for run in read_runs(truth) if isinstance(run, MeasuredRun)]
+    runs: list[MeasuredRun | SummaryRun] = [run for run in read_runs(truth) if isinstance(run, MeasuredRun)]
     predictions, failed = predict(runs, tmp_path, "h100")
     report = report_of(predictions, failed, CALIBRATED_ON)
     assert not failed and len(report.rows) == 17
@@ -98,9 +90,8 @@ def test_errors_are_means_over_requests_that_were_measured() -> None:
 
 def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same_in_any_run() -> None:
     few, many = a_run([0.1], "few"), a_run([0.1] * 3, "many")
-    report = report_of(
-        [predicted(few, [0.2]), predicted(many, [0.1] * 3), predicted(a_run([1.0]), [3.0], saturated=True)]
-    )
+    saturated = predicted(a_run([1.0]), [3.0], saturated=True)
+    report = report_of([predicted(few, [0.2]), predicted(many, [0.1] * 3), saturated])
     over_all = {total.kind: total for total in report.totals if total.of is None}
     assert over_all["below saturation"].absolute["ttft"] == pytest.approx(0.25)
     assert over_all["saturated"].absolute["ttft"] == pytest.approx(2.0)
@@ -109,13 +100,13 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
 
 
 @pytest.mark.parametrize(
-    ("label", "queue_s", "expected"),
+    ("label", "queue_s", "saturated"),
     [("1/s", 0.01, False), ("1/s", 0.05, True), ("1/s", None, False), ("as many as go", None, True)],
 )
-def test_a_load_is_saturated_by_its_line_or_as_it_was_asked_for(label, queue_s, expected) -> None:
+def test_a_load_is_saturated_by_its_line_or_as_it_was_asked_for(label: str, queue_s: float | None, saturated: bool):
     requests = tuple(replace(one, queue_s=queue_s) for one in a_run([0.1] * 3).requests)
     run = replace(a_run([0.1] * 3), requests=requests, parts=((label, 0, 3),))
-    assert beside(run, pd.DataFrame(index=range(3)))["saturated"].tolist() == [expected] * 3
+    assert beside(run, pd.DataFrame(index=range(3)))["saturated"].tolist() == [saturated] * 3
 
 
 def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> None:
@@ -132,16 +123,11 @@ def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> 
 def test_errors_of_loads_that_nothing_was_calibrated_on_come_first() -> None:
     fitted, held_out = predicted(a_run([0.1], "fitted"), [0.2]), predicted(a_run([0.1], "held"), [0.1])
     report = report_of([fitted, held_out], calibrated=[("fitted", "X")])
-    assert [(each.of, each.held_out) for each in report.totals] == [
-        ("held", True),
-        (None, True),
-        ("fitted", False),
-        (None, False),
-    ]
-    assert [table.title for table in tables(report)][:2] == [
-        "mean absolute error, loads that nothing was calibrated on",
-        "the same, calibrated loads",
-    ]
+    totals = [(each.of, each.held_out) for each in report.totals]
+    assert totals == [("held", True), (None, True), ("fitted", False), (None, False)]
+    held_out, calibrated, *_ = tables(report)
+    assert held_out.title == "mean absolute error, loads that nothing was calibrated on"
+    assert calibrated.title == "the same, calibrated loads"
 
 
 def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
@@ -167,45 +153,32 @@ def test_of_a_gpu_without_real_runs_nothing_is_known_and_of_a_model_the_others_a
         load_model(each.model)
 
 
-def test_weights_are_as_the_server_made_them(tmp_path: Path) -> None:
-    plain, name, _ = served_model("r", Server("meta-llama/Llama-3.1-8B"), tmp_path)
-    assert name == "llama_3_1_8b" and plain.stages["thinker"].layer_dtype_bytes == 2
-    fp8, path, _ = served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="fp8"), tmp_path)
-    assert fp8.stages["thinker"].layer_dtype_bytes == 1 and Path(path).exists()
-    assert load_model(path).stages == fp8.stages
-    with pytest.raises(UserError, match=r"r served meta-llama/Llama-3\.1-8B quantised by awq"):
-        served_model("r", Server("meta-llama/Llama-3.1-8B", quantization="awq"), tmp_path)
-    with pytest.raises(UserError, match="r served nobody/NoModel, whose sizes are not known"):
-        served_model("r", Server("nobody/NoModel"), tmp_path)
+@pytest.mark.parametrize("config", [False, True])
+@pytest.mark.parametrize(("quantization", "weight"), [(None, 2), ("fp8", 1)])
+def test_weights_are_as_the_server_made_them(tmp_path: Path, config: bool, quantization: str | None, weight: int):
+    """The model is known by its name, or by its config.json, which is with the run."""
+    known, server = load_model("llama_3_1_8b"), Server("meta-llama/Llama-3.1-8B", quantization=quantization)
+    if config:
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+        server = replace(server, model="nobody/NoModel", config=tmp_path / "config.json")
+    model, name, unknown = served_model("r", server, tmp_path)
+    (decoder,) = model.stages.values()
+    assert decoder == replace(known.stages["thinker"], weight_dtype_bytes=decoder.weight_dtype_bytes)
+    assert (decoder.layer_dtype_bytes, model.max_model_len) == (weight, 131072 if config else known.max_model_len)
+    assert name == "llama_3_1_8b" if not config and quantization is None else load_model(name).stages == model.stages
+    assert isinstance(unknown, tuple)
 
 
-def test_the_config_with_a_run_says_what_its_model_is(tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(LLAMA))
-    known = load_model("llama_3_1_8b")
-    for quantization, weight in ((None, 2), ("fp8", 1)):
-        server = Server("nobody/NoModel", config=config, quantization=quantization)
-        model, path, unknown = served_model("r", server, tmp_path)
-        (decoder,) = model.stages.values()
-        assert decoder == replace(known.stages["thinker"], weight_dtype_bytes=decoder.weight_dtype_bytes)
-        assert (decoder.layer_dtype_bytes, model.max_model_len) == (weight, 131072)
-        assert Path(path).exists() and isinstance(unknown, tuple)
-
-
-class Platform:
-    def __init__(self, gib: float, name: str) -> None:
-        self.gib, self.name = gib, name
-
-    def get_device_total_memory(self) -> int:
-        return int(self.gib * 2**30)
-
-    def get_device_name(self) -> str:
-        return self.name
-
-    def is_tpu(self) -> bool:
-        return False
-
-    is_cpu = is_tpu
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (Server("meta-llama/Llama-3.1-8B", quantization="awq"), r"r served meta-llama/Llama-3\.1-8B quantised by awq"),
+        (Server("nobody/NoModel"), "r served nobody/NoModel, whose sizes are not known"),
+    ],
+)
+def test_weights_that_are_not_known_are_refused(tmp_path: Path, server: Server, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        served_model("r", server, tmp_path)
 
 
 @pytest.mark.slow
@@ -213,11 +186,12 @@ def test_limits_that_nobody_set_are_those_of_vllm(monkeypatch) -> None:
     from vllm.engine import arg_utils
     from vllm.usage.usage_lib import UsageContext
 
+    no = {"is_tpu": False, "is_cpu": False}
     for gpu in ("h100", "h200", "a100", "l40s", "a6000", "b200", "gb300", "rtx_pro_6000"):
         known = load_gpu(gpu)
-        monkeypatch.setattr(
-            arg_utils, "current_platform", Platform(known.memory_bytes / 2**30, f"NVIDIA {gpu.upper()}")
-        )
+        platform = {"get_device_total_memory": int(known.memory_bytes), "get_device_name": f"NVIDIA {gpu.upper()}"}
+        answers = {name: lambda value=value: value for name, value in (platform | no).items()}
+        monkeypatch.setattr(arg_utils, "current_platform", SimpleNamespace(**answers))
         tokens, seqs = arg_utils.EngineArgs.get_batch_defaults(1)
         api = UsageContext.OPENAI_API_SERVER
         assert batch_limits(known) == (seqs[api], tokens[api])
@@ -254,7 +228,7 @@ def test_a_stage_finds_the_prompts_that_earlier_stages_left_in_the_cache(tmp_pat
     first, second = (each.requests for each in predictions)
     assert not failed and len(first) == len(second) == 20
     assert second["request"].tolist() == list(range(20))
-    assert second["predicted_ttft"].max() < 0.5 * first["predicted_ttft"].min()
+    assert np.max(second["predicted_ttft"]) < 0.5 * np.min(first["predicted_ttft"])
 
 
 @pytest.mark.parametrize(("e2e_s", "slower", "grows"), [(2.0, 0.0, False), (20.0, 0.0, False), (2.0, 0.2, True)])
@@ -272,7 +246,7 @@ def test_a_queue_that_grows_is_told_from_one_that_varies(e2e_s, slower, grows) -
 @pytest.mark.parametrize(
     ("vllm", "stated", "expected"),
     [
-        ("0.11.0", None, False),
+        ("0.13.9", None, False),
         ("0.14.0", None, True),
         ("0.15.1", False, False),
         (None, None, True),
@@ -283,27 +257,31 @@ def test_planning_ahead_is_as_stated_or_as_the_version_does(vllm, stated, expect
     assert asynchronous(Server("m", vllm=vllm, async_scheduling=stated)) is expected
 
 
-def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Path) -> None:
-    for server, said in (
-        (Server("nobody/NoModel", "H100"), "r served nobody/NoModel, whose sizes are not known; put its config.json"),
-        (Server("", "H100"), "r: no file says which model was served; add exp-config.yaml"),
-        (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "r ran on Gaudi 3, which is not a known GPU"),
-    ):
-        run = MeasuredRun("r", server, (), (("all", 0, 0),), None)
-        with pytest.raises(UserError, match="^" + re.escape(said)):
-            predict([run], tmp_path, "h100")
-        with pytest.raises(UserError, match="^none of 2 runs can be predicted: " + re.escape(said)):
-            predict([run, run], tmp_path, "h100")
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (Server("nobody/NoModel", "H100"), "served nobody/NoModel, whose sizes are not known; put its config.json"),
+        (Server("", "H100"), ": no file says which model was served; add exp-config.yaml"),
+        (Server("meta-llama/Llama-3.1-8B", "Gaudi 3"), "ran on Gaudi 3, which is not a known GPU"),
+    ],
+)
+def test_runs_that_cannot_be_predicted_are_refused_with_the_reason(tmp_path: Path, server: Server, said: str) -> None:
+    run = MeasuredRun("r", server, (), (("all", 0, 0),), None)
+    with pytest.raises(UserError, match=f"^r ?{re.escape(said)}"):
+        predict([run], tmp_path, "h100")
+    with pytest.raises(UserError, match=f"^none of 2 runs can be predicted: r ?{re.escape(said)}"):
+        predict([run, run], tmp_path, "h100")
     assert not list(tmp_path.iterdir()), "nothing was begun"
-    for gpu, model in (("h1000", None), ("h100", "llama_nine")):
-        with pytest.raises(UserError, match="unknown"):
-            predict([], tmp_path, gpu, model)
+
+
+@pytest.mark.parametrize(("gpu", "model"), [("h1000", None), ("h100", "llama_nine")])
+def test_an_unknown_gpu_or_model_is_refused(tmp_path: Path, gpu: str, model: str | None) -> None:
+    with pytest.raises(UserError, match="unknown"):
+        predict([], tmp_path, gpu, model)
 
 
 @pytest.mark.slow
-def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicted(
-    folder, tmp_path, monkeypatch
-) -> None:
+def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicted(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("harness.measured_runs.predict.serve", falls_over)
     nobody = CONFIG.replace("meta-llama/Llama-3.1-8B", "nobody/NoModel")
     made = folder(

@@ -8,22 +8,13 @@ import pytest
 from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import MeasuredRun, SummaryRun
 
+LABELS = ["one at a time", "as many as go", "0.759/s", "0.923/s", "1.09/s"]
+PREFILL = tuple((label, 40 * i, 40 * i + 40) for i, label in enumerate(LABELS))
+
 
 @pytest.fixture(scope="module")
 def runs(truth: Path) -> dict[str, MeasuredRun | SummaryRun]:
     return {run.name: run for run in read_runs(truth)}
-
-
-def test_two_runs_and_thirty_two_experiments_are_read(runs):
-    assert sum(isinstance(run, MeasuredRun) for run in runs.values()) == 2
-    assert sum(isinstance(run, SummaryRun) for run in runs.values()) == 32, "18 in a table, and 14 stages"
-
-
-def test_the_parts_of_the_prefill_run_are_those_of_its_client(runs):
-    run = runs["jan20-codellama-prefill-1"]
-    labels = ["one at a time", "as many as go", "0.759/s", "0.923/s", "1.09/s"]
-    assert run.parts == tuple((label, 40 * i, 40 * i + 40) for i, label in enumerate(labels))
-    assert {(one.prefix, one.prefix_tokens) for one in run.requests} == {("all", 1024)}
 
 
 def test_client_and_server_measured_the_same_requests(runs):
@@ -44,24 +35,22 @@ def test_the_parts_of_the_train_run_are_found_by_its_arrivals(runs):
     assert counts == (23, 22, 24, 24, 23, 25, 24, 24, 23, 24, 24, 20), "25 each, without those that were refused"
 
 
-def test_arrivals_alone_find_the_parts_that_the_client_tells(truth, tmp_path):
+def test_two_runs_and_thirty_two_experiments_are_read_in_order(runs):
+    assert sum(isinstance(run, SummaryRun) for run in runs.values()) == 32, "18 in a table, and 14 stages"
+    requests = [run.requests for run in runs.values() if isinstance(run, MeasuredRun)]
+    assert len(requests) == 2
+    for seen in requests:
+        arrivals = [one.arrival_s for one in seen]
+        assert arrivals[0] == 0 and arrivals == sorted(arrivals)
+        times_s = np.array([(0, one.queue_s, one.ttft_s, one.e2e_s) for one in seen], float)
+        assert (np.diff(times_s) >= 0).all()
+
+
+def test_arrivals_alone_find_the_parts_that_the_client_tells(runs, truth, tmp_path):
     for name in ("exp-config.yaml", "profile.yaml", "traces.json"):
         (tmp_path / name).symlink_to(truth / "jan20-codellama-prefill-1" / name)
-    (run,) = read_runs(tmp_path)
-    assert [(label, end - first) for label, first, end in run.parts] == [
-        ("one at a time", 40),
-        ("as many as go", 40),
-        ("0.759/s", 40),
-        ("0.923/s", 40),
-        ("1.09/s", 40),
-    ]
-
-
-def test_requests_are_in_order_and_their_times_agree(runs):
-    for name in ("jan20-codellama-prefill-1", "jan20-codellama-train-1"):
-        requests = runs[name].requests
-        arrivals = [one.arrival_s for one in requests]
-        assert arrivals[0] == 0 and arrivals == sorted(arrivals)
-        for one in requests:
-            assert (one.itl_s is None) == (one.output_tokens < 2)
-            assert 0 <= one.queue_s <= one.ttft_s <= one.e2e_s
+    (alone,) = read_runs(tmp_path)
+    told = runs["jan20-codellama-prefill-1"]
+    assert isinstance(alone, MeasuredRun)
+    assert alone.parts == told.parts == PREFILL
+    assert {(one.prefix, one.prefix_tokens) for one in told.requests} == {("all", 1024)}

@@ -2,6 +2,9 @@
 
 import gzip
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +20,24 @@ from harness.measured_runs.vllm_server import read_spans
 from tests.measured_runs.conftest import line, span
 from workloads.errors import UserError
 
+Write = Callable[..., Path]
 
-def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(tmp_path):
-    path = tmp_path / "traces.json"
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file of text or JSON and give its path."""
+
+    def write(content: Any, name: str = "results.json") -> Path:
+        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        return tmp_path / name
+
+    return write
+
+
+def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(write: Write) -> None:
     other = {"name": "step", "startTimeUnixNano": "5", "attributes": [{"key": "batch", "value": {"intValue": 3}}]}
-    path.write_text(line(span(10, 100, 5, 0.1, 0.5), other, span(11, 200, 1, 0.2, 0.2)) + "\n\n" + line() + "\n")
-    seen = read_spans(path)
+    spans = span(10, 100, 5, 0.1, 0.5), other, span(11, 200, 1, 0.2, 0.2)
+    seen = read_spans(write(line(*spans) + "\n\n" + line() + "\n"))
     assert [(one.arrival_s, one.prompt_tokens, one.output_tokens) for one in seen] == [(10, 100, 5), (11, 200, 1)]
     assert (seen[0].ttft_s, seen[0].e2e_s, seen[0].queue_s) == (0.1, 0.5, 0.001)
 
@@ -35,35 +50,27 @@ def test_spans_of_several_resources_on_a_line_and_other_spans_among_them(tmp_pat
         (line({"attributes": span(1, 1, 1, 1, 1)["attributes"]}), "startTimeUnixNano"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path, text, said):
-    path = tmp_path / "traces.json"
-    path.write_text(text)
+def test_a_broken_line_is_named(write: Write, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        read_spans(path)
+        read_spans(write(text))
 
 
-NEW = {
-    "response_id": "cmpl-a",
-    "request_start_time": 5.0,
-    "request_latency": 2.0,
-    "prompt_tokens": 10,
-    "output_tokens": 3,
-    "time_to_first_token_ms": 500.0,
-}
-OLD = {"start_time": 5.0, "end_time": 7.0, "prompt_tokens": 10, "output_tokens": 3, "time_to_first_token_ms": 500.0}
+COUNTED = {"prompt_tokens": 10, "output_tokens": 3, "time_to_first_token_ms": 500.0}
+NEW = {"response_id": "cmpl-a", "request_start_time": 5.0, "request_latency": 2.0, **COUNTED}
+OLD = {"start_time": 5.0, "end_time": 7.0, **COUNTED}
 
 
-def benchmarks(strategy: dict, request: dict) -> dict:
+def benchmarks(strategy: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     return {"benchmarks": [{"config": {"strategy": strategy}, "requests": {"successful": [request]}}]}
 
 
 @pytest.mark.parametrize("request_", [NEW, OLD])
-def test_guidellm_of_two_versions_says_the_same(tmp_path, request_):
+def test_guidellm_of_two_versions_says_the_same(tmp_path: Path, request_: dict[str, Any]) -> None:
     path = tmp_path / "guidellm-results.json.gz"
     path.write_bytes(gzip.compress(json.dumps(benchmarks({"type_": "constant", "rate": 0.4321}, request_)).encode()))
     (part,) = read_parts(path)
-    assert part.label == "0.432/s"
-    assert (part.requests[0].ttft_s, part.requests[0].e2e_s, part.requests[0].arrival_s) == (0.5, 2.0, 5.0)
+    (one,) = part.requests
+    assert (part.label, one.ttft_s, one.e2e_s, one.arrival_s) == ("0.432/s", 0.5, 2.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -75,60 +82,40 @@ def test_guidellm_of_two_versions_says_the_same(tmp_path, request_):
         ({"type_": "poisson", "rate": 2}, "2/s, Poisson"),
     ],
 )
-def test_a_part_is_called_by_its_load(tmp_path, strategy, label):
-    path = tmp_path / "guidellm-results.json"
-    path.write_text(json.dumps(benchmarks(strategy, NEW)))
-    assert read_parts(path)[0].label == label
+def test_a_part_is_called_by_its_load(write: Write, strategy: dict[str, Any], label: str) -> None:
+    assert read_parts(write(benchmarks(strategy, NEW)))[0].label == label
 
 
-def test_what_guidellm_lacks_is_said(tmp_path):
-    path = tmp_path / "guidellm-results.json"
-    path.write_text(json.dumps(benchmarks({"type_": "throughput"}, {"output_tokens": 3})))
+def test_what_guidellm_lacks_is_said(write: Write) -> None:
     with pytest.raises(UserError, match=r"benchmark 1, request 1: 'request_start_time' or .* is missing"):
-        read_parts(path)
-    path.write_text("{}")
+        read_parts(write(benchmarks({"type_": "throughput"}, {"output_tokens": 3})))
     with pytest.raises(UserError, match="has no benchmarks"):
-        read_parts(path)
+        read_parts(write({}))
 
 
-BENCH = {
+BENCH: dict[str, Any] = {
     "endpoint_type": "vllm",
     "model_id": "some/model",
     "request_rate": 2.0,
     "max_concurrency": None,
-    "request_throughput": 1.9,
-    "input_lens": [10, 20, 0],
-    "output_lens": [3, 1, 0],
-    "ttfts": [0.1, 0.2, 0.0],
-    "itls": [[0.01, 0.03], [], []],
-    "start_times": [100.0, 100.5, 101.0],
-    "errors": ["", "", "refused"],
 }
+BENCH |= {"request_throughput": 1.9, "input_lens": [10, 20, 0], "output_lens": [3, 1, 0], "ttfts": [0.1, 0.2, 0.0]}
+BENCH |= {"itls": [[0.01, 0.03], [], []], "start_times": [100.0, 100.5, 101.0], "errors": ["", "", "refused"]}
 
 
-def test_a_result_of_vllm_bench(tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(BENCH))
-    part = read_part(path)
-    assert part.label == "2/s"
-    assert [(one.arrival_s, one.prompt_tokens, one.e2e_s) for one in part.requests] == [
-        (100.0, 10, pytest.approx(0.14)),
-        (100.5, 20, 0.2),
-    ]
+def test_a_result_of_vllm_bench(write: Write) -> None:
+    part = read_part(write(BENCH))
+    found = [(one.arrival_s, one.prompt_tokens, one.e2e_s) for one in part.requests]
+    assert part.label == "2/s" and found == [(100.0, 10, pytest.approx(0.14)), (100.5, 20, 0.2)]
+    at_once = read_part(write(BENCH | {"start_times": None, "request_rate": "inf"}))
+    assert {one.arrival_s for one in at_once.requests} == {0.0}
 
 
 @pytest.mark.parametrize("missing", ["input_lens", "itls", "start_times"])
-def test_a_result_without_details_says_how_to_get_them(tmp_path, missing):
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps({name: value for name, value in BENCH.items() if name != missing}))
+def test_a_result_without_details_says_how_to_get_them(write: Write, missing: str) -> None:
+    path = write({name: value for name, value in BENCH.items() if name != missing})
     with pytest.raises(UserError, match=f"has no {missing}.*--save-detailed"):
         read_part(path)
-
-
-def test_arrivals_are_known_where_all_requests_are_sent_at_once(tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(BENCH | {"start_times": None, "request_rate": "inf"}))
-    assert {one.arrival_s for one in read_part(path).requests} == {0.0}
 
 
 def record(start_s: int, turn: int = 0, phase: str = "profiling", error: object = None, **usage: int) -> str:
@@ -141,10 +128,10 @@ def record(start_s: int, turn: int = 0, phase: str = "profiling", error: object 
     return json.dumps({"metadata": metadata, "metrics": metrics, "error": error}) + "\n"
 
 
-def test_records_of_aiperf_by_the_servers_count_of_tokens(tmp_path):
-    path = tmp_path / "profile_export.jsonl"
-    counted = {"usage_prompt_tokens": 100, "usage_completion_tokens": 6}
-    path.write_text(record(1, phase="warmup") + record(5) + record(6, error={"code": 500}) + record(7, **counted))
+def test_records_of_aiperf_by_the_servers_count_of_tokens(write: Write) -> None:
+    counted = record(7, usage_prompt_tokens=100, usage_completion_tokens=6)
+    failed = record(6, error={"code": 500})
+    path = write(record(1, phase="warmup") + record(5) + failed + counted, "profile_export.jsonl")
     part = aiperf.read_part(path)
     assert part.label == "all" and aiperf.model(path) is None
     by_client, by_server = part.requests
@@ -153,36 +140,26 @@ def test_records_of_aiperf_by_the_servers_count_of_tokens(tmp_path):
     assert (by_server.ttft_s, by_server.e2e_s, by_server.id) == (0.1, 0.5, "id")
 
 
-@pytest.mark.parametrize(
-    ("load", "label"),
-    [
-        ({"concurrency": 4}, "4 at a time"),
-        ({"request_rate": 2.5, "concurrency": None}, "2.5/s"),
-        ({"request_rate": 2, "concurrency": 8}, "2/s, 8 at a time"),
-    ],
-)
-def test_the_load_and_the_model_of_aiperf_are_in_its_summary(tmp_path, load, label):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(record(1))
-    asked = {"endpoint": {"model_names": ["a/b"]}, "loadgen": load}
-    (tmp_path / "mine_aiperf.json").write_text(json.dumps({"input_config": asked}))
-    assert (aiperf.read_part(path).label, aiperf.model(path)) == (label, "a/b")
+OLDER = {"endpoint": {"model_names": ["a/b"]}}
+NEWER = {"models": {"items": [{"name": "a/b"}]}}
+PROFILING = {"name": "mine", "kind": "profiling", "rate": 2}
 
 
 @pytest.mark.parametrize(
-    ("phases", "label"),
+    ("asked", "label"),
     [
-        ([{"name": "profiling", "type": "concurrency", "concurrency": 4}], "4 at a time"),
-        ([{"name": "profiling", "type": "concurrency"}], "1 at a time"),
-        ([{"name": "warmup", "concurrency": 9}, {"name": "mine", "kind": "profiling", "rate": 2}], "2/s"),
-        ([{"name": "a", "rate": 1}, {"name": "b", "rate": 2}], "all"),
+        (OLDER | {"loadgen": {"concurrency": 4}}, "4 at a time"),
+        (OLDER | {"loadgen": {"request_rate": 2.5, "concurrency": None}}, "2.5/s"),
+        (OLDER | {"loadgen": {"request_rate": 2, "concurrency": 8}}, "2/s, 8 at a time"),
+        (NEWER | {"phases": [{"name": "profiling", "type": "concurrency", "concurrency": 4}]}, "4 at a time"),
+        (NEWER | {"phases": [{"name": "profiling", "type": "concurrency"}]}, "1 at a time"),
+        (NEWER | {"phases": [{"name": "warmup", "concurrency": 9}, PROFILING]}, "2/s"),
+        (NEWER | {"phases": [{"name": "a", "rate": 1}, {"name": "b", "rate": 2}]}, "all"),
     ],
 )
-def test_newer_aiperf_has_phases(tmp_path, phases, label):
-    path = tmp_path / "profile_export.jsonl"
-    path.write_text(record(1))
-    asked = {"models": {"items": [{"name": "a/b"}]}, "phases": phases}
-    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps({"input_config": asked}))
+def test_the_load_and_the_model_of_aiperf_are_in_its_summary(write: Write, asked: dict[str, Any], label: str) -> None:
+    path = write(record(1), "mine.jsonl")
+    write({"input_config": asked}, "mine_aiperf.json")
     assert (aiperf.read_part(path).label, aiperf.model(path)) == (label, "a/b")
 
 
@@ -195,11 +172,9 @@ def test_newer_aiperf_has_phases(tmp_path, phases, label):
         (record(1).replace("output_sequence", "x"), "'metrics.usage_completion_tokens.value' or .* is missing"),
     ],
 )
-def test_what_records_of_aiperf_lack_is_said(tmp_path, text, said):
-    path = tmp_path / "profile_export.jsonl"
-    path.write_text(text)
+def test_what_records_of_aiperf_lack_is_said(write: Write, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        aiperf.read_part(path)
+        aiperf.read_part(write(text, "profile_export.jsonl"))
 
 
 def lifecycle(start: float, prompt: str, **info: object) -> dict:
@@ -215,11 +190,9 @@ PROFILE = {
 }
 
 
-def test_requests_of_inference_perf_by_stage_with_what_they_share(tmp_path):
-    path = tmp_path / "per_request_lifecycle_metrics.json"
+def test_requests_of_inference_perf_by_stage_with_what_they_share(write: Write) -> None:
     failed = lifecycle(1.2, "lost") | {"error": {"error_type": "timeout"}, "info": None}
-    entries = [lifecycle(0, "again"), lifecycle(0.7, "new"), failed, lifecycle(2.0, "again")]
-    path.write_text(json.dumps(entries))
+    path = write([lifecycle(0, "again"), lifecycle(0.7, "new"), failed, lifecycle(2.0, "again")])
     first, second = read_stages(path, PROFILE)
     assert (first.label, len(first.requests), second.label, len(second.requests)) == ("2/s", 2, "1/s", 1)
     once, new = first.requests
@@ -228,52 +201,45 @@ def test_requests_of_inference_perf_by_stage_with_what_they_share(tmp_path):
     assert new.prefix != once.prefix and new.prefix_tokens == 8
 
 
-def test_newer_inference_perf_and_a_server_that_may_stop(tmp_path):
-    path = tmp_path / "per_request_lifecycle_metrics.json"
+def test_newer_inference_perf_and_a_server_that_may_stop(write: Write) -> None:
     info = {"request_metrics": {"text": {"input_tokens": 7}}, "response_metrics": {"output_tokens": 9}}
-    entry = lifecycle(0, "x") | {"info": info}
-    path.write_text(json.dumps([entry]))
-    ((one,),) = [part.requests for part in read_stages(path, {})]
+    ((one,),) = [part.requests for part in read_stages(write([lifecycle(0, "x") | {"info": info}]), {})]
     assert (one.prompt_tokens, one.output_tokens, one.ttft_s, one.prefix) == (7, 9, None, None)
 
 
-def test_a_sweep_with_refused_requests_is_divided(tmp_path):
-    path = tmp_path / "traces.json"
-    alone = [(i * 3.0, 2.9) for i in range(4)]
-    crowd = [(20.0 + 0.01 * i, 5.0) for i in range(4)]
-    slow = [(40 + 2.0 * i, 1.0) for i in (0, 1, 2, 4, 5)]
-    fast = [(60 + 1.3 * i, 1.5) for i in (0, 2, 3, 4)]
-    spans = [span(start, 10, 5, 0.1, e2e) for start, e2e in alone + crowd + slow + fast]
-    path.write_text("\n".join(map(line, spans)))
-    seen = by_arrival(read_spans(path))
-    counts = [(part.label, len(part.requests)) for part in split(seen, 6)]
-    assert counts == [("one at a time", 4), ("as many as go", 4), ("0.5/s", 5), ("0.769/s", 4)]
-    assert [part.label for part in split(seen, 3)] == ["all"], "parts of more than were asked for are no parts"
+def divided(spans: list[tuple[float, float]], most: int | None) -> list[tuple[str, int]]:
+    """Label and number of requests of the parts of a run of such arrivals and lengths, s."""
+    seen = by_arrival(Request(start_s, 10, 5, 0.1, e2e_s) for start_s, e2e_s in spans)
+    return [(part.label, len(part.requests)) for part in split(seen, most)]
 
 
-def test_jitter_of_fast_arrivals_divides_nothing(tmp_path):
+def test_a_sweep_with_refused_requests_is_divided() -> None:
+    sweep = [(i * 3.0, 2.9) for i in range(4)] + [(20.0 + 0.01 * i, 5.0) for i in range(4)]
+    sweep += [(40 + 2.0 * i, 1.0) for i in (0, 1, 2, 4, 5)] + [(60 + 1.3 * i, 1.5) for i in (0, 2, 3, 4)]
+    assert divided(sweep, 6) == [("one at a time", 4), ("as many as go", 4), ("0.5/s", 5), ("0.769/s", 4)]
+    assert divided(sweep, 3) == [("all", 17)], "parts of more than were asked for are no parts"
+
+
+def test_jitter_of_fast_arrivals_divides_nothing() -> None:
     """Arrivals of real runs are up to 0.02 s off their rhythm, and a fast server is often empty for a moment."""
     late = np.random.default_rng(0).uniform(0, 0.02, 100)
-    alone = [(i * 1.0, 0.9) for i in range(5)]
-    crowd = [(8.0, 1.0)] * 5
-    fast = [(12 + 0.25 * i + late[i], 0.2) for i in range(50)] + [
-        (28 + 0.23 * i + late[50 + i], 0.2) for i in range(50)
-    ]
-    path = tmp_path / "traces.json"
-    path.write_text("\n".join(line(span(start, 10, 5, 0.1, e2e)) for start, e2e in alone + crowd + fast))
-    assert [len(part.requests) for part in split(by_arrival(read_spans(path)), 50)] == [5, 5, 50, 50]
+    starts = np.concatenate([12 + 0.25 * np.arange(50), 28 + 0.23 * np.arange(50)]) + late
+    begin = [(i * 1.0, 0.9) for i in range(5)] + [(8.0, 1.0)] * 5
+    parts = divided([*begin, *((start, 0.2) for start in starts.tolist())], 50)
+    assert [count for _, count in parts] == [5, 5, 50, 50]
 
 
-STAGES = st.lists(
-    st.tuples(st.sampled_from(["constant", "poisson", "burst"]), st.floats(1.1, 3.0), st.integers(15, 40)),
-    min_size=1,
-    max_size=5,
+STAGE = st.tuples(st.sampled_from(["constant", "poisson", "burst"]), st.floats(1.1, 3.0), st.integers(15, 40))
+"""Kind of a part, its rate over that of the part before, and its requests."""
+
+
+@given(
+    stages=st.lists(STAGE, min_size=1, max_size=5),
+    slowest=st.floats(0.1, 3.0),
+    e2e=st.floats(0.2, 3.0),
+    seed=st.integers(0, 10**6),
 )
-"""Of each part its kind, its rate over that of the part before, and its requests."""
-
-
-@given(stages=STAGES, slowest=st.floats(0.1, 3.0), e2e=st.floats(0.2, 3.0), seed=st.integers(0, 10**6))
-def test_a_made_sweep_is_divided_where_its_parts_meet(stages, slowest, e2e, seed):
+def test_a_made_sweep_is_divided_where_its_parts_meet(stages: list, slowest: float, e2e: float, seed: int) -> None:
     """One at a time, as many as go, then any rates. Where the requests of a part are known, of Poisson rates, too: else
     an unlucky gap of a Poisson process looks like the end of a part."""
     rng, most = np.random.default_rng(seed), stages[0][2] if seed % 2 else None
@@ -291,14 +257,13 @@ def test_a_made_sweep_is_divided_where_its_parts_meet(stages, slowest, e2e, seed
         begin = seen[-1][0] + (np.ceil((empty - seen[-1][0]) * rate / faster) + 0.5) * faster / rate
         seen += [(begin + start - starts.min(), e2e * rng.uniform(0.7, 1.3)) for start in sorted(starts)]
         ends.append(ends[-1] + count)
-    parts = split([Request(start, 10, 5, 0.1, took) for start, took in seen], most)
-    assert np.cumsum([len(part.requests) for part in parts]).tolist() == ends
+    assert np.cumsum([count for _, count in divided(seen, most)]).tolist() == ends
 
 
-def test_a_burst_at_the_beginning_makes_no_other_rate():
+def test_a_burst_at_the_beginning_makes_no_other_rate() -> None:
     starts = [0.0, 1.0, 2.0, 10.0, 10.0, 10.0, *(15 + np.array([0, 0, 0, *range(1, 9)]) / 3)]
-    seen = [Request(start, 10, 5, 0.1, 0.9) for start in starts]
-    assert [part.label for part in split(seen, 11)] == ["one at a time", "as many as go", "3/s"]
+    parts = divided([(start, 0.9) for start in starts], 11)
+    assert [label for label, _ in parts] == ["one at a time", "as many as go", "3/s"]
 
 
 def test_the_time_between_tokens_takes_two_of_them_and_both_times() -> None:

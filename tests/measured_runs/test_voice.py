@@ -158,9 +158,8 @@ def test_runs_of_text_and_of_speech_are_refused_together(
     text = MeasuredRun("typed", Server("m"), (), (), None)
     monkeypatch.setattr(reader, "text_and_voice", lambda path: ([text], [measured]))
     status, _, err = rehearse("profile", "--from", str(tmp_path), "--model", BASE)
-    assert status == 2 and "runs of text (typed) and of speech (run); give the runs of one server" in " ".join(
-        err.split()
-    )
+    said = "runs of text (typed) and of speech (run); give the runs of one server"
+    assert status == 2 and said in " ".join(err.split())
 
 
 def test_a_fit_is_written_as_a_deployment(
@@ -183,11 +182,8 @@ def test_a_fit_is_written_as_a_deployment(
     made_of = load_deployment("voice_fit.yaml")
     host = made_of.stages["talker"].decoder
     assert (host.host_s, host.host_s_per_request) == (0.007, 0.00042)
-    assert (made_of.overheads.preprocess_s, made_of.codec.initial_codec_chunk_frames, made_of.gpu.name) == (
-        0.21,
-        6,
-        "h100",
-    )
+    assert (made_of.overheads.preprocess_s, made_of.gpu.name) == (0.21, "h100")
+    assert made_of.codec is not None and made_of.codec.initial_codec_chunk_frames == 6
     stages = "stages: {talker: {gpus: [1, 2]}, vocoder: {gpus: [1, 2]}}"
     Path("voice_two.yaml").write_text(f"like: voice_fit.yaml\n{stages}\n")
     status, out, err = rehearse("run", "bench", "--set", "deployment=voice_two.yaml", "--set", "c=4", "--dry-run")
