@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import functools
+import inspect
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -66,6 +68,11 @@ class Caller:
         message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
         self.say("conversation.item.create", item=message)
         self.say("response.create", response={"metadata": {"rehearsal": json.dumps(hint)}})
+
+    async def leave(self) -> None:
+        """Hang up, and wait until the server has noticed."""
+        self.connection.end()
+        await self.sessions.server.settle()
 
     def of(self, *types: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["type"] in types]
@@ -132,3 +139,24 @@ def call(engine: str, script: Callable[[Caller], Awaitable[None]], *args: Any, *
 
     play(engine, alone, *args, **more)
     return callers[0]
+
+
+def called(
+    engine: str = "", *args: Any, **more: Any
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Runs a test as the script of one client, its argument `caller`. `engine`: as `call`, if the test is not
+    parametrized by it."""
+
+    def decorate(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        parameters = inspect.signature(test).parameters.values()
+        signature = inspect.Signature([each for each in parameters if each.name != "caller"])
+
+        @functools.wraps(test)
+        def started(*given: Any, **named: Any) -> None:
+            values = signature.bind(*given, **named).arguments
+            call(values.get("engine", engine), lambda caller: test(caller=caller, **values), *args, **more)
+
+        started.__dict__["__signature__"] = signature
+        return started
+
+    return decorate

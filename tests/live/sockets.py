@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -17,9 +20,20 @@ from engines.endpoint.server_stats import ServerStats
 from engines.endpoint.websocket_server import WebSocketServer
 from harness.clocks.clock import WallClockLoop
 from harness.clocks.model_clock import ModelClockLoop
-from tests.waiting import until
+from tests.waiting import run, until
 
-LOOPS = [WallClockLoop, ModelClockLoop]
+
+def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test, run as a coroutine on each kind of loop that serves."""
+    parameters = inspect.signature(test).parameters.values()
+    loop = inspect.Parameter("loop", inspect.Parameter.KEYWORD_ONLY)
+
+    @functools.wraps(test)
+    def started(loop: Callable[[], asyncio.AbstractEventLoop], **named: Any) -> None:
+        run(test(**named), loop)
+
+    started.__dict__["__signature__"] = inspect.Signature([*parameters, loop])
+    return pytest.mark.parametrize("loop", [WallClockLoop, ModelClockLoop])(started)
 
 
 @dataclass
@@ -81,7 +95,7 @@ async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Runni
         lambda _, context: mistakes.append(repr(context.get("exception", context["message"])))
     )
 
-    def meet(outbox: Outbox) -> Noted:
+    def meet(outbox: Outbox) -> Any:
         sessions.append(Noted(outbox))
         return sessions[-1]
 

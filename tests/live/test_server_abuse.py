@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.endpoint.protocol import Refusal, parse
-from engines.endpoint.server_sessions import Sessions
 from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
-from tests.live.calls import Caller, call, play, still_open
+from tests.live.calls import Caller, called, still_open
 from tests.live.strategies import some, typed
 
 pytestmark = pytest.mark.slow
@@ -23,19 +22,9 @@ JSON = st.recursive(
     max_leaves=6,
 )
 TYPES = (
-    "session.update",
-    "input_audio_buffer.append",
-    "input_audio_buffer.commit",
-    "input_audio_buffer.clear",
-    "conversation.item.create",
-    "conversation.item.truncate",
-    "conversation.item.delete",
-    "response.create",
-    "response.cancel",
-    "output_audio_buffer.clear",
-    "rehearsal.playback",
-    "rehearsal.frame",
-    "nonsense",
+    *("session.update", "input_audio_buffer.append", "input_audio_buffer.commit", "input_audio_buffer.clear"),
+    *("conversation.item.create", "conversation.item.truncate", "conversation.item.delete", "response.create"),
+    *("response.cancel", "output_audio_buffer.clear", "rehearsal.playback", "rehearsal.frame", "nonsense"),
 )
 RATES = st.sampled_from((16_000, 24_000, 8_000))
 VAD = typed("server_vad", threshold=st.floats(-1, 2), silence_duration_ms=st.integers(-5, 900), create_response=JSON)
@@ -116,67 +105,59 @@ WRONG: dict[str, dict[str, Any] | str] = {
 }
 
 
-def test_what_is_wrong_with_an_event_is_said_and_the_session_goes_on() -> None:
-    async def script(sessions: Sessions) -> None:
-        caller = Caller(sessions)
-        for name, event in WRONG.items():
-            before = len(caller.errors())
-            caller.connection.receive(event if isinstance(event, str) else json.dumps(event))
-            codes[name] = caller.errors()[before:]
-        caller.ask(output_tokens=2, reply_audio_s=1.0)
-        await asyncio.sleep(20)
-        assert [done["status"] for done in caller.done()] == ["completed"]
-        caller.connection.end()
-
-    codes: dict[str, list[str]] = {}
-    play("liveserve", script)
+@called("liveserve")
+async def test_what_is_wrong_with_an_event_is_said_and_the_session_goes_on(caller: Caller) -> None:
+    for event in WRONG.values():
+        caller.connection.receive(event if isinstance(event, str) else json.dumps(event))
     not_json = "nested without end", "half a pair of surrogates"
-    assert codes == {name: ["invalid_json" if name in not_json else "invalid_value"] for name in WRONG}
+    wanted = {name: "invalid_json" if name in not_json else "invalid_value" for name in WRONG}
+    assert dict(zip(WRONG, caller.errors(), strict=True)) == wanted
+    caller.ask(output_tokens=2, reply_audio_s=1.0)
+    await asyncio.sleep(20)
+    assert [done["status"] for done in caller.done()] == ["completed"]
 
 
-def abused(engine: str, steps: list[tuple[dict[str, Any], float]]) -> None:
-    async def script(sessions: Sessions) -> None:
-        rogue, good = Caller(sessions), Caller(sessions)
-        if engine == "liveserve":
-            good.ask(output_tokens=20, reply_audio_s=4.0)
-        for event, pause_s in steps:
-            rogue.connection.receive(json.dumps(event))
-            await asyncio.sleep(pause_s)
-        rogue.connection.end()
-        await asyncio.sleep(20)
-        if engine == "liveserve":
-            assert [done["status"] for done in good.done()] == ["completed"]
-        good.connection.end()
+Steps = list[tuple[dict[str, Any], float]]
 
-    sessions = play(engine, script)
-    assert not still_open(sessions) and sessions.stats.replies == 0
-    assert all(
-        engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks for engine in sessions.server.engines
-    )
+
+async def abuse(caller: Caller, steps: Steps, neighbour: Caller) -> None:
+    for event, pause_s in steps:
+        caller.connection.receive(json.dumps(event))
+        await asyncio.sleep(pause_s)
+    caller.connection.end()
+    await asyncio.sleep(20)
+    neighbour.connection.end()
+    await asyncio.sleep(20)
+    assert not still_open(caller.sessions) and caller.sessions.stats.replies == 0
+    for engine in caller.sessions.server.engines:
+        assert engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
 
 
 @given(STEPS)
 @settings(max_examples=25)
-def test_no_sequence_of_events_breaks_a_server_of_turns(steps: list[tuple[dict[str, Any], float]]) -> None:
-    abused("liveserve", steps)
+@called("liveserve")
+async def test_no_sequence_of_events_breaks_a_server_of_turns(caller: Caller, steps: Steps) -> None:
+    neighbour = Caller(caller.sessions)
+    neighbour.ask(output_tokens=20, reply_audio_s=4.0)
+    await abuse(caller, steps, neighbour)
+    assert [done["status"] for done in neighbour.done()] == ["completed"]
 
 
 @given(STEPS)
 @settings(max_examples=10)
-def test_no_sequence_of_events_breaks_a_server_of_frames(steps: list[tuple[dict[str, Any], float]]) -> None:
-    abused("metronome", steps)
+@called("metronome")
+async def test_no_sequence_of_events_breaks_a_server_of_frames(caller: Caller, steps: Steps) -> None:
+    await abuse(caller, steps, Caller(caller.sessions))
 
 
-def test_what_a_client_says_before_a_reply_is_bounded() -> None:
-    async def script(caller: Caller) -> None:
-        caller.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
-        for _ in range(round(MOST_S) + 5):
-            caller.append(np.zeros(24_000, np.int16))
-        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
-        for _ in range(MOST_ITEMS + 5):
-            caller.say("conversation.item.create", item=item)
-        caller.connection.receive(b"\x00")
-
-    caller = call("vllm_omni", script)
+@called("vllm_omni")
+async def test_what_a_client_says_before_a_reply_is_bounded(caller: Caller) -> None:
+    caller.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
+    for _ in range(round(MOST_S) + 5):
+        caller.append(np.zeros(24_000, np.int16))
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
+    for _ in range(MOST_ITEMS + 5):
+        caller.say("conversation.item.create", item=item)
+    caller.connection.receive(b"\x00")
     errors = caller.errors()
     assert errors == ["buffer_full"] * 5 + ["invalid_value"] * 5 + ["invalid_json"]

@@ -5,17 +5,18 @@ import contextlib
 import os
 import resource
 import socket
-from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 
 from engines.endpoint import entrance, silent
 from engines.endpoint.lengths import OTHER_BYTES, most_bytes
-from tests.live.calls import Caller, play
-from tests.live.served import served
-from tests.live.sockets import LOOPS, Running, fetch, opened
-from tests.waiting import in_a_loop, run
+from tests.live.calls import Caller, called
+from tests.live.served import Server, served
+from tests.live.sockets import Running, fetch, on_each_loop, opened
+from tests.waiting import in_a_loop
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
 def silents(running: Running, count: int) -> list[socket.socket]:
@@ -33,39 +34,32 @@ async def received(client: socket.socket) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_the_oldest_silent_connection_makes_room_for_a_new_one(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_each_loop
+async def test_the_oldest_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silent, "MOST_SILENT", 8)
-
-    async def main() -> None:
-        async with opened() as running:
-            crowd = silents(running, 20)
-            for client in crowd[:12]:
-                assert (await received(client)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-            assert running.server.refused == {"no request": 12} and running.server.sockets == 0
-            async with connect(running.url) as caller:
-                assert await caller.recv() == "hello"
-            crowd[-1].send(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
-            assert (await received(crowd[-1])).endswith(b"ok\n")
-            for client in crowd[12:-1]:
-                client.close()
-
-    run(main(), loop)
+    async with opened() as running:
+        crowd = silents(running, 20)
+        for client in crowd[:12]:
+            assert (await received(client)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert running.server.refused == {"no request": 12} and running.server.sockets == 0
+        async with connect(running.url) as caller:
+            assert await caller.recv() == "hello"
+        crowd[-1].send(HEALTH)
+        assert (await received(crowd[-1])).endswith(b"ok\n")
+        for client in crowd[12:-1]:
+            client.close()
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_whoever_says_nothing_is_dropped_in_time_and_whoever_leaves_costs_nothing(loop: Any) -> None:
-    async def main() -> None:
-        async with opened(handshake_timeout_s=0.3) as running:
-            left, kept = silents(running, 5), silents(running, 200)
-            for client in left:
-                client.close()
-            for client in kept:
-                assert b"No request was complete after 0.3 s." in await received(client)
-            assert running.server.refused == {"no request": 200}
-            assert (await fetch(running, "/health"))[0] == 200
-
-    run(main(), loop)
+@on_each_loop
+async def test_whoever_says_nothing_is_dropped_in_time_and_whoever_leaves_costs_nothing() -> None:
+    async with opened(handshake_timeout_s=0.3) as running:
+        left, kept = silents(running, 5), silents(running, 200)
+        for client in left:
+            client.close()
+        for client in kept:
+            assert b"No request was complete after 0.3 s." in await received(client)
+        assert running.server.refused == {"no request": 200}
+        assert (await fetch(running, "/health"))[0] == 200
 
 
 @in_a_loop
@@ -78,7 +72,7 @@ async def test_a_server_without_descriptors_drops_the_silent_and_serves_the_next
         try:
             for client in clients:
                 client.connect(("127.0.0.1", running.port))
-            clients[-1].send(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
+            clients[-1].send(HEALTH)
             assert (await received(clients[-1])).endswith(b"ok\n")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -115,25 +109,22 @@ async def test_hosts_take_turns() -> None:
                 running.server.schedule(lambda: order.append("crowd"), "127.0.0.1")
             running.server.schedule(lambda: order.append("caller"), "127.0.0.2")
 
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            running.server.schedule(fail, "127.0.0.1")  # holds up nobody
         running.server.schedule(crowd, "127.0.0.1")
         await running.until(lambda: len(order) == 51)
         assert order.index("caller") <= 1
 
 
 @in_a_loop
-async def test_work_that_fails_holds_up_nobody() -> None:
-    async with opened() as running:
-        with pytest.raises(ZeroDivisionError):
-            running.server.schedule(lambda: 1 // 0, "127.0.0.1")
-        assert (await fetch(running, "/health"))[0] == 200
-
-
-@in_a_loop
 async def test_a_prompt_beyond_the_context_is_refused_and_the_connection_goes_on() -> None:
     async with served() as server:
         assert server.sessions.posted is not None and server.sessions.model["max_model_len"] == 32_768
-        for words, status in ((32_767 * 4, 200), (32_767 * 4 + 1, 400), (800_000, 400)):
-            body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": "%s"}]}' % (b"x" * words)
+        for letters, status in ((32_767 * 4, 200), (32_767 * 4 + 1, 400), (800_000, 400)):
+            body = b'{"max_tokens": 1, "messages": [{"role": "user", "content": "%s"}]}' % (b"x" * letters)
             code, answer = await server.post(body)
             assert code == status
             if status == 400:
@@ -148,12 +139,9 @@ async def test_a_body_that_fits_no_context_is_refused_by_its_head() -> None:
     async with served(deployment="qwen3_tts_2gpu") as server:
         most = most_bytes(server.sessions.context.most_tokens)
         assert OTHER_BYTES < most < server.sockets.limits.message_bytes
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: here\r\nContent-Length: {most + 1}\r\n\r\n"
-        writer.write(head.encode())  # and no body
-        answer = await reader.read()
+        answer = await asked(server, head)  # without a body
         assert answer.startswith(b"HTTP/1.1 413 ") and f"{most} bytes at most".encode() in answer
-        writer.close()
 
 
 @pytest.mark.parametrize("version", ["1.1\r\nConnection: close", "1.0"])
@@ -161,22 +149,23 @@ async def test_a_body_that_fits_no_context_is_refused_by_its_head() -> None:
 @in_a_loop
 async def test_a_connection_that_is_not_to_stay_open_is_closed(version: str, body: str) -> None:
     async with served() as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write((head + body).encode())
-        assert (await reader.read()).count(b"HTTP/1.1 ") == 1  # and ends
-        writer.close()
+        assert (await asked(server, head + body)).count(b"HTTP/1.1 ") == 1  # and ends
 
 
-def test_typed_text_of_a_session_fits_the_context_or_is_refused() -> None:
-    async def script(sessions: Any) -> None:
-        caller = Caller(sessions)
-        most = sessions.context.most_tokens
-        for tokens in (most + 1, most // 2, most // 2, 2):
-            text = {"type": "input_text", "text": "x" * 4 * tokens}
-            item = {"type": "message", "role": "user", "content": [text]}
-            caller.say("conversation.item.create", item=item)
-        assert caller.errors() == ["context_length_exceeded", "context_length_exceeded"]
-        caller.connection.end()
+async def asked(server: Server, text: str) -> bytes:
+    """All that the server answers, until it hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(text.encode())
+    answer = await reader.read()
+    writer.close()
+    return answer
 
-    play("liveserve", script)
+
+@called("liveserve")
+async def test_typed_text_of_a_session_fits_the_context_or_is_refused(caller: Caller) -> None:
+    most = caller.sessions.context.most_tokens
+    for tokens in (most + 1, most // 2, most // 2, 2):
+        text = {"type": "input_text", "text": "x" * 4 * tokens}
+        caller.say("conversation.item.create", item={"type": "message", "role": "user", "content": [text]})
+    assert caller.errors() == ["context_length_exceeded"] * 2

@@ -6,31 +6,26 @@ import numpy as np
 import pytest
 
 from engines.endpoint.frame_session import MOST_BEHIND
-from engines.endpoint.server_sessions import Sessions
 from engines.server import ServerParams
 from harness.clocks import clock
-from tests.live.calls import Caller, call, play, still_open
-
-FRAME_ENGINES = ("metronome", "vllm_realtime", "vllm_realtime_pr49439", "recycling")
+from tests.live.calls import Caller, call, called, still_open
 
 
 def hush(seconds: float, rate: int = 24_000) -> np.ndarray:
     return np.zeros(round(seconds * rate), np.int16)
 
 
-@pytest.mark.parametrize("engine", FRAME_ENGINES)
-def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str) -> None:
-    async def script(caller: Caller) -> None:
-        await asyncio.sleep(0.3)  # between two ticks
-        for frame in range(8):
-            caller.say("rehearsal.frame", frame=frame, output_tokens=10, content=frame)
-            await caller.speak(hush(1.0))
-            assert caller.connection.busy
-        await asyncio.sleep(2.5)
-        assert not caller.connection.busy
-        caller.connection.end()
-
-    caller = call(engine, script, frame_s=1.0)
+@pytest.mark.parametrize("engine", ("metronome", "vllm_realtime", "vllm_realtime_pr49439", "recycling"))
+@called(frame_s=1.0)
+async def test_every_frame_is_answered_with_the_length_that_was_asked_for(caller: Caller, engine: str) -> None:
+    await asyncio.sleep(0.3)  # between two ticks
+    for frame in range(8):
+        caller.say("rehearsal.frame", frame=frame, output_tokens=10, content=frame)
+        await caller.speak(hush(1.0))
+        assert caller.connection.busy
+    await asyncio.sleep(2.5)
+    assert not caller.connection.busy
+    await caller.leave()
     about = caller.events[0]["session"]["rehearsal"]
     assert (about["serves"], about["frame_s"], about["engine"]) == ("frames", 1.0, engine)
     answers = caller.of("rehearsal.frame.done")
@@ -40,9 +35,8 @@ def test_every_frame_is_answered_with_the_length_that_was_asked_for(engine: str)
     assert tokens == 70  # a Step brings what was said before it: all but the last answer
     text = "".join(event["delta"] for event in caller.of("response.output_text.delta"))
     assert len(text.replace(" ", "")) == 2 * tokens
-    assert caller.sessions.stats.tokens["thinker"] == tokens
-    assert caller.sessions.stats.frame_s.count == 8
-    assert not still_open(caller.sessions)
+    stats = caller.sessions.stats
+    assert (stats.tokens["thinker"], stats.frame_s.count, still_open(caller.sessions)) == (tokens, 8, 0)
 
 
 @pytest.mark.parametrize(("lag_s", "waited_ms"), [(0.1, 600), (0.8, 0)])
@@ -64,85 +58,67 @@ def test_a_frame_waits_from_the_real_time_it_came_where_model_time_lags(
     assert [answer["waited_ms"] for answer in answers[:3]] == pytest.approx([waited_ms] * 3, abs=1)
 
 
-def test_frames_are_cut_by_what_was_sent_however_it_was_sent() -> None:
-    async def script(caller: Caller) -> None:
-        caller.say(
-            "session.update",
-            session={
-                "type": "realtime",
-                "audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}},
-            },
-        )
-        caller.append(hush(2.5, 16_000))
-        caller.append(hush(0.49, 16_000))
-        assert caller.sessions.stats.events["fed"] == 0
-        await asyncio.sleep(3)
-        caller.append(hush(0.01, 16_000))
-        await asyncio.sleep(3)
-        caller.connection.end()
-
-    caller = call("metronome", script, frame_s=1.0)
+@called("metronome", frame_s=1.0)
+async def test_frames_are_cut_by_what_was_sent_however_it_was_sent(caller: Caller) -> None:
+    heard = {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
+    caller.say("session.update", session={"type": "realtime", "audio": {"input": heard}})
+    caller.append(hush(2.5, 16_000))
+    caller.append(hush(0.49, 16_000))
+    assert caller.sessions.stats.events["fed"] == 0
+    await asyncio.sleep(3)
+    caller.append(hush(0.01, 16_000))
+    await asyncio.sleep(3)
+    await caller.leave()
     assert [answer["frame"] for answer in caller.of("rehearsal.frame.done")] == [1, 2]
     assert caller.sessions.stats.events["fed"] == 3
 
 
-def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while() -> None:
-    async def script(sessions: Sessions) -> None:
-        callers.extend(Caller(sessions) for _ in range(3))
-        await asyncio.sleep(1)
-        for caller in callers:
-            caller.append(hush(2.0))
-            caller.connection.end()
-
-    callers: list[Caller] = []
-    sessions = play("metronome", script, admission="aimd", cap_start=2)
-    assert [caller.closed for caller in callers] == [[], [], [1013]]
+@called("metronome", admission="aimd", cap_start=2)
+async def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while(caller: Caller) -> None:
+    callers = [caller, Caller(caller.sessions), Caller(caller.sessions)]
+    await asyncio.sleep(1)
+    for each in callers:
+        each.append(hush(2.0))
+        each.connection.end()
+    await caller.leave()
+    assert [each.closed for each in callers] == [[], [], [1013]]
     assert callers[2].errors() == ["overloaded"] and not callers[2].of("session.created")
-    assert not still_open(sessions)
+    assert not still_open(caller.sessions)
 
 
-def test_a_session_that_is_full_ends_by_itself_and_the_next_one_is_served() -> None:
-    async def script(sessions: Sessions) -> None:
-        long = Caller(sessions)
-        for frame in range(14):
-            long.say("rehearsal.frame", frame=frame, output_tokens=400)
-            long.append(hush(2.0))
-            await asyncio.sleep(2.0)
-        after = Caller(sessions)
-        after.append(hush(2.0))
-        await asyncio.sleep(4.0)
-        after.connection.end()
-        callers.extend((long, after))
-
-    callers: list[Caller] = []
-    sessions = play("vllm_realtime", script, ServerParams(kv_pool_blocks=256))
-    long, after = callers
-    assert long.closed == [1011] and long.of("rehearsal.session.failed")[0]["reason"] == "its context is full"
-    assert after.of("rehearsal.frame.done") and not after.closed and not still_open(sessions)
+@called("vllm_realtime", ServerParams(kv_pool_blocks=256))
+async def test_a_session_that_is_full_ends_by_itself_and_the_next_one_is_served(caller: Caller) -> None:
+    for frame in range(14):
+        caller.say("rehearsal.frame", frame=frame, output_tokens=400)
+        caller.append(hush(2.0))
+        await asyncio.sleep(2.0)
+    after = Caller(caller.sessions)
+    after.append(hush(2.0))
+    await asyncio.sleep(4.0)
+    await after.leave()
+    assert caller.closed == [1011]
+    assert caller.of("rehearsal.session.failed")[0]["reason"] == "its context is full"
+    assert after.of("rehearsal.frame.done") and not after.closed and not still_open(caller.sessions)
 
 
-def test_who_sends_faster_than_time_passes_is_cut_off_in_the_end() -> None:
-    async def script(caller: Caller) -> None:
-        for _ in range(MOST_BEHIND + 5):
-            caller.append(hush(2.0))
-        caller.connection.end()
-
-    caller = call("metronome", script)
+@called("metronome")
+async def test_who_sends_faster_than_time_passes_is_cut_off_in_the_end(caller: Caller) -> None:
+    for _ in range(MOST_BEHIND + 5):
+        caller.append(hush(2.0))
+    await caller.leave()
     assert caller.closed == [1011] and not still_open(caller.sessions)
 
 
-def test_what_belongs_to_turns_is_refused_in_words() -> None:
-    async def script(caller: Caller) -> None:
-        caller.say("response.create")
-        caller.say("rehearsal.frame", frame=500)
-        caller.say("rehearsal.frame", frame=0, output_tokens=0)
-        caller.say("rehearsal.frame", frame=0, content=-1)
-        caller.append(hush(0.5))
-        caller.say("session.update", session={"audio": {"input": {"format": {"rate": 16_000}}}})
-        caller.say("input_audio_buffer.clear")
-        caller.append(hush(1.9))
-        caller.connection.end()
-
-    caller = call("metronome", script)
+@called("metronome")
+async def test_what_belongs_to_turns_is_refused_in_words(caller: Caller) -> None:
+    caller.say("response.create")
+    caller.say("rehearsal.frame", frame=500)
+    caller.say("rehearsal.frame", frame=0, output_tokens=0)
+    caller.say("rehearsal.frame", frame=0, content=-1)
+    caller.append(hush(0.5))
+    caller.say("session.update", session={"audio": {"input": {"format": {"rate": 16_000}}}})
+    caller.say("input_audio_buffer.clear")
+    caller.append(hush(1.9))
+    await caller.leave()
     assert caller.errors() == ["invalid_value"] * 5
     assert caller.sessions.stats.events["fed"] == 0

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.endpoint.response import PlaybackEstimate
-from engines.endpoint.server_sessions import Sessions
-from engines.endpoint.server_stats import Histogram
 from engines.server import ServerParams
 from harness.request_tables.playback import CONTINUITY_GAP_S, Playback, is_continuous
-from tests.live.calls import Caller, call, play
+from tests.live.calls import Caller, called
 
 PACKETS = st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 3)), min_size=1, max_size=20)
 """Seconds since the packet before, and seconds of audio."""
@@ -30,56 +28,45 @@ def test_a_listener_that_reports_nothing_is_taken_for_the_player_of_the_reports(
     assert estimate.played_s(now + later_s) == pytest.approx(player.played(now + later_s), abs=1e-9)
 
 
-@pytest.mark.parametrize(("callers", "gaps"), [(1, False), (160, True)])
-def test_gaps_are_those_that_callers_sit_through(callers: int, gaps: bool):
-    """With so many at once that the talker cannot keep up, and with one."""
-    there: list[Caller] = []
-
-    async def script(sessions: Sessions) -> None:
-        there.extend(Caller(sessions) for _ in range(callers))
-        for caller in there:
-            caller.ask(output_tokens=40, reply_audio_s=12.0)
-        there[-1].ask()  # refused, as it has a reply under way; it changes nothing
-        await asyncio.sleep(300)
-
-    stats = play("vllm_omni", script).stats
-    longest, heard = [], Histogram(stats.gap_s.bounds)
-    for caller in there:
-        player = Playback()
-        for at_s, event in zip(caller.at_s, caller.events, strict=True):
+@pytest.mark.parametrize(("callers", "gaps"), [(1, False), (160, True)])  # with which the talker cannot keep up
+@called("vllm_omni")
+async def test_gaps_are_those_that_callers_sit_through(caller: Caller, callers: int, gaps: bool):
+    there = [caller, *(Caller(caller.sessions) for _ in range(callers - 1))]
+    for each in there:
+        each.ask(output_tokens=40, reply_audio_s=12.0)
+    caller.ask()  # refused, as it has a reply under way; it changes nothing
+    await asyncio.sleep(300)
+    stats, players, heard_s = caller.sessions.stats, [Playback() for _ in there], 0.0
+    for each, player in zip(there, players, strict=True):
+        for at_s, event in zip(each.at_s, each.events, strict=True):
             if event["type"] == "response.output_audio.delta":
                 gap_s = player.arrive(at_s, len(base64.b64decode(event["delta"])) / 48_000)
-                if gap_s > 1e-6:  # a sample's rounding
-                    heard.add(gap_s)
-        longest.append(player.max_gap_s)
+                heard_s += gap_s if gap_s > 1e-6 else 0.0  # a sample's rounding
+    assert stats.gap_s.sum == pytest.approx(heard_s, abs=1e-3)
     assert stats.longest_gap_s.count == callers
     up_to = stats.longest_gap_s.bounds.index(CONTINUITY_GAP_S) + 1
-    assert sum(stats.longest_gap_s.counts[:up_to]) == sum(map(is_continuous, longest))
-    assert stats.gap_s.sum == pytest.approx(heard.sum, abs=1e-3)
+    assert sum(stats.longest_gap_s.counts[:up_to]) == sum(is_continuous(player.max_gap_s) for player in players)
     assert (stats.longest_gap_s.sum > 0.1) == gaps
 
 
-def test_a_reply_that_was_cut_is_not_one_without_a_gap():
-    async def script(caller: Caller) -> None:
-        caller.ask(output_tokens=60, reply_audio_s=20.0)
-        await asyncio.sleep(2)
-        caller.say("response.cancel")
-        await asyncio.sleep(2)
-        caller.ask(output_tokens=5, reply_audio_s=None)  # nor is one in text
-        await asyncio.sleep(20)
-
-    stats = call("liveserve", script).sessions.stats
+@called("liveserve")
+async def test_a_reply_that_was_cut_is_not_one_without_a_gap(caller: Caller) -> None:
+    caller.ask(output_tokens=60, reply_audio_s=20.0)
+    await asyncio.sleep(2)
+    caller.say("response.cancel")
+    await asyncio.sleep(2)
+    caller.ask(output_tokens=5, reply_audio_s=None)  # nor is one in text
+    await asyncio.sleep(20)
+    stats = caller.sessions.stats
     assert stats.turns == {"cancelled": 1, "completed": 1}
     assert stats.longest_gap_s.count == 0 and stats.ttfp_s.count == 1
     assert (stats.ttft_s.count, stats.token_s.count) == (1, 4)
 
 
-def test_seconds_to_the_first_token_run_from_the_request():
-    async def script(caller: Caller) -> None:
-        caller.ask("x" * 4000, output_tokens=30)
-        await asyncio.sleep(30)
-
-    caller = call("vllm_omni_wo", script, ServerParams(deployment="llama_8b_1gpu"))
+@called("vllm_omni_wo", ServerParams(deployment="llama_8b_1gpu"))
+async def test_seconds_to_the_first_token_run_from_the_request(caller: Caller) -> None:
+    caller.ask("x" * 4000, output_tokens=30)
+    await asyncio.sleep(30)
     stats = caller.sessions.stats
     asked_s, said_s = caller.when("response.created")[0], caller.when("response.output_text.delta")
     assert stats.ttft_s.sum == pytest.approx(said_s[0] - asked_s)

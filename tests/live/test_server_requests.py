@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,10 +10,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from engines.endpoint.client_socket import REQUEST_BYTES
 from engines.endpoint.server_stats import Pool
-from tests.live.sockets import LOOPS, Running, closed, fetch, opened
-from tests.waiting import in_a_loop, run
+from tests.live.sockets import Running, closed, fetch, on_each_loop, opened
+from tests.waiting import in_a_loop
 
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = ("Host: here", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", KEY)
@@ -53,7 +51,6 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "a path that is no URL": (request("http://[bad"), 400),
     "a path with an address that is none": (request("//[v.x]/health"), 400),
     "a whole URL": (request("http://elsewhere/health"), 200),
-    "percent signs that escape nothing": (request("/health?a=%zz&%"), 200),
     "a path out of the tree": (request("/../../etc/passwd"), 404),
     "a path that is not ASCII": (request("/gesundheit/ü"), 400),
     "an Origin that is no URL": (handshake("Origin: http://[bad"), 400),
@@ -63,6 +60,7 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "an address of IPv6": (request("/v1/models", "Host: [::1]:80"), 200),
     "a name below localhost": (request("/v1/models", "Host: a.localhost"), 200),
     "a Host that is none": (request("/v1/models", "Host: [::1"), 403),
+    "an Origin of another site": (handshake("Origin: https://elsewhere.example"), 403),
     "an Origin of nowhere": (handshake("Origin: null"), 403),
     "an Origin of nowhere, and no Host": (request("/v1/realtime", *UPGRADE[1:], "Origin: null"), 400),
     "two Origins": (handshake("Origin: http://here", "Origin: http://elsewhere"), 403),
@@ -70,52 +68,38 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "two Hosts": (request("/health", "Host: a", "Host: b"), 400),
     "HTTP/1.0, which has no Host": (request("/health", "X: y", version="HTTP/1.0"), 200),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-    "HTTP/0.9": (b"GET /health\r\n", 400),
     "an empty line": (b"\r\n", 400),
-    "lines that end in LF": (b"GET /health HTTP/1.1\nHost: here\n\n", 400),
     "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", 400),
     "HEAD": (request(method="HEAD"), 200),
-    "HEAD of metrics": (request("/metrics", method="HEAD"), 200),
     "what is served": (request("/v1/models"), 200),
-    "HEAD of what is served": (request("/v1/models", method="HEAD"), 200),
     "POST to what is served": (request("/v1/models", *BODY, method="POST", behind=b"{"), 405),
     "HEAD of a session": (request("/v1/realtime", method="HEAD"), 405),
     "OPTIONS": (request(method="OPTIONS"), 405),
-    "DELETE": (request("/metrics", method="DELETE"), 405),
     "a method that is none": (request(method="get"), 405),
     "a body, where there are no completions": (
-        request("/v1/chat/completions", *BODY, method="POST", behind=b"{   }"),
+        request("/v1/chat/completions", *BODY, method="POST", behind=b"{ }"),
         404,
     ),
     "more behind a body that is refused": (
-        request("/health", "X: y", method="POST", version="HTTP/1.0", behind=b"Host: here\r\n"),
+        request("/health", method="POST", version="HTTP/1.0", behind=b"x: y\r\n"),
         405,
     ),
     "a session with a body": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 405),
     "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
     "a length that is none": (request("/health", "Host: here", "Content-Length: -1"), 400),
     "chunks": (request("/health", "Host: here", "Transfer-Encoding: chunked", behind=b"zz\r\n"), 400),
-    "a header over two lines": (request("/health", "Host: here", "X: a", " b"), 400),
     "a header without a colon": (request("/health", "Host: here", "nonsense"), 400),
-    "a header with a zero": (request("/health", "Host: here", "X: \0"), 400),
     "a long path": (request("/" + "a" * 9000), 414),
     "a long header": (request("/health", "Host: here", "X: " + "a" * 9000), 431),
-    "many headers": (request("/health", *(f"X{n}: y" for n in range(200))), 431),
     "too much of everything": (request("/health", *(f"X{n}: {'y' * 1000}" for n in range(40))), 431),
     "a line without an end": (b"h" * 100_000, 431),
     "half a line": (b"GET /heal", 400),
     "half a request": (b"GET /health HTTP/1.1\r\nHost: here\r\n", 400),
-    "two requests": (request() + request("/metrics"), 200),
     "frames behind a page": (request(behind=frame(Opcode.PING)), 200),
-    "a close frame behind what is not there": (request("/x", behind=frame(Opcode.CLOSE)), 404),
     "no upgrade": (request("/v1/realtime"), 426),
-    "an upgrade to something else": (request("/v1/realtime", "Host: here", "Connection: Upgrade", "Upgrade: h2c"), 426),
     "a handshake of HTTP/1.0": (request("/v1/realtime", *UPGRADE, version="HTTP/1.0"), 505),
     "a key that is none": (request("/v1/realtime", *UPGRADE[:-1], "Sec-WebSocket-Key: ü"), 400),
-    "two keys": (handshake(KEY), 400),
-    "a list of sub-protocols that is none": (handshake("Sec-WebSocket-Protocol: a b,,"), 400),
     "a sub-protocol that nobody knows": (handshake("Sec-WebSocket-Protocol: graphql-ws"), 101),
-    "a handshake with percent signs": (handshake(path="/v1/realtime?model=%zz%&&=;"), 101),
     "a session of this site": (handshake("Origin: http://HERE"), 101),
     "a message behind the handshake": (handshake(behind=frame(Opcode.TEXT, b"at once")), 101),
     "a ping behind the handshake": (handshake(behind=frame(Opcode.PING)), 101),
@@ -125,30 +109,20 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
 }
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end(loop: Any):
-    async def main() -> None:
-        async with opened(handshake_timeout_s=PATIENCE_S) as running:
-            statuses = {}
-            for name, (text, _) in ANSWERED.items():
-                head, _, body = (await answers(running, text)).partition(b"\r\n\r\n")
-                statuses[name] = int(head.split()[1])
-                assert not (text.startswith(b"HEAD") and body), name
-            assert statuses == {name: status for name, (_, status) in ANSWERED.items()}
-            pages = {name: text for name, (text, status) in ANSWERED.items() if status != 101}
-            waiting = {name: text for name, text in pages.items() if not name.startswith("half")}
-            for name, text in waiting.items():
-                reply = await answers(running, text, half_closed=False)
-                assert int(reply.split()[1]) == statuses[name]
-
-    run(main(), loop)
-
-
-@in_a_loop
-async def test_a_burst_of_requests_whose_senders_wait_for_the_answer_only_is_answered():
+@on_each_loop
+async def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end():
     async with opened(handshake_timeout_s=PATIENCE_S) as running:
-        burst = await asyncio.gather(*(answers(running, request()) for _ in range(100)))
-        assert {reply.splitlines()[0] for reply in burst} == {b"HTTP/1.1 200 OK"}
+        statuses = {}
+        for name, (text, _) in ANSWERED.items():
+            head, _, body = (await answers(running, text)).partition(b"\r\n\r\n")
+            statuses[name] = int(head.split()[1])
+            assert not (text.startswith(b"HEAD") and body), name
+        assert statuses == {name: status for name, (_, status) in ANSWERED.items()}
+        pages = {name: text for name, (text, status) in ANSWERED.items() if status != 101}
+        waiting = {name: text for name, text in pages.items() if not name.startswith("half")}
+        for name, text in waiting.items():
+            reply = await answers(running, text, half_closed=False)
+            assert int(reply.split()[1]) == statuses[name]
 
 
 @in_a_loop
@@ -173,19 +147,6 @@ async def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
 
 
 @in_a_loop
-async def test_a_request_that_comes_bit_by_bit_is_as_long_as_others_at_most():
-    async with opened(handshake_timeout_s=PATIENCE_S) as running:
-        reader, writer = await running.raw(b"GET /health HTTP/1.1\r\n")
-        for n in range(2 * REQUEST_BYTES // 1000):
-            writer.write(b"X%d: %s\r\n" % (n, b"y" * 1000))
-            await writer.drain()
-            await asyncio.sleep(0)
-        assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
-        writer.close()
-        assert running.server.refused == {"request": 1}
-
-
-@in_a_loop
 async def test_who_is_still_asking_when_the_server_goes_is_told():
     async with opened() as running:
         reader, writer = await running.raw(b"GET /v1/realt")
@@ -206,26 +167,13 @@ async def test_a_page_that_fails_is_told_as_our_mistake_and_costs_nobody_else_an
         running.mistakes.clear()
 
 
-LINES = st.lists(
-    st.sampled_from(
-        [
-            *(f"{line}\r\n".encode() for line in UPGRADE),
-            b"GET /v1/realtime HTTP/1.1\r\n",
-            b"GET http://[ HTTP/1.1\r\n",
-            b"POST /health HTTP/1.0\r\n",
-            b"Origin: http://[\r\n",
-            b"Authorization: \xff\r\n",
-            b"Content-Length: 3\r\n",
-            b"\r\n",
-            b"\n",
-            frame(Opcode.PING),
-            frame(Opcode.CLOSE),
-        ]
-    )
-    | st.binary(max_size=20),
-    min_size=1,
-    max_size=12,
-)
+PIECES = [
+    *(f"{line}\r\n".encode() for line in UPGRADE),
+    *(b"GET /v1/realtime HTTP/1.1\r\n", b"GET http://[ HTTP/1.1\r\n", b"POST /health HTTP/1.0\r\n"),
+    *(b"Origin: http://[\r\n", b"Authorization: \xff\r\n", b"Content-Length: 3\r\n", b"\r\n", b"\n"),
+    *(frame(Opcode.PING), frame(Opcode.CLOSE)),
+]
+LINES = st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), min_size=1, max_size=12)
 
 
 @settings(max_examples=200)
@@ -282,20 +230,9 @@ async def test_a_token_opens_the_door_and_nothing_else_does():
         for shown in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):
             async with connect(running.url, additional_headers={"Authorization": shown}) as client:
                 assert await client.recv() == "hello"
-        for headers in (("Bearer s3cret", "Bearer s3cret"), ("Bear", "er s3cret"), ("Basic s3cret",), ("Bearer",)):
+        for headers in ([], ["Bearer s3cret", "Bearer s3cret"], ["Bear", "er s3cret"], ["Basic s3cret"], ["Bearer"]):
             assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[0] == 401
-        assert (await fetch(running, "/metrics"))[0] == 401
         assert (await fetch(running, "http://[", "Authorization: Bearer s3cret"))[0] == 400
         status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
         assert status == 200 and "s3cret" not in page
         assert (await fetch(running, "/health"))[0] == 200
-
-
-@in_a_loop
-async def test_a_page_of_another_site_is_not_let_in_without_a_token():
-    async with opened() as running:
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(running.url, origin="https://elsewhere.example")
-        assert refused.value.response.status_code == 403
-        async with connect(running.url, origin=f"http://127.0.0.1:{running.port}") as client:
-            assert await client.recv() == "hello"

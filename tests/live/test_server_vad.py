@@ -10,7 +10,7 @@ import pytest
 from engines.endpoint.listening_session import Listening
 from engines.endpoint.turn_detection import Interruption, ServerVad
 from engines.endpoint.vad import Decimator
-from tests.live.calls import Caller, call
+from tests.live.calls import Caller, called
 from workloads.audio.synth import SyntheticClip
 from workloads.audio.vad import RATE, segments
 
@@ -76,18 +76,14 @@ def test_decimation_keeps_tones_that_speech_has_and_drops_those_that_would_fold(
     assert level(6000) < 0.01 and level(9000) < 0.01
 
 
-def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again() -> None:
-    async def script(caller: Caller) -> None:
-        await caller.speak(np.concatenate([silence(1.0), speech(), silence(1.0)]))
-        while not caller.of("response.output_audio.delta"):
-            await caller.speak(silence(0.02))
-        await caller.speak(silence(0.4))
-        begun = sum(len(event) for event in caller.of("response.output_audio.delta"))
-        assert begun
-        await caller.speak(np.concatenate([speech(), silence(1.0)]))
-        await asyncio.sleep(60)
-
-    caller = call("liveserve", script)
+@called("liveserve")
+async def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again(caller: Caller) -> None:
+    await caller.speak(np.concatenate([silence(1.0), speech(), silence(1.0)]))
+    while not caller.of("response.output_audio.delta"):
+        await caller.speak(silence(0.02))
+    await caller.speak(silence(0.4))
+    await caller.speak(np.concatenate([speech(), silence(1.0)]))
+    await asyncio.sleep(60)
     started, again = caller.of("input_audio_buffer.speech_started")
     stopped = caller.of("input_audio_buffer.speech_stopped")[0]
     assert 600 <= started["audio_start_ms"] <= 1000  # 300 ms before the speech, as a prefix
@@ -104,39 +100,36 @@ def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again
     assert not caller.errors()
 
 
-def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards() -> None:
-    async def script(caller: Caller) -> None:
-        vad = {"type": "server_vad", "interrupt_response": False}
-        caller.say("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}})
-        caller.ask(output_tokens=200, reply_audio_s=60.0)
-        await caller.speak(np.concatenate([silence(0.3), speech(), silence(0.8)]))
-        assert not caller.done()
-        await asyncio.sleep(200)
+def detect(caller: Caller, **settings: bool) -> None:
+    vad = {"type": "server_vad", **settings}
+    caller.say("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}})
 
-    caller = call("vllm_omni", script)
+
+@called("vllm_omni")
+async def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards(caller: Caller) -> None:
+    detect(caller, interrupt_response=False)
+    caller.ask(output_tokens=200, reply_audio_s=60.0)
+    await caller.speak(np.concatenate([silence(0.3), speech(), silence(0.8)]))
+    assert not caller.done()
+    await asyncio.sleep(200)
     assert [done["status"] for done in caller.done()] == ["completed", "completed"]
 
 
-def test_without_create_response_the_client_asks() -> None:
-    async def script(caller: Caller) -> None:
-        vad = {"type": "server_vad", "create_response": False}
-        caller.say("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": vad}}})
-        await caller.speak(np.concatenate([speech(), silence(0.8)]))
-        assert len(caller.of("input_audio_buffer.committed")) == 1
-        await asyncio.sleep(5)
-        assert not caller.of("response.created")
-        caller.say("response.create")
-        await asyncio.sleep(100)
-
-    caller = call("vllm_omni", script)
+@called("vllm_omni")
+async def test_without_create_response_the_client_asks(caller: Caller) -> None:
+    detect(caller, create_response=False)
+    await caller.speak(np.concatenate([speech(), silence(0.8)]))
+    assert len(caller.of("input_audio_buffer.committed")) == 1
+    await asyncio.sleep(5)
+    assert not caller.of("response.created")
+    caller.say("response.create")
+    await asyncio.sleep(100)
     assert len(caller.done()) == 1
 
 
-def test_who_never_pauses_has_turns_all_the_same() -> None:
-    async def script(caller: Caller) -> None:
-        await caller.speak(np.tile(speech(), 70))
-        await asyncio.sleep(1)
-
-    caller = call("vllm_omni", script)
+@called("vllm_omni")
+async def test_who_never_pauses_has_turns_all_the_same(caller: Caller) -> None:
+    await caller.speak(np.tile(speech(), 70))
+    await asyncio.sleep(1)
     ends = caller.of("input_audio_buffer.speech_stopped")
     assert len(ends) == 1 and 119_000 < ends[0]["audio_end_ms"] < 121_000
