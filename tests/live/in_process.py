@@ -107,6 +107,9 @@ class Call(Side):
         self.connection._speaking = self.connection._reply = None  # the user has spoken
         self.connection.commit(TURNS[turn], 0.0, 0)
 
+    def completes(self, response: str, status: str = "completed", **fields: Any) -> None:
+        self.says("response.done", response={"id": response, "status": status, **fields})
+
     def audio(self, seconds: float = 0.1, **ids: Any) -> None:
         self.sound(tone(seconds), **ids)
 
@@ -114,7 +117,7 @@ class Call(Side):
         self.says("response.output_audio.delta", delta=base64.b64encode(data).decode(), **fields)
 
 
-OPENAI = {"dialect": "openai"}
+OPENAI: dict[str, Any] = {"dialect": "openai"}
 
 
 class Utterances(Call):
@@ -123,7 +126,9 @@ class Utterances(Call):
     def __init__(self) -> None:
         Side.__init__(self)
         url = "ws://h/v1/audio/speech/stream"
-        self._connect(SynthesisConnection, Synthesis(TargetParams(url=url, turn_detection="client")))
+        self._connect(
+            SynthesisConnection, Synthesis(TargetParams.model_validate({"url": url, "turn_detection": "client"}))
+        )
         self.connection._begin(Ready(), 0.0)
 
 
