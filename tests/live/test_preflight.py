@@ -1,17 +1,19 @@
-"""The look at a target before a run: what the user can fix costs a sentence, and no floor."""
+"""The look at a target before a run: what the user can fix, or what stands there instead, costs a sentence, and no
+floor."""
 
 import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from harness.clocks import clock
@@ -19,7 +21,6 @@ from harness.live.endpoints.dialects import detect, dialect_of
 from harness.live.endpoints.target import TargetParams
 from harness.live.expand import expand
 from harness.live.live_experiment import live_experiment
-from harness.live.null_server.null_server import NullServer
 from harness.live.run import measure_live as live_measure
 from harness.live.run import preflight as preflight_module
 from harness.live.run.live_executor import LiveExecutor
@@ -27,12 +28,14 @@ from harness.live.run.preflight import ask_one_token, preflight
 from harness.metrics.live import LAG
 from harness.serving.starting import starting
 from tests.builders import refused, say, web_server
+from tests.live.gateways import Authority, in_a_thread, listening, server_tls
 from tests.live.scripted import HEAD, OURS, SESSION, Call, chunked, over_http
-from tests.live.test_run import points
 from workloads.errors import UserError
 
 STREAM = 'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
 TOKEN = "opensesame"
+NO_KEY = json.dumps({"error": {"message": f"no key {TOKEN}"}})
+MODELS = json.dumps({"data": [{"id": "tiny"}, {"id": "huge"}]})
 
 
 def asked(data: bytes | None, **target: Any) -> list[Call]:
@@ -43,7 +46,10 @@ def asked(data: bytes | None, **target: Any) -> list[Call]:
             writer.write(data)
             writer.close()
 
-    return clock.run(over_http(answer, lambda url: ask_one_token(TargetParams(url=url, **target))), virtual=False)
+    async def use(url: str) -> None:
+        await ask_one_token(TargetParams.model_validate({"url": url, **target}))
+
+    return clock.run(over_http(answer, use), virtual=False)
 
 
 def status(code: int, body: str = "") -> bytes:
@@ -72,11 +78,7 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
         (400, "[]", ("(HTTP status 400)",)),
         (307, "", ("sends elsewhere (HTTP status 307)",)),
         (200, "<html>hello</html>", ("no stream of chat completions", "often /v1")),
-        (
-            401,
-            f'{{"error":{{"message":"no key {TOKEN}"}}}}',
-            ("wants a token or key, and none is sent (HTTP status 401)", "--token-env"),
-        ),
+        (401, NO_KEY, ("wants a token or key, and none is sent (HTTP status 401)", "--token-env")),
     ],
 )
 def test_what_the_user_can_fix_is_one_sentence(code: int, body: str, words: tuple[str, ...]) -> None:
@@ -85,13 +87,9 @@ def test_what_the_user_can_fix_is_one_sentence(code: int, body: str, words: tupl
     assert TOKEN not in str(excinfo.value)
 
 
-@pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_server_that_is_busy_or_broken_is_measured(code: int) -> None:
-    assert len(asked(status(code))) == 1
-
-
-def test_one_that_says_nothing_for_long_is_measured_too() -> None:
-    assert len(asked(None, connect_timeout_s=0.2)) == 1
+@pytest.mark.parametrize("data", [status(429), status(500), status(503), None], ids=[429, 500, 503, "says nothing"])
+def test_a_server_that_is_busy_or_broken_or_slow_is_measured(data: bytes | None) -> None:
+    assert len(asked(data, connect_timeout_s=5 if data else 0.2)) == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
@@ -100,30 +98,37 @@ def test_what_is_no_web_server_is_said_to_be_none(data: bytes) -> None:
         asked(data)
 
 
+Answers = Callable[[ServerConnection, Request], Response | None]
+
+
+@contextmanager
+def websockets(answer: Answers, greet: Callable[[ServerConnection], None] = lambda connection: None) -> Iterator[str]:
+    """HOST:PORT of a server of WebSockets; `answer`: of its handshakes, None: it takes one."""
+    with serve(greet, "127.0.0.1", 0, process_request=answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.socket.getsockname()[1]}"
+        server.shutdown()
+
+
 @contextmanager
 def realtime(
     session: dict[str, Any] | None, metrics: str | None = None, answer: dict[str, Any] | None = None
 ) -> Iterator[str]:
     """The url of a server that greets with `session`, shows `metrics`, and says `answer` to all it is told."""
 
-    def refuse(connection: ServerConnection, request: Any) -> Any:
+    def open_call(connection: ServerConnection, request: Request) -> Response | None:
         if request.path == "/metrics" and metrics is not None:
             return connection.respond(HTTPStatus.OK, metrics)
-        return (
-            None if request.path.partition("?")[0] == "/v1/realtime" else connection.respond(HTTPStatus.NOT_FOUND, "")
-        )
+        taken = request.path.partition("?")[0] == "/v1/realtime"
+        return None if taken else connection.respond(HTTPStatus.NOT_FOUND, "")
 
     def greet(connection: ServerConnection) -> None:
         connection.send(json.dumps({"type": "session.created", "session": session}))
         for _ in connection:
             connection.send(json.dumps(answer or {"type": "session.updated", "session": session}))
 
-    with serve(greet, "127.0.0.1", 0, process_request=refuse) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}/v1/realtime"
-        server.shutdown()
-        thread.join()
+    with websockets(open_call, greet) as where:
+        yield f"ws://{where}/v1/realtime"
 
 
 def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
@@ -139,38 +144,27 @@ def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> No
             assert seen.scrape == url.replace("ws://", "http://").replace("/v1/realtime", "/metrics")
         elsewhere = "http://127.0.0.1:9/metrics"
         assert look(url, scrape=elsewhere).scrape == elsewhere
-        as_openai = TargetParams.model_validate({"url": url, "dialect": "openai"})
-        assert look(url, dialect="openai") == as_openai
+        assert look(url, dialect="openai") == TargetParams.model_validate({"url": url, "dialect": "openai"})
     for session, metrics in ((OURS, None), (OURS, "up 1\n"), (SESSION, page)):
         with realtime(session, metrics) as url:
             assert look(url).scrape is None
 
 
 @pytest.mark.parametrize(
-    ("target", "workload", "words"),
+    ("path", "target", "workload", "words"),
     [
-        ({"dialect": "vllm"}, "voice", "wants to be asked for a model; set model"),
-        ({"dialect": "vllm", "model": "m"}, "duplex", "do not detect the ends of turns"),
+        ("", {"dialect": "vllm"}, "voice", "wants to be asked for a model; set model"),
+        ("", {"dialect": "vllm", "model": "m"}, "duplex", "do not detect the ends of turns"),
+        ("e", {}, "voice", r"no WebSocket there \(HTTP status 404"),
     ],
 )
-def test_a_wrong_word_costs_no_floor(
-    target: dict[str, str], workload: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_word_costs_no_floor_and_leaves_nothing(
+    path: str, target: dict[str, str], workload: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_measure, "cached_floor", lambda *_: pytest.fail("the floor was measured"))
     with realtime(OURS) as url, pytest.raises(UserError, match=words):
-        asked_for = {"url": url, **target}
-        wrong = live_experiment(asked_for, {"workload": workload}, {2: (8, None)})
+        wrong = live_experiment({"url": url + path, **target}, {"workload": workload}, {2: (8, None)})
         list(LiveExecutor(tmp_path, timeout_s=60).run(expand(wrong)))
-
-
-def test_a_wrong_path_costs_no_floor_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_measure, "cached_floor", lambda *_: pytest.fail("the floor was measured"))
-    with realtime(OURS, None) as url, pytest.raises(UserError, match=r"no WebSocket there \(HTTP status 404"):
-        list(LiveExecutor(tmp_path, timeout_s=60).run(points(url + "e")))
-    with NullServer("text", tmp_path) as server, pytest.raises(UserError, match="no stream of chat completions"):
-        target = {"url": server.url.replace("/chat/completions", "/models")}
-        typed = live_experiment(target, {}, {2: (1, None)})
-        list(LiveExecutor(tmp_path, timeout_s=60).run(expand(typed)))
     assert not list(tmp_path.glob("*.failed"))
 
 
@@ -179,18 +173,15 @@ def fastapi(models: int | None, wants: str | None = None) -> Iterator[str]:
     """HOST:PORT of a server that answers 403 to each WebSocket, and lists its models with that status: None: nowhere.
     `wants`: the token without which it lists none."""
 
-    def answer(connection: ServerConnection, request: Any) -> Any:
+    def answer(connection: ServerConnection, request: Request) -> Response:
         if request.path == "/v1/models" and models is not None:
             ok = wants is None or request.headers.get("Authorization") == f"Bearer {wants}"
-            listed = json.dumps({"data": [{"id": "tiny"}, {"id": "huge"}]})
-            return connection.respond(HTTPStatus(models if ok else 401), listed)
+            return connection.respond(HTTPStatus(models if ok else 401), MODELS)
         route = request.headers.get("Upgrade") is not None
         return connection.respond(HTTPStatus.FORBIDDEN if route else HTTPStatus.NOT_FOUND, "")
 
-    with serve(lambda connection: None, "127.0.0.1", 0, process_request=answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.socket.getsockname()[1]}"
-        server.shutdown()
+    with websockets(answer) as where:
+        yield where
 
 
 @pytest.mark.parametrize(
@@ -225,7 +216,7 @@ def test_a_wrong_path_is_told_from_a_wrong_token(
 def test_of_a_model_that_a_server_lacks_the_others_are_named(path: str, error: str, words: str) -> None:
     def answer(request: BaseHTTPRequestHandler) -> None:
         if request.command == "GET":
-            say(request, json.dumps({"data": [{"id": "tiny"}, {"id": "huge"}]}), 200)
+            say(request, MODELS)
         else:
             request.rfile.read(int(request.headers["Content-Length"]))
             say(request, json.dumps({"error": {"code": "model_not_found", "message": error}}), 400)
@@ -254,7 +245,7 @@ def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None
 def test_a_key_that_is_empty_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "")
     with refused("token_env=MINE: this environment variable is empty; set it"):
-        TargetParams(url="wss://host/v1/realtime", token_env="MINE").token()
+        TargetParams.model_validate({"url": "wss://host/v1/realtime", "token_env": "MINE"}).token()
 
 
 FRAMES = {**OURS, "rehearsal": {**OURS["rehearsal"], "serves": "frames"}}
@@ -263,41 +254,30 @@ FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come
 
 
 @pytest.mark.parametrize(
-    ("session", "answer", "serves", "target", "words"),
+    ("session", "answer", "target", "words"),
     [
-        (OURS, None, "frames", {}, ("serves turns", "made of frames", "--workload speech")),
-        (FRAMES, None, "turns", {}, ("serves frames", "made of turns", "--workload metronome")),
-        (FRAMES, None, "turns", {"dialect": "rehearsal"}, ("serves frames",)),
-        (
-            OURS,
-            None,
-            "turns",
-            {"dialect": "vllm_omni"},
-            ("speaks dialect rehearsal, not vllm_omni", "leave --dialect out"),
-        ),
-        (SESSION, None, "turns", {"dialect": "vllm", "model": "m"}, ("speaks dialect openai, not vllm",)),
-        (None, None, "turns", {"dialect": "openai"}, ("speaks dialect vllm, not openai",)),
-        (SESSION, UNKNOWN_MODEL, "turns", {"model": "tinny"}, ("refuses", "no model tinny", "correct model,")),
-        (None, UNKNOWN_MODEL, "turns", {"dialect": "vllm", "model": "tinny"}, ("dialect vllm", "no model tinny")),
-        (SESSION, UNKNOWN_MODEL, "turns", {"dialect": "openai"}, ("name one with --set model=NAME",)),
+        (OURS, None, {"serves": "frames"}, ("serves turns", "made of frames", "--workload speech")),
+        (FRAMES, None, {}, ("serves frames", "made of turns", "--workload metronome")),
+        (FRAMES, None, {"dialect": "rehearsal"}, ("serves frames",)),
+        (OURS, None, {"dialect": "vllm_omni"}, ("speaks dialect rehearsal, not vllm_omni", "leave --dialect out")),
+        (SESSION, None, {"dialect": "vllm", "model": "m"}, ("speaks dialect openai, not vllm",)),
+        (None, None, {"dialect": "openai"}, ("speaks dialect vllm, not openai",)),
+        (SESSION, UNKNOWN_MODEL, {"model": "tinny"}, ("refuses", "no model tinny", "correct model,")),
+        (None, UNKNOWN_MODEL, {"dialect": "vllm", "model": "tinny"}, ("dialect vllm", "no model tinny")),
+        (SESSION, UNKNOWN_MODEL, {"dialect": "openai"}, ("name one with --set model=NAME",)),
     ],
 )
 def test_workload_dialect_and_model_are_tried_and_named_as_what_they_are(
-    session: dict[str, Any] | None,
-    answer: dict[str, Any] | None,
-    serves: str,
-    target: dict[str, Any],
-    words: tuple[str, ...],
+    session: Any, answer: Any, target: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     with realtime(session, answer=answer) as url, refused(url, *words):
-        look(url, serves, **target)
+        look(url, **target)
 
 
-def test_a_server_that_is_full_or_slow_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [FULL, {"type": "rate_limits.updated"}])
+def test_a_server_that_is_full_or_slow_is_measured(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "BEGIN_S", 0.2)
-    with realtime(SESSION, answer=FULL) as url:
-        assert look(url).dialect == "openai"
-    with realtime(SESSION, answer={"type": "rate_limits.updated"}) as url:
+    with realtime(SESSION, answer=answer) as url:
         assert look(url).dialect == "openai"
 
 
@@ -307,29 +287,57 @@ def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pyt
     monkeypatch.setattr(preflight_module, "AGAIN_S", 0.05)
     waited: list[float] = []
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port, loads = listener.getsockname()[1], starting(listener)
-        loads.__enter__()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as loads:
+        loads.enter_context(starting(listener))
+        where = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/v1" + "/realtime" * (scheme == "ws")
 
         def on_wait(waited_s: float) -> None:
             waited.append(waited_s)
             if len(waited) == 3:
-                loads.__exit__(None, None, None)
+                loads.close()
                 listener.close()
 
-        path = "/v1/realtime" if scheme == "ws" else "/v1"
         with pytest.raises(UserError, match="nothing can be reached"):  # it was not called absent before
-            target = TargetParams.model_validate({"url": f"{scheme}://127.0.0.1:{port}{path}"})
-            preflight(target, dialect_of, waits=on_wait)
+            preflight(TargetParams.model_validate({"url": where}), dialect_of, waits=on_wait)
     assert len(waited) == 3 and waited == sorted(waited)
 
 
 def test_a_stranger_that_turns_calls_away_is_not_waited_for() -> None:
-    def refuse(connection: ServerConnection, request: Any) -> Any:
-        return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "busy\n")
+    busy = websockets(lambda connection, request: connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "busy\n"))
+    with busy as where, refused("turns connections away (HTTP status 503)"):
+        look(f"ws://{where}/v1/realtime")
 
-    with serve(lambda connection: None, "127.0.0.1", 0, process_request=refuse) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(UserError, match=r"turns connections away \(HTTP status 503\)"):
-            look(f"ws://127.0.0.1:{server.socket.getsockname()[1]}/v1/realtime")
-        server.shutdown()
+
+@pytest.mark.parametrize(
+    ("secure", "url", "words"),
+    [
+        (False, "wss://{}/v1/realtime", "has no TLS; give ws://{}/v1/realtime"),
+        (False, "https://{}/v1", "has no TLS; give http://{}/v1"),
+        (False, "ws://{}/v1/realtime", "correct the path, often /v1/realtime, or the port"),
+        (False, "ws://{}/", "is a web server that opens no WebSocket there (HTTP status 200"),
+        (False, "http://{}/v1/realtime", "as a realtime endpoint does not; give ws://{}/v1/realtime for speech"),
+        (False, "http://{}/v1", "correct its path, often /v1, or its port"),
+        (True, "ws://{}/v1/realtime", "wants TLS; give wss://{}/v1/realtime"),
+        (True, "http://{}/v1", "wants TLS; give https://{}/v1"),
+    ],
+)
+def test_what_stands_there_instead_is_said(secure: bool, url: str, words: str, tmp_path: Path) -> None:
+    def page(request: BaseHTTPRequestHandler) -> None:
+        say(request, "", 200 if request.path == "/" else 404)
+
+    def wrap(listener: socket.socket) -> socket.socket:
+        tls = server_tls(Authority(tmp_path).certificate("localhost"))
+        return tls.wrap_socket(listener, server_side=True) if secure else listener
+
+    with web_server(page, wrap=wrap) as where, refused(f"url {url} ".format(where), words.format(where)):
+        look(url.format(where))
+
+
+class Ssh:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH_9\r\n")
+
+
+def test_what_speaks_no_http_is_said_to_be_that() -> None:
+    with in_a_thread(listening(Ssh())) as port, refused("speaks no HTTP", "correct the port"):
+        look(f"ws://127.0.0.1:{port}/v1/realtime")
