@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -141,10 +141,14 @@ class Gateway:
                 return
 
 
+class Serves(Protocol):
+    """Handles one connection."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
+
 @asynccontextmanager
-async def listening(
-    server: Proxy | Socks | Gateway, tls: ssl.SSLContext | None = None, path: Path | None = None
-) -> AsyncIterator[int]:
+async def listening(server: Serves, tls: ssl.SSLContext | None = None, path: Path | None = None) -> AsyncIterator[int]:
     """The port at which `server` listens; 0 where that is a Unix socket at `path`."""
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

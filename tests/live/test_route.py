@@ -1,11 +1,10 @@
 """The way to a server: proxies of the environment, Unix sockets, and certificates."""
 
 import asyncio
-import ssl
 from collections.abc import Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,21 +16,21 @@ from harness.live.endpoints.transport.route import Route, proxy_of
 from harness.live.endpoints.transport.websocket import ConnectFailed, connect
 from harness.live.live_experiment import by_environment
 from harness.live.run.preflight import asked_path, check_answers
-from tests.builders import say, web_server
+from tests.builders import refused, say, web_server
 from tests.live.gateways import Authority, Proxy, Socks, in_a_thread, listening, server_tls
 from tests.live.receivers import Receiver, Stream
 from tests.waiting import in_a_loop
 from workloads.errors import UserError, validate
 
-VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+Environment = Callable[..., None]
 
 
 @pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
     """Sets these variables, and no other of proxies."""
 
     def put(**values: str) -> None:
-        for name in VARIABLES:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
             monkeypatch.delenv(name.lower(), raising=False)
             monkeypatch.delenv(name, raising=False)
         for name, value in values.items():
@@ -52,10 +51,7 @@ class Hello:
             writer.write(b"HTTP/1.1 404 Hello\r\nContent-Length: 2\r\n\r\nhi")
 
 
-@asynccontextmanager
-async def hello(tls: ssl.SSLContext | None = None, path: Path | None = None):
-    async with listening(Hello(), tls, path) as port:  # type: ignore[arg-type]
-        yield port
+hello = partial(listening, Hello())
 
 
 async def status(url: str, route: Route) -> tuple[int | None, int | None, int]:
@@ -72,9 +68,7 @@ async def status(url: str, route: Route) -> tuple[int | None, int | None, int]:
 
 
 @in_a_loop
-async def test_all_transports_go_by_a_unix_socket_and_through_a_proxy(
-    tmp_path: Path, environment: Callable[..., None]
-) -> None:
+async def test_all_transports_go_by_a_unix_socket_and_through_a_proxy(tmp_path: Path, environment: Environment) -> None:
     authority = Authority(tmp_path)
     tls, ca, path = server_tls(authority.certificate("llm.test")), str(authority.ca), tmp_path / "socket"
     environment()
@@ -103,36 +97,42 @@ async def test_a_proxy_by_socks_looks_up_the_name() -> None:
     assert {*proxy.asked} == {("llm.test", 8000)}
 
 
-def test_the_environment_names_the_proxy(environment: Callable[..., None]) -> None:
-    environment(HTTPS_PROXY="http://me:secret@proxy:3128", NO_PROXY="inner.test, .pod,10.0.0.0/8,other.test:8443")
-    for url in ("https://llm.test/v1", "wss://llm.test:8443/x", "https://other.test/v1", "https://11.0.0.1/v1"):
-        assert proxy_of(url) == "http://proxy:3128", url
-    excepted = ("inner.test", "a.inner.test", "a.pod", "10.1.2.3", "other.test:8443")
-    for url in ("http://llm.test/v1", "https://localhost/v1", "https://127.0.0.1/v1", "https://[::1]/v1"):
-        assert proxy_of(url) is None, url
-    for host in excepted:
-        assert proxy_of(f"wss://{host}/v1") is None, host
-    environment(ALL_PROXY="socks5h://proxy", NO_PROXY="")
-    assert proxy_of("ws://llm.test/v1") == "socks5://proxy:1080"
-    environment(HTTP_PROXY="proxy:3128")
-    assert proxy_of("http://llm.test/v1") == "http://proxy:3128"
-    environment(HTTPS_PROXY="http://proxy", NO_PROXY="*")
-    assert proxy_of("https://llm.test/v1") is None
+EXCEPT = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "NO_PROXY": "inner.test, .pod,10.0.0.0/8,other.test:8443"}
 
 
-def test_a_proxy_is_kept_without_its_password_and_is_one_for_all_turns(environment: Callable[..., None]) -> None:
+@pytest.mark.parametrize(
+    ("variables", "urls", "proxy"),
+    [
+        (EXCEPT, ["https://llm.test/v1", "wss://llm.test:8443/x", "https://other.test/v1"], "http://proxy:3128"),
+        (EXCEPT, ["https://11.0.0.1/v1", "https://9.255.255.255/v1"], "http://proxy:3128"),
+        (EXCEPT, ["http://llm.test/v1", "https://localhost/v1", "https://127.0.0.1/v1", "https://[::1]/v1"], None),
+        (EXCEPT, ["wss://inner.test/v1", "wss://a.inner.test/v1", "wss://a.pod/v1"], None),
+        (EXCEPT, ["https://10.0.0.0/v1", "https://10.255.255.255/v1", "wss://other.test:8443/v1"], None),
+        ({"ALL_PROXY": "socks5h://proxy", "NO_PROXY": ""}, ["ws://llm.test/v1"], "socks5://proxy:1080"),
+        ({"HTTP_PROXY": "proxy:3128"}, ["http://llm.test/v1"], "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy", "NO_PROXY": "*"}, ["https://llm.test/v1"], None),
+    ],
+)
+def test_the_environment_names_the_proxy(
+    variables: dict[str, str], urls: list[str], proxy: str | None, environment: Environment
+) -> None:
+    environment(**variables)
+    assert {url: proxy_of(url) for url in urls} == dict.fromkeys(urls, proxy)
+
+
+def test_a_proxy_is_kept_without_its_password_and_is_one_for_all_turns(environment: Environment) -> None:
     environment(HTTPS_PROXY="http://me:secret@proxy:3128", NO_PROXY="inner.test")
     url = {"url": "https://llm.test/v1"}
     assert by_environment(url, {}) == {**url, "proxy": "http://proxy:3128"}
     assert by_environment(url, {"proxy": "http://other:1"}) == url
     assert by_environment({**url, "unix_socket": "s"}, {}) == {**url, "unix_socket": "s"}
-    with pytest.raises(UserError, match="name both hosts in NO_PROXY, or one proxy for both"):
+    with refused("name both hosts in NO_PROXY, or one proxy for both"):
         by_environment({"url": "wss://llm.test/v1/realtime", "text_url": "https://inner.test/v1"}, {})
     environment(HTTPS_PROXY="https://me:secret@proxy:3128")
-    with pytest.raises(UserError, match="write http or socks5://HOST:PORT") as error:
+    with refused("write http or socks5://HOST:PORT") as error:
         by_environment(url, {})
     assert "secret" not in str(error.value)
-    with pytest.raises(UserError, match="without user and password; export HTTPS_PROXY") as error:
+    with refused("without user and password; export HTTPS_PROXY") as error:
         target(**url, proxy="http://me:secret@proxy:3128")
     assert "secret" not in str(error.value)
 
@@ -177,7 +177,7 @@ def test_a_server_that_wants_a_certificate_of_the_client_gets_it(tmp_path: Path)
 
 
 def test_a_socket_without_a_listener_and_a_proxy_that_is_gone_are_named(
-    tmp_path: Path, environment: Callable[..., None]
+    tmp_path: Path, environment: Environment
 ) -> None:
     environment()
     with pytest.raises(UserError, match=r"the Unix socket .*gone \(No such file or directory\)"):
@@ -186,15 +186,17 @@ def test_a_socket_without_a_listener_and_a_proxy_that_is_gone_are_named(
         check_answers(target(url="https://llm.test/v1", proxy="http://127.0.0.1:9"))
 
 
-def test_what_cannot_go_together_is_refused() -> None:
-    url = "https://llm.test/v1"
-    for params, fix in (
+@pytest.mark.parametrize(
+    ("params", "fix"),
+    [
         ({"client_key": "k"}, "client_key is the key of client_cert"),
         ({"insecure": True, "ca": "c"}, "leave one of them out"),
         ({"unix_socket": "s", "proxy": "http://p:1"}, "two ways to one host"),
-    ):
-        with pytest.raises(UserError, match=fix):
-            target(url=url, **params)
+    ],
+)
+def test_what_cannot_go_together_is_refused(params: dict[str, Any], fix: str) -> None:
+    with refused(fix):
+        target(url="https://llm.test/v1", **params)
 
 
 @pytest.mark.parametrize(

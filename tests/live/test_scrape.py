@@ -12,9 +12,8 @@ import pytest
 from harness.live.endpoints.target import TargetParams
 from harness.live.run import scrape
 from harness.live.run.scrape import Scraper, scraper_of
-from tests.builders import free_ports, say, web_server
+from tests.builders import free_ports, refused, say, web_server
 from tests.waiting import wait_until
-from workloads.errors import UserError
 
 METRICS = """\
 # HELP rehearsal_sessions_open Sessions on line.
@@ -31,8 +30,6 @@ rehearsal_ttfp_seconds_count 3
 # TYPE odd gauge
 odd{text="a \\"quoted\\" \\\\ line, } and ="} NaN
 """
-
-PERIOD_S = 0.02
 
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
 """(handler, number of the poll, from 0)."""
@@ -58,10 +55,8 @@ def endpoint(answer: Answer) -> Iterator[tuple[str, list[int]]]:
 
 def polled(answer: Answer, count: int) -> pd.DataFrame:
     """The table after at least `count` polls that reached the server."""
-    with endpoint(answer) as (url, polls):
-        scraper = Scraper(url, time.monotonic(), period_s=PERIOD_S)
-        with scraper:
-            wait_until(lambda: len(polls) >= count)
+    with endpoint(answer) as (url, polls), Scraper(url, time.monotonic(), period_s=0.02) as scraper:
+        wait_until(lambda: len(polls) >= count)
     return scraper.table().to_pandas()
 
 
@@ -83,7 +78,7 @@ def test_every_sample_is_a_row_with_its_labels() -> None:
     assert rows(table, "rehearsal_turns_created").empty
     (odd,) = set(rows(table, "odd")["labels"])
     assert json.loads(odd) == {"text": 'a "quoted" \\ line, } and ='}
-    assert rows(table, "odd")["value"].isna().all()
+    assert all(rows(table, "odd")["value"].isna())
     assert set(rows(table, "up")["value"]) == {1.0}
     assert len(rows(table, "scrape_duration_seconds")) == len(rows(table, "up"))
 
@@ -107,16 +102,6 @@ def test_the_token_is_shown_to_the_target_and_to_nobody_else(monkeypatch: pytest
     assert "Bearer secret" in shown and None in shown
     assert shown == sorted(shown, key=lambda header: header is None)  # the target first
     assert scraper_of(TargetParams.model_validate({"url": "ws://elsewhere:1/v1"}), 0.0) is None
-
-
-def test_time_counts_from_the_runs_origin() -> None:
-    with endpoint(lambda handler, number: say(handler, METRICS % number)) as (url, _):
-        scraper = Scraper(url, time.monotonic() + 100)
-        with scraper:
-            pass
-    table = scraper.table().to_pandas()
-    assert len(rows(table, "up")) == 2  # the first at once, and the last
-    assert (table["t_s"] < -50).all()
 
 
 def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -> None:
@@ -158,17 +143,17 @@ def test_an_answer_without_end_is_cut(piece: bytes, pause_s: float, reasons: set
     assert {json.loads(label)["reason"] for label in up["labels"]} <= reasons
 
 
-def test_a_server_that_is_gone_is_told_as_such() -> None:
+def test_a_server_that_is_gone_is_told_as_such_and_time_counts_from_the_origin() -> None:
     (port,) = free_ports(1)
-    scraper = Scraper(f"http://127.0.0.1:{port}/metrics", time.monotonic())
-    with scraper:
+    with Scraper(f"http://127.0.0.1:{port}/metrics", time.monotonic() + 100) as scraper:
         pass
     table = scraper.table().to_pandas()
     assert set(table["name"]) == {"up", "scrape_duration_seconds"}
-    assert set(rows(table, "up")["labels"]) == {'{"reason":"no connection"}'}
+    assert rows(table, "up")["labels"].tolist() == ['{"reason":"no connection"}'] * 2, "the first at once, and the last"
+    assert (table["t_s"] < -50).all()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:9/metrics", "ws://host/metrics", "http:///metrics"])
 def test_what_is_no_address_is_refused_at_once(url: str) -> None:
-    with pytest.raises(UserError, match="is not an HTTP address"):
+    with refused("is not an HTTP address"):
         Scraper(url, 0.0)
