@@ -9,18 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.client.client_params import ClientParams
-from harness.events.log import EventLog
-from harness.live.endpoints.logs import FailureLog, SendLog
-from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.text_endpoint import completions_url
-from harness.live.kinds import kind_of
 from harness.metrics.live import summarise_live
-from tests.builders import typed_turn
-from tests.live.scripted import DONE, HEAD, Outcome, chunked, event, over_http, played, table, typed
-from tests.population import serve_population
-from tests.waiting import in_a_loop, until
-from workloads.errors import UserError
+from tests.builders import refused, typed_turn
+from tests.live.scripted import DONE, HEAD, Call, Outcome, Use, chunked, event, over_http, played, table, typed
+from tests.waiting import until
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -36,8 +29,6 @@ def delta(**fields: Any) -> dict[str, Any]:
 
 
 USAGE = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}}
-
-
 FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
@@ -77,7 +68,7 @@ def test_a_conversation_is_streamed_and_accumulates(piece: int):
     rows = table(out)
     assert rows["status"].tolist() == ["completed"] * 3
     assert rows["generated_entry"].tolist() == rows["heard_entry"].tolist() == [4, 4, 4]
-    assert (rows["ttft_s"] > 0).all()
+    assert min(rows["ttft_s"]) > 0
     bodies = requests(out)
     roles = [[message["role"] for message in body["messages"]] for body in bodies]
     assert roles == [["user"], ["user", "assistant", "user"], ["user", "assistant"] * 2 + ["user"]]
@@ -86,15 +77,6 @@ def test_a_conversation_is_streamed_and_accumulates(piece: int):
     assert all(body["max_tokens"] == 4 and body["model"] == "m" and body["stream"] for body in bodies)
     assert all(body["stream_options"] == {"include_usage": True} for body in bodies)
     assert not any("ignore_eos" in body for body in bodies)
-
-
-def test_prompts_have_the_asked_length_and_no_common_beginning():
-    trace = typed(sessions=40, input_tokens=30, arrival_s=0.05)
-    prompts = [body["messages"][0]["content"].split() for body in requests(play(trace))]
-    assert {len(prompt) for prompt in prompts} == {30}
-    assert len({tuple(prompt[:4]) for prompt in prompts}) == 40
-    again = [body["messages"][0]["content"].split() for body in requests(play(trace))]
-    assert sorted(prompts) == sorted(again)
 
 
 @pytest.mark.parametrize(("history", "replies"), [(None, ["a b c d"]), ("recorded", ["as recorded"])])
@@ -116,39 +98,25 @@ def test_context_that_the_source_states_comes_first():
     assert lengths == [50, 5] and body["ignore_eos"] is True
 
 
-def test_requests_are_written_down_with_their_due_time():
-    out = play(typed(sessions=3, arrival_s=[0.05, 0.1, 0.15]))
-    assert out.sends["kind"].tolist() == ["request"] * 3
-    assert out.sends["due_s"].tolist() == [0.05, 0.1, 0.15]
-    assert (out.sends["send_delay_s"] >= 0).all()
-
-
 def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.live.endpoints.http_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
-    assert (out.sends["send_delay_s"] > 0).all()
+    assert min(out.sends["send_delay_s"]) > 0
     sent_s = out.sends["due_s"] + out.sends["send_delay_s"]
     assert sorted(sent_s)[-1] < max(out.times("first_text") + out.times("first_text", 1))
 
 
-def test_reasoning_counts_as_text_and_is_not_said_again():
-    def think(body: dict[str, Any]) -> list[bytes]:
-        return [sse(delta(reasoning_content="hm"), delta(content="a"), USAGE)]
-
-    out = play(typed(turns=2), think)
-    assert out.values("first_text") == [1, 1] and out.values("text") == [1, 1]
-    assert requests(out)[1]["messages"][1]["content"] == "a"
-
-
-def test_the_first_token_that_is_not_reasoning_has_a_time_of_its_own():
+def test_reasoning_counts_as_text_and_the_first_token_of_the_answer_has_a_time_of_its_own():
     def think(body: dict[str, Any]) -> list[bytes]:
         thought = [] if len(body["messages"]) > 1 else [sse(delta(reasoning_content="hm"), end=False)]
         return [*thought, sse(delta(content="a"), delta(content="b"), USAGE)]
 
     out = play(typed(turns=2), think, piece=40)
+    assert out.values("first_text") == [1, 1] and out.values("text") == [1, 1, 1]
+    assert requests(out)[1]["messages"][1]["content"] == "ab", "it is not said again"
     answers = out.events.loc[out.events["kind"] == "first_answer"]
-    assert answers["turn"].tolist() == [0]  # the second reply does not reason
+    assert answers["turn"].tolist() == [0], "the second reply does not reason"
     assert answers["t"].item() > out.times("first_text")[0]
     assert metrics_of(out)["first_answer_p50"] == pytest.approx(answers["t"].item() - table(out)["turn_end_s"][0])
 
@@ -156,6 +124,9 @@ def test_the_first_token_that_is_not_reasoning_has_a_time_of_its_own():
 def test_output_per_second_counts_the_tokens_that_the_server_states():
     arrival_s = [0.025 * i for i in range(40)]
     out = play(typed(sessions=40, arrival_s=arrival_s))  # of four words in three messages
+    assert out.sends["kind"].tolist() == ["request"] * 40
+    assert out.sends["due_s"].tolist() == pytest.approx(arrival_s)
+    assert min(out.sends["send_delay_s"]) >= 0
     seconds = out.events["t"].max() - table(out)["turn_start_s"].min()
     assert metrics_of(out)["text_tps"] == pytest.approx(40 * 4 / seconds)
     assert metrics_of(play(typed(sessions=3, arrival_s=0.02)))["text_tps"] is None  # too few for a rate
@@ -185,14 +156,13 @@ def metrics_of(out: Outcome) -> dict[str, float | None]:
 
 
 def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_counts():
-    """The body of the first reply stays open until the next request has come."""
     asked = asyncio.Event()
 
     async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         parts = [sse(delta(content="a"), delta(content="b"), FINISH, end=False), sse(USAGE)]
         begun, rest = (chunked([part]) for part in parts)
         writer.write(HEAD % 201 + begun.removesuffix(b"0\r\n\r\n"))
-        if len(body["messages"]) == 1:
+        if len(body["messages"]) == 1:  # its body stays open until the next request has come
             await asyncio.wait_for(asked.wait(), 5)
         asked.set()
         writer.write(rest)
@@ -228,7 +198,7 @@ def test_a_request_that_is_sent_again_is_counted(monkeypatch: pytest.MonkeyPatch
 def test_without_usage_tokens_are_unknown():
     out = play(typed(), lambda body: [sse(delta(content="a"))])
     assert out.values("finish", "entry") == []
-    assert table(out)["generated_entry"].isna().all()
+    assert all(table(out)["generated_entry"].isna())
     assert metrics_of(out)["tokens_stated"] == 0
 
 
@@ -236,11 +206,9 @@ def test_without_usage_tokens_are_unknown():
     ("options", "reason", "shed"),
     [
         ({"status": 500}, "http 500", 0),
-        ({"status": 401}, "http 401", 0),
         ({"status": 429}, "http 429", 1),
         ({"status": 503}, "http 503", 1),
         ({"answer": lambda body: [b"data: nonsense\n\n"]}, "garbage", 0),
-        ({"answer": lambda body: [sse(delta(content="a"), FINISH, {"error": {"code": 9}})]}, "error: 9", 0),
         ({"answer": lambda body: [sse({"error": {"code": "\x1b[2J\x9b"}})]}, r"error: \x1b[2J\x9b", 0),
         ({"cut": 250}, "closed", 0),
         ({"cut": 0}, "closed", 0),
@@ -249,7 +217,7 @@ def test_without_usage_tokens_are_unknown():
 def test_what_fails_counts(options: dict[str, Any], reason: str, shed: int):
     out = play(typed(turns=2), **options)
     assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 0, reason]]
-    assert (out.events["kind"] == "shed").sum() == shed
+    assert out.events["kind"].tolist().count("shed") == shed
     assert table(out)["status"].tolist() == ["failed"]
     assert out.kinds()[-2:] == ["turn_failed", "session_end"]
 
@@ -266,8 +234,9 @@ def test_a_later_turn_that_is_refused_is_a_failure():
     assert table(out)["status"].tolist() == ["completed", "failed"]
 
 
-@in_a_loop
-async def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
+def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
+    closed: list[bool] = []
+
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(HEAD % 200)
@@ -276,39 +245,39 @@ async def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
         closed.append(True)
         writer.close()
 
-    closed: list[bool] = []
-    log, failures, trace = EventLog(), FailureLog(), typed()
-    server = await asyncio.start_server(endless, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    endpoint = kind_of(trace).endpoint(trace, TargetParams(url=url), log, SendLog(), failures)
-    await endpoint.prepare()
-    await serve_population(trace, endpoint, log, ClientParams(turn_timeout_s=0.2))
-    assert await until(lambda: closed) == [True]
-    await endpoint.aclose()
-    server.close()
-    assert log.events().to_pandas()["kind"].tolist().count("turn_failed") == 1
+    async def serving(use: Use) -> list[Call]:
+        async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+            await use(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            assert await until(lambda: closed) == [True]
+        return []
+
+    out = played(typed(), serving, {"turn_timeout_s": 0.2})
+    assert out.failures["reason"].tolist() == ["timeout: no token"]
 
 
 def test_nobody_there_is_said_before_the_run():
-    with pytest.raises(UserError, match="start the server, or correct the url"):
-        played(typed(), lambda use: use("http://127.0.0.1:9/v1"))
+    async def nobody(use: Use) -> list[Call]:
+        await use("http://127.0.0.1:9/v1")
+        return []
+
+    with refused("start the server, or correct the url"):
+        played(typed(), nobody)
 
 
 @pytest.mark.parametrize(
-    ("url", "path"),
+    ("path", "completions"),
     [
-        ("http://h", "/v1/chat/completions"),
-        ("http://h/v1/", "/v1/chat/completions"),
-        ("http://h/team-a/v1", "/team-a/v1/chat/completions"),
-        ("http://h/x/y?z=1", "/x/y?z=1"),
+        ("", "/v1/chat/completions"),
+        ("/v1/", "/v1/chat/completions"),
+        ("/team-a/v1", "/team-a/v1/chat/completions"),
+        ("/x/y?z=1", "/x/y?z=1"),
     ],
 )
-def test_addresses(url: str, path: str):
-    assert completions_url(url) == f"http://h{path}"
+def test_addresses(path: str, completions: str):
+    assert completions_url(f"http://h{path}") == f"http://h{completions}"
 
 
 def test_documents_of_a_backlog_end_with_the_users():
-    """The user's answer takes 0.1 s or more, a document's seconds."""
     backlog, documents = 2, 5
     trace = typed(
         sessions=1 + documents,
@@ -319,8 +288,8 @@ def test_documents_of_a_backlog_end_with_the_users():
     )
 
     def answer(body: dict[str, Any]) -> list[bytes]:
-        long = len(body["messages"][0]["content"].split()) == 9
-        return [sse(delta(content="a"), end=False)] * (2000 if long else 10) + [sse(USAGE)]
+        document = len(body["messages"][0]["content"].split()) == 9  # takes seconds, the user's answer 0.1 s
+        return [sse(delta(content="a"), end=False)] * (2000 if document else 10) + [sse(USAGE)]
 
     out = play(trace, answer, piece=20)
     rows = table(out)
@@ -329,10 +298,10 @@ def test_documents_of_a_backlog_end_with_the_users():
     assert out.failures.empty and len(out.calls) == 1 + backlog
 
 
-def test_a_priority_goes_out_unless_it_is_that_which_everybody_has():
-    for priority, sent in ((10, [10]), (0, [None]), (float("nan"), [None])):
-        out = play(typed(priority=priority))
-        assert [body.get("priority") for body in requests(out)] == sent
+@pytest.mark.parametrize(("priority", "sent"), [(10, 10), (0, None), (float("nan"), None)])
+def test_a_priority_goes_out_unless_it_is_that_which_everybody_has(priority: float, sent: int | None):
+    [body] = requests(play(typed(priority=priority)))
+    assert body.get("priority") == sent
 
 
 def test_jobs_carry_what_their_prefixes_say():
