@@ -3,14 +3,13 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.clocks import clock
 from harness.live.endpoints.conformance import check_dialect
 from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.dialects.audio_format import ULAW, as_ulaw
@@ -21,6 +20,7 @@ from harness.live.endpoints.transport.limits import MOST_REPLIES, Violation
 from tests.live.open_microphone import ARRIVAL_S, SPEECH_S, Agent, open_call
 from tests.live.open_microphone import play as play_openly
 from tests.live.scripted import Peer, play, spoken, table, tone
+from tests.waiting import in_virtual_time
 
 URL = "ws://127.0.0.1:9/twilio"
 EXACT_S = 0.011  # windows of the energy
@@ -34,32 +34,22 @@ def media(pcm: bytes) -> bytes:
     return say("media", media={"payload": b64encode(as_ulaw(pcm)).decode()})
 
 
-class Telephone:
-    """An agent's messages. Implements `harness.live.endpoints.conformance.Server`."""
+def nothing(*about: object) -> list[bytes]:
+    return []
 
-    rate = 8000
 
-    def ready(self) -> list[bytes]:
-        return []
-
-    def begin(self, reply: int) -> list[bytes]:
-        return []
-
-    def audio(self, reply: int, pcm: bytes) -> list[bytes]:
-        return [media(pcm), say("mark", mark={"name": f"reply {reply}"})]
-
-    text = end = begin
-
-    def cut(self, reply: int) -> list[bytes]:
-        return [say("clear")]
-
-    def error(self) -> list[bytes]:
-        return []
+TELEPHONE: Any = SimpleNamespace(
+    rate=8000,
+    **dict.fromkeys(("ready", "begin", "text", "end", "error"), nothing),
+    audio=lambda reply, pcm: [media(pcm), say("mark", mark={"name": f"reply {reply}"})],
+    cut=lambda reply: [say("clear")],
+)
+"""An agent's messages, as `harness.live.endpoints.conformance.Server` has them."""
 
 
 @pytest.mark.parametrize("name", ["twilio", "telnyx"])
 def test_the_telephone_keeps_the_promises_of_a_dialect(name: str) -> None:
-    check_dialect(TargetParams(url=URL, dialect=name), Telephone())
+    check_dialect(TargetParams.model_validate({"url": URL, "dialect": name}), TELEPHONE)
 
 
 def test_each_code_of_g711_is_its_own() -> None:
@@ -72,7 +62,7 @@ def test_each_code_of_g711_is_its_own() -> None:
 
 def sent(name: str, **target: Any) -> list[dict[str, Any]]:
     """A call of two frames and a mark."""
-    dialect = dialect_of(TargetParams(url=URL, dialect=name, **target))
+    dialect = dialect_of(TargetParams.model_validate({"url": URL, "dialect": name, **target}))
     write = dialect.writer()
     assert write is not None
     frames = [dialect.append(bytes(320)), dialect.append(tone(0.005, 8000))]
@@ -90,13 +80,12 @@ def test_a_call_of_twilio_has_the_messages_of_its_reference() -> None:
     numbered = [start, first, second, mark, stop]
     assert [message["sequenceNumber"] for message in numbered] == ["1", "2", "3", "4", "5"]
     assert {message["streamSid"] for message in numbered} == {stream}
-    assert [(each["media"]["chunk"], each["media"]["timestamp"]) for each in (first, second)] == [
-        ("1", "0"),
-        ("2", "20"),
-    ]
+    places = [(each["media"]["chunk"], each["media"]["timestamp"]) for each in (first, second)]
+    assert places == [("1", "0"), ("2", "20")]
     assert b64decode(first["media"]["payload"]) == b"\xff" * 160
     assert len(b64decode(second["media"]["payload"])) == 160, "the rest of a frame is silence"
     assert mark["mark"] == {"name": "m"}
+    assert stream != sent("twilio")[1]["streamSid"], "another call has another stream"
 
 
 def test_a_call_of_telnyx_has_other_names() -> None:
@@ -106,12 +95,8 @@ def test_a_call_of_telnyx_has_other_names() -> None:
     assert start["stream_id"] == first["stream_id"] and first["sequence_number"] == "2"
 
 
-def test_two_calls_have_two_streams() -> None:
-    assert sent("twilio")[1]["streamSid"] != sent("twilio")[1]["streamSid"]
-
-
 def test_what_an_agent_says() -> None:
-    read = dialect_of(TargetParams(url=URL, dialect="twilio")).reader()
+    read = dialect_of(TargetParams.model_validate({"url": URL, "dialect": "twilio"})).reader()
     audio = read(media(bytes(320)))
     assert isinstance(audio, Audio) and audio.seconds == 0.02 and audio.bytes() == b"\xff" * 160
     assert read(say("mark", mark={"name": "m"})) == Mark("m")
@@ -119,78 +104,65 @@ def test_what_an_agent_says() -> None:
     assert read(say("dtmf")) == Other() and read(b"[]") == read(b"{}") == Garbage()
 
 
-def played(script: Callable[[Playout], Awaitable[None]]) -> list[tuple[str, float]]:
-    """What a network reports, and when (s)."""
-    told: list[tuple[str, float]] = []
-
-    async def run() -> None:
-        begin_s = asyncio.get_running_loop().time()
-
-        def ends(event: Event, at_s: float) -> None:
-            told.append(("end", round(at_s - begin_s, 3)))
-
-        playout = Playout(1.0, ends, lambda mark, due_s: told.append((mark.name, round(due_s - begin_s, 3))))
-        await script(playout)
-        playout.close()
-
-    clock.run(run(), virtual=True)
-    return told
-
-
 def packet(pcm: bytes) -> Audio:
     return Audio(None, None, len(pcm) // 2, ULAW, as_ulaw(pcm))
 
 
-SOUND, SILENCE = packet(tone(0.3, 8000)), packet(bytes(1600))
+SOUND, SILENCE, CLEAR = packet(tone(0.3, 8000)), packet(bytes(1600)), Done(None, "cancelled")
+MARKED = (SOUND, Mark("first"), SOUND, SOUND, Mark("last"))
 
 
-def test_a_mark_comes_back_when_its_audio_has_been_played() -> None:
-    async def script(playout: Playout) -> None:
-        now = asyncio.get_running_loop().time
-        for event in (SOUND, Mark("first"), SOUND, SOUND, Mark("last")):
-            playout.takes(event, now())
-        await asyncio.sleep(3)
-        playout.takes(Mark("alone"), now())
-        await asyncio.sleep(1)
+@pytest.mark.parametrize(
+    ("steps", "reports"),
+    [
+        pytest.param(
+            [*MARKED, 3.0, Mark("alone"), 1.0],
+            [("first", 0.3), ("last", 0.9), ("end", 1.9), ("alone", 3.0)],
+            id="a mark comes back when its audio has been played",
+        ),
+        pytest.param(
+            [*MARKED, 0.5, CLEAR, SOUND, 5.0],
+            [("first", 0.3), ("last", 0.5), ("end", 1.8)],
+            id="clear drops what is not played and returns its marks",
+        ),
+        pytest.param(
+            [SILENCE, 0.1, SOUND, *10 * [SILENCE], 5.0],
+            [("no reply", 0.0), ("end", 1.4)],
+            id="silence neither begins a reply nor prolongs it",
+        ),
+    ],
+)
+@in_virtual_time
+async def test_a_network_reports_what_it_has_played(
+    steps: list[Event | float], reports: list[tuple[str, float]]
+) -> None:
+    """A step is an event that comes, or a wait in s; a report has its time (s)."""
+    now = asyncio.get_running_loop().time
+    begin_s, seen = now(), []
 
-    assert played(script) == [("first", 0.3), ("last", 0.9), ("end", 1.9), ("alone", 3.0)]
+    def report(what: str, at_s: float) -> None:
+        seen.append((what, round(at_s - begin_s, 3)))
+
+    playout = Playout(1.0, lambda event, at_s: report("end", at_s), lambda mark, due_s: report(mark.name, due_s))
+    for step in steps:
+        if isinstance(step, int | float):
+            await asyncio.sleep(step)
+        elif not playout.takes(step, now()) and isinstance(step, Audio):
+            report("no reply", now())
+    playout.close()
+    assert seen == reports
 
 
-def test_clear_drops_what_is_not_played_and_returns_its_marks() -> None:
-    async def script(playout: Playout) -> None:
-        now = asyncio.get_running_loop().time
-        for event in (SOUND, Mark("first"), SOUND, SOUND, Mark("last")):
-            playout.takes(event, now())
-        await asyncio.sleep(0.5)
-        assert playout.takes(Done(None, "cancelled"), now())
-        playout.takes(SOUND, now())
-        await asyncio.sleep(5)
-
-    assert played(script) == [("first", 0.3), ("last", 0.5), ("end", 1.8)]
-
-
-def test_silence_neither_begins_a_reply_nor_prolongs_it() -> None:
-    async def script(playout: Playout) -> None:
-        now = asyncio.get_running_loop().time
-        assert not playout.takes(SILENCE, now())
-        await asyncio.sleep(0.1)
-        assert playout.takes(SOUND, now())
-        for _ in range(10):
-            assert playout.takes(SILENCE, now())
-        await asyncio.sleep(5)
-
-    assert played(script) == [("end", 1.4)]
-
-
-def test_a_network_refuses_what_is_no_sound_and_endless_marks() -> None:
-    async def script(playout: Playout) -> None:
-        with pytest.raises(Violation, match="garbage"):
-            playout.takes(Audio(None, None, 9, ULAW, "!!!!"), 0.0)
-        with pytest.raises(Violation, match="marks that wait"):
-            for _ in range(MOST_REPLIES + 1):
-                playout.takes(Mark("m"), 1e9)
-
-    assert played(script) == []
+@in_virtual_time
+async def test_a_network_refuses_what_is_no_sound_and_endless_marks() -> None:
+    playout = Playout(1.0, lambda event, at_s: None, lambda mark, due_s: None)
+    with pytest.raises(Violation, match="garbage"):
+        playout.takes(Audio(None, None, 9, ULAW, "!!!!"), 0.0)
+    for _ in range(MOST_REPLIES):
+        playout.takes(Mark("m"), 1e9)
+    with pytest.raises(Violation, match="marks that wait"):
+        playout.takes(Mark("m"), 1e9)
+    playout.close()
 
 
 async def agent(peer: Peer) -> None:

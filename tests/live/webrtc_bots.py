@@ -8,7 +8,6 @@ import asyncio
 import json
 from typing import Any
 
-import aiofastnet
 import aiortc
 import av
 import numpy as np
@@ -39,12 +38,10 @@ def _rtvi(kind: str) -> str:
 
 
 class Bot:
-    """A call. `tones`: the frames of an answer; `echo`: each frame is answered by a silent one."""
+    """A call. `tones`: the frames of an answer."""
 
-    def __init__(self, pace: Pace, tones: list[bytes], echo: bool) -> None:
-        self._pace, self._tones = pace, tones
-        [self._silence] = encoded(codec("w", RATE), bytes(2 * round(FRAME_S * RATE)))
-        self._echoes, self._speaks = echo, False
+    def __init__(self, pace: Pace, tones: list[bytes]) -> None:
+        self._pace, self._tones, self._speaks = pace, tones, False
         self._answer: Answer | None = None
         self._channel: Any = None
         self._voice = Voice()
@@ -67,7 +64,6 @@ class Bot:
         channel.on("message", self._read)
 
     def _read(self, text: str) -> None:
-        self._pace.truth.messages_in += 1
         if '"client-ready"' in text:
             self._channel.send(_rtvi("bot-ready"))
 
@@ -77,9 +73,6 @@ class Bot:
 
     async def _hear(self, packet: Any, arrival_time_ms: int) -> None:
         read_s, speech = self._pace.loop.time(), len(packet.payload) > SILENT
-        self._pace.truth.messages_in += 1
-        if self._echoes:
-            self._voice.say(self._silence)
         if speech and not self._speaks and self._answer is not None and not self._answer.over:
             self._answer.cancel()
             self._channel.send(_rtvi("bot-interrupted"))
@@ -95,37 +88,15 @@ class Bot:
             self._channel.send(_rtvi("bot-stopped-speaking"))
 
 
-class Offers(asyncio.Protocol):
-    """One HTTP connection, which brings one offer."""
-
-    def __init__(self, pace: Pace, tones: list[bytes], echo: bool) -> None:
-        self._bot = Bot(pace, tones, echo)
-        self._received = b""
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, separator, body = self._received.partition(b"\r\n\r\n")
-        try:
-            offer = json.loads(body) if separator else None
-        except ValueError:
-            return  # the rest comes
-        if not head.startswith(b"POST") or offer is None:
-            self._transport.write(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
-            return
-        self._task = asyncio.get_running_loop().create_task(self._respond(offer))
-
-    async def _respond(self, offer: dict[str, str]) -> None:
-        answer = await self._bot.answer(offer)
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        self._transport.write(head % len(answer) + answer)
-
-
-async def listen(pace: Pace, port: int = 0, echo: bool = False) -> tuple[asyncio.AbstractServer, str]:
-    """The listening bots and their url, as `harness.live.null_server.null_server.listen` has it."""
-    make: Any = aiofastnet.create_server
+async def listen(pace: Pace) -> tuple[asyncio.Server, str]:
+    """A server of bots and its url. Each connection brings one offer."""
     tones = encoded(codec("w", RATE), tone(1.0, RATE))
-    server = await make(pace.loop, lambda: Offers(pace, tones, echo), "127.0.0.1", port)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.partition(b"content-length: ")[2].split()[0])
+        said = await Bot(pace, tones).answer(json.loads(await reader.readexactly(length)))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(said) + said)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
     return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/api/offer"
