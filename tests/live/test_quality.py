@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,14 +33,12 @@ def exchange(answers: int, kept: int | None = None) -> Exchange:
     """A server that takes 20 ms and then 10 ms a packet, seen by a client that is late by `LATE_S` each way."""
     log, truth = EventLog(), []
     for session in range(answers):
-        end_s = 1.0 + 0.1 * session
+        end_s, packets = 1.0 + 0.1 * session, 5 if session else 1
         log.event(end_s, "turn_end", session, 0, value=LATE_S)
-        read_s = 500.0 + end_s + LATE_S  # of another clock
-        packets = 1 if session == 0 else 5
+        read_s = end_s + LATE_S
         for k in range(packets):
-            log.event(
-                end_s + LATE_S + 0.02 + 0.01 * k + LATE_S, "first_text" if k == 0 else "text", session, 0, value=1
-            )
+            log.event(read_s + 0.02 + 0.01 * k + LATE_S, "text" if k else "first_text", session, 0, value=1)
+        read_s += 500.0  # of another clock
         truth.append((read_s, read_s + 0.02, read_s + 0.02 + 0.01 * (packets - 1), packets))
     columns = zip(*truth[:kept], strict=True)
     names = ("read_s", "first_s", "last_s", "packets")
@@ -69,9 +68,10 @@ def test_answers_that_cannot_be_paired_have_no_bias_and_nothing_is_none_not_zero
     empty = exchange(1)
     merged = Merged(EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 0.0, [{}])
     nothing = asdict(floor_of("text", 1, 1, Exchange(merged, empty.truth.slice(0, 0), empty.server)))
-    counts = {name: nothing.pop(name) for name in ("kind", "sessions", "shards", "answers", "failed", "sends")}
-    assert counts["answers"] == counts["sends"] == 0
-    assert all(value is None or name == "server_late_p99_s" or np.isnan(value) for name, value in nothing.items())
+    assert (nothing.pop("answers"), nothing.pop("sends")) == (0, 0)
+    for name in ("kind", "sessions", "shards", "failed", "server_late_p99_s"):
+        del nothing[name]
+    assert [name for name, value in nothing.items() if not (value is None or np.isnan(value))] == []
 
 
 def test_answers_are_in_the_order_of_their_first_packets_and_empty_packets_are_none():
@@ -83,11 +83,11 @@ def test_answers_are_in_the_order_of_their_first_packets_and_empty_packets_are_n
     log.event(4.0, "turn_end", 2, 0)  # never answered
     rows = answered(log.events().to_pandas(), PACKETS["voice"])
     assert rows["first_s"].tolist() == [1.0, 2.0]
-    assert rows["gap_s"].isna().all()
+    assert all(rows["gap_s"].isna())
 
 
 @pytest.mark.parametrize("sessions", [1, 7, 64])
-def test_traces_of_the_floor_say_what_is_said_and_outlast_the_run(sessions):
+def test_traces_of_the_floor_say_what_is_said_and_outlast_the_run(sessions: int):
     for trace in (voice_trace(sessions, 3.0), text_trace(sessions, 3.0), frames_trace(sessions, 3.0)):
         columns = trace.columns()
         first = columns["turn"] == 0
@@ -100,7 +100,7 @@ def test_traces_of_the_floor_say_what_is_said_and_outlast_the_run(sessions):
 
 
 @pytest.mark.parametrize(("kind", "shards"), [("voice", 2), ("text", 1), ("frames", 1)])
-def test_the_real_clients_and_the_null_server_agree_on_every_answer(kind, shards):
+def test_the_real_clients_and_the_null_server_agree_on_every_answer(kind: str, shards: int):
     floor = measure_floor(kind, 4, shards, 1.0, {"chunk_ms": 40})
     assert (floor.kind, floor.sessions, floor.shards, floor.failed) == (kind, 4, shards, 0)
     assert floor.answers >= 4 and floor.sends >= floor.answers
@@ -123,7 +123,7 @@ def test_with_echo_sessions_receive_while_they_send():
     assert floor_of("voice", 2, 1, seen).bias_p50_s is not None  # echoes are nobody's answer
 
 
-def test_the_whole_quality_run(tmp_path, capsys, monkeypatch):
+def test_the_whole_quality_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quality, "SHARDS", (1, 2))
     out = tmp_path / "quality.json"
     assert quality.main(["--quick", "--sessions", "2", "--seconds", "3", "--json", str(out)]) == 0

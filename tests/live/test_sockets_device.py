@@ -6,9 +6,9 @@ import pytest
 
 from harness.by_device import expand, measure
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
 from harness.records.record import Record, load_record
 from harness.replays.executors.local import LocalExecutor
+from harness.replays.point import ReplayPoint
 
 pytestmark = pytest.mark.slow
 
@@ -16,13 +16,13 @@ TURNS = {"workload": "voice", "set": {"sessions": 3, "rate": 10, "reply_tokens":
 FRAMES = {"workload": "metronome", "set": {"sessions": 2, "duration_s": 6, "frame_s": 1, "network_ms": 0}}
 
 
-def point(device: str, engine: str, settings: dict) -> Point:
+def point(device: str, engine: str, settings: dict) -> ReplayPoint:
     data = {"name": "parity", "engines": [engine], "device": device, **settings}
     (planned,) = expand(Experiment.model_validate(data))
     return planned
 
 
-def measured(folder: Path, points: list[Point]) -> list[Record]:
+def measured(folder: Path, points: list[ReplayPoint]) -> list[Record]:
     """A machine that is busy may be late, which the record says; it keeps everything all the same."""
     outcomes = LocalExecutor(folder, measure, jobs=1, timeout_s=300).run(points)
     records = []
@@ -40,12 +40,12 @@ def test_the_same_users_get_the_same_replies_over_sockets_as_in_virtual_time(tmp
     here, there = virtual.table("requests"), sockets.table("requests")
     for column in ("session", "turn", "status", "spoken", "generated_entry", "generated_talker", "packets"):
         assert here[column].tolist() == there[column].tolist(), column
-    assert (there["audio_s"] - here["audio_s"]).abs().max() < 1e-6
-    assert there["audio_ttfp_s"].notna().all()
+    assert there["audio_s"].tolist() == pytest.approx(here["audio_s"].tolist(), abs=1e-6, nan_ok=True)
+    assert all(there["audio_ttfp_s"].notna())
     assert sockets.metrics["wasted_token_ratio"]["value"] == 0 and sockets.metrics["failed"]["value"] == 0
     assert sockets.metrics["send_delay_p99"]["value"] is not None
     assert sockets.metrics["server_lag_p99"]["value"] is not None
-    assert all((table["phase"] == "steady").any() for table in (here, there))
+    assert "steady" in set(here["phase"]) & set(there["phase"])
     assert "rehearsal_sessions_open" in set(sockets.table("scrape")["name"])
     assert [shard["dialect"] for shard in sockets.manifest["proof"]["shards"]] == ["rehearsal"]
 
@@ -57,5 +57,5 @@ def test_calls_without_pause_are_answered_frame_by_frame(tmp_path: Path) -> None
     assert record.metrics["admitted"]["value"] == 2 and record.metrics["shed"]["value"] == 0
     answered = frames[frames["status"].isin(["delivered", "empty"])]
     assert set(answered["session"]) == {0, 1} and len(answered) >= len(frames) - 2
-    assert (answered["latency_s"] > 0).all()
+    assert min(answered["latency_s"]) > 0
     assert set(frames["status"]) <= {"delivered", "empty", "unanswered"}
