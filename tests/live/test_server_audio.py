@@ -48,10 +48,8 @@ def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> N
 
     write_tokenizer(tmp_path)
     detokenizer = detokenizer_of(str(tmp_path))
-    assert (
-        isinstance(detokenizer, CheckpointDetokenizer)
-        and detokenizer_of(None).kind == detokenizer_of("nowhere").kind == "syllables"
-    )
+    assert isinstance(detokenizer, CheckpointDetokenizer)
+    assert detokenizer_of(None).kind == detokenizer_of("nowhere").kind == "syllables"
     text = "Grüße, 你好!"  # a byte-level tokenizer: characters of several tokens
     ids = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True).encode(text)
     assert len(ids) > len(text)
@@ -70,32 +68,22 @@ def serve(checkpoint: str) -> dict[str, Any]:
     from harness.clocks import clock
 
     async def main() -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
-        vllm_adapter.use_clock(loop.time)
-        params = ServerParams(deployment="omni_tiny", checkpoint=checkpoint)
-        sessions = build_sessions(
-            "vllm_omni", ENGINES["vllm_omni"].read({}), ResolvedServer.of(params), 7, device="cpu"
-        )
+        vllm_adapter.use_clock(asyncio.get_running_loop().time)
+        server = ResolvedServer.of(ServerParams(deployment="omni_tiny", checkpoint=checkpoint))
+        sessions = build_sessions("vllm_omni", ENGINES["vllm_omni"].read({}), server, 7, device="cpu")
         sessions.server.warm_up()
         tasks = sessions.server.start()
         caller, lost = Caller(sessions), Caller(sessions)
         longest_s = sessions.context.longest_s
-        for seconds in (0.1, 1.5, longest_s, longest_s):
+        for answers, seconds in enumerate((0.1, 1.5, longest_s, longest_s)):
             for each in (caller, lost):
-                each.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
-                each.append(tone(seconds))
-                each.say("input_audio_buffer.commit")
-                hint = '{"output_tokens": 6, "reply_audio_s": 0.4}'
-                each.say("response.create", response={"metadata": {"rehearsal": hint}})
+                say(each, seconds)
             lost.connection.end()
-            answered = len(caller.done())
-            await until(lambda n=answered: len(caller.done()) > n or any(task.done() for task in tasks), 120)
-            for task in tasks:
-                assert not task.done(), task.exception()
+            await until(lambda n=answers: len(caller.done()) > n or any(task.done() for task in tasks), 120)
+            assert not [task.exception() for task in tasks if task.done()]
         caller.append(tone(longest_s))
         caller.append(tone(0.1))
-        caller.connection.end()
-        await sessions.server.settle()
+        await caller.leave()
         for task in tasks:
             task.cancel()
         return {
@@ -110,6 +98,14 @@ def serve(checkpoint: str) -> dict[str, Any]:
         }
 
     return clock.run(main(), virtual=False)
+
+
+def say(caller: Caller, seconds: float) -> None:
+    caller.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
+    caller.append(tone(seconds))
+    caller.say("input_audio_buffer.commit")
+    hint = '{"output_tokens": 6, "reply_audio_s": 0.4}'
+    caller.say("response.create", response={"metadata": {"rehearsal": hint}})
 
 
 @pytest.mark.slow

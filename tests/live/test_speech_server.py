@@ -10,7 +10,7 @@ from harness.live.run.preflight import ask_one_word
 from tests.live.served import served
 from tests.waiting import in_a_loop, until
 
-TTS = {"deployment": "qwen3_tts_2gpu"}
+TTS: dict[str, Any] = {"deployment": "qwen3_tts_2gpu"}
 ASKED: dict[str, Any] = {"model": "any", "voice": "Vivian", "input": "so much is said", "response_format": "pcm"}
 FRAME_BYTES = 3840
 

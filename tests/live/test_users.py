@@ -1,10 +1,13 @@
-"""The users of live runs: other ones at each load and in each run, and the same ones where they are asked for."""
+"""The users of live runs: other ones at each load and in each run, the same ones where they are asked for, and their
+words."""
 
+from collections import Counter
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from harness.live.endpoints.prompts import WORDS, words
 from harness.live.expand import expand
 from harness.live.live_experiment import live_experiment
 from harness.live.point import LivePoint
@@ -44,3 +47,12 @@ def test_a_counter_grows_between_the_polls_around_a_window(begin_s: float, end_s
     assert grown(scrape, "hits_total", begin_s, end_s) == growth
     assert grown(scrape.assign(value=-scrape["value"]), "hits_total") is None  # restarted
     assert grown(scrape, "misses_total") is None
+
+
+def test_words_come_as_often_as_in_english_and_no_two_turns_begin_alike() -> None:
+    prompts = [words(7, session, 0, 200) for session in range(100)]
+    counts = Counter(word for prompt in prompts for word in prompt.split())
+    assert sum(counts.values()) == 20_000 and counts.keys() <= {*WORDS}
+    assert counts["the"] > counts["would"] > counts["among"] and 0.04 < counts["the"] / 20_000 < 0.08
+    assert len({" ".join(prompt.split()[:16]) for prompt in prompts}) == 100
+    assert words(7, 3, 0, 200) == prompts[3] != words(8, 3, 0, 200)
