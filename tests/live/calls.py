@@ -110,10 +110,8 @@ def play(
     async def main() -> Sessions:
         loop = asyncio.get_running_loop()
         vllm_adapter.use_clock(loop.time)
-        spec = ENGINES[engine]
-        sessions = build_sessions(
-            engine, spec.read(engine_params), ResolvedServer.of(params or ServerParams()), 7, frame_s=frame_s
-        )
+        spec, server = ENGINES[engine], ResolvedServer.of(params or ServerParams.model_validate({}))
+        sessions = build_sessions(engine, spec.read(engine_params), server, 7, frame_s=frame_s)
         tasks = sessions.server.start()
         playing = asyncio.ensure_future(script(sessions))
         done, serving = await asyncio.wait({playing, *tasks}, return_when=asyncio.FIRST_COMPLETED)

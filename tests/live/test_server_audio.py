@@ -69,7 +69,7 @@ def serve(checkpoint: str) -> dict[str, Any]:
 
     async def main() -> dict[str, Any]:
         vllm_adapter.use_clock(asyncio.get_running_loop().time)
-        server = ResolvedServer.of(ServerParams(deployment="omni_tiny", checkpoint=checkpoint))
+        server = ResolvedServer.of(ServerParams.model_validate({"deployment": "omni_tiny", "checkpoint": checkpoint}))
         sessions = build_sessions("vllm_omni", ENGINES["vllm_omni"].read({}), server, 7, device="cpu")
         sessions.server.warm_up()
         tasks = sessions.server.start()

@@ -86,7 +86,7 @@ async def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while(caller:
     assert not still_open(caller.sessions)
 
 
-@called("vllm_realtime", ServerParams(kv_pool_blocks=256))
+@called("vllm_realtime", ServerParams.model_validate({"kv_pool_blocks": 256}))
 async def test_a_session_that_is_full_ends_by_itself_and_the_next_one_is_served(caller: Caller) -> None:
     for frame in range(14):
         caller.say("rehearsal.frame", frame=frame, output_tokens=400)

@@ -63,7 +63,7 @@ async def test_a_reply_that_was_cut_is_not_one_without_a_gap(caller: Caller) -> 
     assert (stats.ttft_s.count, stats.token_s.count) == (1, 4)
 
 
-@called("vllm_omni_wo", ServerParams(deployment="llama_8b_1gpu"))
+@called("vllm_omni_wo", ServerParams.model_validate({"deployment": "llama_8b_1gpu"}))
 async def test_seconds_to_the_first_token_run_from_the_request(caller: Caller) -> None:
     caller.ask("x" * 4000, output_tokens=30)
     await asyncio.sleep(30)

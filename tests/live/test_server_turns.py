@@ -93,7 +93,7 @@ async def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_
     assert after["usage"]["input_tokens"] == 2 + 1 + 1  # "Hello", what was heard, "more"
 
 
-@called("vllm_omni", ServerParams(kv_pool_blocks=64))
+@called("vllm_omni", ServerParams.model_validate({"kv_pool_blocks": 64}))
 async def test_a_turn_that_does_not_fit_fails_and_the_session_goes_on(caller: Caller) -> None:
     caller.say("session.update", session=MANUAL)
     for tokens in (500, 600, 400):
@@ -215,7 +215,7 @@ def test_lengths_are_drawn_from_the_seed_and_the_session_alone() -> None:
     assert drawn[0] == drawn[1] and len({str(each) for each in drawn[0]}) == 3
 
 
-@called("vllm_omni_wo", ServerParams(deployment="llama_8b_1gpu"))
+@called("vllm_omni_wo", ServerParams.model_validate({"deployment": "llama_8b_1gpu"}))
 async def test_a_model_that_does_not_speak_answers_in_text(caller: Caller) -> None:
     caller.say("session.update", session={"type": "realtime", "output_modalities": ["audio"]})
     caller.say("session.update", session=MANUAL)
@@ -227,7 +227,7 @@ async def test_a_model_that_does_not_speak_answers_in_text(caller: Caller) -> No
     assert caller.done()[0]["usage"]["input_tokens"] == 13 and caller.of("response.output_text.delta")
 
 
-@called("vllm_omni", ServerParams(kv_pool_blocks=64, truncate_prompts=True))
+@called("vllm_omni", ServerParams.model_validate({"kv_pool_blocks": 64, "truncate_prompts": True}))
 async def test_the_longest_replies_that_anybody_asks_for_are_cut_to_what_the_stages_allow(caller: Caller) -> None:
     caller.ask(output_tokens=10**6, reply_audio_s=86_400.0, input_tokens=10**6, visual_tokens=10**6)
     await asyncio.sleep(2000)
