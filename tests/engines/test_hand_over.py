@@ -1,7 +1,9 @@
 """KV handed from prefill to decode replicas, through vLLM's connector interface: nothing is lost, on either side."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +13,10 @@ from engines.core import vllm_adapter as vllm
 from engines.core.engine import StageEngine
 from engines.core.fast_path.decode_fast_path import path_of
 from engines.core.output import StageOutput
+from engines.core.policy import RequestView
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
+from engines.core.stage import Stage
 from engines.devices.fabric import Fabric, Port
 from engines.devices.hardware import load_gpu
 from engines.devices.stage import VirtualStage
@@ -25,7 +29,8 @@ from tests.waiting import in_virtual_time
 from workloads.registry import make_trace
 
 BANDWIDTH = 1000 * BLOCK_BYTES
-LATENCY_S = 0.001
+LATENCY_S, DECISION_S = 0.001, 0.0005
+T = TypeVar("T")
 
 
 class Bench:
@@ -45,13 +50,12 @@ class Bench:
         self.at: dict[str, StageEngine] = {}
         self.tasks = [asyncio.create_task(engine.serve()) for engine in (self.prefill, self.decode)]
 
-    def _engine(self, stage, index: int, lazy: bool) -> StageEngine:
+    def _engine(self, stage: Stage, index: int, lazy: bool) -> StageEngine:
         device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")))
         scheduler = vllm.make_scheduler(stage, vllm.StageScheduler)
         replica = Replica(stage, index, scheduler, device, port=Port(BANDWIDTH), fabric=self.fabric)
-        output = StageOutput(
-            replica, self.log, lambda *_: None, self._finish, on_prefilled=self._prefilled if not index else None
-        )
+        prefilled = None if index else self._prefilled
+        output = StageOutput(replica, self.log, lambda *_: None, self._finish, on_prefilled=prefilled)
         return StageEngine(replica, output, self.log, path=path_of(replica, lazy))
 
     def submit(self, session: int, prompt: int, output: int) -> StageRequest:
@@ -62,7 +66,7 @@ class Bench:
 
     def _prefilled(self, request: StageRequest) -> None:
         self.prefill.keep(request)
-        self.loop.call_later(0.0005, self._hand_over, request)
+        self.loop.call_later(DECISION_S, self._hand_over, request)
 
     def _hand_over(self, request: StageRequest) -> None:
         if self.at.pop(request.id, None) is not None:
@@ -78,125 +82,113 @@ class Bench:
         self.at.pop(request.id, None)
         self.finished[request.id] = self.loop.time()
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.0001)
+
     async def settle(self) -> None:
         while self.at or self.prefill.busy or self.decode.busy:
             await asyncio.sleep(0.01)
         for task in self.tasks:
             task.cancel()
-
-    def kinds(self, request: StageRequest) -> dict[str, list[float]]:
-        """When what happened to it."""
-        events = self.log.events().to_pandas()
-        of = events[events["session"] == request.session]
-        return {str(kind): list(rows["t"]) for kind, rows in of.groupby("kind", observed=True)}
-
-    def check_empty(self) -> None:
         for engine in (self.prefill, self.decode):
             assert engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
             assert not engine.scheduler.requests and not engine.requests
 
+    def events(self, kind: str, session: int | None = None) -> list[float]:
+        """When it happened, to one session or to any."""
+        events = self.log.events().to_pandas()
+        own = (events["kind"] == kind) & ((session is None) | (events["session"] == session))
+        return events.loc[own, "t"].tolist()
 
-def bench(scenario, **limits) -> Bench:
-    """Run `scenario(bench)` to its end, and check that both pools are as they were."""
+    def tokens(self, replica: int, column: str = "tokens") -> int:
+        steps = self.log.steps().to_pandas()
+        return steps.loc[steps["replica"] == replica, column].sum()
 
-    async def main() -> Bench:
+
+def bench(scenario: Callable[[Bench], Awaitable[T]], **limits: Any) -> tuple[Bench, T]:
+    """Run `scenario(bench)` to its end, check that both pools are as they were; the bench, what it returned."""
+
+    async def main() -> tuple[Bench, T]:
         made = Bench(**limits)
-        await scenario(made)
+        result = await scenario(made)
         await asyncio.wait_for(made.settle(), 600)
-        made.check_empty()
-        return made
+        return made, result
 
     return run(main(), virtual=True)
 
 
-def test_vllm_is_told_which_replica_hands_over_and_which_takes():
-    async def scenario(made: Bench) -> None:
-        for engine, hands_over in ((made.prefill, True), (made.decode, False)):
-            role = engine.scheduler.vllm_config.kv_transfer_config
-            assert (role.is_kv_producer, role.is_kv_consumer) == (hands_over, not hands_over)
+def served(*requests: tuple[int, int], **limits: Any) -> Bench:
+    """Requests of (prompt, output) tokens that come at once, of sessions 1, 2, and so on."""
 
-    bench(scenario)
+    async def scenario(made: Bench) -> None:
+        for session, request in enumerate(requests, 1):
+            made.submit(session, *request)
+
+    made, _ = bench(scenario, **limits)
+    assert len(made.finished) == len(requests)
+    return made
+
+
+def test_vllm_is_told_which_replica_hands_over_and_which_takes():
+    async def scenario(made: Bench) -> list[tuple[bool, bool]]:
+        roles = [each.scheduler.vllm_config.kv_transfer_config for each in (made.prefill, made.decode)]
+        return [(role.is_kv_producer, role.is_kv_consumer) for role in roles if role is not None]
+
+    assert bench(scenario)[1] == [(True, False), (False, True)]
 
 
 def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the_transfer():
-    async def scenario(made: Bench) -> None:
-        made.request = made.submit(1, 640, 5)  # type: ignore[attr-defined]
-
-    made = bench(scenario)
-    request = made.request  # type: ignore[attr-defined]
-    kinds = made.kinds(request)
-    steps = made.log.steps().to_pandas()
-    assert len(kinds["token"]) == request.produced == 5
-    assert len(kinds["arrive"]) == len(kinds["start"]) == len(kinds["finish"]) == 1
-    first, second = kinds["token"][:2]
-    assert kinds["load_start"][0] == pytest.approx(first + 0.0005)
+    made = served((640, 5))
+    first_s, second_s, *others = made.events("token")
+    assert len(others) == 3
+    assert [len(made.events(kind)) for kind in ("arrive", "start", "finish")] == [1, 1, 1]
+    [load_s], [loaded_s] = made.events("load_start"), made.events("load_end")
+    assert load_s == pytest.approx(first_s + DECISION_S)
     # The blocks of the prompt: the first token's KV is computed where the others are.
-    assert kinds["load_end"][0] == pytest.approx(kinds["load_start"][0] + LATENCY_S + 40 / 1000)
-    assert second > kinds["load_end"][0]
-    assert steps[steps["replica"] == 1]["prefill_tokens"].sum() == 0
-    assert steps[steps["replica"] == 0]["tokens"].sum() == 640
+    assert loaded_s == pytest.approx(load_s + LATENCY_S + 40 / 1000)
+    assert second_s > loaded_s
+    assert (made.tokens(0), made.tokens(1, "prefill_tokens")) == (640, 0)
 
 
 def test_a_request_of_one_token_goes_nowhere():
-    async def scenario(made: Bench) -> None:
-        made.submit(1, 100, 1)
-
-    made = bench(scenario)
-    assert list(made.finished) == ["1.0.talker"]
+    made = served((100, 1))
     assert set(made.log.steps().to_pandas()["replica"]) == {0}
 
 
 def test_the_prefill_replica_keeps_blocks_until_they_are_sent_and_then_no_longer():
-    free = []
-
-    async def scenario(made: Bench) -> None:
+    async def scenario(made: Bench) -> list[int]:
         request = made.submit(1, 640, 50)
-        while request.id not in made.decode.requests:
-            await asyncio.sleep(0.0001)
-        free.append(made.prefill.scheduler.free_blocks)
+        await made.until(lambda: request.id in made.decode.requests)
+        free = [made.prefill.scheduler.free_blocks]
         await asyncio.sleep(LATENCY_S + 0.042)
-        free.append(made.prefill.scheduler.free_blocks)
         assert request.id in made.decode.requests
+        return [*free, made.prefill.scheduler.free_blocks]
 
-    bench(scenario)
-    assert free == [199 - 40, 199]
+    assert bench(scenario)[1] == [199 - 40, 199]
 
 
 def test_a_full_decode_pool_holds_requests_back_in_the_prefill_pool():
-    async def scenario(made: Bench) -> None:
-        for session in range(6):
-            made.submit(session, 480, 40)
-
-    made = bench(scenario, decode_blocks=40)
-    assert len(made.finished) == 6 and len(set(made.finished.values())) == 6  # one after the other
+    made = served(*[(480, 40)] * 6, decode_blocks=40)
+    assert len(set(made.finished.values())) == 6  # one after the other
 
 
 def test_policies_see_that_a_request_has_one_token_left_to_compute():
-    views = []
-
-    async def scenario(made: Bench) -> None:
+    async def scenario(made: Bench) -> list[RequestView]:
         made.submit(2, 560, 100)
         waiting = made.submit(1, 560, 20)
-        while waiting.id not in made.decode.requests:
-            await asyncio.sleep(0.0001)
-        views.extend(made.decode.view_now(frozenset()).requests)
+        await made.until(lambda: waiting.id in made.decode.requests)
+        return list(made.decode.view_now(frozenset()).requests)
 
-    bench(scenario, decode_blocks=45)
-    [waiting] = [view for view in views if view.id.startswith("1.")]
+    [waiting] = [view for view in bench(scenario, decode_blocks=45)[1] if view.id.startswith("1.")]
     assert (waiting.running, waiting.tokens, waiting.new, waiting.blocks) == (False, 561, 1, 0)
 
 
 def test_preempted_by_a_full_pool_a_request_computes_its_context_again():
-    async def scenario(made: Bench) -> None:
-        for session in (1, 2):
-            made.submit(session, 320, 200)
-
-    made = bench(scenario, decode_blocks=50)
-    events, steps = made.log.events().to_pandas(), made.log.steps().to_pandas()
-    assert (events["kind"] == "preempt").sum() >= 1
-    assert (events["kind"] == "load_start").sum() == 2  # what it came from is gone
-    assert steps[steps["replica"] == 1]["prefill_tokens"].sum() > 320
-    assert len(made.finished) == 2
+    made = served((320, 200), (320, 200), decode_blocks=50)
+    assert len(made.events("preempt")) >= 1
+    assert len(made.events("load_start")) == 2  # what it came from is gone
+    assert made.tokens(1, "prefill_tokens") > 320
 
 
 @pytest.mark.parametrize(
@@ -209,115 +201,113 @@ def test_preempted_by_a_full_pool_a_request_computes_its_context_again():
         ("decoding", lambda made, request: request.produced > 2),
     ],
 )
-def test_an_abort_leaves_both_pools_empty(phase: str, when):
-    async def scenario(made: Bench) -> None:
+def test_an_abort_leaves_both_pools_empty(phase: str, when: Callable[[Bench, StageRequest], bool]):
+    async def scenario(made: Bench) -> StageRequest:
         if phase == "waiting for blocks":
             made.submit(2, 560, 100)
         request = made.submit(1, 560, 20)
-        while not when(made, request):
-            await asyncio.sleep(0.0001)
+        await made.until(lambda: when(made, request))
         made.abort(request)
-        made.aborted = request  # type: ignore[attr-defined]
+        return request
 
-    made = bench(scenario, decode_blocks=45)
-    request = made.aborted  # type: ignore[attr-defined]
-    assert request.id not in made.finished and len(made.kinds(request)["abort"]) == 1
+    made, request = bench(scenario, decode_blocks=45)
+    assert request.id not in made.finished and len(made.events("abort", session=1)) == 1
 
 
-requests = st.lists(
-    st.tuples(
-        st.integers(1, 700),  # prompt
-        st.integers(1, 60),  # output
-        st.floats(0, 0.2),  # arrival
-        st.none() | st.floats(0, 0.6),  # aborted so much later
-    ),
-    min_size=1,
-    max_size=12,
-)
+LATER_S = st.none() | st.floats(0, 0.6)
+requests = st.tuples(st.integers(1, 700), st.integers(1, 60), st.floats(0, 0.2), LATER_S)
+"""Tokens of prompt and reply, when it comes (s), and how long after that it is aborted (s)."""
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(requests=requests, prefill=st.integers(50, 120), decode=st.integers(50, 120), lazy=st.booleans())
+@given(
+    requests=st.lists(requests, min_size=1, max_size=12),
+    prefill=st.integers(50, 120),
+    decode=st.integers(50, 120),
+    lazy=st.booleans(),
+)
 def test_no_block_is_lost_whoever_leaves_when(requests, prefill: int, decode: int, lazy: bool):
-    async def scenario(made: Bench) -> None:
-        sent = []
-
-        async def one(session: int, prompt: int, output: int, at_s: float, abort_s: float | None) -> None:
+    async def scenario(made: Bench) -> list[tuple[StageRequest, bool]]:
+        async def one(session: int, prompt: int, output: int, at_s: float, abort_s: float | None):
             await asyncio.sleep(at_s)
             request = made.submit(session, prompt, output)
-            sent.append((request, abort_s))
             if abort_s is not None:
                 await asyncio.sleep(abort_s)
                 made.abort(request)
+            return request, abort_s is not None
 
-        await asyncio.gather(*(one(i, *request) for i, request in enumerate(requests)))
-        made.sent = sent  # type: ignore[attr-defined]
+        return await asyncio.gather(*(one(i, *request) for i, request in enumerate(requests)))
 
-    made = bench(scenario, prefill_blocks=prefill, decode_blocks=decode, lazy=lazy)
-    for request, abort_s in made.sent:  # type: ignore[attr-defined]
+    made, sent = bench(scenario, prefill_blocks=prefill, decode_blocks=decode, lazy=lazy)
+    for request, aborted in sent:
         if request.id in made.finished:
             assert request.produced == request.max_tokens == len(request.output)
         else:
-            assert abort_s is not None and request.produced <= request.max_tokens
+            assert aborted and request.produced <= request.max_tokens
+
+
+PORT_BANDWIDTH = 1e5
+
+
+class Flow(NamedTuple):
+    source: int
+    target: int
+    size: float
+    at_s: float
+
+    @property
+    def alone_s(self) -> float:
+        return self.size / PORT_BANDWIDTH
+
+
+FLOWS = st.builds(Flow, st.integers(0, 2), st.integers(0, 3), st.floats(1, 1e6), st.floats(0, 10))
 
 
 @settings(max_examples=100)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 3), st.floats(1, 1e6), st.floats(0, 10)), min_size=1, max_size=20
-    )
-)
+@given(st.lists(FLOWS, min_size=1, max_size=20))
 @in_virtual_time
-async def test_the_fabric_gives_no_port_more_than_it_has_and_leaves_none_idle(flows):
+async def test_the_fabric_gives_no_port_more_than_it_has_and_leaves_none_idle(flows: list[Flow]):
     """Between two moments, what has arrived by a port is at most its bandwidth; each flow takes at least its time
     alone, and all of them no longer than one after the other."""
-    ended: dict[int, float] = {}
+    ended_s: dict[int, float] = {}
     loop, fabric = asyncio.get_running_loop(), Fabric(0.0)
-    sources, targets = ([Port(1e5) for _ in range(n)] for n in (3, 4))
+    sources, targets = ([Port(PORT_BANDWIDTH) for _ in range(n)] for n in (3, 4))
 
-    def begin(i: int) -> None:
-        source, target, size, _ = flows[i]
-        fabric.send(sources[source], targets[target], size, lambda: ended.__setitem__(i, loop.time()))
+    def begin(i: int, flow: Flow) -> None:
+        source, target = sources[flow.source], targets[flow.target]
+        fabric.send(source, target, flow.size, lambda: ended_s.__setitem__(i, loop.time()))
 
     for i, flow in enumerate(flows):
-        loop.call_at(flow[3], begin, i)
-    while len(ended) < len(flows):
+        loop.call_at(flow.at_s, begin, i, flow)
+    while len(ended_s) < len(flows):
         await asyncio.sleep(0.5)
-    for i, (_, _, size, at_s) in enumerate(flows):
-        assert ended[i] >= at_s + size / 1e5 - 1e-4
-    for side in (0, 1):
-        for port in {flow[side] for flow in flows}:
-            own = [i for i, flow in enumerate(flows) if flow[side] == port]
-            begun_s, end_s = min(flows[i][3] for i in own), max(ended[i] for i in own)
-            assert sum(flows[i][2] for i in own) <= 1e5 * (end_s - begun_s) + 20
-    assert max(ended.values()) <= max(flow[3] for flow in flows) + sum(flow[2] for flow in flows) / 1e5 + 1e-3
+    for i, flow in enumerate(flows):
+        assert ended_s[i] >= flow.at_s + flow.alone_s - 1e-4
+    for side in ("source", "target"):
+        for port in {getattr(flow, side) for flow in flows}:
+            own = {i: flow for i, flow in enumerate(flows) if getattr(flow, side) == port}
+            busy_s = max(ended_s[i] for i in own) - min(flow.at_s for flow in own.values())
+            assert sum(flow.alone_s for flow in own.values()) <= busy_s + 2e-4
+    assert max(ended_s.values()) <= max(flow.at_s for flow in flows) + sum(flow.alone_s for flow in flows) + 1e-3
 
 
-@pytest.fixture(scope="module")
-def trace():
-    return make_trace("novel", {"requests": 30, "rate": 6.0, "output_mean": 80.0}, 3)
-
-
-H100 = {"deployment": "llama_8b_h100"}
-
-
-def test_a_replay_with_divided_replicas_answers_everybody_and_is_the_same_twice(trace):
-    first, again = (
-        replays.run(trace, "vllm_omni_wo", server=H100, prefill=2, decode=1).events.to_pandas() for _ in range(2)
-    )
-    assert first.equals(again)
-    assert (first["kind"] == "turn_done").sum() == 30
-    tokens = first[(first["kind"] == "token")].groupby("session")["value"].sum()
+def test_a_replay_with_divided_replicas_answers_everybody_and_is_the_same_twice():
+    trace = make_trace("novel", {"requests": 30, "rate": 6.0, "output_mean": 80.0}, 3)
+    server = {"deployment": "llama_8b_h100"}
+    first, again = (replays.run(trace, "vllm_omni_wo", server=server, prefill=2, decode=1) for _ in range(2))
+    replays.assert_same(first, again)
+    events = first.events.to_pandas()
+    assert (events["kind"] == "turn_done").sum() == 30
+    tokens = events[events["kind"] == "token"].groupby("session")["value"].sum()
     assert (tokens == [session.turns[0].output_tokens for session in trace.sessions]).all()
 
 
 @pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
 def test_a_thinker_with_gpus_of_its_own_is_divided_and_speaks(engine: str):
     """Every prompt but those cut short changes hands, and what is said is what is said without."""
-    spoken = replays.voice_trace(sessions=6)
-    server = {"deployment": "qwen3_omni_8gpu"}
+    spoken, server = replays.voice_trace(sessions=6), {"deployment": "qwen3_omni_8gpu"}
     whole, apart = (replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3}))
-    kinds = [done.events.to_pandas()["kind"].value_counts() for done in (whole, apart)]
-    assert kinds[0]["reply_done"] == kinds[1]["reply_done"] > 0
-    assert kinds[1]["load_end"] >= kinds[1]["reply_done"]
+    before, after = (done.events.to_pandas()["kind"].value_counts() for done in (whole, apart))
+    assert before["reply_done"] == after["reply_done"] > 0
+    assert after["load_end"] >= after["reply_done"]
     assert apart.proof["kv_blocks_used_after"] == apart.proof["requests_after"] == 0
