@@ -28,28 +28,28 @@ def kv_cache_manager():
 class Stage:
     """A pool of 40 blocks, and sessions whose histories begin with the same `common` tokens."""
 
-    def __init__(self, mode: EvictionMode = "on", index: Any = None, common=0):
+    def __init__(self, mode: EvictionMode = "on", index: Any = None, common: int = 0):
         self.manager = kv_cache_manager()
         self.pool = self.manager.block_pool
         assert self.pool.reset_prefix_cache()
         self.index = NextUseIndex() if index is None else index
-        self.owners = {}
+        self.owners: dict[int, dict[int, int]] = {}
         self.queue = install(self.pool, self.index, self.owners, mode)
         self.common = common
-        self.histories = {}
-        self.running = {}
+        self.histories: dict[int, list[int]] = {}
+        self.running: dict[int, Any] = {}
 
-    def turn(self, session, tokens):
-        """The session's turn adds `tokens` to its history and computes what is not cached; the tokens that were,
-        or None when there are too few blocks."""
+    def turn(self, session: int, tokens: int) -> bool:
+        """The session's turn adds `tokens` to its history and computes what is not cached, unless there are too few
+        blocks."""
         history = self.histories.get(session, list(range(self.common)))
         prompt = history + [1000 * (session + 1) + len(history) + i for i in range(tokens)]
         request = vllm.make_request(f"{session}.{len(prompt)}", prompt, 1, 0.0, SIZE, session)
         blocks, hit, _ = self.manager.get_computed_blocks(request)
         if self.manager.allocate_slots(request, len(prompt) - hit, hit, blocks) is None:
-            return None
+            return False
         self.histories[session], self.running[session] = prompt, request
-        return hit
+        return True
 
     def end(self, session):
         request = self.running.pop(session)
@@ -58,9 +58,8 @@ class Stage:
         self.manager.free(request)
 
     def say(self, session, tokens):
-        hit = self.turn(session, tokens)
+        assert self.turn(session, tokens)
         self.end(session)
-        return hit
 
     def cached(self, session):
         """Leading blocks of the session's history that are on the GPU."""
@@ -83,26 +82,29 @@ class Stage:
         assert len(self.index) == len(cached)
 
 
-def test_the_session_that_comes_back_last_loses_blocks_and_lru_would_take_the_other():
-    kept = {}
-    for mode in ("off", "on"):
-        stage = Stage(mode)
-        stage.say(1, 15 * SIZE + 1)  # A: accessed first, but its playback ends soon
-        stage.say(2, 15 * SIZE + 1)  # B: accessed later, with a long playback to come
-        stage.index.key(1, 3.0)
-        stage.index.key(2, 60.0)
-        stage.say(3, 14 * SIZE)
-        kept[mode] = stage.cached(1), stage.cached(2)
-        stage.check()
-    assert kept == {"off": (11, 15), "on": (15, 11)}
+@pytest.mark.parametrize(
+    ("mode", "kept", "counted"),
+    [("off", (11, 15), {}), ("on", (15, 11), {}), ("log_only", (11, 15), {"log_victims": 4, "log_disagreements": 4})],
+)
+def test_the_session_that_comes_back_last_loses_blocks_and_lru_would_take_the_other(
+    mode: EvictionMode, kept: tuple[int, int], counted: dict[str, int]
+):
+    """Session 1 was accessed first, but its playback ends soon."""
+    stage = Stage(mode)
+    for session, next_use_s in ((1, 3.0), (2, 60.0)):
+        stage.say(session, 15 * SIZE)
+        stage.index.key(session, next_use_s)
+    stage.say(3, 14 * SIZE)
+    assert (stage.cached(1), stage.cached(2)) == kept
+    assert stage.queue.counters == counted
+    stage.check()
 
 
 def test_a_session_about_to_be_used_keeps_everything_until_nothing_else_is_left():
     stage = Stage()
     for session in (1, 2):
         stage.say(session, 15 * SIZE)
-        stage.index.key(session, 5.0)
-    stage.index.key(1, None)
+    stage.index.key(2, 5.0)
     stage.turn(3, 20 * SIZE)
     assert (stage.cached(1), stage.cached(2)) == (15, 5)
     assert not stage.queue.counters
@@ -111,17 +113,6 @@ def test_a_session_about_to_be_used_keeps_everything_until_nothing_else_is_left(
     assert stage.cached(1) == 12, "vLLM's own order decides when the index has nobody to name"
     assert stage.queue.counters == {"lru_fallback_allocs": 1, "lru_fallback_blocks": 3}
     stage.close()
-    stage.check()
-
-
-def test_log_only_decides_as_lru_and_counts_what_the_index_would_have_kept():
-    stage = Stage("log_only")
-    for session, next_use_s in ((1, 3.0), (2, 60.0)):
-        stage.say(session, 15 * SIZE)
-        stage.index.key(session, next_use_s)
-    stage.say(3, 14 * SIZE)
-    assert (stage.cached(1), stage.cached(2)) == (11, 15)
-    assert stage.queue.counters == {"log_victims": 4, "log_disagreements": 4}
     stage.check()
 
 
@@ -171,23 +162,17 @@ def test_no_block_stays_behind_an_evicted_prefix(events, shared):
     stage = Stage(common=2 * SIZE if shared else 0)
     try:
         for verb, what, value in events:
-            if verb == "turn" and what not in stage.running and stage.turn(what, value) is not None:
+            if verb == "turn" and what not in stage.running and stage.turn(what, value):
                 stage.end(what)
                 stage.index.key(what, float(value))
             elif verb == "key" and value is not None:
                 stage.index.key(what, value)
-        for session, history in stage.histories.items():
-            owned = {
-                positions[session]
-                for block_id, positions in stage.owners.items()
-                if session in positions and stage.pool.blocks[block_id].block_hash is not None
-            }
-            assert owned == set(range(stage.cached(session))), (session, len(history))
+        resident = [owners for block, owners in stage.owners.items() if stage.pool.blocks[block].block_hash is not None]
+        for session in stage.histories:
+            owned = {positions[session] for positions in resident if session in positions}
+            assert owned == set(range(stage.cached(session)))
     finally:
         stage.close()
-
-
-INDEXES = [NextUseIndex, TailScan]
 
 
 class Oracle:
@@ -197,14 +182,24 @@ class Oracle:
         self.idle: dict[int, dict[int, int]] = {}
         self.needed: dict[int, float | None] = {}
 
+    def add(self, block, owners):
+        self.idle[block] = owners
+
+    def discard(self, block):
+        self.idle.pop(block, None)
+
+    def key(self, session, next_use_s):
+        self.needed[session] = next_use_s
+
+    def __len__(self):
+        return sum(bool(owners) for owners in self.idle.values())
+
     def candidates(self):
         """(next use, its owner) by block; not of blocks that must stay."""
-        found = {}
-        for block, owners in self.idle.items():
-            uses = [(self.needed.get(session), session) for session in owners]
-            if uses and all(use is not None for use, _ in uses):
-                found[block] = sorted(uses)[0]
-        return found
+        uses = {
+            block: [(self.needed.get(session), session) for session in owners] for block, owners in self.idle.items()
+        }
+        return {block: min(own) for block, own in uses.items() if own and None not in [use for use, _ in own]}
 
     def pop(self, count):
         def order(candidate):
@@ -220,59 +215,39 @@ class Oracle:
         return sum(use > moment for use, _ in self.candidates().values())
 
 
-OWNERS_OF = st.integers(0, 4)
+SESSIONS = st.integers(0, 4)
 NEXT_USES = st.sampled_from([0.0, 1.0, 1.5, 2.0, 7.0, math.inf])
-OWNERS = st.dictionaries(OWNERS_OF, st.integers(0, 5), max_size=3)
-INDEX_EVENTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 30), OWNERS),
-        st.tuples(st.just("discard"), st.integers(0, 30), st.none()),
-        st.tuples(st.just("key"), OWNERS_OF, st.one_of(st.none(), NEXT_USES)),
-        st.tuples(st.just("pop"), st.integers(0, 4), st.none()),
-        st.tuples(st.just("later_than"), NEXT_USES, st.none()),
-    ),
-    max_size=120,
+OWNERS = st.dictionaries(SESSIONS, st.integers(0, 5), max_size=3)
+INDEX_EVENT = st.one_of(
+    st.tuples(st.just("add"), st.integers(0, 30), OWNERS),
+    st.tuples(st.just("discard"), st.integers(0, 30)),
+    st.tuples(st.just("key"), SESSIONS, st.none() | NEXT_USES),
+    st.tuples(st.just("pop"), st.integers(0, 4)),
+    st.tuples(st.just("later_than"), NEXT_USES),
 )
 
 
 @settings(max_examples=300)
-@given(INDEX_EVENTS)
+@given(st.lists(INDEX_EVENT, max_size=120))
 def test_any_stream_of_events_gives_the_victims_of_brute_force(events):
-    oracle, indexes = Oracle(), [make() for make in INDEXES]
-    for verb, what, value in events:
-        if verb == "add":
-            if what in oracle.idle:
-                continue  # only a block that is not idle can become idle
-            oracle.idle[what] = value
-            for index in indexes:
-                index.add(what, value)
-        elif verb == "discard":
-            oracle.idle.pop(what, None)
-            for index in indexes:
-                index.discard(what)
-        elif verb == "key":
-            oracle.needed[what] = value
-            for index in indexes:
-                index.key(what, value)
-        else:
-            expected = getattr(oracle, verb)(what)
-            assert [getattr(index, verb)(what) for index in indexes] == [expected] * len(indexes)
-        for index in indexes:
-            assert len(index) == sum(bool(owners) for owners in oracle.idle.values())
-    expected = oracle.pop(99)
-    assert [index.pop(99) for index in indexes] == [expected] * len(indexes)
+    oracle, indexes = Oracle(), (NextUseIndex(), TailScan())
+    for verb, *arguments in [*events, ("pop", 99)]:
+        if verb == "add" and arguments[0] in oracle.idle:
+            continue  # only a block that is not idle can become idle
+        expected = getattr(oracle, verb)(*arguments)
+        assert [getattr(index, verb)(*arguments) for index in indexes] == [expected] * 2
+        assert [len(index) for index in indexes] == [len(oracle)] * 2
 
 
-@given(turns=st.integers(1, 60))
-def test_memory_does_not_grow_with_the_turns_of_a_session(turns):
+def test_memory_does_not_grow_with_the_turns_of_a_session():
     index = NextUseIndex()
-    for turn in range(turns):
+    for turn in range(60):
         index.key(1, float(turn))
         for block in range(20):
             index.discard(block)
             index.add(block, {1: block})
-    assert len(index._sessions[1].stack) <= 2 * 20 + 64
-    assert len(index._order) <= 2 + 64
+        assert len(index._sessions[1].stack) <= 2 * 20 + 64
+        assert len(index._order) <= 2 + 64
     assert index.pop(20) == list(range(19, -1, -1))
 
 
@@ -283,7 +258,6 @@ def test_memory_does_not_grow_with_the_sessions_that_have_closed(monkeypatch):
     index.key(1, 5.0)
     index.key(0, math.inf)
     for session in range(2, 300):
-        index.key(session, float(session))
         index.add(session, {session: 0})
         index.key(session, math.inf)
         assert index.pop(1) == [session]
