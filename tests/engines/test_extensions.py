@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.stage import AttentionWindow, HostCopies, Safepoints, reach, windowed_share
+from engines.core.stage import AttentionWindow, HostCopies, Safepoints
 from tests.engines.stage import make_stage
 
 
@@ -33,10 +33,3 @@ def test_the_last_of_a_type_is_found_and_no_other(own: list[object], of_role: li
             assert found.extension(kind) == last.get(kind)
         assert len(found.extensions) == len(last)
     assert make_stage().extensions == ()
-
-
-def test_a_window_says_how_far_tokens_see_and_in_how_many_layers() -> None:
-    stage = make_stage()
-    assert (reach(stage), windowed_share(stage)) == (None, 1.0)
-    some = stage.extended(AttentionWindow(64, 16, (0, 1)))
-    assert (reach(some), windowed_share(some)) == (80, 2 / stage.decoder.layers)
