@@ -1,15 +1,16 @@
 """Requests held in front of prefill replicas: phases in order, nobody lost, none handed over while its batch is far."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.lifecycle import Lifecycle, Phase
+from engines.models import yaml_files
 from harness.replays.worker.replay import Replay
 from tests.engines import replays
 from workloads.errors import UserError
@@ -24,18 +25,17 @@ def trace(requests: int = 40, rate: float = 20.0, seed: int = 0) -> Trace:
     return make_trace("novel", {"requests": requests, "rate": rate, "output_mean": 20.0}, seed)
 
 
-def replayed(of: Trace, client: dict[str, Any] | None = None, **params: Any) -> Replay:
+def replayed(of: Trace, client: dict[str, Any] | None = None, server: Any = SERVER, **params: Any) -> Replay:
     system = {"routing": "omniproxy", "prefill": 2, "decode": 2, "deferred": True} | params
-    return replays.run(of, "omniinfer", client=client, server=SERVER, **system)
+    return replays.run(of, "omniinfer", client=client, server=server, **system)
+
+
+def left_empty(done: Replay) -> bool:
+    return done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0
 
 
 @settings(max_examples=6)
-@given(
-    rate=st.sampled_from([2.0, 20.0, 200.0]),
-    seed=st.integers(0, 99),
-    routing=st.sampled_from(RULES),
-    timeout_s=st.sampled_from([0.3, 60.0]),
-)
+@given(st.sampled_from([2.0, 20.0, 200.0]), st.integers(0, 99), st.sampled_from(RULES), st.sampled_from([0.3, 60.0]))
 def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: float):
     """Of who goes early, too: its phases end where it does."""
     lives: list[Lifecycle] = []
@@ -47,15 +47,14 @@ def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: floa
 
     with patch("engines.systems.omniinfer.proxy.deferral.Lifecycle", Watched):
         done = replayed(trace(30, rate, seed), client={"turn_timeout_s": timeout_s}, routing=routing)
-    kinds = done.events.to_pandas()["kind"].value_counts()
-    assert len(lives) == 30 and done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0
+    replies = (done.events.to_pandas()["kind"] == "reply_done").sum()
+    assert len(lives) == 30 and left_empty(done)
     for life in lives:
         assert list(life.begun_s) == list(Phase)[: life.phase + 1]
         assert list(life.begun_s.values()) == sorted(life.begun_s.values())
-    answered = sum(life.phase is Phase.DECODING for life in lives)
-    assert answered >= kinds.get("reply_done", 0)
+    assert sum(life.phase is Phase.DECODING for life in lives) >= replies
     if timeout_s == 60.0:
-        assert kinds["reply_done"] == 30
+        assert replies == 30
 
 
 def test_a_burst_is_sorted_at_the_proxy_and_short_prompts_go_first():
@@ -69,30 +68,24 @@ def test_a_burst_is_sorted_at_the_proxy_and_short_prompts_go_first():
 
 
 def test_nobody_is_handed_over_in_the_middle_of_a_batch():
-    done = replayed(trace(rate=20.0))
-    steps = done.steps.to_pandas()
-    prefill = steps[(steps["replica"] < 2) & (steps["prefill_tokens"] > 0)]
-    waited = replays.moments(done, "start") - replays.moments(done, "arrive")
-    waited = waited[waited > 1e-6]
-    assert waited.max() < prefill["dt_s"].max() + 1.0, "at most the rest of a batch, or who has starved"
-    at_once = replayed(trace(rate=20.0), deferred=False)
-    before = replays.moments(at_once, "start") - replays.moments(at_once, "arrive")
-    assert waited.sum() < 0.5 * before.sum()
+    def waited_s(done: Replay) -> pd.Series:
+        return replays.moments(done, "start") - replays.moments(done, "arrive")
+
+    done = replayed(trace())
+    longest_s = done.steps.to_pandas().query("replica < 2 and prefill_tokens > 0")["dt_s"].max()
+    assert waited_s(done).max() < longest_s + 1.0, "at most the rest of a batch, or who has starved"
+    assert waited_s(done).sum() < 0.5 * waited_s(replayed(trace(), deferred=False)).sum()
 
 
-def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path):
+@pytest.mark.parametrize("rule", ["least_work", "round_robin"])
+def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path, rule: str):
     """By least work no replica has more than its slots, and all are answered; by round robin some queue at one."""
-    busy = trace(30, 50.0)
-    shipped = (files("engines.deployments") / "llama_8b_h100.yaml").read_text()
-    few = tmp_path / "four_slots.yaml"
+    few, shipped = tmp_path / "four_slots.yaml", yaml_files("deployments")["llama_8b_h100"].read_text()
     few.write_text(shipped.replace("max_num_seqs: 256", "max_num_seqs: 4"))
-    server = SERVER | {"deployment": str(few)}
-    for rule in ("least_work", "round_robin"):
-        done = replays.run(
-            busy, "omniinfer", server=server, prefill=2, decode=2, routing="least_load", decode_routing=rule
-        )
-        assert (done.events.to_pandas()["kind"] == "reply_done").sum() == 30
-        assert done.proof["requests_after"] == done.proof["kv_blocks_used_after"] == 0
+    chosen = {"routing": "least_load", "decode_routing": rule, "deferred": False}
+    done = replayed(trace(30, 50.0), server=SERVER | {"deployment": str(few)}, **chosen)
+    assert (done.events.to_pandas()["kind"] == "reply_done").sum() == 30
+    assert left_empty(done)
 
 
 @pytest.mark.parametrize("rule", ["round_robin", "session_affinity", "least_work"])
