@@ -1,5 +1,7 @@
 """KV of a preempted request: when it is copied, what the next step waits for, and what is computed again."""
 
+from typing import Any
+
 import pytest
 
 from engines.core.policy import RequestView
@@ -26,34 +28,40 @@ def decoding(copies: HostCopies, prompt: int = 640) -> Bench:
     return bench
 
 
+def one_step_without(bench: Bench, name: str) -> None:
+    bench.scheduler.waiting.remove_requests([request := bench.scheduler.requests[name]])
+    bench.step()
+    bench.scheduler.waiting.add_request(request)
+
+
 def others_need_the_pool(bench: Bench) -> None:
     """Another request, an online one, takes all 100 blocks but one, and ends."""
     bench.ask("o", 2, bench.tokens(2, 1584), 1, stored=False)
-    bench.scheduler.waiting.remove_requests([v := bench.scheduler.requests["v"]])
-    bench.step()
-    bench.scheduler.waiting.add_request(v)
+    one_step_without(bench, "v")
 
 
-@pytest.mark.parametrize("copies", [IC, IC_PREFETCH])
-def test_nobody_waits_for_pages_that_are_on_the_host_already(copies: HostCopies):
+def runs_on(bench: Bench) -> int:
+    """Tokens of the next step that computes any."""
+    while not (computed := bench.step().get("v", 0)):
+        bench.arrive()
+    return computed
+
+
+def ends(bench: Bench) -> None:
+    bench.settle()
+    bench.check()
+
+
+@pytest.mark.parametrize(("copies", "waits_s"), [(SWAP, 40 / BLOCKS_PER_S), (IC, 0.0), (IC_PREFETCH, 0.0)])
+def test_only_swapping_waits_for_the_copy_of_what_is_preempted(copies: HostCopies, waits_s: float):
     bench = decoding(copies)
     waited_s, free = bench.waited_s, bench.scheduler.free_blocks
+    assert (bench.transfers.counters["d2h_bytes"] == 0) == (copies is SWAP)
     bench.scheduler.preempt(["v"])
     assert bench.scheduler.free_blocks > free, "its blocks are free at once"
     others_need_the_pool(bench)
-    assert bench.waited_s == waited_s
-    bench.settle()
-    bench.check()
-
-
-def test_swapping_waits_for_the_whole_copy():
-    bench = decoding(SWAP)
-    assert bench.transfers.counters["d2h_bytes"] == 0
-    bench.scheduler.preempt(["v"])
-    others_need_the_pool(bench)
-    assert bench.waited_s == pytest.approx(40 / BLOCKS_PER_S)
-    bench.settle()
-    bench.check()
+    assert bench.waited_s - waited_s == pytest.approx(waits_s)
+    ends(bench)
 
 
 @pytest.mark.parametrize("copies", ALL)
@@ -63,18 +71,12 @@ def test_what_comes_back_is_not_computed_again(copies: HostCopies):
     bench.scheduler.preempt(["v"])
     others_need_the_pool(bench)
     waited_s, begun_s = bench.waited_s, bench.now
-    computed: dict[str, int] = {}
-    while not computed.get("v"):
-        computed = bench.step()
-        if not computed:
-            bench.arrive()
+    assert runs_on(bench) < bench.scheduler.block_size
     assert dict(bench.loads)["v"] == 39  # nobody has needed the first
-    assert computed["v"] < bench.scheduler.block_size
     load_s = 39 / BLOCKS_PER_S
     assert bench.waited_s - waited_s == pytest.approx(load_s if copies.loads == "before" else 0.0)
     assert bench.now - begun_s >= load_s
-    bench.settle()
-    bench.check()
+    ends(bench)
 
 
 @pytest.mark.parametrize("copies", ALL)
@@ -82,24 +84,19 @@ def test_without_need_for_its_blocks_nothing_is_lost(copies: HostCopies):
     """Taken from the tail, and only as many as somebody needs: here nobody does."""
     bench = decoding(copies)
     bench.scheduler.preempt(["v"])
-    while not (computed := bench.step()):
-        bench.arrive()
-    assert 0 < computed["v"] < bench.scheduler.block_size and not bench.loads
-    bench.settle()
-    bench.check()
+    assert runs_on(bench) < bench.scheduler.block_size
+    assert not bench.loads
+    ends(bench)
 
 
 def test_blocks_go_from_the_tail():
     bench = decoding(IC)
     bench.scheduler.preempt(["v"])
     bench.turn("o", 2, 1200, output=1)  # 75 of 100 blocks, where 60 were empty
-    bench.scheduler.waiting.remove_requests([v := bench.scheduler.requests["v"]])
-    bench.step()
-    bench.scheduler.waiting.add_request(v)
+    one_step_without(bench, "v")
     cached = bench.scheduler.cached_prefix(bench.tokens(1, 640))
     assert 0 < cached < 640, "the head of its prompt is still there, and its tail is not"
-    bench.settle()
-    bench.check()
+    ends(bench)
 
 
 @pytest.mark.parametrize("copies", ALL)
@@ -115,12 +112,9 @@ def test_real_pages_say_the_same_after_they_were_away(copies: HostCopies):
             bench.step()
             bench.arrive()
         bench.scheduler.preempt(["v"])
-        bench.scheduler.waiting.remove_requests([v := bench.scheduler.requests["v"]])
         bench.ask("o", 2, other, 4)
-        bench.step()
-        bench.scheduler.waiting.add_request(v)
-        bench.settle()
-        bench.check()
+        one_step_without(bench, "v")
+        ends(bench)
         assert dict(bench.loads)["v"] > 0
     assert [bench.said["v"]] == stock_tokens([prompt], 24)
     assert [bench.said["o"]] == stock_tokens([other], 4)
@@ -134,9 +128,12 @@ def test_a_prompt_that_came_back_whole_has_a_token_left_to_compute():
     bench.step()
     bench.arrive()
     bench.step()
-    scheduler, seen = bench.scheduler, lambda request, now: RequestView(request.request_id, 0.0)
-    view = stage_view("s", bench.now, scheduler, scheduler.requests, seen, lambda work: None, set(), 0)
+    scheduler = bench.scheduler
+
+    def view_of(request: Any, now: float) -> RequestView:
+        return RequestView(request.request_id, 0.0)
+
+    view = stage_view("s", bench.now, scheduler, scheduler.requests, view_of, lambda work: None, frozenset(), 0)
     [seen] = view.requests
-    assert not seen.running and seen.blocks == 40 and seen.new == 1
-    bench.settle()
-    bench.check()
+    assert (seen.running, seen.blocks, seen.new) == (False, 40, 1)
+    ends(bench)

@@ -22,15 +22,11 @@ H100 = LatencyModel(token=2.31e-5, pair=8.7e-10, visible=3.9e-8, constant=0.0055
 """By the published times of a chunk on Llama-3.1-8B (ConServe section 4.2)."""
 
 
-def brute_force(model: LatencyModel, left_s: float, context: int, need: int) -> int:
-    fitting = [n for n in range(1, need + 1) if model.added(n, context) <= left_s]
-    return max(fitting, default=0)
-
-
 @settings(max_examples=100)
 @given(MODELS, st.floats(-0.01, 0.5), st.integers(0, 40_960), st.integers(1, 600))
 def test_the_closed_form_is_the_brute_force(model: LatencyModel, left_s: float, context: int, need: int):
-    assert model.most(left_s, context, need) == brute_force(model, left_s, context, need)
+    fitting = [n for n in range(1, need + 1) if model.added(n, context) <= left_s]
+    assert model.most(left_s, context, need) == max(fitting, default=0)
 
 
 def test_the_published_chunk_times_are_the_models():
@@ -40,13 +36,11 @@ def test_the_published_chunk_times_are_the_models():
 
 def measure(noise_cv: float):
     """Steps of Llama-3.1-8B on an H100 by measured kernels."""
-    kernels = shipped("llama_3_1_8b", "h100")
+    kernels, decoder = shipped("llama_3_1_8b", "h100"), load_model("llama_3_1_8b").stages["thinker"]
     assert kernels is not None
-    steps = MeasuredSteps(
-        load_model("llama_3_1_8b").stages["thinker"],
-        load_gpu("h100"),
-        kernels.of("thinker", 1),  # type: ignore[arg-type]
-    )
+    measured = kernels.of("thinker", 1)
+    assert measured is not None
+    steps = MeasuredSteps(decoder, load_gpu("h100"), measured)
     rng, sigma = np.random.default_rng(3), math.sqrt(math.log1p(noise_cv**2))
 
     def seconds(shape) -> float:
@@ -59,15 +53,14 @@ def measure(noise_cv: float):
 def test_the_fit_has_an_error_and_it_is_small_on_steps_it_has_not_seen():
     """Below 4 % by the paper; measured kernels have steps and bends that five straight terms have not."""
     fitted = profiler.profile(measure(noise_cv=0.03), token_budget=8192, features=features)
-    assert 0.01 < fitted.error_mean < 0.12
-    assert fitted.error_p99 > fitted.error_mean
-    assert LatencyModel(*fitted.coefficients).pair > 0 and LatencyModel(*fitted.coefficients).visible > 0
+    assert 0.01 < fitted.error_mean < 0.12 and fitted.error_p99 > fitted.error_mean
+    model = LatencyModel(*fitted.coefficients)
+    assert model.pair > 0 and model.visible > 0
 
 
-def test_the_grid_keeps_to_the_token_budget():
-    for budget in (512, 2048, 8192):
-        steps = profiler.grid(budget)
-        assert steps and max(sum(tokens for tokens, _ in step) for step in steps) <= budget
+@pytest.mark.parametrize("budget", [512, 2048, 8192])
+def test_the_grid_keeps_to_the_token_budget(budget: int):
+    assert 0 < max(sum(tokens for tokens, _ in step) for step in profiler.grid(budget)) <= budget
 
 
 def test_the_guard_is_what_steps_near_the_limit_last_longer_than_predicted():

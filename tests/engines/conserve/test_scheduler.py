@@ -50,45 +50,23 @@ def computing(plan: Plan) -> dict[str, int]:
     return {id: tokens for id, tokens in plan.caps.items() if tokens}
 
 
-def assert_given_out_once(plan: Plan, made: list[RequestView], free: int) -> None:
-    """The plan's blocks are free or given back, first by offline requests, and who is not in it is held."""
-    by_id = {each.id: each for each in made}
-    assert not set(plan.preempt) & set(plan.order)
-    assert set(plan.order) | plan.held == set(by_id) and not set(plan.order) & plan.held
-    assert all(by_id[id].blocks for id in plan.preempt)
-    if any(by_id[id].slo is ONLINE for id in plan.preempt):
-        assert all(each.id in plan.preempt for each in made if each.slo is OFFLINE and each.blocks)
-    needed = 0
-    for id, tokens in computing(plan).items():
-        each = by_id[id]
-        assert 0 < tokens <= each.new
-        until = each.computed + tokens if each.running else each.tokens
-        needed += max(0, -(-until // SIZE) - each.blocks)
-    assert needed <= free + sum(by_id[id].blocks for id in plan.preempt)
-    assert plan.order == [id for id in plan.order if id in plan.caps]
-
-
 @settings(max_examples=100)
 @given(requests(), st.integers(0, 2000))
 def test_the_step_keeps_its_time_limit_unless_those_who_are_answered_exceed_it(made, free: int):
-    plan = policy().plan(view(made, free))
     by_id = {each.id: each for each in made}
-    given_tokens = computing(plan)
+    tokens = computing(policy().plan(view(made, free)))
     online = [each for each in made if each.slo is ONLINE]
-    if not online:
-        return
-    shape = [(tokens, by_id[id].computed) for id, tokens in given_tokens.items()]
-    decodes = [(1, e.computed) for e in online if e.running and e.new == 1 and e.id in given_tokens]
-    limit = max(0.06, MODEL.seconds(decodes), MODEL.seconds([(SIZE, 12_000)]))
-    assert not shape or MODEL.seconds(shape) <= limit + 1e-9
+    assume(online and tokens)
+    decodes = [(1, each.computed) for each in online if each.running and each.new == 1 and each.id in tokens]
+    limit_s = max(0.06, MODEL.seconds(decodes), MODEL.seconds([(SIZE, 12_000)]))
+    assert MODEL.seconds([(count, by_id[id].computed) for id, count in tokens.items()]) <= limit_s + 1e-9
 
 
 def test_without_online_requests_steps_are_as_large_as_is_efficient():
-    made = [request(f"r{i}", OFFLINE, float(i), 8000, 0, running=False) for i in range(3)]
-    alone = policy().plan(view(made, free=4000))
+    made = view([request(f"r{i}", OFFLINE, float(i), 8000, 0, running=False) for i in range(3)], free=4000)
     limited = policy(offline_mode=False)
     limited._limit_s = 0.03
-    assert sum(alone.caps.values()) > 1.2 * sum(limited.plan(view(made, free=4000)).caps.values())
+    assert sum(policy().plan(made).caps.values()) > 1.2 * sum(limited.plan(made).caps.values())
 
 
 SHAPE, IDS = [(2048, 20_000), (1, 500)], ("offline", "online")
@@ -121,25 +99,21 @@ def test_the_step_that_follows_is_taken_to_be_as_long_as_its_prompts():
     assert arrival(policy(ttft_slo_s=limit_s - 1e-6), 512, elapsed_s=0.0) == ["offline"]
 
 
-def filled_s(prompt: RequestView, **params: Any) -> float:
-    """Predicted seconds of the step that a prompt and a long document share."""
+@pytest.mark.parametrize(
+    ("params", "step_s"),
+    [
+        ({"ttft_slo_s": 0.35}, 0.05),  # it has 50 ms of t_TBT's 60 at the view's time, 10 s
+        ({"ttft_slo_s": 0.35, "guard": 0.1}, 0.045),
+        ({"ttft_slo_s": 0.35, "ttft_fill": False}, 0.06),
+        ({"ttft_slo_s": 0.5}, 0.06),
+        ({"ttft_slo_s": 0.3}, MODEL.seconds([(1000, 0)])),  # a late one's is not filled
+    ],
+)
+def test_a_step_that_ends_a_prompt_is_filled_as_far_as_its_ttft_allows(params: dict[str, Any], step_s: float):
+    prompt = request("prompt", ONLINE, 9.7, 1000, 0, running=False)
     document = request("document", OFFLINE, 0.0, 9000, 0, running=False)
     plan = computing(policy(**params).plan(view([prompt, document], 4000)))
-    return MODEL.seconds([(tokens, 0) for tokens in plan.values()])
-
-
-def test_a_step_that_ends_a_prompt_is_filled_as_far_as_its_ttft_allows():
-    """It has 50 ms of t_TBT's 60 at the view's time, 10 s."""
-    prompt = request("prompt", ONLINE, 9.7, 1000, 0, running=False)
-    assert filled_s(prompt, ttft_slo_s=0.35) == pytest.approx(0.05, abs=1e-4)
-    assert filled_s(prompt, ttft_slo_s=0.35, guard=0.1) == pytest.approx(0.045, abs=1e-4)
-    assert filled_s(prompt, ttft_slo_s=0.35, ttft_fill=False) == pytest.approx(0.06, abs=1e-4)
-    assert filled_s(prompt, ttft_slo_s=0.5) == pytest.approx(0.06, abs=1e-4)
-
-
-def test_a_step_that_ends_a_late_prompt_is_not_filled():
-    prompt = request("prompt", ONLINE, 9.0, 1000, 0, running=False)
-    assert filled_s(prompt, ttft_slo_s=0.35) == MODEL.seconds([(1000, 0)])
+    assert MODEL.seconds([(tokens, 0) for tokens in plan.values()]) == pytest.approx(step_s, abs=1e-4)
 
 
 def test_the_guard_is_of_offline_tokens_alone():
@@ -147,14 +121,17 @@ def test_the_guard_is_of_offline_tokens_alone():
     decodes = [request(f"o{i}", ONLINE, 0.0, 501, 500, running=True) for i in range(4)]
     prompt = request("prompt", ONLINE, 1.0, 2100, 0, running=False)
     document = request("document", OFFLINE, 0.0, 9000, 0, running=False)
-    plans = {g: computing(policy(guard=g).plan(view([*decodes, prompt, document], 4000))) for g in (0.0, 0.2)}
-    assert plans[0.0]["prompt"] == plans[0.2]["prompt"]
-    online_s = {g: MODEL.seconds([(plan["prompt"], 0), *[(1, 500)] * 4]) for g, plan in plans.items()}
-    assert all(seconds <= 0.06 for seconds in online_s.values())
-    without = [*decodes, document]
-    filled = {g: computing(policy(guard=g).plan(view(without, 4000)))["document"] for g in (0.0, 0.2)}
-    assert 0 < filled[0.2] < filled[0.0]
-    assert MODEL.seconds([(filled[0.2], 0), *[(1, 500)] * 4]) <= 0.8 * 0.06 + 1e-9
+
+    def given(name: str, guard: float, *others: RequestView) -> int:
+        return computing(policy(guard=guard).plan(view([*decodes, *others], 4000)))[name]
+
+    def step_s(tokens: int) -> float:
+        return MODEL.seconds([(tokens, 0), *[(1, 500)] * 4])
+
+    online, guarded = (given("prompt", guard, prompt, document) for guard in (0.0, 0.2))
+    assert online == guarded and step_s(online) <= 0.06
+    filled, guarded = (given("document", guard, document) for guard in (0.0, 0.2))
+    assert 0 < guarded < filled and step_s(guarded) <= 0.8 * 0.06 + 1e-9
 
 
 def test_arrivals_add_up_within_one_step():
@@ -167,20 +144,36 @@ def test_arrivals_add_up_within_one_step():
 
 
 def test_a_time_limit_that_no_step_keeps_is_refused():
+    def profiled(**params: Any) -> ConServePolicy:
+        made = policy(**params)
+        made.profile(MODEL.seconds, 8192)
+        return made
+
     with pytest.raises(UserError, match=r"tbt_slo_s=0.001 less the guard of 0 % is shorter than a step"):
-        policy(tbt_slo_s=0.001).profile(lambda shape: MODEL.seconds(shape), 8192)
-    without = policy()
-    without.profile(lambda shape: MODEL.seconds(shape), 8192)
-    shortest_s = without.model.seconds([(1, 0)])
-    policy(tbt_slo_s=shortest_s).profile(lambda shape: MODEL.seconds(shape), 8192)
+        profiled(tbt_slo_s=0.001)
+    shortest_s = profiled().model.seconds([(1, 0)])
+    profiled(tbt_slo_s=shortest_s)
     with pytest.raises(UserError, match="is shorter than a step"):
-        policy(tbt_slo_s=shortest_s * (1 - 1e-9)).profile(lambda shape: MODEL.seconds(shape), 8192)
+        profiled(tbt_slo_s=shortest_s * (1 - 1e-9))
 
 
 @settings(max_examples=100)
 @given(requests(), st.integers(0, 2000), st.booleans())
 def test_blocks_are_given_out_once_and_taken_from_offline_requests_first(made, free: int, slo: bool):
-    assert_given_out_once(policy(slo_scheduler=slo).plan(view(made, free)), made, free)
+    """The plan's blocks are free or given back, first by offline requests, and who is not in it is held."""
+    plan, by_id = policy(slo_scheduler=slo).plan(view(made, free)), {each.id: each for each in made}
+    assert not set(plan.preempt) & set(plan.order) and not set(plan.order) & plan.held
+    assert set(plan.order) | plan.held == set(by_id) and set(plan.order) <= set(plan.caps)
+    assert all(by_id[id].blocks for id in plan.preempt)
+    if any(by_id[id].slo is ONLINE for id in plan.preempt):
+        assert all(each.id in plan.preempt for each in made if each.slo is OFFLINE and each.blocks)
+    needed = 0
+    for id, tokens in computing(plan).items():
+        each = by_id[id]
+        assert 0 < tokens <= each.new
+        until = each.computed + tokens if each.running else each.tokens
+        needed += max(0, -(-until // SIZE) - each.blocks)
+    assert needed <= free + sum(by_id[id].blocks for id in plan.preempt)
 
 
 @settings(max_examples=200)
