@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engines.core.vllm_adapter.execution import ModelExecutor
+from engines.deployments import Deployment
 from engines.models.checkpoint import read_checkpoint
 from engines.server import ServerParams, resolve
 from tests.engines.real import clean, drain, submit
@@ -29,32 +31,31 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=4096,
         initializer_range=0.2,
     )
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    LlamaForCausalLM(config).float().save_pretrained(folder)
     return folder
+
+
+def served(checkpoint: Path) -> Deployment:
+    return resolve(ServerParams(deployment="llama_tiny", checkpoint=str(checkpoint)))
 
 
 def test_its_facts_are_those_of_its_configuration(checkpoint: Path):
     decoder = read_checkpoint(str(checkpoint))
     assert (decoder.layers, decoder.hidden, decoder.heads, decoder.kv_heads) == (3, 128, 4, 2)
     assert (decoder.head_dim, decoder.ffn, decoder.vocab, decoder.dtype_bytes) == (32, 256, 512, 4)
-    deployment = resolve(ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(checkpoint)}))
+    deployment = served(checkpoint)
     assert deployment.model.name == checkpoint.name
     assert deployment.stages["thinker"].decoder == decoder
 
 
 def test_vllm_loads_it_and_says_what_transformers_says(checkpoint: Path):
-    params = ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(checkpoint)})
     prompts = [[5, 9, 200, 31], list(range(100, 160)), [7] * 20]
-    model = ModelExecutor(resolve(params).stages["thinker"])
+    model = ModelExecutor(served(checkpoint).stages["thinker"])
     with clean(model):
         ours = drain(model, submit(model, prompts, 12))
-    reference = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    theirs = [
-        reference.generate(  # type: ignore[operator]
-            torch.tensor([prompt]), max_new_tokens=12, min_new_tokens=12, do_sample=False, pad_token_id=0
-        )[0, len(prompt) :].tolist()
-        for prompt in prompts
-    ]
+    reference: Any = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    greedy = {"max_new_tokens": 12, "min_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    theirs = [reference.generate(torch.tensor([prompt]), **greedy)[0, len(prompt) :].tolist() for prompt in prompts]
     assert ours == theirs
     assert len({token for reply in ours for token in reply}) > 5
 
@@ -73,4 +74,4 @@ def test_what_cannot_be_served_is_said_before_anything_runs(tmp_path: Path, conf
     text = config if isinstance(config, str) else json.dumps(config)
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UserError, match=words):
-        resolve(ServerParams.model_validate({"deployment": "llama_tiny", "checkpoint": str(tmp_path)}))
+        served(tmp_path)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from engines.core.first_come import matters
 from engines.core.policy import Plan, Policy, RequestView, StageView
-from engines.core.request import StageRequest
 from tests.engines.replays import exact
-from tests.engines.replica_bench import Bench, play
+from tests.engines.replica_bench import Bench, played, request
 
 BLOCK = 16
 
@@ -81,22 +80,19 @@ class Ordered:
 
 
 def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, Any]) -> Bench:
-    async def main() -> Bench:
-        bench = Bench(policy=policy, fast=True, **limits)
+    def scenario(bench: Bench) -> None:
         for place, (at_s, prompt, tokens) in enumerate(arrivals):
-            request = StageRequest(f"r{place}", place, 0, [*range(prompt)], tokens, first_token_id=100)
-            bench.at(at_s, bench.engine.submit, request)
-        await bench.settle()
-        return bench
+            bench.at(at_s, bench.engine.submit, request(f"r{place}", place, prompt, tokens))
 
-    return play(main)
+    return played(scenario, policy=policy, fast=True, **limits)
+
+
+ARRIVALS = st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st.integers(1, 20))
 
 
 @settings(deadline=None, max_examples=15)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st.integers(1, 20)), min_size=1, max_size=6
-    ),
+    st.lists(ARRIVALS, min_size=1, max_size=6),
     st.sampled_from([*ORDERS]),
     st.sampled_from([{}, {"max_num_seqs": 2}, {"max_num_batched_tokens": 64}]),
 )
