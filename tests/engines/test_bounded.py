@@ -1,49 +1,36 @@
 """Window and sinks on vLLM's real scheduler: which blocks a session holds, over random histories."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
 import engines.core.vllm_adapter.bounded as bounded
 from engines.core import vllm_adapter as vllm
+from engines.core.device import Row
 from engines.core.request import DeviceWork, StageRequest
-from engines.core.stage import AttentionWindow, Stage
+from engines.core.stage import AttentionWindow
 from engines.core.vllm_adapter.bounded import SinkWindowManager, SinkWindowSpec, register
-from engines.deployments import load_deployment
+from engines.devices.hardware import load_gpu
 from engines.devices.roofline import Work
 from engines.devices.stage import VirtualStage
 from engines.models import load_model
-from tests.engines.stage import add, finish
+from tests.engines.stage import add, finish, make_stage
 
 THINKER = load_model("qwen3_omni_30b_a3b").stages["thinker"]
 BLOCK = 16
 
 
 def make_scheduler(
-    blocks: int,
-    window: int | None = None,
-    sinks: int = 0,
-    prefix_caching: bool = True,
-    budget: int = 8192,
-    slots: int = 256,
+    blocks: int, window: int | None = None, sinks: int = 0, prefix_caching: bool = True, **limits: Any
 ) -> vllm.StageScheduler:
     """A scheduler over `blocks` allocatable KV blocks."""
-    stage = Stage(
-        name="thinker",
-        decoder=THINKER,
-        gpus=((0,),),
-        memory_share=0.9,
-        max_num_seqs=slots,
-        max_num_batched_tokens=budget,
-        max_model_len=min(32_768, blocks * BLOCK),
-        max_tokens=4096,
-        prefix_caching=prefix_caching,
-        kv_blocks=blocks + 1,
-    )
+    stage = make_stage(blocks=blocks + 1, prefix_caching=prefix_caching, **{"max_num_batched_tokens": 8192, **limits})
+    stage = replace(stage, max_model_len=min(32_768, blocks * BLOCK))
     if window is not None:
         stage = stage.extended(AttentionWindow(window, sinks))
     return vllm.make_scheduler(stage, vllm.StageScheduler)
@@ -55,7 +42,7 @@ def behind(computed: int, window: int) -> int:
 
 
 def table(scheduler: vllm.StageScheduler, name: str) -> list[bool]:
-    """Of a session's blocks, which it holds."""
+    """Which of a session's blocks it holds."""
     return [block > 0 for block in scheduler.block_ids(name)]
 
 
@@ -107,16 +94,14 @@ class Bench:
         raise AssertionError("no end in sight")
 
 
+SESSION = st.integers(0, 4)
 OPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("feed"), st.integers(0, 4), st.integers(1, 120), st.integers(1, 30)),
-        st.tuples(st.just("step"), st.integers(1, 12)),
-        st.tuples(st.just("close"), st.integers(0, 4)),
-    ),
+    st.tuples(st.just("feed"), SESSION, st.integers(1, 120), st.integers(1, 30))
+    | st.tuples(st.just("step"), st.integers(1, 12))
+    | st.tuples(st.just("close"), SESSION),
     min_size=5,
     max_size=60,
 )
-
 RESUMED = [("feed", 0, 120, 30), ("step", 12), ("close", 0), ("feed", 1, 120, 5), ("step", 9), ("feed", 1, 90, 5)]
 """A session that begins with what the prefix cache has of another one."""
 
@@ -144,7 +129,7 @@ def play(bench: Bench, ops: list, after: Callable[[list], None] = lambda rows: N
 )
 @example(ops=RESUMED, window=40, sinks=17, blocks=90, caching=True, rescue=False)
 def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(ops, window, sinks, blocks, caching, rescue):
-    scheduler = make_scheduler(blocks, window, sinks, caching, budget=96, slots=16)
+    scheduler = make_scheduler(blocks, window, sinks, caching, max_num_batched_tokens=96)
     scheduler.preempts_waiting = rescue
     bench = Bench(scheduler, caching)
     pinned = -(-sinks // BLOCK)
@@ -172,21 +157,22 @@ def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(ops, window, 
 @settings(max_examples=25)
 @given(ops=OPS, window=st.integers(1, 200), blocks=st.integers(24, 90), caching=st.booleans())
 def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, caching):
-    stock = Bench(make_scheduler(blocks, window, 0, caching, budget=96, slots=16), caching)
-
     def no_sinks(config, window, **shape):
         register(config)
         return SinkWindowSpec(**shape, sliding_window=window.tokens, sinks=0)
 
+    def played() -> tuple[type, list[object], Any]:
+        bench = Bench(make_scheduler(blocks, window, 0, caching, max_num_batched_tokens=96), caching)
+        play(bench, ops)
+        [manager] = bench.scheduler.kv_cache_manager.coordinator.single_type_managers
+        return type(manager), bench.trace, bench.scheduler.counters
+
+    stock, *expected = played()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded, "kv_spec", no_sinks)
-        ours = Bench(make_scheduler(blocks, window, 0, caching, budget=96, slots=16), caching)
-    managers = [bench.scheduler.kv_cache_manager.coordinator.single_type_managers[0] for bench in (stock, ours)]
-    assert type(managers[0]) is not SinkWindowManager and type(managers[1]) is SinkWindowManager
-    for bench in (stock, ours):
-        play(bench, ops)
-    assert stock.trace == ours.trace
-    assert stock.scheduler.counters == ours.scheduler.counters
+        ours, *found = played()
+    assert stock is not SinkWindowManager and ours is SinkWindowManager
+    assert found == expected
 
 
 def hit(scheduler: vllm.StageScheduler, prompt: int) -> int:
@@ -206,10 +192,6 @@ def cached(scheduler: vllm.StageScheduler, tokens: int) -> list[int]:
     return blocks
 
 
-def drop(scheduler: vllm.StageScheduler, block_id: int) -> None:
-    scheduler.kv_cache_manager.evict_blocks({block_id})
-
-
 def test_a_prefix_hit_takes_up_the_sinks_with_the_window():
     scheduler = make_scheduler(100, window=64, sinks=32)
     blocks = cached(scheduler, 320)
@@ -221,135 +203,97 @@ def test_a_prefix_hit_takes_up_the_sinks_with_the_window():
     assert scheduler.blocks_held("again") == 7
 
 
-@pytest.mark.parametrize(("lost", "found"), [(0, 0), (1, 0), (2, 304), (18, 32)])
-def test_a_hit_without_its_sinks_is_a_miss(lost: int, found: int):
+@pytest.mark.parametrize(
+    ("tokens", "sinks", "lost", "found"),
+    [(320, 32, 0, 0), (320, 32, 1, 0), (320, 32, 2, 304), (320, 32, 18, 32), (40, 64, None, 32)],
+)
+def test_a_hit_without_its_sinks_is_a_miss(tokens: int, sinks: int, lost: int | None, found: int):
     """Block 2 lies behind the window and is no sink: nobody misses it. Of a windowed prompt vLLM caches what a hit at
-    its end needs and we the sinks; so when the end is lost, these two blocks are still a prefix."""
-    scheduler = make_scheduler(100, window=64, sinks=32)
-    blocks = cached(scheduler, 320)
-    drop(scheduler, blocks[lost])
-    assert hit(scheduler, 320) == found
+    its end needs and we the sinks; so when the end is lost, these two blocks are still a prefix. A prompt shorter than
+    its sinks hits as far as it was computed."""
+    scheduler = make_scheduler(100, window=64, sinks=sinks)
+    blocks = cached(scheduler, tokens)
+    if lost is not None:
+        scheduler.kv_cache_manager.evict_blocks({blocks[lost]})
+    assert hit(scheduler, tokens) == found
 
 
-def test_a_short_prompt_hits_as_far_as_it_was_computed():
-    scheduler = make_scheduler(100, window=64, sinks=64)
-    cached(scheduler, 40)
-    assert hit(scheduler, 40) == 32
-
-
-def test_what_a_hit_takes_out_of_the_free_blocks_is_reserved_with_its_sinks():
+@pytest.mark.parametrize(("spare", "fits"), [(6, False), (7, True)])
+def test_what_a_hit_takes_out_of_the_free_blocks_is_reserved_with_its_sinks(spare: int, fits: bool):
     """Seven blocks: two sinks and four of the window that are idle in the cache, and one for the rest. Counted without
     the sinks it is five, and the allocation would run out of blocks half-way."""
-    for spare, fits in ((6, False), (7, True)):
-        scheduler = make_scheduler(100, window=64, sinks=32)
-        blocks = cached(scheduler, 320)
-        pool = scheduler.kv_cache_manager.block_pool
-        keep = {*blocks[:2], *blocks[15:19]}
-        others = [block for block in pool.free_block_queue.get_all_free_blocks() if block.block_id not in keep]
-        pool.touch(others[: scheduler.free_blocks - spare])
-        assert scheduler.free_blocks == spare
-        add(scheduler, "again", prompt=320, output=1, hashed=True)
-        output = scheduler.schedule()
-        assert ("again" in output.num_scheduled_tokens) is fits
-        assert scheduler.free_blocks == (spare - 7 if fits else spare)
-        assert scheduler.counters["alloc_fail_waiting"] == (not fits)
+    scheduler = make_scheduler(100, window=64, sinks=32)
+    blocks = cached(scheduler, 320)
+    pool = scheduler.kv_cache_manager.block_pool
+    keep = {*blocks[:2], *blocks[15:19]}
+    others = [block for block in pool.free_block_queue.get_all_free_blocks() if block.block_id not in keep]
+    pool.touch(others[: scheduler.free_blocks - spare])
+    assert scheduler.free_blocks == spare
+    add(scheduler, "again", prompt=320, output=1, hashed=True)
+    output = scheduler.schedule()
+    assert ("again" in output.num_scheduled_tokens) is fits
+    assert scheduler.free_blocks == (0 if fits else spare)
+    assert scheduler.counters["alloc_fail_waiting"] == (not fits)
 
 
-@given(
-    window=st.integers(1, 5000),
-    sinks=st.integers(0, 200),
-    in_flight=st.integers(1, 10_000),
-    longest=st.integers(16, 40_000),
-)
-def test_sinks_add_their_blocks_to_what_a_request_may_hold(window, sinks, in_flight, longest):
-    shape = {"block_size": BLOCK, "num_kv_heads": 4, "head_size": 128, "dtype": torch.bfloat16}
-    plain = SlidingWindowSpec(**shape, sliding_window=window)
-    spec = SinkWindowSpec(**shape, sliding_window=window, sinks=sinks)
-    more = spec.max_admission_blocks_per_request(in_flight, longest)
-    assert more == plain.max_admission_blocks_per_request(in_flight, longest) + -(-sinks // BLOCK)
+@pytest.mark.parametrize(("sinks", "more"), [(0, 0), (1, 1), (16, 1), (17, 2), (33, 3)])
+def test_vllm_sizes_its_pool_and_admits_by_the_same_bound(sinks: int, more: int):
+    """Sinks add their blocks to vLLM's bound of a sliding window."""
+    scheduler = make_scheduler(4000, window=1024, sinks=sinks)
+    [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
+    spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
+    sized = spec.max_memory_usage_bytes(scheduler.vllm_config) // spec.page_size_bytes
+    assert manager.max_admission_blocks_per_request == sized == -(-(1023 + 8192) // BLOCK) + 1 + more
 
 
-def test_vllm_sizes_its_pool_and_admits_by_the_same_bound():
-    admitted, sized = [], []
-    for sinks in (0, 33):
-        scheduler = make_scheduler(4000, window=1024, sinks=sinks)
-        [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
-        spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
-        admitted.append(manager.max_admission_blocks_per_request)
-        sized.append(spec.max_memory_usage_bytes(scheduler.vllm_config) // spec.page_size_bytes)
-    assert admitted == sized == [-(-(1023 + 8192) // BLOCK) + 1, -(-(1023 + 8192) // BLOCK) + 1 + 3]
-
-
-def test_sessions_closed_at_any_time_leave_nothing_behind():
+def test_pinned_blocks_and_those_freed_behind_the_window_are_counted():
     scheduler = make_scheduler(400, window=64, sinks=32)
     bench = Bench(scheduler)
     for i in range(6):
         bench.feed(f"s{i}", i, 300, 20)
+    bench.settle()
     for i in range(6):
-        for _ in range(5):
-            bench.step()
-        bench.feed(f"s{i}", i, 40, 5)
         bench.close(f"s{i}")
-        assert f"s{i}" not in scheduler.requests
-        conserve(scheduler)
     assert scheduler.free_blocks == scheduler.allocatable_blocks
-    assert scheduler.counters["pinned_blocks"] == 12
+    assert scheduler.counters["pinned_blocks"] == 6 * 2
     assert scheduler.counters["freed_behind_window"] > 6 * 10
-
-
-class Span:
-    """A row of a step."""
-
-    request_id = "s"
-    samples = True
-
-    def __init__(self, context: int, tokens: int) -> None:
-        self.context, self.tokens = context, tokens
 
 
 @given(context=st.integers(0, 300), tokens=st.integers(1, 300), reach=st.integers(1, 200))
 def test_work_counts_what_each_token_sees(context: int, tokens: int, reach: int):
     """Pairs as without a window: a token stands in the middle of those that see it."""
-    work = Work.of([Span(context, tokens)], reach)
+    row = Row("s", tokens, context, True)
+    work = Work.of([row], reach)
     assert work.kv_tokens == min(context, reach) + tokens
     exact = sum(min(context + i, reach) for i in range(1, tokens + 1))
     assert work.attention_pairs == pytest.approx(exact, abs=tokens)
-    assert Work.of([Span(context, tokens)], context + tokens) == Work.of([Span(context, tokens)])
+    assert Work.of([row], context + tokens) == Work.of([row])
 
 
-class Gpu:
-    """What a stage asks of its GPU before it runs anything."""
+@pytest.fixture(scope="module")
+def stage() -> VirtualStage:
+    """A thinker's, of which no step runs."""
+    gpu: Any = SimpleNamespace(facts=load_gpu("h200"), count=1)
+    return VirtualStage(THINKER, gpu)
 
-    def __init__(self) -> None:
-        self.facts = load_deployment("qwen3_omni_2gpu").gpu
-        self.count = 1
 
-
-def test_each_chunk_that_is_computed_is_encoded_again():
+@pytest.mark.parametrize(
+    ("context", "tokens", "clips"), [(0, 150, 3), (110, 28, 1), (55, 55, 1), (1, 54, 0), (138, 1, 0), (16, 40, 1)]
+)
+def test_each_chunk_that_is_computed_is_encoded_again(stage: VirtualStage, context: int, tokens: int, clips: int):
     """Three frames begin at 0, 55 and 110. A re-prefill encodes all of them, a decoding step none."""
-    stage = VirtualStage(THINKER, Gpu())  # type: ignore[arg-type]
     request = StageRequest("thinker", 0, 0, [], 0, work=DeviceWork(2.0, chunk_starts=[0, 55, 110]))
-
-    def clips(context: int, tokens: int) -> tuple[int, float]:
-        work = stage.work([Span(context, tokens)], {"s": request})
-        return work.clips, work.audio_s
-
-    assert clips(0, 150) == (3, 6.0)
-    assert clips(110, 28) == (1, 2.0)
-    assert clips(55, 55) == (1, 2.0)
-    assert clips(1, 54) == (0, 0.0)
-    assert clips(138, 1) == (0, 0.0)
-    assert clips(16, 40) == (1, 2.0)
+    work = stage.work([Row("s", tokens, context, True)], {"s": request})
+    assert (work.clips, work.audio_s) == (clips, 2.0 * clips)
 
 
-@pytest.mark.parametrize("hit", (0, 64, 96))
+@pytest.mark.parametrize("hit", (0, 64, 96, 100))
 @pytest.mark.parametrize("chunk", (40, 512))
-def test_a_turn_is_encoded_once_however_much_of_its_context_is_cached(hit: int, chunk: int) -> None:
+def test_a_turn_is_encoded_once_however_much_of_its_context_is_cached(stage: VirtualStage, hit: int, chunk: int):
     """Its sound and its image begin behind 100 tokens of history, of which `hit` are found."""
-    stage = VirtualStage(THINKER, Gpu())  # type: ignore[arg-type]
     request = StageRequest("thinker", 0, 1, [0] * 150, 10, work=DeviceWork(3.0, 20, encoded_at=100))
-    steps = [Span(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [Span(150, 1)]
-    works = [(step, stage.work([step], {"s": request})) for step in steps]
-    [(step, work)] = [(step, work) for step, work in works if work.clips or work.images]
-    assert step.context <= 100 < step.context + step.tokens
+    steps = [(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [(150, 1)]
+    works = {step: stage.work([Row("s", step[1], step[0], True)], {"s": request}) for step in steps}
+    [((context, tokens), work)] = [(step, work) for step, work in works.items() if work.clips or work.images]
+    assert context <= 100 < context + tokens
     assert (work.clips, work.audio_s, work.images) == (1, 3.0, (20,))
