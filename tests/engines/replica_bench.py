@@ -73,7 +73,7 @@ class Bench:
     def _finish(self, request: StageRequest) -> None:
         self.finished[request.name] = self._loop.time()
 
-    def at(self, at_s: float, what: Callable[..., None], *arguments: Any) -> None:
+    def at(self, at_s: float, what: Callable[..., Any], *arguments: Any) -> None:
         self._loop.call_at(at_s, what, *arguments)
 
     async def settle(self) -> None:

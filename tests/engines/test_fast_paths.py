@@ -7,6 +7,7 @@ steps and decode batches.
 import asyncio
 from asyncio import TimerHandle
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -54,17 +55,16 @@ class NewestFirst:
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter(asked=0)
-        self.seen: list[list[Any]] = []
+        self.seen: list[tuple[Any, ...]] = []
         self.made: Counter[str] = Counter()
 
     def plan(self, view: StageView) -> Plan:
         self.counters["asked"] += 1
         self.counters["expected_ns"] += round(1e9 * (view.step_s(StepWork(1, 0, 100)) or 0.0))
         order = [each.id for each in sorted(view.requests, key=lambda each: (not each.running, -each.ready_s))]
-        self.seen.append(
-            [(e.id, e.tokens, e.computed, e.blocks, len(e.hashes), e.prompt_tokens) for e in view.requests]
-        )
-        assert all(e.tokens == e.prompt_tokens + self.made[e.id] for e in view.requests)
+        for each in view.requests:
+            self.seen.append((each.id, each.tokens, each.computed, each.blocks, len(each.hashes), each.prompt_tokens))
+            assert each.tokens == each.prompt_tokens + self.made[each.id]
         held = order[1:] if self.counters["asked"] % 3 == 0 else ()
         few = 6 * (self.counters["asked"] % 3)
         caps = dict.fromkeys(order[1:], few) if self.counters["asked"] % 4 == 0 else {}
@@ -72,7 +72,7 @@ class NewestFirst:
 
     def produced(self, request: str, tokens: int, finished: bool) -> None:
         self.made[request] += tokens
-        self.seen.append([(request, tokens, finished)])
+        self.seen.append((request, tokens, finished))
 
 
 @dataclass(frozen=True)
@@ -103,40 +103,38 @@ class OneReplica:
             for i, (_, _, tokens) in enumerate(self.asked)
         ]
 
-    def served(self, fast: bool) -> Any:
-        policy = NewestFirst() if self.ordered else None
-        requests = self.requests()
+    def begin(self, bench: Bench, requests: list[StageRequest]) -> None:
+        """Everything that happens to it, at its time."""
         how, when = self.ends or ("", 0)
 
+        def answer(each: StageRequest) -> None:
+            if each.produced == 5 and each.turn == 0:
+                bench.engine.submit(StageRequest(each.name, each.session, 1, each.prompt, 30))
+            if each is requests[0] and each.produced == when and how == "cancel":
+                bench.task.cancel()
+            if each is requests[0] and each.produced == when and how == "fail":
+                raise ValueError("nobody listens")
+
+        if not self.batches:
+            bench.on_token = answer
+        for (at_s, *_), each in zip(self.asked, requests, strict=True):
+            bench.at(at_s, bench.engine.submit, each)
+        for place, at_s in self.aborts.items():
+            if place < len(requests):
+                bench.at(max(at_s, self.asked[place][0]), bench.engine.abort, requests[place])
+        device: Any = bench.engine.replica.device
+        for at_s in self.beside:
+            bench.at(at_s, device.gpu.compute.submit, StepCost(0.05, 0.0, 0, 0.0))
+        if how == "at":
+            bench.at(when, bench.task.cancel)
+
+    def served(self, fast: bool) -> Any:
+        policy = NewestFirst() if self.ordered else None
+        on_arrival = abort_at_layer if self.layer else None
+
         async def main() -> Bench:
-            bench = Bench(
-                abort_at_layer if self.layer else None,
-                policy,
-                fast,
-                self.batches,
-                async_scheduling=self.ahead,
-                **self.limits,
-            )
-
-            def answer(each: StageRequest) -> None:
-                if each.produced == 5 and each.turn == 0:
-                    bench.engine.submit(StageRequest(each.name, each.session, 1, each.prompt, 30))
-                if each is requests[0] and each.produced == when and how == "cancel":
-                    bench.task.cancel()
-                if each is requests[0] and each.produced == when and how == "fail":
-                    raise ValueError("nobody listens")
-
-            if not self.batches:
-                bench.on_token = answer
-            for (at_s, *_), each in zip(self.asked, requests, strict=True):
-                bench.at(at_s, bench.engine.submit, each)
-            for place, at_s in self.aborts.items():
-                if place < len(requests):
-                    bench.at(max(at_s, self.asked[place][0]), bench.engine.abort, requests[place])
-            for at_s in self.beside:
-                bench.at(at_s, bench.engine.replica.device.gpu.compute.submit, StepCost(0.05, 0.0, 0, 0.0))
-            if how == "at":
-                bench.at(when, bench.task.cancel)
+            bench = Bench(on_arrival, policy, fast, self.batches, async_scheduling=self.ahead, **self.limits)
+            self.begin(bench, self.requests())
             await asyncio.sleep(30.0)  # everybody has been answered, or nobody serves any more
             if not bench.task.done():
                 await bench.settle()
@@ -145,7 +143,7 @@ class OneReplica:
         bench = play(main)
         ended = bench.task.done() and (bench.task.cancelled() or str(bench.task.exception()))
         told = [bench.tokens, bench.finished, ended]
-        if how == "cancel":  # a task that cancels itself goes on to where it next waits
+        if self.ends and self.ends[0] == "cancel":  # a task that cancels itself goes on to where it next waits
             return told
         counters = [policy and (policy.counters, policy.seen), bench.engine.counters()]
         tables = [exact(bench.log.events()), exact(bench.log.steps())]
@@ -208,11 +206,13 @@ def one_replica(draw: Any) -> OneReplica:
     return OneReplica(
         asked,
         draw(st.dictionaries(st.integers(0, 6), TIMES, max_size=3)),
-        *draw(st.tuples(st.booleans(), st.booleans(), st.booleans())),
-        draw(st.lists(TIMES, max_size=6)),
-        draw(st.booleans()),
-        limits,
-        draw(st.none() | st.none() | end),
+        ordered=draw(st.booleans()),
+        layer=draw(st.booleans()),
+        ahead=draw(st.booleans()),
+        beside=draw(st.lists(TIMES, max_size=6)),
+        batches=draw(st.booleans()),
+        limits=limits,
+        ends=draw(st.none() | st.none() | end),
     )
 
 
@@ -241,20 +241,14 @@ def texts(draw: Any) -> Replayed:
     """Single requests in bursts and with long documents behind them, users who lose patience, pools that preempt,
     delays longer than steps, all alike and none, tokens told several at a time, logs in files."""
     rate = draw(st.sampled_from([5.0, 20.0, 50.0, 200.0]))
+    typed = {**TEXT, "network_ms": draw(st.sampled_from([0.0, 20.0, 400.0]))}
     documents = {"requests": 30, "max_output_tokens": 200, "max_input_tokens": 6000, "documents": 12}
-    network_ms = draw(st.sampled_from([0.0, 20.0, 400.0]))
-    name, params, pools = draw(
-        st.sampled_from(
-            [
-                ("poisson", {**TEXT, "requests": 40, "network_ms": network_ms}, [400, 2000, None]),
-                ("gamma", {**TEXT, "requests": 30, "network_ms": network_ms}, [400, 600, 2000, None]),
-                ("co_serving", documents, [600, 2000, None]),
-            ]
-        )
-    )
+    workloads = {"poisson": {**typed, "requests": 40}, "gamma": {**typed, "requests": 30}, "co_serving": documents}
+    pools = {"poisson": [400, 2000, None], "gamma": [400, 600, 2000, None], "co_serving": [600, 2000, None]}
+    name = draw(st.sampled_from([*workloads]))
     server = {
         **LLAMA,
-        "kv_pool_blocks": draw(st.sampled_from(pools)),
+        "kv_pool_blocks": draw(st.sampled_from(pools[name])),
         "max_num_batched_tokens": draw(st.sampled_from([512, 8192])),
         "stream_interval": draw(st.sampled_from([1, 1, 4])),
         "prefix_caching": draw(st.booleans()),
@@ -262,7 +256,7 @@ def texts(draw: Any) -> Replayed:
     return Replayed(
         "vllm_omni_wo",
         server,
-        (name, {**params, "rate": rate}),
+        (name, {**workloads[name], "rate": rate}),
         draw(st.integers(0, 99)),
         draw(st.sampled_from([{}, {}, {"scheduler": "fcfs"}, {"scheduler": "priority"}, {"scheduler": "liveserve"}])),
         {"turn_timeout_s": draw(st.sampled_from([1.0, 3.0, 100.0]))},
@@ -275,24 +269,23 @@ def spoken(**params: Any) -> tuple[str, dict[str, Any]]:
     return "voice", {"sessions": 8, "turns": 2.0, "p": 0.5, **params}
 
 
+SPEAKING: list[tuple[str, dict[str, Any]]] = [
+    ("vllm_omni", {}),
+    ("vllm_omni", {"scheduler": "priority"}),
+    ("vllm_omni_wo", {}),
+    ("liveserve", {}),
+    ("liveserve", {"u2_mode": "work_conserving"}),
+    ("liveserve", {"pacing": "always", "keep_up": True}),
+    ("liveserve", {"u2_mode": "yielding", "kv_relief": False}),
+    ("liveserve", {"scheduler": "fcfs"}),
+]
+
+
 @st.composite
 def speech(draw: Any) -> Replayed:
     """Barge-ins while the server is at work, preemption under a full pool, offloading and preloads: a thinker's pool
     from roomy to hardly larger than a request, with and without KV kept on it and on the host."""
-    engine, system = draw(
-        st.sampled_from(
-            [
-                ("vllm_omni", {}),
-                ("vllm_omni", {"scheduler": "priority"}),
-                ("vllm_omni_wo", {}),
-                ("liveserve", {}),
-                ("liveserve", {"u2_mode": "work_conserving"}),
-                ("liveserve", {"pacing": "always", "keep_up": True}),
-                ("liveserve", {"u2_mode": "yielding", "kv_relief": False}),
-                ("liveserve", {"scheduler": "fcfs"}),
-            ]
-        )
-    )
+    engine, system = draw(st.sampled_from(SPEAKING))
     caching = draw(st.booleans())
     server = {
         "prefix_caching": caching,
@@ -386,32 +379,32 @@ def test_so_it_is_where_it_was_not_once(situation: Situation):
     assert situation.served(fast=True) == situation.served(fast=False)
 
 
+def _asked(given: Any, result: Any) -> dict[str, int]:
+    """Whether vLLM was asked to schedule, and about how many requests."""
+    scheduled = result[0]
+    return {} if scheduled in (None, STARTED) else {"asked": 1, "asked_rows": len(scheduled.num_scheduled_tokens)}
+
+
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each path was taken."""
     counts: Counter[str] = Counter()
-    for owner, name in (
-        (DecodeFastPath, "schedule"),
-        (DecodeFastPath, "_schedule"),
-        (OneStepPath, "schedule"),
-        (EventLog, "later"),
-        (StageEngine, "finish_step"),
-        (SteadySteps, "_finish_repeated"),
-    ):
 
-        def counted(
-            self: Any, *given: Any, owner: Any = owner, name: str = name, of: Any = getattr(owner, name), **named: Any
-        ) -> Any:
-            counts["chunks" if owner is OneStepPath else name] += 1
-            result = of(self, *given, **named)
-            if name == "schedule" and result[0] not in (None, STARTED):
-                counts["asked"] += 1
-                counts["asked_rows"] += len(result[0].num_scheduled_tokens)
-            elif name == "later":
-                counts["batched"] += len(given[3])
+    def watch(owner: type, name: str, note: Callable[[Any, Any], dict[str, int]]) -> None:
+        function = getattr(owner, name)
+
+        def watched(self: Any, *given: Any, **named: Any) -> Any:
+            result = function(self, *given, **named)
+            counts.update({f"{owner.__name__}.{name}": 1} | note(given, result))
             return result
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(DecodeFastPath, "schedule", _asked)
+    watch(OneStepPath, "schedule", _asked)
+    watch(EventLog, "later", lambda given, _: {"batched": len(given[3])})
+    for owner, name in ((DecodeFastPath, "_schedule"), (StageEngine, "finish_step"), (SteadySteps, "_finish_repeated")):
+        watch(owner, name, lambda given, _: {})
     return counts
 
 
@@ -420,14 +413,14 @@ def test_most_tokens_are_told_by_decode_batches(count: Counter[str]):
     tokens = sum(turn.output_tokens for session in text.trace().sessions for turn in session.turns)
     text.replay(fast=True)
     assert count["batched"] > 0.8 * tokens
-    assert 0 < count["later"] < 0.3 * tokens
+    assert 0 < count["EventLog.later"] < 0.3 * tokens
 
 
 def test_vllm_is_asked_in_few_steps(count: Counter[str]):
     """Prompts, last tokens and every 16th need it, where KV is kept every 8th."""
     replay("vllm_omni_wo", {}, {}, {}, voice_trace(), seed=7)
-    assert count["asked"] < 0.5 * count["schedule"]
-    assert count["schedule"] > 1000
+    assert count["asked"] < 0.5 * count["DecodeFastPath.schedule"]
+    assert count["DecodeFastPath.schedule"] > 1000
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -439,31 +432,31 @@ def test_decodes_bypass_vllm_while_a_prompt_is_computed_in_pieces(count: Counter
 def test_vllm_is_asked_about_no_chunk_that_fits(count: Counter[str]):
     chunks = OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4})
     chunks.served(fast=True)
-    assert count["chunks"] >= 2 and not count["asked"]
+    assert count["OneStepPath.schedule"] >= 2 and not count["asked"]
 
 
 def test_steps_are_steady_under_a_policy_whose_plan_is_equal(count: Counter[str]):
     """It is asked in each all the same, as its order follows playback."""
     done = replay("liveserve", {}, {}, {}, voice_trace(), seed=7)
-    assert count["_schedule"] < 0.6 * done.cost["steps"]
+    assert count["DecodeFastPath._schedule"] < 0.6 * done.cost["steps"]
 
 
 def test_most_steps_of_a_long_reply_repeat_the_step_before(count: Counter[str]):
     reply = OneReplica([(0.0, 40, 200)])
     reply.served(fast=True)
-    assert count["_finish_repeated"] > 150 and count["_finish_repeated"] + count["finish_step"] >= 200
+    repeated, finished = count["SteadySteps._finish_repeated"], count["StageEngine.finish_step"]
+    assert repeated > 150 and repeated + finished >= 200
     count.clear()
     reply.served(fast=False)
-    assert count["_finish_repeated"] == 0 and count["finish_step"] >= 200
+    assert count["SteadySteps._finish_repeated"] == 0 and count["StageEngine.finish_step"] >= 200
 
 
 def test_a_full_pool_preempts_the_same():
     """Preempted: the rows of that round are vLLM's to choose, all of them."""
-    workload = spoken(rate=20.0, reply_tokens=150)
-    crowded = Replayed("vllm_omni", {"kv_pool_blocks": 64}, workload, seed=3)
-    with_it, without = crowded.replay(fast=True), crowded.replay(fast=False)
-    assert_same(with_it, without)
-    assert sum(with_it.steps["preempted"].to_pylist()) > 0
+    crowded = Replayed("vllm_omni", {"kv_pool_blocks": 64}, spoken(rate=20.0, reply_tokens=150), seed=3)
+    fast = crowded.replay(fast=True)
+    assert_same(fast, crowded.replay(fast=False))
+    assert sum(fast.steps["preempted"].to_pylist()) > 0
 
 
 def test_a_reply_that_is_cancelled_hears_nothing_of_a_batch_on_its_way():
@@ -475,17 +468,17 @@ def test_a_reply_that_is_cancelled_hears_nothing_of_a_batch_on_its_way():
         def texts(group: ListenerGroup, tokens: BatchTokens) -> None:
             heard.append(len(group.listeners[tokens.begin : tokens.end]))
 
-    class Gateway:
-        def text(self, reply: Any, tokens: int) -> None:
-            if not reply.cancelled:
-                heard.append(reply)
+    def one_hears(reply: Any, tokens: int) -> None:
+        if not reply.cancelled:
+            heard.append(reply)
 
     replies = [SimpleNamespace(listener=Listener(), cancelled=False) for _ in range(3)]
     requests: Any = [SimpleNamespace(reply=each, log_key=bytes(16)) for each in replies]
-    tokens = BatchTokens(DecodeBatch(requests), 0, 3)
-    listeners = BatchListeners([], lambda _, *message: on_their_way.append(message), Gateway())
+    gateway: Any = SimpleNamespace(text=one_hears)
+    batch = DecodeBatch(requests)
+    listeners = BatchListeners([], lambda _, *message: on_their_way.append(message), gateway)
     for _ in range(2):
-        listeners.on_batch_tokens(tokens)
+        listeners.on_batch_tokens(BatchTokens(batch, 0, 3))
     (deliver, first), (_, second) = on_their_way
     deliver(first)
     replies[1].cancelled = True
@@ -500,17 +493,16 @@ def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
     """Against a log in which a timer writes each row."""
     loop, reference, log = VirtualClockLoop(), EventLog(), EventLog()
     delay = st.sampled_from([0.25, 0.5, 1.0, 1.5])
-
-    def both(kind: str, session: int) -> None:
-        reference.event(loop.time(), kind, session, 0)
-        log.event(loop.time(), kind, session, 0)
-
     timers: dict[tuple[int, int], list[TimerHandle]] = defaultdict(list)
+
+    def both(kind: str, session: int, turn: int = 0) -> None:
+        for each in (reference, log):
+            each.event(loop.time(), kind, session, turn)
 
     def later(delays: list[float]) -> None:
         who = [divmod(i, 2) for i in range(len(delays))]
-        for turn, each in zip(who, delays, strict=True):
-            at_s = loop.time() + each
+        for turn, delay_s in zip(who, delays, strict=True):
+            at_s = loop.time() + delay_s
             timers[turn].append(loop.call_at(at_s, reference.event, at_s, "text", *turn, "", 1))
         log.later(loop, loop.time() + np.array(delays), "text", np.array(who, float), 1)
 
@@ -531,9 +523,8 @@ def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
         if data.draw(st.booleans()):
             loop.call_at(at_s, len, log)
     loop.call_at(data.draw(st.sampled_from([1.0, 3.0, 9.0])), loop.stop)
-    for each in (reference, log):
-        each.event(0.0, "first_text", 0, 0)
-        each.event(0.0, "text", 0, 0)
+    both("first_text", 0)
+    both("text", 0)
     loop.run_forever()
     loop.close()
     assert str(log.events().to_pydict()) == str(reference.events().to_pydict())
