@@ -58,7 +58,7 @@ def test_the_frontier_holds_what_nobody_beats():
 
 def test_the_profile_of_an_a6000():
     """Table I from shapes, decode below 80 ms on 12 SMs, and shares near the paper's 24 and 30 (eq. 3)."""
-    made = resolve(ServerParams(deployment="cogagent_a6000"))
+    made = resolve(ServerParams.of({"deployment": "cogagent_a6000"}))
 
     async def main() -> Profile:
         gpu = VirtualGpu(made.gpu, shared=True)
