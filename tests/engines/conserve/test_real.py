@@ -14,24 +14,13 @@ def co_serve(resume: str) -> None:
     from tests.engines.real import OfflineEngine, served
     from workloads.registry import make_trace
 
-    params = ServerParams.model_validate(
-        {"deployment": "llama_tiny", "prefix_caching": True, "host_kv_gb": 0.5, "kv_pool_blocks": 96}
-    )
-    trace = make_trace(
-        "co_serving",
-        {
-            "requests": 30,
-            "rate": 6.0,
-            "documents": 24,
-            "max_input_tokens": 1500,
-            "max_output_tokens": 40,
-            "ttft_deadline_s": 1e-3,
-        },
-        seed=1,
-    )
+    server = {"deployment": "llama_tiny", "prefix_caching": True, "host_kv_gb": 0.5, "kv_pool_blocks": 96}
+    params = ServerParams.model_validate(server)
+    sizes = {"max_input_tokens": 1500, "max_output_tokens": 40, "ttft_deadline_s": 1e-3}
+    trace = make_trace("co_serving", {"requests": 30, "rate": 6.0, "documents": 24, **sizes}, seed=1)
     chosen = {"resume": resume, "safepoint_layers": 2, "tbt_slo_s": 1.0}
-    server, replies, _ = served("conserve", chosen, params, trace, ClientParams())
-    counters = server.counters()
+    left, replies, _ = served("conserve", chosen, params, trace, ClientParams.model_validate({}))
+    counters = left.counters()
     assert counters["thinker.interrupted"] > 0, f"nobody came while documents were in a step: {counters}"
     assert len(replies) == len(trace)
     stock = OfflineEngine(resolve(params).stages["thinker"])

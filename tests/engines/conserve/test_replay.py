@@ -28,16 +28,8 @@ ENGINES = [
 
 
 def both_classes(seed: int = 3, **params: Any) -> Trace:
-    given_params = {
-        "requests": 40,
-        "rate": 4.0,
-        "documents": 12,
-        "max_input_tokens": 6000,
-        "max_output_tokens": 60,
-        "ttft_deadline_s": 0.2,
-        "tbt_deadline_s": 0.05,
-    }
-    return make_trace("co_serving", given_params | params, seed)
+    load = {"requests": 40, "rate": 4.0, "documents": 12, "max_input_tokens": 6000, "max_output_tokens": 60}
+    return make_trace("co_serving", load | {"ttft_deadline_s": 0.2, "tbt_deadline_s": 0.05} | params, seed)
 
 
 def run(trace: Trace, engine: str = "conserve", server: dict[str, Any] | None = None, **params: Any) -> Replay:
@@ -60,23 +52,21 @@ def tokens(done: Replay) -> dict[int, float]:
     pool=st.sampled_from([420, 700, 1500]),
     rate=st.sampled_from([2.0, 15.0]),
 )
-def test_every_block_returns_and_every_token_is_made(
-    engine: tuple[str, dict[str, Any]], seed: int, pool: int, rate: float
-):
+def test_every_block_returns_and_every_token_is_made(engine: tuple[str, dict], seed: int, pool: int, rate: float):
     """With pools hardly larger than a request; the same with the decode fast path and without."""
-    trace, server = both_classes(seed, rate=rate), {"kv_pool_blocks": pool}
-    fast = run(trace, engine[0], server, **engine[1])
+    (name, params), trace = engine, both_classes(seed, rate=rate)
+    fast, plain = (
+        run(trace, name, {"kv_pool_blocks": pool, "decode_fast_path": path}, **params) for path in (True, False)
+    )
     assert fast.proof["kv_blocks_used_after"] == 0
-    asked = {turn.session: turn.output_tokens for each in trace.sessions for turn in each.turns}
-    assert tokens(fast) == asked
-    assert_same(fast, run(trace, engine[0], server | {"decode_fast_path": False}, **engine[1]))
+    assert tokens(fast) == {each.turns[0].session: each.turns[0].output_tokens for each in trace.sessions}
+    assert_same(fast, plain)
 
 
 @pytest.mark.parametrize("resume", RESUMES)
 def test_online_requests_that_fill_the_pool_give_way_to_earlier_ones(resume: str):
     sizes = {"input_tokens": 500, "output_tokens": 200, "max_output_tokens": 200}
-    trace = both_classes(rate=60.0, documents=2, **sizes)
-    done = run(trace, server={"kv_pool_blocks": 420}, resume=resume)
+    done = run(both_classes(rate=60.0, documents=2, **sizes), server={"kv_pool_blocks": 420}, resume=resume)
     assert done.counters["thinker.online_preempted"] > 0
     made = tokens(done)
     assert len(made) == 42 and sum(count == 200 for count in made.values()) >= 40
@@ -93,14 +83,14 @@ def test_a_preempted_request_computes_again_only_what_is_nowhere():
     needed = sum(turn.input_tokens + turn.output_tokens - 1 for each in trace.sessions for turn in each.turns)
     assert computed["recompute"] > computed["swap"] >= needed
     for resume in ("ic", "ic_prefetch"):
-        again = computed[resume] - needed
-        assert 0 <= again < 0.5 * (computed["recompute"] - needed)
+        assert 0 <= computed[resume] - needed < 0.5 * (computed["recompute"] - needed)
 
 
 def test_only_offline_kv_goes_to_the_host():
-    online = run(both_classes(documents=1, max_input_tokens=200))
-    assert 0 < online.counters["thinker.d2h_bytes"] <= 17 * 16 * 131_072
-    assert run(both_classes(documents=12)).counters["thinker.d2h_bytes"] > 50 * online.counters["thinker.d2h_bytes"]
+    short, many = run(both_classes(documents=1, max_input_tokens=200)), run(both_classes(documents=12))
+    copied = short.counters["thinker.d2h_bytes"]
+    assert 0 < copied <= 17 * 16 * 131_072
+    assert many.counters["thinker.d2h_bytes"] > 50 * copied
 
 
 def test_arrivals_end_long_steps_at_a_safepoint():

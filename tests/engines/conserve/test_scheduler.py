@@ -151,7 +151,9 @@ def test_a_time_limit_that_no_step_keeps_is_refused():
 
     with pytest.raises(UserError, match=r"tbt_slo_s=0.001 less the guard of 0 % is shorter than a step"):
         profiled(tbt_slo_s=0.001)
-    shortest_s = profiled().model.seconds([(1, 0)])
+    fitted = profiled().model
+    assert fitted is not None
+    shortest_s = fitted.seconds([(1, 0)])
     profiled(tbt_slo_s=shortest_s)
     with pytest.raises(UserError, match="is shorter than a step"):
         profiled(tbt_slo_s=shortest_s * (1 - 1e-9))
