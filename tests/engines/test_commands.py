@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Collection
-from types import SimpleNamespace
 
 import pytest
 
 from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate, abort_at_layer
+from engines.core.device import NO_ROWS
+from engines.core.policy import Plan
 from engines.core.request import StageRequest
 from engines.core.step import SchedulerStep
 from tests.engines.replica_bench import Bench, play, played, request
 
 
 def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
-    one, step = request("one"), SimpleNamespace(start_s=0.0, rows=())
+    one, step = request("one"), SchedulerStep(Plan(), None, (), NO_ROWS, 0.0, 0.0, (), False)
     assert list(abort_at_layer(Abort(one), step)) == [one.id]
     for other in (Add(one), Truncate(0, 16), Forget(0)):
         assert not abort_at_layer(other, step)
@@ -21,27 +22,34 @@ def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
 
 def first_step_s() -> float:
     """Seconds of the first step of two requests that nobody disturbs."""
-    (begun_s, ended_s, requests), *_ = played(two_requests).steps()
+
+    def scenario(bench: Bench) -> None:
+        bench.engine.submit(request("stays"))
+        bench.engine.submit(request("leaves"))
+
+    (begun_s, ended_s, requests), *_ = played(scenario).steps()
     assert (begun_s, requests) == (0.0, 2)
     return ended_s
 
 
-def two_requests(bench: Bench) -> None:
-    bench.engine.submit(request("stays"))
-    bench.engine.submit(request("leaves"))
+def disturbed(
+    command: str, other: StageRequest, on_arrival: Arrival | None, *running: StageRequest
+) -> tuple[Bench, float]:
+    """A command about `other` at 0.3 of the first step of `running`; the seconds of that step alone."""
+    whole_s = first_step_s()
+
+    def scenario(bench: Bench) -> None:
+        for each in running:
+            bench.engine.submit(each)
+        bench.at(0.3 * whole_s, getattr(bench.engine, command), other)
+
+    return played(scenario, on_arrival), whole_s
 
 
 @pytest.mark.parametrize("on_arrival", [None, abort_at_layer])
 def test_an_abort_during_a_step_leaves_at_its_end_or_at_the_next_layer(on_arrival: Arrival | None):
-    whole_s = first_step_s()
     leaves = request("leaves")
-
-    def scenario(bench: Bench) -> None:
-        bench.engine.submit(request("stays"))
-        bench.engine.submit(leaves)
-        bench.at(0.3 * whole_s, bench.engine.abort, leaves)
-
-    bench = played(scenario, on_arrival)
+    bench, whole_s = disturbed("abort", leaves, on_arrival, request("stays"), leaves)
     assert bench.said() == {"stays": 20} and "leaves" not in bench.finished
     [aborted_s], (_, ended_s, _) = bench.events("abort"), bench.steps()[0]
     assert aborted_s == pytest.approx(ended_s)
@@ -54,32 +62,26 @@ def test_an_abort_during_a_step_leaves_at_its_end_or_at_the_next_layer(on_arriva
 
 
 def test_a_step_of_nobody_else_ends_at_the_layer():
-    leaves, abort_s = request("leaves"), 0.3 * first_step_s()
-
-    def scenario(bench: Bench) -> None:
-        bench.engine.submit(leaves)
-        bench.at(abort_s, bench.engine.abort, leaves)
-
-    bench = played(scenario, abort_at_layer)
-    assert not bench.tokens and bench.events("abort")[0] < 3 * abort_s
+    leaves = request("leaves")
+    bench, whole_s = disturbed("abort", leaves, abort_at_layer, leaves)
+    assert not bench.tokens and bench.events("abort")[0] < 0.9 * whole_s
 
 
 def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
     """Who comes has the step to itself sooner; whoever gave way loses the step's work, and nothing else."""
-    whole_s = first_step_s()
 
     def makes_way(command: Command, step: SchedulerStep) -> Collection[str]:
         urgent = isinstance(command, Add) and command.request.name == "urgent"
         return [row.request_id for row in step.rows] if urgent else ()
 
-    def scenario(bench: Bench) -> None:
-        two_requests(bench)
-        bench.at(0.3 * whole_s, bench.engine.submit, request("urgent", tokens=1))
-
-    waits, dropped = (played(scenario, on_arrival) for on_arrival in (None, makes_way))
-    for bench in (waits, dropped):
+    benches = []
+    for on_arrival in (None, makes_way):
+        urgent = request("urgent", tokens=1)
+        bench, whole_s = disturbed("submit", urgent, on_arrival, request("stays"), request("leaves"))
         assert bench.said() == {"stays": 20, "leaves": 20, "urgent": 1}
         assert bench.finished.keys() == {"stays", "leaves", "urgent"}
+        benches.append(bench)
+    waits, dropped = benches
     assert dropped.steps()[0][1] < 0.9 * whole_s
     assert dropped.finished["urgent"] < waits.finished["urgent"]
     first_s = {name: at_s for at_s, name, _ in reversed(dropped.tokens)}
@@ -87,13 +89,10 @@ def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
 
 
 def test_who_is_named_and_not_in_the_step_is_nobody_s_loss():
-    whole_s = first_step_s()
+    def names_others(command: Command, step: SchedulerStep) -> Collection[str]:
+        return ("0.0.nobody", "9.9.talker")
 
-    def scenario(bench: Bench) -> None:
-        two_requests(bench)
-        bench.at(0.3 * whole_s, bench.engine.submit, request("late"))
-
-    bench = played(scenario, lambda command, step: ("0.0.nobody", "9.9.talker"))
+    bench, whole_s = disturbed("submit", request("late"), names_others, request("stays"), request("leaves"))
     assert bench.steps()[0][1] == pytest.approx(whole_s)
     assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
 
