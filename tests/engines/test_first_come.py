@@ -36,7 +36,7 @@ HIT = asked("hit", 3.0, 90, hashes=(b"known",) * 5)
     ("requests", "plan", "limits", "mattered"),
     [
         ((A, B), Plan(["b", "a"]), {}, False),
-        ((A, B), Plan(["b", "a"]), {"tokens": 60}, True),
+        ((A, B), Plan(["b", "a"]), {"tokens": 79}, True),
         ((A, B), Plan(["a", "b"]), {"tokens": 60}, False),
         ((B, A), Plan(["a", "b"]), {"tokens": 60}, False),  # an earlier plan put b before a in the queue
         ((A, B), Plan(["b", "a"]), {"slots": 1}, True),
@@ -47,10 +47,10 @@ HIT = asked("hit", 3.0, 90, hashes=(b"known",) * 5)
         ((decode("r", 0.0), decode("s", 1.0)), Plan(["s", "r"]), {"free": 1}, True),
         ((decode("r", 0.0), decode("s", 1.0)), Plan(["s", "r"]), {"free": 2}, False),
         ((A, B), Plan(preempt=["a"]), {}, True),
-        ((A, B), Plan(caps={"a": 8}), {}, True),
-        ((A, B), Plan(caps={"a": 80}), {}, False),
-        ((A, B), Plan(step_budget=50), {}, True),
-        ((A, B), Plan(step_budget=90), {}, False),
+        ((A, B), Plan(caps={"a": 39}), {}, True),
+        ((A, B), Plan(caps={"a": 40}), {}, False),
+        ((A, B), Plan(step_budget=79), {}, True),
+        ((A, B), Plan(step_budget=80), {}, False),
         ((LONG, A), Plan(["long", "a"]), {}, False),
         ((LONG, A), Plan(["a", "long"]), {}, True),
         ((A, HIT), Plan(["hit", "a"]), {"tokens": 50}, False),  # 80 of its 90 tokens are in the prefix cache

@@ -52,6 +52,7 @@ def test_a_line_through_the_readings_is_followed_one_interval_further():
     readings.append(np.array([[50.0, 0.0]]))
     assert forecast(readings, readings[0], "linear")[0, 1] == 0.0  # not below
     assert forecast(readings[:3], np.array([[7.0, 7.0]]), "linear").tolist() == [[7.0, 7.0]]
+    assert forecast(readings[:4], np.array([[7.0, 7.0]]), "linear") == pytest.approx(np.array([[40.0, 10.0]]))
     assert np.array_equal(forecast(readings, readings[0], "last"), readings[-1])
 
 
@@ -145,6 +146,7 @@ def test_while_a_layer_is_copied_the_old_one_serves_and_steps_keep_most_of_the_l
     before = dynamic.at(0.5).slots
     assert dynamic.link_share == 1.0
     assert np.array_equal(dynamic.at(1.0).slots, before) and dynamic.link_share == 0.95
+    assert dynamic.migration is not None
     copies = [move.copy_s for move in dynamic.migration.moves]
     assert min(copies) >= BYTES / (0.05 * LINK)
     after = dynamic.at(1.0 + copies[0]).slots
