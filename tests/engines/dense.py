@@ -1,6 +1,7 @@
 """The model of an executor computed densely: transformers' own, the same weights in float32, a mask over all of it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -15,7 +16,7 @@ def with_dense(stage: Stage) -> tuple[ModelExecutor, "DenseModel"]:
     before."""
     weights, load = {}, RandomWeightsLoader.load_weights
 
-    def keep(self: RandomWeightsLoader, model: torch.nn.Module, *rest: object) -> None:
+    def keep(self: RandomWeightsLoader, model: torch.nn.Module, *rest: Any) -> None:
         load(self, model, *rest)
         weights.update({name: weight.detach().clone() for name, weight in model.named_parameters()})
 
@@ -28,7 +29,7 @@ class DenseModel:
     """Greedy answers of a Llama-like model in which token t sees key k iff k <= t and (k < sinks or k > t - window)."""
 
     def __init__(self, folder: str, vllm_weights: Mapping[str, torch.Tensor]) -> None:
-        config = LlamaConfig.from_pretrained(folder)
+        config: Any = LlamaConfig.from_pretrained(folder)
         config._attn_implementation = "eager"
         self._model = LlamaForCausalLM(config).float().eval()
         heads, size = config.num_attention_heads, config.head_dim

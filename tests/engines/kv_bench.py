@@ -1,6 +1,7 @@
 """A KV manager over a store that only notes what it is asked."""
 
 from collections import Counter
+from typing import Any
 
 from engines.systems.liveserve.kv import LiveServeKv
 from engines.systems.liveserve.liveserve_params import Params
@@ -49,7 +50,8 @@ class Bench:
     def __init__(self, empty: int = 1000, **params):
         defaults = {"preload_margin_s": 0.0, "preload_piece_blocks": 16}
         self.store, self.kv = Store(empty), LiveServeKv(Params(**{**defaults, **params}))
-        self.kv.attach(self.store)
+        store: Any = self.store
+        self.kv.attach(store)
 
     def speaks(self, session: int, missing: int, now: float, length_s: float = 4.0):
         """The user begins a turn of `length_s`, as this session's turns always are."""

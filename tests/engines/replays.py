@@ -61,7 +61,8 @@ def run(
 def measured(trace: Trace, done: Replay, engine: str, server: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Requests, and metrics by name."""
     kind = kind_of(trace)
-    timing = kind.timing(ENGINES[engine].read({}), ClientParams(), resolve(ServerParams.of(dict(server))), trace)
+    client, deployment = ClientParams.model_validate({}), resolve(ServerParams.of(dict(server)))
+    timing = kind.timing(ENGINES[engine].read({}), client, deployment, trace)
     turns, events = pd.DataFrame(trace.columns()), done.events.to_pandas()
     requests = kind.requests(turns, events, timing)
     steps = done.steps.to_pandas()

@@ -36,7 +36,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def served(checkpoint: Path) -> Deployment:
-    return resolve(ServerParams(deployment="llama_tiny", checkpoint=str(checkpoint)))
+    return resolve(ServerParams.of({"deployment": "llama_tiny", "checkpoint": str(checkpoint)}))
 
 
 def test_its_facts_are_those_of_its_configuration(checkpoint: Path):

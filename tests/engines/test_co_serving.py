@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -63,7 +64,7 @@ def test_online_only_is_the_measure_of_the_same_requests_beside_documents() -> N
     alone = measured(*run({"documents": 0}), "vllm_omni_wo", SERVER)[1]
     limit_s = alone["online.ttft_p99"].value
     requests, metrics = measured(*beside("fcfs"), "vllm_omni_wo", SERVER)
-    shares = [ttft_attainment(requests, "online", scale * limit_s) for scale in (1.0, 2.0, 4.0, 64.0)]
-    assert shares == sorted(shares) and shares[0] < shares[-1] == 1.0
+    shares = np.array([ttft_attainment(requests, "online", scale * limit_s) for scale in (1.0, 2.0, 4.0, 64.0)], float)
+    assert (np.diff(shares) >= 0).all() and shares[0] < shares[-1] == 1.0
     assert metrics["online.itl_p99"].value > alone["online.itl_p99"].value
     assert "batch.tps" not in alone and alone["online.tps"].value > 0

@@ -56,7 +56,8 @@ def test_nobody_is_deferred_past_the_playback_that_makes_it_urgent(listeners, mo
     """Deferred for more than P - P_safe seconds of playback a request is U0 and runs (section 1.6 of the
     specification); a round at most passes between."""
     crowd = [Listener(f"r{i}", frames, played_s) for i, (frames, played_s) in enumerate(listeners)]
-    policy = UrgencyPolicy("talker", Params(u2_mode=mode[0], pacing=mode[1], talker_safe_s=safe_s))
+    chosen = {"u2_mode": mode[0], "pacing": mode[1], "talker_safe_s": safe_s}
+    policy = UrgencyPolicy("talker", Params.model_validate(chosen))
 
     def round_s(requests: int) -> float:
         return 0.005 + each_s * requests

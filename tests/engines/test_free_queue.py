@@ -33,7 +33,7 @@ class Stage:
         self.pool = self.manager.block_pool
         assert self.pool.reset_prefix_cache()
         self.index = NextUseIndex() if index is None else index
-        self.owners: dict[int, dict[int, int]] = {}
+        self.owners: dict[int, Any] = {}
         self.queue = install(self.pool, self.index, self.owners, mode)
         self.common = common
         self.histories: dict[int, list[int]] = {}

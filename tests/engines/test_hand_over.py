@@ -98,8 +98,9 @@ class Bench:
     def events(self, kind: str, session: int | None = None) -> list[float]:
         """When it happened, to one session or to any."""
         events = self.log.events().to_pandas()
-        own = (events["kind"] == kind) & ((session is None) | (events["session"] == session))
-        return events.loc[own, "t"].tolist()
+        if session is not None:
+            events = events[events["session"] == session]
+        return events.loc[events["kind"] == kind, "t"].tolist()
 
     def tokens(self, replica: int, column: str = "tokens") -> int:
         steps = self.log.steps().to_pandas()

@@ -2,6 +2,7 @@
 
 import random
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
-from engines.core.stage import AttentionWindow, reach, windowed_share
+from engines.core.stage import AttentionWindow, Stage, reach, windowed_share
 from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
@@ -63,23 +64,27 @@ def test_a_pattern_of_another_model_is_refused():
 
 def test_a_stage_is_compressed_in_every_second_layer_unless_it_is_said_otherwise():
     stage = make_stage(prefix_caching=True)
-    every = compressed(stage, AttentionParams())
+
+    def compress(**params: Any) -> Stage:
+        return compressed(stage, AttentionParams.model_validate(params))
+
+    every = compress()
     assert every.extension(AttentionWindow) == AttentionWindow(384, 128, tuple(range(1, 20, 2)))
     assert (windowed_share(every), reach(every), every.prefix_caching) == (0.5, 512, False)
-    three = AttentionParams(attention_pattern="1" * 3 + "0" * 17, attention_sinks=0, attention_recent=64)
-    assert compressed(stage, three).extension(AttentionWindow) == AttentionWindow(64, 0, (0, 1, 2))
-    assert compressed(stage, AttentionParams(attention_pattern="0" * 20)) == stage
+    three = compress(attention_pattern="1" * 3 + "0" * 17, attention_sinks=0, attention_recent=64)
+    assert three.extension(AttentionWindow) == AttentionWindow(64, 0, (0, 1, 2))
+    assert compress(attention_pattern="0" * 20) == stage
     assert (windowed_share(stage), reach(stage)) == (1.0, None)
     with pytest.raises(UserError, match="attention pattern '101' should have 20 characters"):
-        compressed(stage, AttentionParams(attention_pattern="101"))
+        compress(attention_pattern="101")
 
 
 WINDOW, SINKS = 48, 16
 TWENTY = AttentionPattern.of("10" * 10, 20, SINKS, WINDOW)
 
 
-def scheduler(blocks=200, pattern=TWENTY, **limits):
-    return vllm.make_scheduler(pattern.on(make_stage(blocks=blocks, **limits)), vllm.StageScheduler)
+def scheduler(blocks=200, **limits):
+    return vllm.make_scheduler(TWENTY.on(make_stage(blocks=blocks, **limits)), vllm.StageScheduler)
 
 
 def tables(made, name):

@@ -22,7 +22,7 @@ def test_no_expert_is_chosen_twice_by_a_token(experts, exponent, data):
 
 def test_counts_have_the_popularity_and_sum_up():
     load = SampledLoad(3, 16, 4, 0.7, seed=1)
-    counts = sum(load.draw(0.0, 500) for _ in range(400))
+    counts = np.sum([load.draw(0.0, 500) for _ in range(400)], axis=0)
     assert (counts.sum(axis=1) == 400 * 500 * 4).all()
     assert counts / (400 * 500 * 4) == pytest.approx(load.popularity(0.0), rel=0.05)
     assert not np.allclose(load.popularity(0.0)[0], load.popularity(0.0)[1])  # each layer has its own ranks

@@ -41,7 +41,7 @@ def test_counts_are_those_of_the_largest_logits_and_drive_the_step_time(tmp_path
     write_routing(path, counts)
     assert np.array_equal(read_routing(path, 4, 8), counts)
     group = ExpertParallel(1e6, 2e6, 256, 512, 1e9, 1e9, 1e9, 1e-6)
-    params = LoadParams(routing_trace=str(path), load_every=1)
+    params = LoadParams.model_validate({"routing_trace": str(path), "load_every": 1})
     steps = expert_steps(params, group, 4, 8, 2, dies=4, seed=0, clock=lambda: 0.0)
     dies = counts[0].reshape(4, 4, 2).sum(axis=2)
     share, odd = divmod(tokens[0], 4)
