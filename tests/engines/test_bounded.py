@@ -42,7 +42,7 @@ def behind(computed: int, window: int) -> int:
 
 
 def table(scheduler: vllm.StageScheduler, name: str) -> list[bool]:
-    """Which of a session's blocks it holds."""
+    """The blocks of a session: True for those that it holds."""
     return [block > 0 for block in scheduler.block_ids(name)]
 
 
@@ -272,7 +272,7 @@ def test_work_counts_what_each_token_sees(context: int, tokens: int, reach: int)
 
 @pytest.fixture(scope="module")
 def stage() -> VirtualStage:
-    """A thinker's, of which no step runs."""
+    """The stage of a thinker that runs no step."""
     gpu: Any = SimpleNamespace(facts=load_gpu("h200"), count=1)
     return VirtualStage(THINKER, gpu)
 

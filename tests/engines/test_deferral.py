@@ -33,8 +33,16 @@ class Listener:
         session.played_s = min(session.audio_sent_s, session.played_s + seconds)
         session.last_ack_s, session.playing = now, True
 
+    def overdue_s(self, now: float, policy: UrgencyPolicy) -> float:
+        """Seconds that it has been held, less those of audio beyond P_safe that it had when that began."""
+        if self.held_since_s is None:
+            _, buffer_s, _ = urgency.assess("talker", self.view(), now, policy.params)
+            self.held_since_s, self.may_wait_s = now, max(0.0, buffer_s - policy.params.talker_safe_s)
+        return now - self.held_since_s - self.may_wait_s
+
     def generate(self) -> None:
         progress = self.progress
+        self.held_since_s = None
         progress.frames += 1
         if progress.frames == progress.chunk_end:
             progress.frames_sent, progress.chunk_end = progress.frames, progress.frames + 25
@@ -68,13 +76,8 @@ def test_nobody_is_deferred_past_the_playback_that_makes_it_urgent(listeners, mo
         view = StageView("talker", now, views, 2048, 64, 500, 1000, 16, lambda work: round_s(work.requests))
         plan = policy.plan(view)
         runs = [each for each in crowd if each.name in plan.order]
-        for each in runs:
-            each.held_since_s = None
-        for each in (each for each in crowd if each not in runs):
-            if each.held_since_s is None:
-                _, buffer_s, _ = urgency.assess("talker", each.view(), now, policy.params)
-                each.held_since_s, each.may_wait_s = now, max(0.0, buffer_s - safe_s)
-            assert now - each.held_since_s <= each.may_wait_s + round_s(len(crowd)) + 1e-6
+        for each in crowd:
+            assert each in runs or each.overdue_s(now, policy) <= round_s(len(crowd)) + 1e-6
         until_s = now + round_s(len(runs)) if runs else plan.wake_s
         assert until_s is not None and until_s > now
         for each in runs:

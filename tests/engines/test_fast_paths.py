@@ -104,7 +104,7 @@ class OneReplica:
         ]
 
     def begin(self, bench: Bench, requests: list[StageRequest]) -> None:
-        """Everything that happens to it, at its time."""
+        """Schedule requests, aborts, other steps on the GPU and the end."""
         how, when = self.ends or ("", 0)
 
         def answer(each: StageRequest) -> None:
@@ -380,7 +380,7 @@ def test_so_it_is_where_it_was_not_once(situation: Situation):
 
 
 def _asked(given: Any, result: Any) -> dict[str, int]:
-    """Whether vLLM was asked to schedule, and about how many requests."""
+    """A step that vLLM scheduled, and its requests."""
     scheduled = result[0]
     return {} if scheduled in (None, STARTED) else {"asked": 1, "asked_rows": len(scheduled.num_scheduled_tokens)}
 
@@ -487,47 +487,52 @@ def test_a_reply_that_is_cancelled_hears_nothing_of_a_batch_on_its_way():
     assert heard == [3, replies[0], replies[2]]
 
 
+class Logs:
+    """A log with rows to come, and one in which a timer writes each of them."""
+
+    def __init__(self) -> None:
+        self.loop, self.reference, self.log = VirtualClockLoop(), EventLog(), EventLog()
+        self.timers: dict[tuple[int, int], list[TimerHandle]] = defaultdict(list)
+
+    def event(self, kind: str, session: int) -> None:
+        for each in (self.reference, self.log):
+            each.event(self.loop.time(), kind, session, 0)
+
+    def later(self, delays: list[float]) -> None:
+        turns = [divmod(i, 2) for i in range(len(delays))]
+        for turn, delay_s in zip(turns, delays, strict=True):
+            at_s = self.loop.time() + delay_s
+            self.timers[turn].append(self.loop.call_at(at_s, self.reference.event, at_s, "text", *turn, "", 1))
+        self.log.later(self.loop, self.loop.time() + np.array(delays), "text", np.array(turns, float), 1)
+
+    def never(self, turn: tuple[int, int]) -> None:
+        for each in self.timers[turn]:
+            each.cancel()
+        self.log.never(*turn)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
-    """Against a log in which a timer writes each row."""
-    loop, reference, log = VirtualClockLoop(), EventLog(), EventLog()
-    delay = st.sampled_from([0.25, 0.5, 1.0, 1.5])
-    timers: dict[tuple[int, int], list[TimerHandle]] = defaultdict(list)
-
-    def both(kind: str, session: int, turn: int = 0) -> None:
-        for each in (reference, log):
-            each.event(loop.time(), kind, session, turn)
-
-    def later(delays: list[float]) -> None:
-        who = [divmod(i, 2) for i in range(len(delays))]
-        for turn, delay_s in zip(who, delays, strict=True):
-            at_s = loop.time() + delay_s
-            timers[turn].append(loop.call_at(at_s, reference.event, at_s, "text", *turn, "", 1))
-        log.later(loop, loop.time() + np.array(delays), "text", np.array(who, float), 1)
-
-    def never(turn: tuple[int, int]) -> None:
-        for each in timers[turn]:
-            each.cancel()
-        log.never(*turn)
-
+    logs, delay = Logs(), st.sampled_from([0.25, 0.5, 1.0, 1.5])
+    loop = logs.loop
     for i in range(data.draw(st.integers(1, 8))):
         at_s = data.draw(delay)
         if data.draw(st.booleans()):
-            loop.call_at(at_s, both, data.draw(st.sampled_from(["finish", "arrive"])), i)
+            loop.call_at(at_s, logs.event, data.draw(st.sampled_from(["finish", "arrive"])), i)
         else:
-            loop.call_at(at_s, later, data.draw(st.lists(delay, min_size=1, max_size=4)))
+            loop.call_at(at_s, logs.later, data.draw(st.lists(delay, min_size=1, max_size=4)))
         if data.draw(st.booleans()):
             made_s = data.draw(st.sampled_from([0.0, at_s - 0.25]))  # whose timers are made first fire first
-            loop.call_at(made_s, loop.call_at, at_s, never, divmod(data.draw(st.integers(0, 3)), 2))
+            loop.call_at(made_s, loop.call_at, at_s, logs.never, divmod(data.draw(st.integers(0, 3)), 2))
         if data.draw(st.booleans()):
-            loop.call_at(at_s, len, log)
+            loop.call_at(at_s, len, logs.log)
     loop.call_at(data.draw(st.sampled_from([1.0, 3.0, 9.0])), loop.stop)
-    both("first_text", 0)
-    both("text", 0)
+    logs.event("first_text", 0)
+    logs.event("text", 0)
     loop.run_forever()
     loop.close()
-    assert str(log.events().to_pydict()) == str(reference.events().to_pydict())
+    assert str(logs.log.events().to_pydict()) == str(logs.reference.events().to_pydict())
 
 
 @settings(deadline=None)

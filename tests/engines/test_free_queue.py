@@ -2,6 +2,7 @@
 index against brute force (T-m), from heap and from scan."""
 
 import math
+from contextlib import closing
 from functools import cache
 from typing import Any
 
@@ -125,22 +126,20 @@ def test_an_empty_pool_says_so_as_vllm_does():
     stage.check()
 
 
-EVENTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("turn"), st.integers(0, 4), st.integers(1, 12 * SIZE)),
-        st.tuples(st.just("end"), st.integers(0, 4), st.none()),
-        st.tuples(st.just("key"), st.integers(0, 4), st.one_of(st.none(), st.floats(0, 9))),
-        st.tuples(st.just("evict"), st.integers(1, POOL), st.none()),
-    ),
-    max_size=40,
+SESSIONS = st.integers(0, 4)
+EVENT = st.one_of(
+    st.tuples(st.just("turn"), SESSIONS, st.integers(1, 12 * SIZE)),
+    st.tuples(st.just("end"), SESSIONS, st.none()),
+    st.tuples(st.just("key"), SESSIONS, st.none() | st.floats(0, 9)),
+    st.tuples(st.just("evict"), st.integers(1, POOL), st.none()),
 )
+EVENTS = st.lists(EVENT, max_size=40)
 
 
 @settings(max_examples=120)
 @given(EVENTS, st.sampled_from(["off", "log_only", "on"]), st.sampled_from([NextUseIndex, TailScan]), st.booleans())
 def test_no_block_is_lost_or_in_two_places_whatever_happens(events, mode, index, shared):
-    stage = Stage(mode, index(), common=2 * SIZE if shared else 0)
-    try:
+    with closing(Stage(mode, index(), common=2 * SIZE if shared else 0)) as stage:
         for verb, what, value in events:
             if verb == "turn" and what not in stage.running:
                 stage.turn(what, value)
@@ -151,16 +150,13 @@ def test_no_block_is_lost_or_in_two_places_whatever_happens(events, mode, index,
             elif verb == "evict" and stage.pool.blocks[what].ref_cnt:
                 stage.pool.evict_blocks({what})  # as a connector does with blocks whose load has failed
             stage.check()
-    finally:
-        stage.close()
 
 
 @settings(max_examples=80)
 @given(EVENTS, st.booleans())
 def test_no_block_stays_behind_an_evicted_prefix(events, shared):
     """T10: whoever has a next use keeps a prefix of its history, so every resident block can still be hit."""
-    stage = Stage(common=2 * SIZE if shared else 0)
-    try:
+    with closing(Stage(common=2 * SIZE if shared else 0)) as stage:
         for verb, what, value in events:
             if verb == "turn" and what not in stage.running and stage.turn(what, value):
                 stage.end(what)
@@ -171,8 +167,6 @@ def test_no_block_stays_behind_an_evicted_prefix(events, shared):
         for session in stage.histories:
             owned = {positions[session] for positions in resident if session in positions}
             assert owned == set(range(stage.cached(session)))
-    finally:
-        stage.close()
 
 
 class Oracle:
@@ -215,7 +209,6 @@ class Oracle:
         return sum(use > moment for use, _ in self.candidates().values())
 
 
-SESSIONS = st.integers(0, 4)
 NEXT_USES = st.sampled_from([0.0, 1.0, 1.5, 2.0, 7.0, math.inf])
 OWNERS = st.dictionaries(SESSIONS, st.integers(0, 5), max_size=3)
 INDEX_EVENT = st.one_of(

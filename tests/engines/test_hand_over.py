@@ -96,7 +96,7 @@ class Bench:
             assert not engine.scheduler.requests and not engine.requests
 
     def events(self, kind: str, session: int | None = None) -> list[float]:
-        """When it happened, to one session or to any."""
+        """Times of this kind of event, s, in one session or in all."""
         events = self.log.events().to_pandas()
         if session is not None:
             events = events[events["session"] == session]
@@ -120,7 +120,7 @@ def bench(scenario: Callable[[Bench], Awaitable[T]], **limits: Any) -> tuple[Ben
 
 
 def served(*requests: tuple[int, int], **limits: Any) -> Bench:
-    """Requests of (prompt, output) tokens that come at once, of sessions 1, 2, and so on."""
+    """Serve requests of (prompt, output) tokens that come at once, in sessions 1, 2, and so on."""
 
     async def scenario(made: Bench) -> None:
         for session, request in enumerate(requests, 1):
@@ -217,7 +217,7 @@ def test_an_abort_leaves_both_pools_empty(phase: str, when: Callable[[Bench, Sta
 
 LATER_S = st.none() | st.floats(0, 0.6)
 requests = st.tuples(st.integers(1, 700), st.integers(1, 60), st.floats(0, 0.2), LATER_S)
-"""Tokens of prompt and reply, when it comes (s), and how long after that it is aborted (s)."""
+"""Tokens of prompt and reply, arrival (s), and seconds from then to an abort."""
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])

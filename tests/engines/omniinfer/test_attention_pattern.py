@@ -94,7 +94,7 @@ def tables(made, name):
 
 
 def held(made, name):
-    """Those that hold KV: blocks behind a window are null."""
+    """Block ids that hold KV: blocks behind a window are null."""
     return {compressed: [block for block in ids if block] for compressed, ids in tables(made, name).items()}
 
 
