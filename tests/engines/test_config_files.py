@@ -53,6 +53,29 @@ def test_a_decoder_inside_a_model_that_sees_or_hears_is_found(tmp_path: Path, ne
         assert any(fact in each for each in found.unknown)
 
 
+ALTERNATE = {"sliding_window": 512, "layer_types": ["sliding_attention", "full_attention"] * 16}
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        (LLAMA | {"sliding_window": 4096}, "sliding window: 4096 tokens in some or all of 32 layers"),
+        (LLAMA | ALTERNATE, "sliding window: 512 tokens in 16 of 32 layers"),
+        (LLAMA | {"tie_word_embeddings": True}, "tied embeddings: embedding and output head count as two, 1.05 GB"),
+        (LLAMA | {"torch_dtype": "float32"}, "set dtype_bytes to 4 where float32 is asked for"),
+        (DEEPSEEK | {"index_topk": 2048}, "sparse attention: "),
+        (DEEPSEEK | {"num_nextn_predict_layers": 1}, "layers for multi-token prediction: left out"),
+    ],
+)
+def test_what_a_file_has_and_our_models_have_not_is_noted(tmp_path: Path, config: Config, note: str) -> None:
+    assert any(note in each for each in read_config(written(tmp_path, config)).unknown)
+
+
+def test_a_window_that_is_not_used_is_not_noted(tmp_path: Path) -> None:
+    [note] = read_config(written(tmp_path, LLAMA | {"sliding_window": 4096, "use_sliding_window": False})).unknown
+    assert note.startswith("host time:")
+
+
 def compressed_tensors(*groups: Any) -> Config:
     return {"quant_method": "compressed-tensors", "config_groups": {str(i): each for i, each in enumerate(groups)}}
 
