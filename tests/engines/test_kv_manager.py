@@ -1,6 +1,9 @@
 """LiveServe's KV manager over a made-up store: next-use estimates, protection, what it loads ahead of a turn and what
 becomes of it (paper section 5.2; T-j)."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,44 +12,48 @@ from engines.composition import component
 from engines.systems.liveserve import estimate
 from engines.systems.liveserve.kv import LiveServeKv
 from engines.systems.liveserve.liveserve_params import Params
+from engines.systems.liveserve.next_use import TailScan
 from engines.turns.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
 from tests.engines.kv_bench import TIMEOUT_S, Bench, Store, listener
 
 # Next use
 
 
-def test_next_use_is_the_end_of_playback_plus_the_gap_and_does_not_change_while_time_passes():
-    view = listener(phase=Phase.PLAYING, first_audio_s=9.9, audio_sent_s=30.0, audio_complete=True)
-    view.played_s, view.last_ack_s, view.playing, view.reply_gap_s = 4.0, 14.0, True, 3.0
-    assert estimate.next_use_s(view, 14.0, TIMEOUT_S) == 14.0 + 26.0 + 3.0
-    assert estimate.next_use_s(view, 15.5, TIMEOUT_S) == pytest.approx(43.0)
-    view.playing = False
-    assert estimate.next_use_s(view, 15.5, TIMEOUT_S) == pytest.approx(44.5), "a player that waits moves it"
+REPORTED = {
+    "first_audio_s": 9.9,
+    "audio_sent_s": 30.0,
+    "audio_complete": True,
+    "played_s": 4.0,
+    "last_ack_s": 14.0,
+    "reply_gap_s": 3.0,
+}
+UNFINISHED = {"first_audio_s": 10.0, "audio_sent_s": 2.0}
+SILENT = {"first_audio_s": 10.0, "audio_sent_s": 20.0, "last_ack_s": 10.5, "played_s": 0.2}
+"""Nobody reports any more."""
 
 
-def test_an_unfinished_reply_is_expected_to_be_as_long_as_the_sessions_replies_then_as_the_workloads():
-    view = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=2.0)
-    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 12.0 + 2.0
-    view.reply_audio_s = 7.0
-    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 7.0 + 2.0
-    view.audio_sent_s = 9.0
-    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 9.0 + 2.0, "longer than expected already"
-    view.audio_sent_s, view.audio_complete = 3.0, True
-    assert estimate.next_use_s(view, 10.0, TIMEOUT_S) == 10.0 + 3.0 + 2.0
-
-
-def test_without_playback_reports_the_time_since_first_audio_counts_and_longer_replies_end_later():
-    short = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=20.0, last_ack_s=10.5, played_s=0.2)
-    long = listener(phase=Phase.PLAYING, first_audio_s=10.0, audio_sent_s=25.0, last_ack_s=10.5, played_s=0.2)
-    ends = [estimate.playback_end_s(view, 15.0, TIMEOUT_S) for view in (short, long)]
-    assert ends == [30.0, 35.0]
-    assert estimate.playback_end_s(short, 50.0, TIMEOUT_S) == 50.0, "never in the past"
+@pytest.mark.parametrize(
+    ("fields", "now", "expected"),
+    [
+        pytest.param(REPORTED | {"playing": True}, 14.0, 14.0 + 26.0 + 3.0, id="end of playback and the gap"),
+        pytest.param(REPORTED | {"playing": True}, 15.5, 43.0, id="the same while time passes"),
+        pytest.param(REPORTED, 15.5, 44.5, id="a player that waits moves it"),
+        pytest.param(UNFINISHED, 10.0, 10.0 + 12.0 + 2.0, id="as long as the workload's replies"),
+        pytest.param(UNFINISHED | {"reply_audio_s": 7.0}, 10.0, 10.0 + 7.0 + 2.0, id="as the session's replies"),
+        pytest.param(UNFINISHED | {"reply_audio_s": 7.0, "audio_sent_s": 9.0}, 10.0, 21.0, id="longer than expected"),
+        pytest.param(UNFINISHED | {"reply_audio_s": 7.0, "audio_complete": True}, 10.0, 14.0, id="complete"),
+        pytest.param(SILENT, 15.0, 30.0 + 2.0, id="without reports the time since first audio counts"),
+        pytest.param(SILENT, 50.0, 50.0 + 2.0, id="never in the past"),
+    ],
+)
+def test_next_use_is_the_end_of_playback_plus_the_gap(fields: dict[str, Any], now: float, expected: float):
+    view = listener(phase=Phase.PLAYING, **fields)
+    assert estimate.next_use_s(view, now, TIMEOUT_S) == pytest.approx(expected)
 
 
 def test_what_nothing_is_known_of_is_left_to_lru():
     view = SessionView(1, 0.3, phase=Phase.AWAIT_FIRST_AUDIO)
     assert estimate.next_use_s(view, 5.0, TIMEOUT_S) is None, "no reply has been spoken: perhaps none ever is"
-    assert estimate.next_use_s(SessionView(1, 0.3), 5.0, TIMEOUT_S) is None
     bench = Bench()
     bench.store.index.add(7, {1: 0})
     bench.kv.changed(view, 5.0)
@@ -144,18 +151,16 @@ def test_a_session_that_closed_goes_first():
 
 def test_the_mode_and_the_kind_of_index_are_the_parameters():
     off = Params.model_validate({"eviction": "off", "preload": False})
-    manager = component("kv", "liveserve", "turns").manager
-    assert isinstance(manager("thinker", Params.model_validate({})), LiveServeKv)
-    assert isinstance(manager("talker", Params.model_validate({})), LiveServeKv), "where talkers keep KV"
-    assert manager("thinker", off) is None
     assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
-    assert Bench(eviction="log_only").store.mode == "log_only"
-    bench = Bench(eviction="off", preload=True)
-    assert bench.store.mode == "off"
+    manager = component("kv", "liveserve", "turns").manager
+    assert manager("thinker", off) is None
+    for stage in ("thinker", "talker"):
+        assert isinstance(manager(stage, Params.model_validate({})), LiveServeKv)
+    assert [Bench(eviction=mode).store.mode for mode in ("log_only", "off")] == ["log_only", "off"]
     bench = Bench(preload=False, eviction_index="tail_scan")
     bench.speaks(1, 10, 0.0)
     assert not bench.kv.preloads and not bench.counters
-    assert type(bench.store.index).__name__ == "TailScan"
+    assert isinstance(bench.store.index, TailScan)
 
 
 FINAL = ("hit", "late", "expired", "cancel", "false")
@@ -164,18 +169,23 @@ FINAL = ("hit", "late", "expired", "cancel", "false")
 REFUSED = ("skip_time", "skip_space", "skip_cap", "needless")
 
 
-def test_a_preload_is_let_in_at_equality_and_not_one_block_later():
-    for missing, outcome in ((64, "issued"), (65, "skip_time")):
-        bench = Bench()
-        bench.speaks(1, missing, 10.0, length_s=1.0)  # 64 blocks/s for one second
-        assert bench.counters == {f"preload_{outcome}": 1}
-    bench = Bench(preload_margin_s=0.25)
-    bench.speaks(1, 48, 10.0, length_s=1.0)
-    assert bench.counters == {"preload_issued": 1}
-    bench = Bench()
-    bench.store.queue_s = 0.25
-    bench.speaks(1, 49, 10.0, length_s=1.0)
-    assert bench.counters == {"preload_skip_time": 1}, "the copy engine is busy for a quarter of it"
+@pytest.mark.parametrize(
+    ("missing", "queue_s", "margin_s", "outcome"),
+    [
+        (64, 0.0, 0.0, "issued"),  # 64 blocks/s for one second
+        (65, 0.0, 0.0, "skip_time"),
+        (48, 0.0, 0.25, "issued"),
+        (49, 0.0, 0.25, "skip_time"),
+        (48, 0.25, 0.0, "issued"),  # the copy engine is busy for a quarter of it
+        (49, 0.25, 0.0, "skip_time"),
+        (0, 0.0, 0.0, "needless"),
+    ],
+)
+def test_a_preload_is_let_in_at_equality_and_not_one_block_later(missing, queue_s, margin_s, outcome: str):
+    bench = Bench(preload_margin_s=margin_s)
+    bench.store.queue_s = queue_s
+    bench.speaks(1, missing, 10.0, length_s=1.0)
+    assert bench.counters == {f"preload_{outcome}": 1}
 
 
 def test_what_was_admitted_before_counts_as_queued():
@@ -201,31 +211,36 @@ def test_time_shrinks_while_a_preload_waits_for_blocks():
     assert bench.kv.wake_s is None
 
 
-def test_a_preload_waits_half_a_second_at_most_and_goes_on_when_blocks_come():
-    for blocks_come_s, outcome in ((0.4, "issued"), (0.6, "skip_space")):
-        bench = Bench(empty=0)
-        bench.speaks(1, 48, 0.0, length_s=4.0)
-        for step in range(1, 40):
-            now = step * 0.02
-            if now >= blocks_come_s:
-                bench.store.empty_blocks = 100
-            bench.kv.act(now, False)
-        assert bench.counters == {"preload_wait": 1, f"preload_{outcome}": 1}
+@pytest.mark.parametrize(("blocks_come_s", "outcome"), [(0.4, "issued"), (0.6, "skip_space")])
+def test_a_preload_waits_half_a_second_at_most_and_goes_on_when_blocks_come(blocks_come_s: float, outcome: str):
+    bench = Bench(empty=0)
+    bench.speaks(1, 48, 0.0, length_s=4.0)
+    for now in np.arange(0.02, 0.8, 0.02):
+        bench.store.empty_blocks = 100 if now >= blocks_come_s else 0
+        bench.kv.act(now, False)
+    assert bench.counters == {"preload_wait": 1, f"preload_{outcome}": 1}
 
 
-def test_blocks_come_only_from_sessions_needed_strictly_later():
+@pytest.mark.parametrize(("next_use_s", "issued"), [(3.999, 0), (4.0, 0), (4.001, 1)])
+def test_blocks_come_only_from_sessions_needed_strictly_later(next_use_s: float, issued: int):
+    """The turn is due at 4.0."""
     bench = Bench(empty=10)
     for block in range(20):
         bench.store.index.add(block, {9: block})
-    for next_use_s, issued in ((4.0, False), (4.001, True)):
-        bench.store.index.key(9, next_use_s)  # the turn is due at 4.0
-        bench.kv.preloads.clear()
-        bench.speaks(1, 30, 0.0, length_s=4.0)
-        assert bool(bench.counters["preload_issued"]) is issued
-    bench.store.index.key(9, 3.0)
-    bench.store.empty_blocks = 15
-    bench.arrives(1, 0.2)
-    assert not bench.counters["preload_cancel"] and bench.store.loading == {1: 14}
+    bench.store.index.key(9, next_use_s)
+    bench.speaks(1, 30, 0.0, length_s=4.0)
+    assert bench.counters["preload_issued"] == issued
+
+
+def test_kv_loaded_early_takes_up_a_fifth_of_the_pool_at_most():
+    bench = Bench()
+    bench.speaks(1, 120, 0.0)
+    bench.speaks(2, 80, 0.0)
+    bench.speaks(3, 1, 0.0)
+    assert bench.kv.reserved == 200
+    assert bench.counters == {"preload_issued": 2, "preload_wait": 1}
+    bench.kv.act(0.5, False)
+    assert bench.counters["preload_skip_cap"] == 1
 
 
 def test_each_piece_asks_for_its_blocks_again():
@@ -240,28 +255,15 @@ def test_each_piece_asks_for_its_blocks_again():
     assert bench.store.loading == {1: 14}
 
 
-def test_kv_loaded_early_takes_up_a_fifth_of_the_pool_at_most():
-    bench = Bench()
-    bench.speaks(1, 120, 0.0)
-    bench.speaks(2, 80, 0.0)
-    bench.speaks(3, 1, 0.0)
-    assert bench.kv.reserved == 200
-    assert bench.counters == {"preload_issued": 2, "preload_wait": 1}
-    bench.kv.act(0.5, False)
-    assert bench.counters["preload_skip_cap"] == 1
-
-
 def test_pieces_follow_one_another_for_the_turn_that_comes_first():
     bench = Bench()
     bench.speaks(1, 20, 0.0, length_s=8.0)
     bench.speaks(2, 20, 0.0, length_s=4.0)
-    assert bench.store.loading == {1: 16}, "one piece at a time"
-    bench.arrives(1, 0.2)
-    assert bench.store.loading == {2: 16}
-    bench.arrives(2, 0.4)
-    assert bench.store.loading == {2: 4}
-    bench.arrives(2, 0.5)
-    assert bench.store.loading == {1: 4}
+    under_way = [dict(bench.store.loading)]
+    for session, now in ((1, 0.2), (2, 0.4), (2, 0.5)):
+        bench.arrives(session, now)
+        under_way.append(dict(bench.store.loading))
+    assert under_way == [{1: 16}, {2: 16}, {2: 4}, {1: 4}], "one piece at a time"
     bench.kv.turn_arrived(2, 0.6)
     assert bench.counters == {"preload_issued": 2, "preload_hit": 1, "preload_blocks": 36}
 
