@@ -11,17 +11,12 @@ from tests.builders import in_own_process
 from tests.engines.replays import replay, voice_trace
 from workloads.errors import UserError
 from workloads.registry import make_trace
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 
 SERVER = {"deployment": "omni_tiny", "abort_at": "layer"}
 SPEECH = {"sessions": 2, "turns": 2.0, "p": 0.6, "rate": 4.0, "reply_tokens": 8, "cut": "truncate"}
-
-
-def speech_trace() -> Trace:
-    """Two callers of two turns each, three of these interrupted, in 12 s."""
-    return make_trace("speech", SPEECH, 31)
+"""Two callers of two turns each, three of these interrupted, in 12 s."""
 
 
 @dataclass
@@ -49,7 +44,7 @@ def serve(device: str) -> Served:
 
     vllm.make_request = make_and_note
     try:
-        run = replay("liveserve", {}, SERVER, {}, speech_trace(), 1, device)
+        run = replay("liveserve", {}, SERVER, {}, make_trace("speech", SPEECH, 31), 1, device)
     finally:
         vllm.make_request = make_request
     events = run.events.to_pandas().astype({"kind": str, "stage": str})
@@ -62,15 +57,10 @@ def served() -> Served:
 
 
 def test_every_turn_is_heard_and_answered(served: Served):
-    turns = len(speech_trace())
     kinds = served.events["kind"].value_counts()
-    assert served.counters["sounds_heard"] == turns == 4
-    assert kinds["turn_done"] == turns and "turn_failed" not in kinds
+    assert served.counters["sounds_heard"] == kinds["turn_done"] == 4 and "turn_failed" not in kinds
     assert kinds["barge_in"] == 3
     assert served.proof["requests_after"] == served.proof["kv_blocks_used_after"] == 0
-
-
-def test_the_talker_follows_the_thinker(served: Served):
     tokens = served.events[served.events["kind"] == "token"]
     first = tokens.groupby(["session", "turn", "stage"])["t"].min().unstack("stage")
     assert len(first) == 4

@@ -1,6 +1,7 @@
 """A hook of the pipeline follows every reply, and changes nothing unless it holds one."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,7 @@ from harness.replays.worker.measure import refusals
 from harness.replays.worker.replay import Replay
 from harness.request_tables.steady_window import Load
 from tests.builders import typed_turn
-from tests.engines.replays import cut_short, replay, voice_trace
+from tests.engines.replays import assert_same, cut_short, moments, replay, voice_trace
 from workloads.trace import Trace, Turn
 
 DIVIDED = {"prefill": 1, "decode": 3}
@@ -42,27 +43,27 @@ class Followed(Hook):
 
 
 class Late(Hook):
-    """Holds every reply for a while."""
+    """Holds every reply for half a second."""
 
-    def __init__(self, pipeline: Any, seconds: float) -> None:
-        self.pipeline, self.seconds = pipeline, seconds
+    pipeline: Any = None
 
     def admitted(self, reply: Reply, request: ReplyRequest) -> bool:
-        asyncio.get_running_loop().call_later(self.seconds, self.pipeline.send, reply, request)
+        asyncio.get_running_loop().call_later(0.5, self.pipeline.send, reply, request)
         return True
 
 
-def played(*hooks: Any, params: dict[str, int]) -> Replay:
+def attached(*hooks: Any) -> Callable[[Any], None]:
     def arrange(server: Any) -> None:
         for hook in hooks:
-            server.gateway.pipeline.attach(hook(server.gateway.pipeline) if hook is late else hook)
+            hook.pipeline = server.gateway.pipeline
+            hook.pipeline.attach(hook)
 
+    return arrange
+
+
+def played(*hooks: Any, params: dict[str, int]) -> Replay:
     trace = cut_short(voice_trace(sessions=8, turns=3.0, rate=8.0), after_s=0.3)
-    return replay("vllm_omni_wo", params, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7, arrange=arrange)
-
-
-def late(pipeline: Any) -> Late:
-    return Late(pipeline, 0.5)
+    return replay("vllm_omni_wo", params, {"deployment": "qwen3_omni_8gpu"}, {}, trace, 7, arrange=attached(*hooks))
 
 
 @pytest.mark.parametrize("params", [{}, DIVIDED], ids=["whole", "divided"])
@@ -70,24 +71,22 @@ def test_every_reply_is_told_of_from_its_turn_to_its_end(params: dict[str, int])
     hook = Followed()
     told = played(hook, params=params)
     assert len(hook.told) > 12
+    handed = [events for events in hook.told.values() if "handed_over" in events]
+    assert bool(handed) == bool(params)
     for events in hook.told.values():
-        assert events[0] == "admitted" and events[-1] == "closed"
-        first = events.index("closed")
-        assert set(events[first:]) == {"closed"}, "nothing comes behind its end"
-        if "handed_over" in events:
-            assert events.count("handed_over") == 1 and events.index("handed_over") > events.index("produced")
-    handed = sum("handed_over" in events for events in hook.told.values())
-    assert (handed > 0) == bool(params)
+        assert events[0] == "admitted"
+        assert set(events[events.index("closed") :]) == {"closed"}, "nothing comes behind its end"
+    for events in handed:
+        assert events.count("handed_over") == 1
+        assert events.index("handed_over") > events.index("produced")
     alone = played(params=params)
-    assert told.events.to_pandas().equals(alone.events.to_pandas())
-    assert told.steps.to_pandas().equals(alone.steps.to_pandas())
+    assert_same(told, alone)
 
 
 def test_what_is_held_is_sent_later_and_the_others_are_told_all_the_same():
     behind = Followed()
-    held, alone = played(late, behind, params={}), played(params={})
-    ends = [each.events.to_pandas().query("kind == 'arrive' and stage == 'thinker'")["t"] for each in (alone, held)]
-    assert ends[1].min() == pytest.approx(ends[0].min() + 0.5)
+    held, alone = played(Late(), behind, params={}), played(params={})
+    assert moments(held, "arrive").min() == pytest.approx(moments(alone, "arrive").min() + 0.5)
     assert held.proof["requests_after"] == held.proof["kv_blocks_used_after"] == 0
     assert any("produced" in events for events in behind.told.values())
 
@@ -110,12 +109,9 @@ class TwoATime(Hook):
 
 
 def test_a_rejected_turn_has_not_failed_and_ends_its_session():
-    def arrange(server: Any) -> None:
-        server.gateway.pipeline.attach(TwoATime())
-
     said = [typed_turn(session, 0, arrival_s=session / 10) for session in range(4)]
     trace = Trace.from_turns([*said, *(typed_turn(session, 1) for session in range(4))])
-    done = replay("vllm_omni_wo", {}, {"deployment": "llama_8b_1gpu"}, {}, trace, 7, arrange=arrange)
+    done = replay("vllm_omni_wo", {}, {"deployment": "llama_8b_1gpu"}, {}, trace, 7, arrange=attached(TwoATime()))
     turns = TURNS.requests(pd.DataFrame(trace.columns()), done.events.to_pandas(), Load())
     assert turns["status"].tolist() == [*["completed"] * 4, "rejected", "rejected"]
     assert turns["ended_s"].tolist()[4:] == pytest.approx([0.2, 0.3], abs=0.1)
