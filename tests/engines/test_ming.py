@@ -12,7 +12,7 @@ from engines.server import ServerParams, resolve
 from engines.turns.reply import Progress, Reply
 from harness.request_tables.request_table import request_table
 from tests.engines.replays import cut_short, run, voice_trace
-from tests.engines.test_replay import check_events, events_of, lead_s, turn
+from tests.engines.test_replay import check_events, events_of, lead_s, packets_of, turn, turns_of
 from workloads.trace import Trace
 
 MING = {"deployment": "ming_flash_omni_8gpu"}
@@ -40,19 +40,14 @@ def test_golden_trace(engine: str):
 def test_a_reply_is_spoken_segment_by_segment_and_in_full(engine: str):
     trace = voice_trace(p=0.0)
     events = events_of(run(trace, engine, {"c": 8}, MING))
-    packets = events.query("kind == 'audio'").groupby(["session", "turn"])["value"].apply(list)
-    talker = events.query("stage == 'talker'")
-    for session in trace.sessions:
-        for t in session.turns:
-            frames = max(1, round(t.reply_audio_s / 0.08))
-            got = [round(value / 0.08) for value in packets[session.id, t.turn]]
-            assert sum(got) == frames
-            assert len(got) == -(-t.output_tokens // 12)
-            # Each whole segment has the frames of its 12 tokens, rounded by one at each end.
-            assert all(abs(one - 12 * frames / t.output_tokens) <= 1 for one in got[:-1])
-            own = talker[(talker["session"] == session.id) & (talker["turn"] == t.turn)]
-            assert own.query("kind == 'token'")["value"].sum() == frames
-            assert own.query("kind == 'finish'")["value"].sum() == frames
+    packets = packets_of(events)
+    made = events.query("stage == 'talker'").groupby(["kind", "session", "turn"])["value"].sum()
+    for key, each in turns_of(trace).items():
+        frames, got = max(1, round(each.reply_audio_s / 0.08)), packets[key]
+        assert sum(got) == made["token", *key] == made["finish", *key] == frames
+        assert len(got) == -(-each.output_tokens // 12)
+        # Each whole segment has the frames of its 12 tokens, rounded by one at each end.
+        assert all(abs(one - 12 * frames / each.output_tokens) <= 1 for one in got[:-1])
 
 
 def test_the_talker_starts_when_the_text_of_the_first_segment_is_complete():
@@ -77,10 +72,9 @@ def test_a_barge_in_ends_all_segments_and_the_one_under_way_is_waste(engine: str
     assert (cut["heard_talker"] <= 0.2 / 0.08 + 1).all()
     whole = rows[rows["status"] == "completed"]
     assert (whole["heard_talker"] == whole["generated_talker"]).all()
-    cuts = events.query("kind == 'heard'").groupby(["session", "turn"])["t"].min()
-    for (session, index), cut_s in cuts.items():
-        later = events[(events["session"] == session) & (events["turn"] == index) & (events["t"] > cut_s)]
-        assert not set(later["kind"]) & {"audio", "text", "start", "token"}
+    cuts = events.query("kind == 'heard'").groupby(["session", "turn"], as_index=False)["t"].min()
+    later = events.merge(cuts, on=["session", "turn"], suffixes=("", "_cut")).query("t > t_cut")
+    assert not set(later["kind"]) & {"audio", "text", "start", "token"}
     assert (steps.groupby(["stage", "replica"], observed=True).last()["kv_used"] == 0).all()
 
 
@@ -94,12 +88,13 @@ def test_first_segments_do_not_wait_behind_audio_that_is_far_ahead():
     """With so little time at the talkers that queues are long, first come first served makes new callers wait."""
     trace = voice_trace(p=0.0, sessions=24, rate=50.0)
     server = {**MING, "scale": "talker.decoder_s_per_frame=3,talker.host_s=3"}
-    ttfp = {}
-    for engine in ENGINES:
+
+    def ttfp_s(engine: str) -> float:
         replayed = run(trace, engine, {"c": 24}, server)
         rows = request_table(events_of(replayed), pd.DataFrame(trace.columns()))
-        ttfp[engine] = rows["audio_ttfp_s"].quantile(0.9)
-    assert ttfp["liveserve"] < 0.8 * ttfp["vllm_omni"]
+        return rows["audio_ttfp_s"].quantile(0.9)
+
+    assert ttfp_s("liveserve") < 0.8 * ttfp_s("vllm_omni")
 
 
 def test_the_thinker_s_buffer_is_text_in_segments_that_are_not_spoken():
@@ -117,10 +112,8 @@ def test_frames_belong_to_the_text_that_they_voice(text: int, frames: int):
     assert all(reply.text_heard(end) >= tokens for tokens, end in enumerate(ends))
 
 
-def test_the_length_of_a_segment_can_be_swept():
-    trace = Trace.from_turns([turn(output_tokens=60)])
-    packets = [
-        len(events_of(run(trace, server={**MING, "scale": f"segment_tokens={f}"})).query("kind == 'audio'"))
-        for f in (0.5, 2)
-    ]
-    assert packets == [10, 3]
+@pytest.mark.parametrize(("factor", "packets"), [(0.5, 10), (2, 3)])
+def test_the_length_of_a_segment_can_be_swept(factor: float, packets: int):
+    server = {**MING, "scale": f"segment_tokens={factor}"}
+    events = events_of(run(Trace.from_turns([turn(output_tokens=60)]), server=server))
+    assert (events["kind"] == "audio").sum() == packets

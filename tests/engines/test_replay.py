@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from engines.core.vllm_adapter import StageScheduler
-from tests.builders import turn
+from tests.builders import turn, typed_turn
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.golden.pinned import check
-from workloads.trace import Trace
+from workloads.trace import Trace, Turn
 
 ENGINES = ["vllm_omni_wo", "vllm_omni", "liveserve"]
 
@@ -26,6 +26,16 @@ def check_events(name: str, replayed) -> None:
     events[["t", "value"]] = events[["t", "value"]].round(6) + 0.0
     written = events.to_csv(index=False, float_format="%.6f").encode()
     check(name, events, hashlib.sha256(written).hexdigest()[:16])
+
+
+def packets_of(events: pd.DataFrame) -> pd.Series:
+    """Frames of each packet, by session and turn."""
+    frames = (events.query("kind == 'audio'").set_index(["session", "turn"])["value"] / 0.08).round()
+    return frames.groupby(level=[0, 1]).apply(list)
+
+
+def turns_of(trace: Trace) -> dict[tuple[int, int], Turn]:
+    return {(each.session, each.turn): each for session in trace.sessions for each in session.turns}
 
 
 GOLDEN = {
@@ -53,18 +63,15 @@ def test_another_device_seed_changes_step_times_but_not_the_workload():
 def test_every_reply_is_heard_in_full_in_packets_of_4_and_25_frames(engine: str):
     trace = voice_trace(p=0.0)
     events = events_of(run(trace, engine, {"c": 5}))
-    packets = events.query("kind == 'audio'").groupby(["session", "turn"])["value"].apply(list)
-    for session in trace.sessions:
-        for t in session.turns:
-            frames = max(1, round(t.reply_audio_s / 0.08))
-            got = [round(value / 0.08) for value in packets[session.id, t.turn]]
-            assert sum(got) == frames
-            assert got[0] == min(4, frames)
-            assert all(packet == 25 for packet in got[1:-1])
+    frames = {key: max(1, round(each.reply_audio_s / 0.08)) for key, each in turns_of(trace).items()}
+    packets = packets_of(events)
+    assert set(packets.index) == set(frames)
+    for key, got in packets.items():
+        assert (sum(got), got[0]) == (frames[key], min(4, frames[key]))
+        assert set(got[1:-1]) <= {25}
     tokens = events.query("kind == 'token'").groupby("stage")["value"].sum()
-    turns = [t for session in trace.sessions for t in session.turns]
-    assert tokens["thinker"] == sum(t.output_tokens for t in turns)
-    assert tokens["talker"] == sum(max(1, round(t.reply_audio_s / 0.08)) for t in turns)
+    assert tokens["thinker"] == sum(each.output_tokens for each in turns_of(trace).values())
+    assert tokens["talker"] == sum(frames.values())
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
@@ -115,13 +122,8 @@ def test_the_next_turn_s_prompt_is_the_history_with_what_was_heard(prompts):
 
 
 def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
-    text = {"modality": "text", "audio_s": None, "input_tokens": 40, "reply_audio_s": None}
-    turns = [
-        turn(history_tokens=0, **text),
-        turn(index=1, history_tokens=100, **text),
-        turn(index=2, history_tokens=70, **text),
-    ]
-    run(Trace.from_turns(turns))
+    stated = enumerate((0, 100, 70))
+    run(Trace.from_turns(typed_turn(index=i, input_tokens=40, history_tokens=tokens) for i, tokens in stated))
     first, second, cut = (prompts[f"0.{i}.thinker"] for i in range(3))
     assert second[:40] == first  # 40 said + 60 answered = the 100 that are stated
     assert [len(prompt) for prompt in (first, second, cut)] == [40, 140, 110]
@@ -129,13 +131,12 @@ def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
 
 
 def test_a_stated_context_is_the_begin_of_what_was_said_or_of_a_text_that_others_share(prompts):
-    text = {"modality": "text", "audio_s": None, "input_tokens": 40, "output_tokens": 60, "reply_audio_s": None}
     turns = [
-        turn(history_tokens=20, prefix=5, **text),
-        turn(index=1, history_tokens=70, prefix=0, waits="1:0", **text),
-        turn(1, history_tokens=90, prefix=0, waits="-1:0", think_s=0.0, **text),
-        turn(2, history_tokens=200, prefix=0, waits="-2:0", think_s=0.0, **text),
-        turn(3, history_tokens=10, prefix=5, **text),
+        typed_turn(input_tokens=40, history_tokens=20, prefix=5),
+        typed_turn(index=1, input_tokens=40, history_tokens=70, prefix=0, waits="1:0"),
+        typed_turn(1, input_tokens=40, history_tokens=90, prefix=0, waits="-1:0", think_s=0.0),
+        typed_turn(2, input_tokens=40, history_tokens=200, prefix=0, waits="-2:0", think_s=0.0),
+        typed_turn(3, input_tokens=40, history_tokens=10, prefix=5),
     ]
     run(Trace.from_turns(turns))
     names = ("0.0", "0.1", "1.0", "2.0", "3.0")
