@@ -1,6 +1,5 @@
 """How stock vLLM is told of our scheduler, policy, model and platform, and what bad configurations are answered."""
 
-import inspect
 import shlex
 import sys
 from importlib.metadata import entry_points
@@ -22,16 +21,13 @@ from tests.engines.stock_scheduler import make
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
+LLAMA = {"deployment": "llama_8b_1gpu"}
 
 
 def test_every_engine_of_turns_names_its_policy():
     assert policy_of("liveserve", ENTRY, {}) is not None
     assert policy_of("liveserve", ENTRY, {"scheduling": False}) is None
     assert policy_of("vllm_omni", ENTRY, {}) is None
-
-
-def test_the_executor_leaves_nothing_abstract():
-    assert not inspect.isabstract(ModelledExecutor)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -46,10 +42,7 @@ def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
     ("config", "sentence"),
     [
         ({"stage": "vocoder"}, "stage 'vocoder' makes no tokens; choose from: thinker, talker"),
-        (
-            {"stage": "talker", "deployment": "llama_8b_1gpu"},
-            "stage 'talker' is none of 'llama_8b_1gpu'; choose from: thinker",
-        ),
+        ({"stage": "talker", **LLAMA}, "stage 'talker' is none of 'llama_8b_1gpu'; choose from: thinker"),
         ({"deployment": "llama_9b"}, "unknown deployment 'llama_9b'. Did you mean"),
         ({"stages": 1}, "unknown parameter 'stages'. Did you mean 'stage'?"),
         ({"engine": "liveserv"}, "unknown engine 'liveserv'. Did you mean 'liveserve'?"),
@@ -72,7 +65,7 @@ def test_the_printed_command_is_what_vllm_s_server_understands():
         pytest.skip(f"the server of this vLLM wants {missing.name}, which no replay does")
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu", "engine_params": {"lead_cap_s": 8}}})
+    params = StockParams.of({KEY: {**LLAMA, "engine_params": {"lead_cap_s": 8}}})
     switch, _, _, _, *words = shlex.split(serve_command(arguments(params, asynchronous=True)))
     parsed: Any = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
     assert switch == f"{SWITCH}=1"
@@ -81,22 +74,22 @@ def test_the_printed_command_is_what_vllm_s_server_understands():
     assert StockParams.of(parsed.additional_config) == params
 
 
-def test_the_modelled_executor_refuses_another_model():
-    params = StockParams.of({KEY: {"deployment": "llama_8b_1gpu"}})
-    other = arguments(StockParams.of({KEY: {"deployment": "llama_tiny"}}))
+def engine_config(parameters: dict[str, Any], executed: dict[str, Any] | None = None) -> Any:
+    """vLLM's configuration for these parameters, on the deployment of `executed` instead if it is given."""
     from vllm.engine.arg_utils import EngineArgs
 
-    config = EngineArgs(**{**other, "additional_config": {KEY: params.model_dump(exclude_defaults=True)}})
+    args = arguments(StockParams.of({KEY: executed or parameters}))
+    return EngineArgs(**{**args, "additional_config": {KEY: parameters}}).create_engine_config()
+
+
+def test_the_modelled_executor_refuses_another_model():
     with pytest.raises(UserError, match="but the thinker of 'llama_8b_1gpu' has"):
-        ModelledExecutor(config.create_engine_config())
+        ModelledExecutor(engine_config(LLAMA, {"deployment": "llama_tiny"}))
 
 
 def test_a_slowed_device_takes_as_many_real_seconds():
-    from vllm.engine.arg_utils import EngineArgs
-
     def ends_s(slower: float) -> float:
-        params = StockParams.of({KEY: {"deployment": "llama_tiny", "slower": slower}})
-        executor = ModelledExecutor(EngineArgs(**arguments(params)).create_engine_config())
+        executor = ModelledExecutor(engine_config({"deployment": "llama_tiny", "slower": slower}))
         executor._run(Work.of([Row("a", 8, 0, True)]), ModelRunnerOutput([], {}), 0.0)
         return executor._free_at_s
 
