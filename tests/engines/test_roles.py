@@ -12,6 +12,8 @@ from engines.server import ResolvedServer, ServerParams
 from harness.events.log import EventLog
 from tests.waiting import in_virtual_time
 
+SPLIT = {"prefill": [[0, 1], [2, 3]], "decode": [[4, 5]]}
+
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -21,43 +23,45 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(deployments, "yaml_files", lambda what: {path.stem: path for path in tmp_path.glob("*.yaml")})
     load_deployment.cache_clear()
 
-    def write(gpus: object, name: str = "divided") -> str:
+    def write(gpus: object) -> str:
         facts["stages"]["thinker"]["gpus"] = gpus
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
-        return name
+        (tmp_path / "divided.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
+        return "divided"
 
     yield write
     load_deployment.cache_clear()
 
 
-def test_a_mapping_from_roles_gives_each_replica_its_role(write):
-    stage = load_deployment(write({"prefill": [0, 1], "decode": [2]})).stages["thinker"]
-    assert stage.gpus == ((0,), (1,), (2,))
-    assert stage.roles == {"prefill": (0, 1), "decode": (2,)}
-
-
-def test_a_replica_of_a_role_may_be_split_over_gpus(write):
-    deployment = load_deployment(write({"prefill": [[0, 1], [2, 3]], "decode": [[4, 5]]}))
+@pytest.mark.parametrize(
+    ("gpus", "replicas", "roles"),
+    [
+        ({"prefill": [0, 1], "decode": [2]}, ((0,), (1,), (2,)), {"prefill": (0, 1), "decode": (2,)}),
+        (SPLIT, ((0, 1), (2, 3), (4, 5)), {"prefill": (0, 1), "decode": (2,)}),
+        ([0, 1], ((0,), (1,)), {}),
+    ],
+)
+def test_a_mapping_from_roles_gives_each_replica_its_role(write, gpus, replicas, roles):
+    deployment = load_deployment(write(gpus))
     stage = deployment.stages["thinker"]
-    assert stage.gpus == ((0, 1), (2, 3), (4, 5)) and stage.split == 2
-    assert stage.roles == {"prefill": (0, 1), "decode": (2,)}
-    assert deployment.gpu_groups == {(0, 1), (2, 3), (4, 5)}
+    assert (stage.gpus, stage.roles, stage.split) == (replicas, roles, len(replicas[0]))
+    assert deployment.gpu_groups == set(replicas)
 
 
-def test_a_plain_list_has_no_roles(write):
-    stage = load_deployment(write([0, 1])).stages["thinker"]
-    assert stage.gpus == ((0,), (1,)) and stage.roles == {}
+ORDER = "roles are prefill and decode, in this order"
 
 
-def test_a_gpu_has_one_role(write):
-    with pytest.raises(ValueError, match="two replicas share a part of their GPUs"):
-        load_deployment(write({"prefill": [[0, 1]], "decode": [1]}))
-
-
-def test_prefill_comes_before_decode(write):
-    for gpus in ({"decode": [0], "prefill": [1]}, {"prefill": [0]}, {"prefill": [0], "reduce": [1]}):
-        with pytest.raises(ValueError, match="roles are prefill and decode, in this order"):
-            load_deployment(write(gpus, "-".join(gpus)))
+@pytest.mark.parametrize(
+    ("gpus", "says"),
+    [
+        ({"prefill": [[0, 1]], "decode": [1]}, "two replicas share a part of their GPUs"),
+        ({"decode": [0], "prefill": [1]}, ORDER),
+        ({"prefill": [0]}, ORDER),
+        ({"prefill": [0], "reduce": [1]}, ORDER),
+    ],
+)
+def test_roles_that_cannot_be_are_refused(write, gpus: dict, says: str):
+    with pytest.raises(ValueError, match=says):
+        load_deployment(write(gpus))
 
 
 @in_virtual_time

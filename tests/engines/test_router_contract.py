@@ -193,9 +193,9 @@ def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings
 
 @pytest.mark.usefixtures("outside")
 def test_an_unknown_router_is_named_with_the_closest_one():
-    with pytest.raises(UserError, match="^unknown talker_routing 'loyl'. Did you mean 'loyal'"):
+    with pytest.raises(UserError, match=r"^unknown talker_routing 'loyl'. Did you mean 'loyal'"):
         ENGINES["vllm_omni"].read({"talker_routing": "loyl"})
-    with pytest.raises(UserError, match="^unknown decode_routing 'xyz'. Choose from: .*least_load, .*loyal"):
+    with pytest.raises(UserError, match=r"^unknown decode_routing 'xyz'. Choose from: .*least_load, .*loyal"):
         ENGINES["omniinfer"].read({"decode_routing": "xyz"})
 
 

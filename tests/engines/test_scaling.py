@@ -9,19 +9,14 @@ from engines.devices.roofline import Roofline, Work
 from engines.server import ServerParams, resolve
 from harness.by_device import expand, override
 from harness.experiments.experiment import Experiment
-from harness.experiments.settings import parse_setting
 from workloads.errors import validate
 
 STOCK = resolve(ServerParams())
 NAMES = sorted(constants(STOCK))
 
 
-def scaled(text: str, **params):
-    return resolve(ServerParams(scale=text, **params))
-
-
 def test_a_factor_multiplies_its_constant_and_nothing_else():
-    what_if = scaled("talker.host_s=1.25,hop_s=0.75,pcie_bandwidth=0.5")
+    what_if = resolve(ServerParams(scale="talker.host_s=1.25,hop_s=0.75,pcie_bandwidth=0.5"))
     before, after = constants(STOCK), constants(what_if)
     changed = {name: after[name] / before[name] for name in before if after[name] != before[name]}
     assert changed == {"talker.host_s": 1.25, "hop_s": 0.75, "pcie_bandwidth": 0.5}
@@ -31,13 +26,13 @@ def test_a_factor_multiplies_its_constant_and_nothing_else():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_on_offer_has_an_effect(name: str):
-    after = constants(scaled(f"{name}=2"))
+    after = constants(resolve(ServerParams(scale=f"{name}=2")))
     assert after[name] == 2 * constants(STOCK)[name]
 
 
 def test_slower_hardware_takes_longer_and_counts_stay_whole():
     step = Work(requests=4, tokens=4, kv_tokens=4000, attention_pairs=4000, samples=4)
-    what_if = scaled("bandwidth=0.5,thinker.layers=0.77")
+    what_if = resolve(ServerParams(scale="bandwidth=0.5,thinker.layers=0.77"))
     layers = what_if.stages["thinker"].decoder.layers
     assert layers == 37  # 48 x 0.77 = 36.96
     slow, stock = (Roofline(d.stages["thinker"].decoder, d.gpu) for d in (what_if, STOCK))
@@ -47,12 +42,14 @@ def test_slower_hardware_takes_longer_and_counts_stay_whole():
 
 
 def test_the_step_time_that_a_deployment_states_can_be_scaled():
-    name, deployment = "thinker.prefill.step_scale", "deepseek_r1_6p8_1d32"
-    before = resolve(ServerParams(deployment=deployment))
-    after = scaled(f"{name}=2", deployment=deployment)
+    name = "thinker.prefill.step_scale"
+    before, after = (
+        resolve(ServerParams(deployment="deepseek_r1_6p8_1d32", scale=scale)) for scale in (None, f"{name}=2")
+    )
     assert constants(after)[name] == 2 * constants(before)[name]
-    roles = [each.stages["thinker"].of_role for each in (before, after)]
-    assert roles[0]["decode"] == roles[1]["decode"] and roles[0]["prefill"] != roles[1]["prefill"]
+    own, scaled = (each.stages["thinker"].of_role for each in (before, after))
+    assert own["decode"] == scaled["decode"]
+    assert own["prefill"] != scaled["prefill"]
 
 
 @settings(max_examples=30)
@@ -64,18 +61,17 @@ def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
     assert ServerParams(scale=reordered).scale == text  # the same factors are the same point
 
 
-def experiment(**fields) -> Experiment:
-    return Experiment.model_validate(
-        {"name": "x", "engines": ["vllm_omni"], "workload": "voice", "set": {"sessions": 2}, **fields}
-    )
-
-
-def test_set_carries_it_in_quotes_and_separates_runs_without():
-    assert parse_setting("scale", "'talker.host_s=1.25,hop_s=0.75'") == ["talker.host_s=1.25,hop_s=0.75"]
-    points = expand(override(experiment(), {"scale": "'talker.host_s=1.25,hop_s=0.75'"}))
-    assert [p.server_params["scale"] for p in points] == ["hop_s=0.75,talker.host_s=1.25"]
-    points = expand(override(experiment(), {"scale": "null,hop_s=0.75,hop_s=1.25"}))
-    assert [p.server_params["scale"] for p in points] == [None, "hop_s=0.75", "hop_s=1.25"]
+@pytest.mark.parametrize(
+    ("setting", "scales"),
+    [
+        ("'talker.host_s=1.25,hop_s=0.75'", ["hop_s=0.75,talker.host_s=1.25"]),
+        ("null,hop_s=0.75,hop_s=1.25", [None, "hop_s=0.75", "hop_s=1.25"]),
+    ],
+)
+def test_set_carries_it_in_quotes_and_separates_runs_without(setting: str, scales: list[str | None]):
+    experiment = Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 2})
+    points = expand(override(experiment, {"scale": setting}))
+    assert [point.server_params["scale"] for point in points] == scales
 
 
 def test_another_gpu_takes_the_place_of_the_deployments_own():

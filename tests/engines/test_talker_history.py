@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.builders import turn
 from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
@@ -20,14 +22,14 @@ def prompts(**server: object) -> list[int]:
     return tokens[tokens > 0].tolist()
 
 
-def test_the_prompt_has_all_turns_of_the_user_and_one_header():
-    assert prompts() == [TURN + HEADER, 2 * TURN + HEADER, 3 * TURN + HEADER]
-
-
-def test_a_duplex_server_reads_the_last_turns_only(tmp_path: Path):
-    file = tmp_path / "duplex.yaml"
-    file.write_text("like: qwen3_omni_2gpu\ntitle: duplex\ntalker_user_turns: {value: 2, source: chosen}\n")
-    assert prompts(deployment=str(file)) == [TURN + HEADER, 2 * TURN + HEADER, 2 * TURN + HEADER]
+@pytest.mark.parametrize(("most", "turns"), [(None, [1, 2, 3]), (2, [1, 2, 2])])
+def test_the_prompt_has_all_or_the_last_turns_of_the_user_and_one_header(
+    tmp_path: Path, most: int | None, turns: list[int]
+):
+    file = tmp_path / "own.yaml"
+    limit = "" if most is None else f"talker_user_turns: {{value: {most}, source: chosen}}\n"
+    file.write_text(f"like: qwen3_omni_2gpu\ntitle: own\n{limit}")
+    assert prompts(deployment=str(file)) == [count * TURN + HEADER for count in turns]
 
 
 def test_with_a_history_a_turn_computes_what_is_new():
