@@ -62,24 +62,26 @@ def test_a_cancelled_piece_frees_its_blocks_when_the_copy_has_ended_and_leaves_e
     assert bench.scheduler.free_blocks == 100 and bench.resident(1) == 16 and bench.landed == [(1, 16)]
 
 
-def test_a_piece_goes_last_and_never_stands_in_the_way():
+def crowded() -> Bench:
+    """A piece of 40 blocks is asked for, but does not fit: 82 blocks of 100 are in use."""
     bench = evicted()
     bench.turn("3.0", 3, 1300, output=30)
-    bench.load(1, 40)  # 82 blocks of 100 are in use: this does not fit now
+    bench.load(1, 40)
     assert bench.step() == {"3.0": 1300}
+    return bench
+
+
+def test_a_piece_goes_last_and_never_stands_in_the_way():
+    bench = crowded()
     bench.turn("4.0", 4, 200, output=3)
     assert bench.step() == {"3.0": 1, "4.0": 200}
-    assert bench.scheduler.preloads.offered and not bench.landed
+    assert not bench.landed
     bench.settle()
     assert bench.landed == [(1, 40)]
 
 
 def test_a_piece_whose_blocks_have_come_by_themselves_ends_without_a_load():
-    bench = evicted()
-    bench.turn("3.0", 3, 1300, output=30)
-    bench.step()
-    bench.load(1, 40)  # does not fit beside it
-    bench.step()
+    bench = crowded()
     bench.scheduler.abort(["3.0"])
     bench.turn("1.1", 1, 656, output=1)  # goes first, and loads the same
     bench.settle()
@@ -162,14 +164,16 @@ class AnySequence(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "bench"):
+            scheduler = self.bench.scheduler
             for session in range(4):
-                self.bench.scheduler.preloads.cancel(session)
+                scheduler.preloads.cancel(session)
             self.bench.settle()
             self.bench.check()
-            scheduler = self.bench.scheduler
             assert scheduler.free_blocks == scheduler.allocatable_blocks
-            assert not scheduler.requests and not scheduler.offloading._jobs and not scheduler.offloading._req_status
-            assert not scheduler.deferred_waiting and not scheduler.waiting and not scheduler.kv_holding_waiting
+            offloading = scheduler.offloading
+            known = scheduler.requests, offloading._jobs, offloading._req_status
+            waiting = scheduler.waiting, scheduler.deferred_waiting, scheduler.kv_holding_waiting
+            assert not any(known) and not any(waiting)
 
 
 AnySequence.TestCase.settings = settings(
