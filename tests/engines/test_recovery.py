@@ -1,7 +1,7 @@
 """Sessions at a full pool: stock vLLM stops for good, preempting waiting sessions does not, and loses no token."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import given, settings
@@ -22,41 +22,38 @@ class Engine:
     def __init__(self, blocks: int, rescue: bool, caching: bool = True, window: int | None = None) -> None:
         self.scheduler = make_scheduler(blocks, window=window, prefix_caching=caching)
         self.scheduler.preempts_waiting = rescue
-        self.scheduler.on_chunk = self._begins
+        self.scheduler.on_chunk = lambda name, position: self.begins[name].append(position)
         self.hash_blocks = 16 if caching else None
+        self.rng = random.Random(0)
         self.answered: Counter[str] = Counter()
-        self.tokens: dict[str, list[int]] = {}
-        self.begins: dict[str, list[int]] = {}
-        self.chunks: dict[str, list[list[int]]] = {}
+        self.tokens: defaultdict[str, list[int]] = defaultdict(list)
+        self.begins: defaultdict[str, list[int]] = defaultdict(list)
+        self.chunks: defaultdict[str, list[list[int]]] = defaultdict(list)
         self.computed = 0
         self.preempted: list[str] = []
         self.now = 0.0
 
-    def _begins(self, request_id: str, position: int) -> None:
-        self.begins.setdefault(request_id, []).append(position)
-
-    def feed(self, name: str, rng: random.Random, fed: int = FED, answer: int = ANSWER) -> None:
+    def feed(self, name: str, fed: int = FED, answer: int = ANSWER) -> None:
         self.now += 0.01
-        prompt = [rng.randrange(10_000) for _ in range(fed)]
-        self.chunks.setdefault(name, []).append(prompt)
+        prompt = [self.rng.randrange(10_000) for _ in range(fed)]
+        self.chunks[name].append(prompt)
         self.scheduler.add_request(vllm.make_chunk(name, prompt, answer, self.now, self.hash_blocks))
 
     def step(self) -> bool:
         """One round; whether anything happened in it."""
         scheduler = self.scheduler
         output = scheduler.schedule()
-        rows = vllm.rows_of(scheduler, output)
+        rows, sampled = vllm.rows_of(scheduler, output), []
         for row in rows:
-            assert row.context + row.tokens <= scheduler.requests[row.request_id].num_tokens
-        sampled = [
-            [sum(scheduler.requests[row.request_id].all_token_ids) % 9973] if row.samples else [] for row in rows
-        ]
+            request = scheduler.requests[row.request_id]
+            assert row.context + row.tokens <= request.num_tokens
+            sampled.append([sum(request.all_token_ids) % 9973] if row.samples else [])
         self.computed += sum(row.tokens for row in rows)
         self.preempted += sorted(output.preempted_req_ids or ())
         for name, ids, finished in vllm.finish_step(scheduler, output, rows, sampled):
             assert not finished
             self.answered[name] += len(ids)
-            self.tokens.setdefault(name, []).extend(ids)
+            self.tokens[name] += ids
         return bool(rows) or bool(output.preempted_req_ids)
 
     def settle(self) -> None:
@@ -64,14 +61,27 @@ class Engine:
             pass
 
     def context(self, name: str) -> list[int]:
-        return list(self.scheduler.requests[name].all_token_ids)
+        """All tokens of a session, which has its chunks where they began."""
+        context = list(self.scheduler.requests[name].all_token_ids)
+        for position, chunk in zip(self.begins[name], self.chunks[name], strict=True):
+            assert context[position : position + len(chunk)] == chunk
+        return context
 
-    def frames(self, count: int, **chunk: int) -> None:
+    def fed(self, **tokens: int) -> None:
+        """One frame of these sessions after another, each as far as it gets, with an answer of two tokens."""
+        for name, count in tokens.items():
+            self.feed(name, fed=count, answer=2)
+            self.settle()
+
+    @property
+    def waiting(self) -> list[str]:
+        return [request.request_id for request in self.scheduler.waiting_requests()]
+
+    def frames(self, count: int) -> None:
         """`count` frames of all sessions, each as far as it gets before the next."""
-        rng = random.Random(0)
         for _ in range(count):
             for i in range(SESSIONS):
-                self.feed(f"s{i}", rng, **chunk)
+                self.feed(f"s{i}")
             self.settle()
 
 
@@ -92,38 +102,24 @@ def test_stock_vllm_stops_for_good_when_waiting_sessions_fill_the_pool(caching: 
     assert engine.answered == answered
 
 
-@pytest.mark.parametrize(("caching", "chunk"), [(True, {"fed": 80, "answer": 4}), (False, {"fed": 28, "answer": 27})])
-def test_with_waiting_sessions_preemptible_every_frame_is_answered(caching: bool, chunk: dict[str, int]):
-    engine = Engine(1000, rescue=True, caching=caching)
-    engine.frames(40, **chunk)
-    assert engine.answered == {f"s{i}": 40 * chunk["answer"] for i in range(SESSIONS)}
-    scheduler = engine.scheduler
-    assert 0 < scheduler.counters["recovered"] <= len(engine.preempted)
-    fed = 40 * SESSIONS * (chunk["fed"] + chunk["answer"])
-    assert engine.computed > 2 * fed  # contexts are computed again
-    conserve(scheduler)
-    scheduler.abort(list(scheduler.requests))
-    assert scheduler.free_blocks == scheduler.allocatable_blocks
-    assert scheduler.num_waiting_for_streaming_input == 0
-    assert not scheduler.waiting_requests()
-
-
 @pytest.mark.parametrize("caching", [True, False])
 def test_a_preempted_session_has_the_context_and_says_the_tokens_of_an_undisturbed_one(caching: bool):
     calm, pressed = Engine(20_000, rescue=False, caching=caching), Engine(1000, rescue=True, caching=caching)
     for engine in (calm, pressed):
         engine.frames(25)
-    assert pressed.scheduler.counters["recovered"] and not calm.preempted
+    scheduler = pressed.scheduler
+    assert 0 < scheduler.counters["recovered"] <= len(pressed.preempted) and not calm.preempted
     for i in range(SESSIONS):
         name = f"s{i}"
         assert pressed.tokens[name] == calm.tokens[name]
         assert pressed.begins[name] == calm.begins[name] == [83 * frame for frame in range(25)]
         context = pressed.context(name)
-        for position, chunk in zip(pressed.begins[name], pressed.chunks[name], strict=True):
-            assert context[position : position + FED] == chunk
         # What a waiting victim had computed of its answer is settled already: only its last token may be missing.
         assert calm.context(name)[: len(context)] == context
         assert len(calm.context(name)) - len(context) <= 1
+    scheduler.abort(list(scheduler.requests))
+    assert scheduler.free_blocks == scheduler.allocatable_blocks
+    assert scheduler.num_waiting_for_streaming_input == 0 and not pressed.waiting
 
 
 @settings(max_examples=30)
@@ -144,7 +140,7 @@ def test_a_preempted_session_has_the_context_and_says_the_tokens_of_an_undisturb
 def test_a_session_that_fits_alone_is_always_answered(ops, blocks, caching, window):
     """Whatever happened before: in the end every session has answered all of its chunks, one whole context after the
     other, and its context is its chunks, each behind what was said before."""
-    engine, rng = Engine(blocks, rescue=True, caching=caching, window=window), random.Random(1)
+    engine = Engine(blocks, rescue=True, caching=caching, window=window)
     room = blocks * 16 - 16
     said: dict[str, int] = {}
     size: Counter[str] = Counter()
@@ -153,7 +149,7 @@ def test_a_session_that_fits_alone_is_always_answered(ops, blocks, caching, wind
         if verb == "feed" and size[name] + sum(chunk) <= room:
             size[name] += sum(chunk)
             said[name] = said.get(name, 0) + chunk[1]
-            engine.feed(name, rng, *chunk)
+            engine.feed(name, *chunk)
         elif verb == "close":
             engine.scheduler.abort([name])
             for known in (said, size, engine.answered, engine.begins, engine.chunks):
@@ -165,9 +161,7 @@ def test_a_session_that_fits_alone_is_always_answered(ops, blocks, caching, wind
     engine.settle()
     assert {name: engine.answered[name] for name in said} == said
     for name in said:
-        context = engine.context(name)
-        for position, chunk in zip(engine.begins[name], engine.chunks[name], strict=True):
-            assert context[position : position + len(chunk)] == chunk
+        engine.context(name)
 
 
 def test_nothing_changes_while_the_pool_is_not_full():
@@ -181,58 +175,51 @@ def test_nothing_changes_while_the_pool_is_not_full():
     assert runs[0] == runs[1]
 
 
-def test_the_latest_session_gives_way_and_the_refused_one_runs():
-    engine, rng = Engine(100, rescue=True), random.Random(0)
-    for name in ("a", "b", "c"):
-        engine.feed(name, rng, fed=512, answer=2)
-        engine.settle()
-    engine.feed("a", rng, fed=200, answer=2)
-    assert engine.step()
-    assert engine.preempted == ["c"]
-    scheduler = engine.scheduler
+@pytest.fixture
+def small() -> Engine:
+    return Engine(100, rescue=True)
+
+
+def test_the_latest_session_gives_way_and_the_refused_one_runs(small: Engine):
+    small.fed(a=512, b=512, c=512)
+    small.feed("a", fed=200, answer=2)
+    assert small.step()
+    scheduler = small.scheduler
+    assert small.preempted == ["c"] and scheduler.blocks_held("c") == 0
     assert [r.request_id for r in scheduler.running] == ["a"]
-    assert [r.request_id for r in scheduler.waiting_requests()] == ["b", "c"]
+    assert small.waiting == ["b", "c"]
     assert scheduler.num_waiting_for_streaming_input == 2
-    assert scheduler.blocks_held("c") == 0
-    engine.settle()
-    assert engine.answered == {"a": 4, "b": 2, "c": 2}
-    engine.feed("c", rng, fed=30, answer=2)
-    engine.settle()
-    assert engine.answered["c"] == 4
-    assert engine.begins["c"] == [0, 513]
+    small.settle()
+    assert small.answered == {"a": 4, "b": 2, "c": 2}
+    small.fed(c=30)
+    assert small.answered["c"] == 4
+    assert small.begins["c"] == [0, 513]
 
 
-def test_a_request_that_is_no_session_is_never_a_victim_and_gets_its_blocks():
-    engine, rng = Engine(100, rescue=True), random.Random(0)
+def test_a_request_that_is_no_session_is_never_a_victim_and_gets_its_blocks(small: Engine):
+    small.fed(a=700, b=700)
+    add(small.scheduler, "turn", prompt=400, output=3, hashed=True)
+    assert small.step()
+    assert small.preempted == ["b"]
+    assert small.scheduler.blocks_held("turn") == 25
+
+
+def test_a_victim_queues_behind_those_who_waited_before_it(small: Engine):
+    small.fed(a=700, b=700)
+    add(small.scheduler, "turn", prompt=800, output=3, hashed=True)
     for name in ("a", "b"):
-        engine.feed(name, rng, fed=700, answer=2)
-        engine.settle()
-    add(engine.scheduler, "turn", prompt=400, output=3, hashed=True)
-    assert engine.step()
-    assert engine.preempted == ["b"]
-    assert engine.scheduler.blocks_held("turn") == 25
-
-
-def test_a_victim_queues_behind_those_who_waited_before_it():
-    engine, rng = Engine(100, rescue=True), random.Random(0)
-    for name in ("a", "b"):
-        engine.feed(name, rng, fed=700, answer=2)
-        engine.settle()
-    add(engine.scheduler, "turn", prompt=800, output=3, hashed=True)
-    for name in ("a", "b"):
-        engine.feed(name, rng, fed=300, answer=2)
-    assert engine.step()
-    assert engine.preempted == ["b"]
-    assert [r.request_id for r in engine.scheduler.waiting_requests()] == ["turn", "b"]
+        small.feed(name, fed=300, answer=2)
+    assert small.step()
+    assert small.preempted == ["b"]
+    assert small.waiting == ["turn", "b"]
 
 
 def test_refused_allocations_are_counted_by_path():
     """A session that grows while it runs finds the pool full and preempts itself; then it waits for its context."""
-    engine, rng = Engine(100, rescue=False), random.Random(0)
-    engine.feed("a", rng, fed=900, answer=2)
-    engine.settle()
+    engine = Engine(100, rescue=False)
+    engine.fed(a=900)
     assert engine.scheduler.counters == {}
-    engine.feed("b", rng, fed=650, answer=60)
+    engine.feed("b", fed=650, answer=60)
     engine.settle()
     assert engine.preempted == ["b"]
     assert engine.scheduler.counters["alloc_fail_running"] == 1
