@@ -12,7 +12,7 @@ import vllm.v1.request as request_module
 
 from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
-from engines.core.vllm_adapter import clock
+from engines.core.vllm_adapter import StageScheduler, clock
 from engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
 from tests.engines.stage import add, finish, make_scheduler, step
 from tests.engines.test_identity import digest
@@ -34,13 +34,12 @@ def test_kv_events_can_be_switched_on_before_the_first_request():
 
 
 def test_counters_are_advanced_by_schedule_so_rows_know_who_samples():
-    scheduler = make_scheduler(max_num_batched_tokens=40)
-    add(scheduler, "a", prompt=32)
-    add(scheduler, "b", prompt=32)
-    output = scheduler.schedule()
-    rows = {row.request_id: row for row in vllm.rows_of(scheduler, output)}
-    assert (rows["a"].tokens, rows["a"].context, rows["a"].samples) == (32, 0, True)
-    assert (rows["b"].tokens, rows["b"].context, rows["b"].samples) == (8, 0, False)
+    scheduler = loaded("ab", max_num_batched_tokens=40)
+    rows = vllm.rows_of(scheduler, scheduler.schedule())
+    assert [(row.request_id, row.tokens, row.context, row.samples) for row in rows] == [
+        ("a", 32, 0, True),
+        ("b", 8, 0, False),
+    ]
 
 
 CLOCK_READERS = (scheduler_module, request_module, engine_module, metrics_module)
@@ -96,85 +95,77 @@ def test_what_vllm_reads_of_its_own_clock_decides_nothing(monkeypatch: pytest.Mo
     assert next(reads) > 60  # it was read
 
 
+def loaded(names: str, prompt: int = 32, **limits: int) -> StageScheduler:
+    """A scheduler with these requests."""
+    scheduler = make_scheduler(**limits)
+    for name in names:
+        add(scheduler, name, prompt=prompt)
+    return scheduler
+
+
+def running(scheduler: StageScheduler) -> str:
+    return "".join(request.request_id for request in scheduler.running)
+
+
 def test_held_running_requests_keep_their_blocks_place_and_status():
-    scheduler = make_scheduler()
-    for name in "abcd":
-        add(scheduler, name)
+    scheduler = loaded("abcd")
     step(scheduler)
     before = {name: scheduler.kv_cache_manager.get_block_ids(name) for name in "bd"}
     for _ in range(3):
         assert step(scheduler, Plan(held=frozenset("bd"))) == {"a", "c"}
     assert {name: scheduler.kv_cache_manager.get_block_ids(name) for name in "bd"} == before
-    assert [request.request_id for request in scheduler.running] == list("abcd")
+    assert running(scheduler) == "abcd"
     assert step(scheduler) == set("abcd")
 
 
 def test_order_decides_who_gets_a_scarce_token_budget():
-    scheduler = make_scheduler()
-    for name in "abcd":
-        add(scheduler, name)
+    scheduler = loaded("abcd")
     step(scheduler)
     assert step(scheduler, Plan(order=["d", "b", "a", "c"], step_budget=2)) == {"d", "b"}
     assert scheduler.max_num_scheduled_tokens == 2048
-    assert [request.request_id for request in scheduler.running] == list("abcd")
+    assert running(scheduler) == "abcd"
 
 
 def test_order_reaches_the_waiting_queue():
-    scheduler = make_scheduler(max_num_seqs=1)
-    for name in "abc":
-        add(scheduler, name)
-    assert step(scheduler, Plan(order=["c", "a", "b"])) == {"c"}
+    assert step(loaded("abc", max_num_seqs=1), Plan(order=["c", "a", "b"])) == {"c"}
 
 
-def test_held_waiting_requests_are_not_admitted_and_stay_in_the_queue():
-    scheduler = make_scheduler()
-    for name in "ab":
-        add(scheduler, name)
-    assert step(scheduler, Plan(held=frozenset("a"))) == {"b"}
-    assert step(scheduler) == {"a", "b"}
+def test_held_requests_are_not_admitted_and_running_ones_keep_their_slots():
+    waiting = loaded("ab")
+    assert step(waiting, Plan(held=frozenset("a"))) == {"b"}
+    assert step(waiting) == {"a", "b"}
+    full = loaded("abc", max_num_seqs=2)
+    step(full)
+    assert step(full, Plan(held=frozenset("a"))) == {"b"}
+    assert full.max_num_active_reqs == 2
 
 
-def test_held_requests_keep_their_slots():
-    scheduler = make_scheduler(max_num_seqs=2)
-    for name in "abc":
-        add(scheduler, name)
-    step(scheduler)
-    assert step(scheduler, Plan(held=frozenset("a"))) == {"b"}
-    assert scheduler.max_num_active_reqs == 2
+def test_caps_limit_one_request_s_tokens():
+    output = loaded("a", prompt=500).schedule_with(Plan(caps={"a": 100}))
+    assert output.num_scheduled_tokens == {"a": 100}
 
 
 @pytest.mark.parametrize(("budget", "left"), [(64, 61), (200, 63)])
 def test_bypassing_rows_take_a_token_and_a_slot_each(budget: int, left: int):
-    scheduler = make_scheduler(max_num_seqs=4, max_num_batched_tokens=budget)
-    for name in "abc":
-        add(scheduler, name, prompt=16)
+    scheduler = loaded("abc", prompt=16, max_num_seqs=4, max_num_batched_tokens=budget)
     step(scheduler)
     for name in "xy":
         add(scheduler, name, prompt=63)
     output = scheduler.schedule_with(Plan(), runnable=[scheduler.requests["c"]], bypassing=2)
     assert output.num_scheduled_tokens == {"c": 1, "x": left}
-    assert [request.request_id for request in scheduler.running] == list("abcx")
+    assert running(scheduler) == "abcx"
     assert (scheduler.max_num_scheduled_tokens, scheduler.max_num_active_reqs) == (budget, 4)
 
 
 def test_who_is_preempted_beside_bypassing_rows_runs_no_more():
-    scheduler = make_scheduler(blocks=7)
-    for name in "abc":
-        add(scheduler, name, prompt=31)
+    scheduler = loaded("abc", prompt=31, blocks=7)
     step(scheduler)
     step(scheduler)
     assert not scheduler.free_blocks
     rest = [scheduler.requests[name] for name in "cb"]
     output = scheduler.schedule_with(Plan(order=["a", "c", "b"]), runnable=rest, bypassing=1)
     assert output.num_scheduled_tokens == {"c": 1} and output.preempted_req_ids == {"b"}
-    assert [request.request_id for request in scheduler.running] == list("ac")
-
-
-def test_caps_limit_one_request_s_tokens():
-    scheduler = make_scheduler()
-    add(scheduler, "long", prompt=500)
-    output = scheduler.schedule_with(Plan(caps={"long": 100}))
-    assert output.num_scheduled_tokens == {"long": 100}
+    assert running(scheduler) == "ac"
 
 
 def test_a_session_stays_when_a_chunk_has_been_answered_and_its_next_chunk_takes_the_place_of_the_last_token():
@@ -190,8 +181,7 @@ def test_a_session_stays_when_a_chunk_has_been_answered_and_its_next_chunk_takes
         finished += vllm.finish_step(scheduler, output, rows, [[7] for _ in rows])
     assert finished == [("s1", [7], False)] * 6
     assert starts == [("s1", 0), ("s1", 42)]
-    request = scheduler.requests["s1"]
-    assert list(request.all_token_ids) == [*range(40), 7, 7, *range(100, 120), 7, 7, 7]
+    assert list(scheduler.requests["s1"].all_token_ids) == [*range(40), 7, 7, *range(100, 120), 7, 7, 7]
     assert (scheduler.num_waiting_for_streaming_input, len(scheduler.running)) == (1, 0)
     scheduler.abort(["s1"])
     assert scheduler.free_blocks == scheduler.allocatable_blocks
