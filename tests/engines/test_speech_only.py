@@ -13,11 +13,12 @@ from harness.replays.kinds import kind_of
 from tests.builders import turn, typed_turn
 from tests.engines.replays import measured, replay, run
 from workloads.errors import UserError
-from workloads.trace import Trace
+from workloads.trace import Trace, Turn
 
 TTS = {"deployment": "qwen3_tts_2gpu"}
 TEXT, FRAMES, FRAME_S = 20, 60, 0.08
 TURN: dict[str, Any] = {"modality": "text", "audio_s": None, "output_tokens": TEXT, "reply_audio_s": FRAMES * FRAME_S}
+CLONED = turn(**TURN, reference_s=5.0)
 MODEL = load_deployment("qwen3_tts_2gpu").model
 
 
@@ -101,39 +102,37 @@ def test_every_system_speaks_and_stops_when_it_is_interrupted(engine: str):
 
 
 @pytest.mark.parametrize(
-    ("trace", "says"),
+    ("asked", "says"),
     [
-        (Trace.from_turns([typed_turn()]), "only speaks, but the workload has replies in text; set reply=speech"),
-        (
-            Trace.from_turns([turn(**TURN, reference_s=5.0)]),
-            "clones no voice, but the workload has recordings; leave reference_s out, or set deployment to one of: "
-            "qwen3_tts_1gpu",
-        ),
-        (Trace.from_turns([turn()]), "takes text, but the workload's users speak; set modality=text"),
+        (typed_turn(), "only speaks, but the workload has replies in text; set reply=speech"),
+        (CLONED, "clones no voice, .* leave reference_s out, or set deployment to one of: qwen3_tts_1gpu"),
+        (turn(), "takes text, but the workload's users speak; set modality=text"),
     ],
 )
-def test_a_workload_that_it_cannot_serve_is_refused(trace: Trace, says: str):
+def test_a_workload_that_it_cannot_serve_is_refused(asked: Turn, says: str):
+    trace = Trace.from_turns([asked])
     kind = kind_of(trace)
     with pytest.raises(UserError, match=says):
         kind.check(ENGINES["vllm_omni"].read({}), ClientParams.model_validate({}), resolve(ServerParams.of(TTS)), trace)
 
 
 def test_recordings_of_voices_are_for_replays():
-    trace = Trace.from_turns([turn(**TURN, reference_s=5.0)])
     with pytest.raises(UserError, match="reference_s is for replays, and clients of device sockets send no"):
-        check_said("sockets", load_deployment("qwen3_tts_1gpu"), trace)
+        check_said("sockets", load_deployment("qwen3_tts_1gpu"), Trace.from_turns([CLONED]))
 
 
-@pytest.mark.parametrize("given", [{"prefill": 1, "decode": 1}, {"window": 64}, {"system_tokens": 9}])
-def test_settings_of_what_reads_conversations_are_refused(given: dict[str, int]):
-    system, deployment = ENGINES["vllm_omni_wo"], resolve(ServerParams.of(TTS))
-    with pytest.raises(UserError, match=f"{next(iter(given))}=.* deployment 'qwen3_tts_2gpu' only speaks"):
+@pytest.mark.parametrize(
+    ("engine", "given", "says"),
+    [
+        ("vllm_omni_wo", {"prefill": 1, "decode": 1}, "prefill=.* deployment 'qwen3_tts_2gpu' only speaks"),
+        ("vllm_omni_wo", {"window": 64}, "window=.* deployment 'qwen3_tts_2gpu' only speaks"),
+        ("vllm_omni_wo", {"system_tokens": 9}, "system_tokens=.* deployment 'qwen3_tts_2gpu' only speaks"),
+        ("metronome", {}, "'qwen3_tts_2gpu' only speaks, and calls are answered in text"),
+    ],
+)
+def test_what_reads_conversations_is_refused(engine: str, given: dict[str, int], says: str):
+    system, deployment = ENGINES[engine], resolve(ServerParams.of(TTS))
+    with pytest.raises(UserError, match=says):
         system.check_deployment(system.read(given), deployment)
-
-
-def test_what_needs_a_thinker_is_refused():
     with pytest.raises(UserError, match="has one that speaks each text by itself"):
         resolve(ServerParams.of(TTS | {"talker_history": True}))
-    system, deployment = ENGINES["metronome"], resolve(ServerParams.of(TTS))
-    with pytest.raises(UserError, match="'qwen3_tts_2gpu' only speaks, and calls are answered in text"):
-        system.check_deployment(system.read({}), deployment)
