@@ -150,16 +150,11 @@ def test_beyond_the_grid_time_grows_as_at_its_end() -> None:
     assert times.decodes(1, 1) == times.decodes(1, 16)
 
 
-def test_a_lone_prompt_and_decodes_take_what_their_kernels_take() -> None:
+def test_decodes_take_what_their_kernels_take_and_prompts_longer_by_their_share_of_tokens() -> None:
     steps, times = llama_steps(), llama()
-    decodes = rows(*[(1, 999)] * 8)
-    assert 1e3 * gpu_s(steps, decodes) == pytest.approx(times.decode_step_ms(8, 1000))
-    layers = times.over_tokens(640) + times.prompts(1, 640, 0)
-    assert 1e3 * steps.layer_s(rows((640, 0))) * LLAMA.layers == pytest.approx((1 + PROMPT_STEP) * layers)
-
-
-def test_a_mixed_step_takes_longer_by_its_share_of_prompt_tokens() -> None:
-    steps = llama_steps()
+    assert 1e3 * gpu_s(steps, rows(*[(1, 999)] * 8)) == pytest.approx(times.decode_step_ms(8, 1000))
+    prompt_ms = 1e3 * LLAMA.layers * steps.kernels_s(rows((640, 0)))
+    assert prompt_ms == pytest.approx(times.over_tokens(640) + times.prompts(1, 640, 0))
     for share, work in ((1.0, rows((640, 0))), (0.5, rows((64, 0), *[(1, 700)] * 64))):
         assert steps.layer_s(work) == pytest.approx((1 + share * PROMPT_STEP) * steps.kernels_s(work))
 

@@ -150,35 +150,3 @@ def test_what_an_interrupted_step_had_published_is_never_hit(interrupter: Interr
         rest = drain(model, ["a", "b"])
     tokens = [out[name] + more for name, more in zip("ab", rest, strict=True)]
     assert tokens == stock_tokens([first, second], 8)
-
-
-def test_an_abort_in_mid_step_leaves_the_others_untouched():
-    model, asked = executor(), prompts(8, seed=9)
-    with clean(model) as scheduler:
-        names = submit(model, asked, TOKENS)
-        out = {name: [] for name in names}
-        for steps in range(1000):
-            if not scheduler.has_unfinished_requests():
-                break
-            scheduled = scheduler.schedule()
-            rows = vllm.rows_of(scheduler, scheduled)
-            sampled = model.run(scheduled)
-            if steps == 6:
-                scheduler.abort(names[:3])
-            ids_per_row = [sampled[row.request_id] for row in rows]
-            for name, ids, _ in vllm.finish_step(scheduler, scheduled, rows, ids_per_row):
-                out[name].extend(ids)
-    expected = stock_tokens(asked, TOKENS)
-    assert [out[name] for name in names[3:]] == expected[3:]
-    assert all(out[name] == expected[i][: len(out[name])] for i, name in enumerate(names[:3]))
-    assert all(len(out[name]) < TOKENS for name in names[:3])
-
-
-def test_a_step_without_its_forward_costs_no_state():
-    """`skip_forward` sets contexts up for a profile; afterwards the same executor says what it always said."""
-    model, asked = executor(), prompts(2, seed=10)
-    with clean(model):
-        model.skip_forward = True
-        drain(model, submit(model, asked, 4))
-        model.skip_forward = False
-        assert drain(model, submit(model, asked, TOKENS)) == stock_tokens(asked, TOKENS)

@@ -14,7 +14,7 @@ from vllm.v1.engine.core import EngineCoreProc
 
 from engines.core.policy import Plan
 from engines.stock import engine_core
-from engines.stock.scheduler import AsyncScheduler, Scheduler
+from engines.stock.scheduler import Scheduler
 from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, make
 
@@ -31,19 +31,6 @@ from engines.stock import engine_core, executor, live_signals, scheduler
 assert dict(vars(EngineCoreProc)) == before
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
-
-
-def test_a_scheduler_teaches_the_engine_process_once_and_all_of_it_can_be_undone():
-    stock = dict(vars(EngineCoreProc))
-    make(Scheduler)
-    make(AsyncScheduler)
-    taught = dict(vars(EngineCoreProc))
-    assert taught.keys() - stock.keys() == {"rehearsal_signal", "rehearsal_state"}
-    assert {name for name in stock if taught[name] is not stock[name]} == {"_process_engine_step"}
-    assert EngineCoreProc._process_engine_step.__wrapped__ is stock["_process_engine_step"]  # type: ignore[attr-defined]
-    for _ in range(2):
-        engine_core.uninstall()
-        assert dict(vars(EngineCoreProc)) == stock
 
 
 def test_the_engine_process_tells_clients_of_the_requests_that_a_signal_ended():
