@@ -16,6 +16,12 @@ from engines.systems.liveserve.next_use import TailScan
 from engines.turns.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
 from tests.engines.kv_bench import TIMEOUT_S, Bench, Store, listener
 
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 # Next use
 
 
@@ -106,8 +112,7 @@ def test_only_a_report_that_moves_the_end_of_playback_asks_for_a_look():
 # Protection
 
 
-def test_a_session_is_protected_from_the_first_word_until_its_turn_starts():
-    bench = Bench()
+def test_a_session_is_protected_from_the_first_word_until_its_turn_starts(bench: Bench):
     bench.store.index.add(7, {1: 0})
     view = bench.speaks(1, 0, 10.0)
     bench.store.index.key(2, 1e6)
@@ -121,8 +126,7 @@ def test_a_session_is_protected_from_the_first_word_until_its_turn_starts():
     assert bench.store.index.pop(1) == [7]
 
 
-def test_a_typed_turn_keeps_its_place_from_commit_to_arrival():
-    bench = Bench()
+def test_a_typed_turn_keeps_its_place_from_commit_to_arrival(bench: Bench):
     bench.store.index.add(7, {1: 0})
     view = listener(phase=Phase.IDLE, playback_end_s=10.0)
     bench.kv.changed(view, 10.0)
@@ -131,8 +135,7 @@ def test_a_typed_turn_keeps_its_place_from_commit_to_arrival():
     assert bench.store.index.later_than(12.0) == 0, "not put off by a reply while the turn is on its way"
 
 
-def test_a_session_that_closed_goes_first():
-    bench = Bench()
+def test_a_session_that_closed_goes_first(bench: Bench):
     bench.store.index.add(7, {1: 0})
     bench.store.index.add(8, {2: 0})
     bench.store.index.key(2, 1e9)
@@ -179,8 +182,7 @@ def test_a_preload_is_let_in_at_equality_and_not_one_block_later(missing, queue_
     assert bench.counters == {f"preload_{outcome}": 1}
 
 
-def test_what_was_admitted_before_counts_as_queued():
-    bench = Bench()
+def test_what_was_admitted_before_counts_as_queued(bench: Bench):
     bench.speaks(1, 48, 10.0, length_s=1.0)  # 16 with the engine, 32 to come: half a second
     bench.speaks(2, 33, 10.0, length_s=1.0)
     bench.speaks(3, 32, 10.0, length_s=1.0)
@@ -223,8 +225,7 @@ def test_blocks_come_only_from_sessions_needed_strictly_later(next_use_s: float,
     assert bench.counters["preload_issued"] == issued
 
 
-def test_kv_loaded_early_takes_up_a_fifth_of_the_pool_at_most():
-    bench = Bench()
+def test_kv_loaded_early_takes_up_a_fifth_of_the_pool_at_most(bench: Bench):
     bench.speaks(1, 120, 0.0)
     bench.speaks(2, 80, 0.0)
     bench.speaks(3, 1, 0.0)
@@ -246,8 +247,7 @@ def test_each_piece_asks_for_its_blocks_again():
     assert bench.store.loading == {1: 14}
 
 
-def test_pieces_follow_one_another_for_the_turn_that_comes_first():
-    bench = Bench()
+def test_pieces_follow_one_another_for_the_turn_that_comes_first(bench: Bench):
     bench.speaks(1, 20, 0.0, length_s=8.0)
     bench.speaks(2, 20, 0.0, length_s=4.0)
     under_way = [dict(bench.store.loading)]
@@ -259,8 +259,7 @@ def test_pieces_follow_one_another_for_the_turn_that_comes_first():
     assert bench.counters == {"preload_issued": 2, "preload_hit": 1, "preload_blocks": 36}
 
 
-def test_a_turn_that_comes_too_soon_loads_the_rest_itself():
-    bench = Bench()
+def test_a_turn_that_comes_too_soon_loads_the_rest_itself(bench: Bench):
     bench.speaks(1, 40, 0.0)
     bench.arrives(1, 0.2)
     bench.kv.turn_arrived(1, 0.3)
@@ -285,8 +284,7 @@ def test_protection_of_what_nobody_came_for_ends_after_its_time():
     assert bench.store.index.later_than(29.9) == 1, "a candidate, though of a session due at 30"
 
 
-def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first():
-    bench = Bench()
+def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first(bench: Bench):
     for session in (1, 2):
         bench.speaks(session, 40, 0.0)
     bench.store.host[3] = 10
@@ -302,8 +300,7 @@ def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first():
     assert (bench.counters["preload_cancel"], bench.counters["preload_issued"]) == (2, 3)
 
 
-def test_a_load_that_brings_nothing_is_given_up():
-    bench = Bench()
+def test_a_load_that_brings_nothing_is_given_up(bench: Bench):
     bench.speaks(1, 40, 0.0)
     del bench.store.loading[1]
     bench.kv.loaded(1, 0, 0.1)
@@ -356,8 +353,7 @@ def test_every_preload_has_one_end_and_the_cap_holds(events):
         assert bench.kv.wake_s is not None or not live
 
 
-def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again():
-    bench = Bench()
+def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again(bench: Bench):
     view = bench.speaks(1, 32, 0.0)
     bench.arrives(1, 0.1)
     assert bench.kv.preloads[1].loaded == 16 and 1 in bench.store.loading
@@ -370,8 +366,7 @@ def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again():
     assert bench.store.index.pop(1) == [7], "nothing protects it"
 
 
-def test_a_false_start_takes_nothing_from_a_turn_that_waits_for_its_first_step():
-    bench = Bench()
+def test_a_false_start_takes_nothing_from_a_turn_that_waits_for_its_first_step(bench: Bench):
     bench.kv.turn_arrived(1, 0.0)
     bench.kv.expect_turn(1, 0.1)
     bench.kv.cancel_expected_turn(1, 0.2)

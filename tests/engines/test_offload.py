@@ -15,6 +15,11 @@ from tests.engines.host import BLOCKS_PER_S, STEP_S, Bench
 from tests.engines.replays import cut_short, run, voice_trace
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 def evicted(bench: Bench) -> None:
     """Session 1 has 40 blocks of history; session 2 then needs the whole pool of 100."""
     bench.turn("1.0", 1, 640)
@@ -23,8 +28,7 @@ def evicted(bench: Bench) -> None:
     bench.settle()
 
 
-def test_a_turn_waits_for_its_history_as_long_as_the_copy_takes_and_computes_only_the_rest():
-    bench = Bench()
+def test_a_turn_waits_for_its_history_as_long_as_the_copy_takes_and_computes_only_the_rest(bench: Bench):
     evicted(bench)
     assert bench.resident(1) == 0 and bench.missing(1) == 40
     bench.turn("1.1", 1, 656)
@@ -39,8 +43,7 @@ def test_a_turn_waits_for_its_history_as_long_as_the_copy_takes_and_computes_onl
     assert bench.scheduler.free_blocks == 100
 
 
-def test_a_load_overlaps_the_steps_of_others():
-    bench = Bench()
+def test_a_load_overlaps_the_steps_of_others(bench: Bench):
     evicted(bench)
     bench.turn("3.0", 3, 160, output=40)
     bench.step()
@@ -54,8 +57,7 @@ def test_a_load_overlaps_the_steps_of_others():
     assert bench.now - begun_s == pytest.approx((waiting + 1) * STEP_S)
 
 
-def test_an_abort_while_loading_returns_all_blocks_when_the_copy_has_ended():
-    bench = Bench()
+def test_an_abort_while_loading_returns_all_blocks_when_the_copy_has_ended(bench: Bench):
     evicted(bench)
     bench.turn("1.1", 1, 656)
     bench.step()
@@ -67,8 +69,7 @@ def test_an_abort_while_loading_returns_all_blocks_when_the_copy_has_ended():
     assert bench.scheduler.free_blocks == 100
 
 
-def test_blocks_are_not_overwritten_before_they_are_stored():
-    bench = Bench()
+def test_blocks_are_not_overwritten_before_they_are_stored(bench: Bench):
     bench.turn("1.0", 1, 1584, output=1)  # all but one block; its store takes 0.099 s
     bench.step()
     bench.turn("2.0", 2, 1584, output=1)
@@ -92,8 +93,7 @@ def test_the_oldest_leave_a_host_memory_that_is_full():
     assert bench.missing(1) == 0
 
 
-def test_history_past_the_heard_prefix_is_empty_in_whole_blocks():
-    bench = Bench()
+def test_history_past_the_heard_prefix_is_empty_in_whole_blocks(bench: Bench):
     bench.turn("1.0", 1, 160, output=100)
     bench.settle()
     assert bench.scheduler.cached_blocks == 16  # 160 + 99 tokens
@@ -149,8 +149,7 @@ def test_waits_for_the_host_are_in_the_log_and_end_before_their_turn_starts(offl
     assert (waits["t_end"] <= waits["t_start"]).all()
 
 
-def test_a_manager_sees_the_pool_and_how_fast_blocks_come_back():
-    bench = Bench()
+def test_a_manager_sees_the_pool_and_how_fast_blocks_come_back(bench: Bench):
     store = KvStore(bench.scheduler, bench.transfers)
     store.evict_by(NextUseIndex(), "on")
     assert store.bandwidth == BLOCKS_PER_S * store.block_bytes

@@ -10,9 +10,10 @@ from engines.systems.liveserve.next_use import NextUseIndex
 from tests.engines.host import Bench
 
 
-def evicted(blocks: int = 101) -> Bench:
+@pytest.fixture
+def bench() -> Bench:
     """Session 1 has 40 blocks of history on the host and, with a pool of 100, none on the GPU."""
-    bench = Bench(blocks)
+    bench = Bench(101)
     bench.turn("1.0", 1, 640)
     bench.settle()
     bench.turn("2.0", 2, 1584)
@@ -21,8 +22,7 @@ def evicted(blocks: int = 101) -> Bench:
     return bench
 
 
-def test_a_piece_brings_the_next_missing_blocks_and_computes_nothing():
-    bench = evicted()
+def test_a_piece_brings_the_next_missing_blocks_and_computes_nothing(bench: Bench):
     assert bench.load(1, 16)
     assert not bench.load(1, 16)  # one at a time
     assert bench.step() == {} and bench.scheduler.free_blocks == 84
@@ -39,8 +39,7 @@ def test_a_piece_brings_the_next_missing_blocks_and_computes_nothing():
     assert bench.step() == {"1.1": 16}
 
 
-def test_a_turn_that_comes_while_a_piece_is_on_its_way_waits_for_it_and_loads_the_rest():
-    bench = evicted()
+def test_a_turn_that_comes_while_a_piece_is_on_its_way_waits_for_it_and_loads_the_rest(bench: Bench):
     bench.load(1, 16)
     bench.step()
     bench.turn("1.1", 1, 656)
@@ -49,8 +48,7 @@ def test_a_turn_that_comes_while_a_piece_is_on_its_way_waits_for_it_and_loads_th
     assert bench.landed == [(1, 16)] and ("1.1", 24) in bench.loads and bench.finished[-1] == "1.1"
 
 
-def test_a_cancelled_piece_frees_its_blocks_when_the_copy_has_ended_and_leaves_earlier_ones():
-    bench = evicted()
+def test_a_cancelled_piece_frees_its_blocks_when_the_copy_has_ended_and_leaves_earlier_ones(bench: Bench):
     bench.load(1, 16)
     bench.settle()
     bench.load(1, 16)
@@ -62,34 +60,31 @@ def test_a_cancelled_piece_frees_its_blocks_when_the_copy_has_ended_and_leaves_e
     assert bench.scheduler.free_blocks == 100 and bench.resident(1) == 16 and bench.landed == [(1, 16)]
 
 
-def crowded() -> Bench:
+@pytest.fixture
+def crowded(bench: Bench) -> Bench:
     """A piece of 40 blocks is asked for, but does not fit: 82 blocks of 100 are in use."""
-    bench = evicted()
     bench.turn("3.0", 3, 1300, output=30)
     bench.load(1, 40)
     assert bench.step() == {"3.0": 1300}
     return bench
 
 
-def test_a_piece_goes_last_and_never_stands_in_the_way():
-    bench = crowded()
-    bench.turn("4.0", 4, 200, output=3)
-    assert bench.step() == {"3.0": 1, "4.0": 200}
-    assert not bench.landed
-    bench.settle()
-    assert bench.landed == [(1, 40)]
+def test_a_piece_goes_last_and_never_stands_in_the_way(crowded: Bench):
+    crowded.turn("4.0", 4, 200, output=3)
+    assert crowded.step() == {"3.0": 1, "4.0": 200}
+    assert not crowded.landed
+    crowded.settle()
+    assert crowded.landed == [(1, 40)]
 
 
-def test_a_piece_whose_blocks_have_come_by_themselves_ends_without_a_load():
-    bench = crowded()
-    bench.scheduler.abort(["3.0"])
-    bench.turn("1.1", 1, 656, output=1)  # goes first, and loads the same
-    bench.settle()
-    assert bench.landed == [(1, 0)] and ("1.1", 40) in bench.loads
+def test_a_piece_whose_blocks_have_come_by_themselves_ends_without_a_load(crowded: Bench):
+    crowded.scheduler.abort(["3.0"])
+    crowded.turn("1.1", 1, 656, output=1)  # goes first, and loads the same
+    crowded.settle()
+    assert crowded.landed == [(1, 0)] and ("1.1", 40) in crowded.loads
 
 
-def test_the_pieces_a_turn_found_are_counted_once():
-    bench = evicted()
+def test_the_pieces_a_turn_found_are_counted_once(bench: Bench):
     bench.load(1, 10)
     bench.settle()
     bench.turn("1.1", 1, 656, output=5)
