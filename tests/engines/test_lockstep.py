@@ -192,14 +192,6 @@ def test_summed_rows_change_nothing_and_aborts_leave_nothing_behind(rows, timeou
     assert rows["summed"] > 3 * rows["listed"]
 
 
-def test_kv_takes_as_long_as_the_port_of_a_die_lets_it_in(done: Replay):
-    events = done.events.to_pandas()
-    begin, end = (events[events["kind"] == kind].set_index("session") for kind in ("load_start", "load_end"))
-    took_s = (end["t"] - begin["t"]).sort_index()
-    least_s = end["value"].sort_index() * 128 * R1.kv_bytes_per_token / 20e9
-    assert (took_s >= least_s + 0.001 - 1e-9).all()
-
-
 def test_redundant_slots_take_their_memory_off_the_pool(thinker: Stage):
     def blocks(**params: int) -> int:
         return with_redundant_slots(thinker, ReplicaParams.model_validate(params)).as_role("decode").kv_blocks

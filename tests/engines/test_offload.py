@@ -82,17 +82,6 @@ def test_blocks_are_not_overwritten_before_they_are_stored(bench: Bench):
     assert bench.resident(1) + bench.missing(1) == 99
 
 
-def test_the_oldest_leave_a_host_memory_that_is_full():
-    bench = Bench(host_blocks=60)
-    for session in (1, 2, 3):
-        bench.turn(f"{session}.0", session, 480)
-        bench.settle()
-    bench.turn("9.0", 9, 1584)
-    bench.settle()
-    bench.check()
-    assert bench.missing(1) == 0
-
-
 def test_history_past_the_heard_prefix_is_empty_in_whole_blocks(bench: Bench):
     bench.turn("1.0", 1, 160, output=100)
     bench.settle()

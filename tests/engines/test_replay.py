@@ -2,13 +2,12 @@
 
 import hashlib
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from engines.core.vllm_adapter import StageScheduler
 from tests.builders import turn, typed_turn
-from tests.engines.replays import cut_short, replay, run, voice_trace
+from tests.engines.replays import cut_short, run, voice_trace
 from tests.golden.pinned import check
 from workloads.trace import Trace, Turn
 
@@ -49,14 +48,6 @@ GOLDEN = {
 def test_golden_trace(engine: str):
     """A change of behaviour, ours or vLLM's, shows here first; look at why before pinning the new hash."""
     check_events(GOLDEN[engine], run(voice_trace(), engine))
-
-
-def test_another_device_seed_changes_step_times_but_not_the_workload():
-    trace = voice_trace(sessions=3)
-    first, second = (replay("vllm_omni", {}, {}, {}, trace, seed) for seed in (1, 2))
-    said = [events_of(r).query("kind == 'turn_start' and turn == 0") for r in (first, second)]
-    assert np.array_equal(said[0]["t"], said[1]["t"])
-    assert not first.events.equals(second.events)
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])

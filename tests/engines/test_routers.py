@@ -93,15 +93,6 @@ def test_prefix_match_without_a_match_balances_load():
     assert router.route(4, list(range(100))) == 1
 
 
-def test_what_has_left_the_cache_attracts_nobody():
-    two = replicas(2)
-    read(two[1], 96)
-    router = made("prefix_match", two)
-    assert router.route(0, list(range(96))) == 1
-    two[1].scheduler.reset_prefix_cache()
-    assert router.route(1, list(range(96))) == 0
-
-
 def test_the_index_of_events_has_what_the_cache_has():
     """Through evictions, interruptions and truncations."""
     trace = cut_short(voice_trace(sessions=12, turns=4.0, rate=4.0), after_s=0.3)

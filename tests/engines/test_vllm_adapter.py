@@ -185,12 +185,3 @@ def test_a_session_stays_when_a_chunk_has_been_answered_and_its_next_chunk_takes
     assert (scheduler.num_waiting_for_streaming_input, len(scheduler.running)) == (1, 0)
     scheduler.abort(["s1"])
     assert scheduler.free_blocks == scheduler.allocatable_blocks
-
-
-def test_the_first_chunk_of_a_session_is_in_the_prefix_cache_like_any_prompt():
-    scheduler = make_scheduler(prefix_caching=True)
-    add(scheduler, "a", prompt=64, output=1, hashed=True)
-    step(scheduler)
-    scheduler.add_request(vllm.make_chunk("s1", list(range(80)), 1, 0.0, 16))
-    [row] = vllm.rows_of(scheduler, scheduler.schedule())
-    assert (row.context, row.tokens) == (64, 16)
