@@ -10,6 +10,7 @@ from engines.models.token_ids import audio_ids, first_answer_id
 from tests.engines.frames import DEPLOYMENT, Calls, frames, serve
 from tests.engines.replays import assert_same
 from workloads.errors import UserError
+from workloads.trace import Trace
 
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
 AUDIO = 28
@@ -143,6 +144,12 @@ def test_a_call_that_is_not_ended_keeps_its_kv():
     )
     assert left.max() == pytest.approx(2 * ended.max(), abs=2)
     assert left.iloc[-1] == 0, "what was left is ended with the run"
+
+
+def test_a_denser_frame_has_more_of_audio_and_of_text():
+    columns = frames(1, 10).columns()
+    dense = Trace.from_columns({**columns, "input_tokens": columns["input_tokens"] * 2}, generator="metronome")
+    assert set(serve(dense, template_tokens=20, **FREE).kind("fed")["value"]) == {2 * (AUDIO + 20)}
 
 
 def test_recycling_encodes_again_what_it_feeds_again():
