@@ -1,7 +1,5 @@
 """A thinker that hears, on real CPU execution: our scheduler, loop and requests against stock `LLM.generate`."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -92,8 +90,3 @@ def test_a_prompt_cut_to_its_room_loses_the_whole_of_a_clip_at_the_cut(results: 
     assert ids == both[len(first) :]
     assert places == [(OUTPUT + 1, len(second) - 2)]
     assert everything == both and [length for _, length in all_places] == [len(first) - 2, len(second) - 2]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself")
-def test_torchvision_is_not_needed(results: Results):
-    assert not results.torchvision

@@ -169,12 +169,16 @@ def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, st
         r.session.playing, r.session.last_ack_s = (states < 16, NOW - ago_s if states % 8 > 3 else r.session.last_ack_s)
     requests = [r for r, _, _ in crowd]
     policy = UrgencyPolicy(stage, Params(u2_mode="work_conserving", **params))
-    order = policy.plan(view(*requests, stage=stage, token_budget=10**6, slot_budget=10**6)).order
+    result = policy.plan(view(*requests, stage=stage, token_budget=10**6, slot_budget=10**6))
     known = all(r.session.telemetry_ok(NOW, 2.0) for r in requests)
     expected = sorted(by_parts(policy, r) for r in requests) if known else []
-    assert list(order) == [name for held, *_, name in expected if not held]
-    counted = [policy.counters[name] for name in ("u0", "u1", "u2", "ahead")]
+    assert list(result.order) == [name for held, *_, name in expected if not held]
+    assert result.held == {name for held, *_, name in expected if held}
+    counters = policy.counters
+    counted = [counters[name] for name in ("u0", "u1", "u2", "ahead")]
     assert counted == [sum(one[1] == assessed for one in expected) for assessed in range(4)]
+    assert counters["fallback_order"] == (not known)
+    assert counters["fallback_u2_age"] == (counters["u2"] > 0 and None in (policy.weights.alpha, policy.weights.beta))
 
 
 @pytest.mark.parametrize(("buffer_s", "exposure"), [(0.0, 0.0), (2.0, 0.0), (3.0, 0.5), (6.0, 2.0)])
@@ -197,14 +201,6 @@ def test_without_kv_awareness_pressure_does_not_count():
     aware = {"talker_beta": 100.0, **PACED}
     assert plan(far, params=aware, free_blocks=0).order == ["far"]
     assert plan(far, params={**aware, "kv_aware": False}, free_blocks=0).order == []
-
-
-@pytest.mark.parametrize("missing", ["talker_alpha", "talker_beta"])
-def test_rounds_whose_u2_goes_by_age_for_want_of_a_weight_are_counted(missing: str):
-    policy = UrgencyPolicy("talker", Params(**{missing: None, **PACED}))
-    policy.plan(view(request("near", frames=70, played_s=2.0), request("far", frames=150, played_s=2.0)))
-    policy.plan(view(request("urgent")))
-    assert (policy.counters["fallback_u2_age"], policy.counters["rounds"]) == (1, 2)
 
 
 def test_the_weights_are_those_of_the_offline_sweep():
@@ -413,15 +409,6 @@ def test_when_all_are_deferred_the_stage_asks_to_be_woken_when_a_lead_has_shrunk
     result = plan(*far, params=params)
     assert result.order == []
     assert result.wake_s == pytest.approx(NOW + wake_s)
-
-
-def test_without_telemetry_the_stage_keeps_its_native_order():
-    policy = UrgencyPolicy("talker", Params())
-    silent = request("a", frames=200, played_s=2.0)
-    silent.session.last_ack_s = NOW - 2.5
-    result = policy.plan(view(silent, request("b")))
-    assert (list(result.order), result.held) == ([], frozenset())
-    assert policy.counters["fallback_order"] == 1
 
 
 leads = st.lists(st.tuples(st.integers(0, 400), st.floats(0, 30), st.booleans()), min_size=1, max_size=30)

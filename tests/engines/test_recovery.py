@@ -164,17 +164,6 @@ def test_a_session_that_fits_alone_is_always_answered(ops, blocks, caching, wind
         engine.context(name)
 
 
-def test_nothing_changes_while_the_pool_is_not_full():
-    """The same steps, blocks and tokens as stock vLLM."""
-    runs = []
-    for rescue in (False, True):
-        engine = Engine(1000, rescue=rescue)
-        engine.frames(10)
-        tables = {name: engine.scheduler.block_ids(name) for name in engine.scheduler.requests}
-        runs.append((engine.tokens, engine.computed, engine.begins, tables, engine.scheduler.counters))
-    assert runs[0] == runs[1]
-
-
 @pytest.fixture
 def small() -> Engine:
     return Engine(100, rescue=True)

@@ -86,13 +86,6 @@ def test_prefix_match_prefers_the_replica_with_the_longest_cached_prefix():
     assert router.route(6, [7, *prompt]) == 0, "what matters begins at the beginning"
 
 
-def test_prefix_match_without_a_match_balances_load():
-    router = made("prefix_match", replicas(3))
-    assert routes(router, 0, 1, 2, 3, prompt=list(range(100))) == [0, 1, 2, 0]
-    router.done(1)
-    assert router.route(4, list(range(100))) == 1
-
-
 def test_the_index_of_events_has_what_the_cache_has():
     """Through evictions, interruptions and truncations."""
     trace = cut_short(voice_trace(sessions=12, turns=4.0, rate=4.0), after_s=0.3)

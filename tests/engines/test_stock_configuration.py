@@ -10,9 +10,8 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncSchedu
 from vllm.v1.outputs import ModelRunnerOutput
 
 from engines.core.device import Row
-from engines.core.stage import ENTRY
 from engines.devices.roofline import Work
-from engines.stock.arguments import KEY, StockParams, arguments, policy_of, scheduler_class, serve_command
+from engines.stock.arguments import KEY, StockParams, arguments, scheduler_class, serve_command
 from engines.stock.executor import ModelledExecutor
 from engines.stock.plugin import SWITCH
 from engines.stock.scheduler import PolicyScheduler, Scheduler
@@ -22,12 +21,6 @@ from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 LLAMA = {"deployment": "llama_8b_1gpu"}
-
-
-def test_every_engine_of_turns_names_its_policy():
-    assert policy_of("liveserve", ENTRY, {}) is not None
-    assert policy_of("liveserve", ENTRY, {"scheduling": False}) is None
-    assert policy_of("vllm_omni", ENTRY, {}) is None
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
