@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from engines.deployments import load_deployment
@@ -23,7 +22,7 @@ SPEECH = {"sessions": 2, "turns": 2.0, "p": 0.6, "rate": 4.0, "reply_tokens": 8,
 class Served:
     """What a replay leaves, and each thinker request's id, prompt and places of sound."""
 
-    events: pd.DataFrame
+    events: Any
     counters: dict[str, int]
     proof: dict[str, Any]
     asked: list[tuple[str, list[int], list[tuple[int, int]]]] = field(default_factory=list)

@@ -208,7 +208,7 @@ def test_time_shrinks_while_a_preload_waits_for_blocks():
 def test_a_preload_waits_half_a_second_at_most_and_goes_on_when_blocks_come(blocks_come_s: float, outcome: str):
     bench = Bench(empty=0)
     bench.speaks(1, 48, 0.0, length_s=4.0)
-    for now in np.arange(0.02, 0.8, 0.02):
+    for now in np.arange(0.02, 0.8, 0.02).tolist():
         bench.store.empty_blocks = 100 if now >= blocks_come_s else 0
         bench.kv.act(now, False)
     assert bench.counters == {"preload_wait": 1, f"preload_{outcome}": 1}

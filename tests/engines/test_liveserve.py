@@ -19,6 +19,7 @@ from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
 
 NOW = 100.0
+DEFAULTS = Params.model_validate({})
 SHARING = {"u2_mode": "yielding"}
 KEPT_UP = {"keep_up": True}
 PACED = {"pacing": "always"}
@@ -66,11 +67,11 @@ def view(*requests: SpeechView, stage: str = "talker", **budgets) -> StageView:
 
 
 def plan(*requests: SpeechView, params: dict | None = None, stage: str = "talker", **budgets):
-    return UrgencyPolicy(stage, Params(**(params or {}))).plan(view(*requests, stage=stage, **budgets))
+    return UrgencyPolicy(stage, Params.model_validate(params or {})).plan(view(*requests, stage=stage, **budgets))
 
 
 def rank(r: SpeechView, stage: str = "talker", **params) -> int:
-    return urgency.assess(stage, r, NOW, Params(**params))[0]
+    return urgency.assess(stage, r, NOW, Params.model_validate(params))[0]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +103,8 @@ def test_text_that_nobody_speaks_is_u1_until_its_first_token_and_nobodys_lead(fi
 def test_the_thinker_counts_text_the_talker_has_not_taken():
     ahead = request("a", frames=10, played_s=0.0, text=20)
     ahead.progress.text_arrived = 20
-    assert urgency.assess("thinker", ahead, NOW, Params())[1] == pytest.approx((20 - 10) * 0.28)
-    both = urgency.assess("thinker", ahead, NOW, Params(thinker_buffer="cumulative"))[1]
+    assert urgency.assess("thinker", ahead, NOW, DEFAULTS)[1] == pytest.approx((20 - 10) * 0.28)
+    both = urgency.assess("thinker", ahead, NOW, Params.model_validate({"thinker_buffer": "cumulative"}))[1]
     assert both == pytest.approx(10 * 0.28 + 0.8)
 
 
@@ -168,7 +169,7 @@ def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, st
         r.progress.spoken, r.progress.voiced, r.speculative = (states % 8 != 0, states % 8 == 1, states % 8 == 2)
         r.session.playing, r.session.last_ack_s = (states < 16, NOW - ago_s if states % 8 > 3 else r.session.last_ack_s)
     requests = [r for r, _, _ in crowd]
-    policy = UrgencyPolicy(stage, Params(u2_mode="work_conserving", **params))
+    policy = UrgencyPolicy(stage, Params.model_validate({"u2_mode": "work_conserving", **params}))
     result = policy.plan(view(*requests, stage=stage, token_budget=10**6, slot_budget=10**6))
     known = all(r.session.telemetry_ok(NOW, 2.0) for r in requests)
     expected = sorted(by_parts(policy, r) for r in requests) if known else []
@@ -207,12 +208,12 @@ def test_the_weights_are_those_of_the_offline_sweep():
     shipped = liveserve_params.shipped()
     assert set(shipped) == {"thinker", "talker"}
     for stage, weights in shipped.items():
-        used = urgency.weights(stage, Params())
+        used = urgency.weights(stage, DEFAULTS)
         assert (used.alpha, used.beta) == (weights.alpha, weights.beta)
 
 
 def test_what_a_round_does_is_counted():
-    policy = UrgencyPolicy("talker", Params(kv_relief=False))
+    policy = UrgencyPolicy("talker", Params.model_validate({"kv_relief": False}))
     urgent, safe = request("urgent"), request("safe", frames=70, played_s=2.0)
     waiting = newcomer("waiting", 5.0)
     policy.plan(view(urgent, safe, waiting, free_blocks=20, step_s=lambda work: 0.010))
@@ -259,7 +260,7 @@ def test_the_token_and_seat_budgets_bind_too():
 
 
 def test_when_nobody_fits_vllm_may_preempt():
-    policy = UrgencyPolicy("talker", Params(kv_relief=False))
+    policy = UrgencyPolicy("talker", Params.model_validate({"kv_relief": False}))
     full = request("a", computed=112, tokens=113, blocks=7)
     assert policy.plan(view(full, free_blocks=0)).order == ["a"]
     assert policy.counters["released_to_preemption"] == 1
@@ -391,7 +392,7 @@ def test_u2_waits_while_the_text_of_a_first_packet_is_fetched():
         ({}, {"u2_mode": "work_conserving"}),
     ],
 )
-def test_u2_does_not_wait_otherwise(parked: dict[str, float], params: dict[str, Any]):
+def test_u2_does_not_wait_otherwise(parked: dict[str, Any], params: dict[str, Any]):
     assert plan(*crowd(3, 5.0), parked=[fetching("first", **parked)], params=params).order == ["r0", "r1", "r2"]
 
 

@@ -1,6 +1,7 @@
 """Ming-flash-omni 2.0: a thinker split over two GPUs, and a talker that speaks whole segments of text."""
 
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -8,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.models import load_model
-from engines.server import ServerParams, resolve
 from engines.turns.reply import Progress, Reply
 from harness.request_tables.request_table import request_table
 from tests.engines.replays import cut_short, run, voice_trace
-from tests.engines.test_replay import check_events, events_of, lead_s, packets_of, turn, turns_of
+from tests.engines.test_replay import check_events, events_of, frames_of, lead_s, packets_of, turn, turns_of
 from workloads.trace import Trace
 
 MING = {"deployment": "ming_flash_omni_8gpu"}
-SERVED = resolve(ServerParams(deployment="ming_flash_omni_8gpu"))
 ENGINES = ["vllm_omni", "liveserve"]
 
 
@@ -43,7 +42,7 @@ def test_a_reply_is_spoken_segment_by_segment_and_in_full(engine: str):
     packets = packets_of(events)
     made = events.query("stage == 'talker'").groupby(["kind", "session", "turn"])["value"].sum()
     for key, each in turns_of(trace).items():
-        frames, got = max(1, round(each.reply_audio_s / 0.08)), packets[key]
+        frames, got = frames_of(each), packets[key]
         assert sum(got) == made["token", *key] == made["finish", *key] == frames
         assert len(got) == -(-each.output_tokens // 12)
         # Each whole segment has the frames of its 12 tokens, rounded by one at each end.
@@ -65,7 +64,7 @@ def test_a_barge_in_ends_all_segments_and_the_one_under_way_is_waste(engine: str
     trace = cut_short(voice_trace(turns=3.0), after_s=0.2)
     replayed = run(trace, engine, {"c": 8}, MING)
     events, steps = events_of(replayed), replayed.steps.to_pandas()
-    rows = request_table(events, pd.DataFrame(trace.columns()))
+    rows: Any = request_table(events, pd.DataFrame(trace.columns()))
     cut = rows[rows["status"] == "barged_in"]
     assert len(cut) >= 5
     assert (cut["heard_talker"] < cut["generated_talker"]).all()
@@ -91,7 +90,7 @@ def test_first_segments_do_not_wait_behind_audio_that_is_far_ahead():
 
     def ttfp_s(engine: str) -> float:
         replayed = run(trace, engine, {"c": 24}, server)
-        rows = request_table(events_of(replayed), pd.DataFrame(trace.columns()))
+        rows: Any = request_table(events_of(replayed), pd.DataFrame(trace.columns()))
         return rows["audio_ttfp_s"].quantile(0.9)
 
     assert ttfp_s("liveserve") < 0.8 * ttfp_s("vllm_omni")

@@ -2,12 +2,13 @@
 of the deployment's."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from engines.deployments import Deployment
 from engines.models import load_model, model_of
 from engines.models.config_file import as_yaml, read_config
 from engines.server import ServerParams, check_modelled, resolve
@@ -79,30 +80,34 @@ def test_a_file_that_is_none_is_refused_in_a_sentence(tmp_path: Path, old: str, 
     assert str(path) in str(refused.value)
 
 
+def server(**params: str) -> Deployment:
+    return resolve(ServerParams.of(params))
+
+
 def test_a_model_is_served_in_the_place_of_the_deployments_own(tmp_path: Path) -> None:
-    own = resolve(ServerParams(deployment="llama_8b_h100"))
-    params = ServerParams(deployment="llama_8b_h100", model=file_of(tmp_path, LLAMA | {"num_hidden_layers": 16}))
-    other = resolve(params)
+    own = server(deployment="llama_8b_h100")
+    own_file = file_of(tmp_path, LLAMA | {"num_hidden_layers": 16})
+    other = server(deployment="llama_8b_h100", model=own_file)
     stage, usual = other.stages["thinker"], own.stages["thinker"]
     assert stage.decoder.layers == 16 and other.model.stages == {"thinker": stage.decoder}
     assert other.model.name == "mine" and other.name == own.name
     assert stage.max_num_seqs == usual.max_num_seqs and stage.kv_blocks > 2 * usual.kv_blocks
     assert stage.max_model_len == 8192 < usual.max_model_len
-    named = resolve(ServerParams(deployment="llama_8b_h100", model="qwen2_5_14b"))
+    named = server(deployment="llama_8b_h100", model="qwen2_5_14b")
     assert named.stages["thinker"].decoder == load_model("qwen2_5_14b").stages["thinker"]
-    assert resolve(ServerParams(deployment="llama_70b_4xh100", model="qwen2_5_7b")).name == "llama_70b_4xh100"
-    scaled = resolve(params.model_copy(update={"scale": "thinker.layers=2.0"}))
+    assert server(deployment="llama_70b_4xh100", model="qwen2_5_7b").name == "llama_70b_4xh100"
+    scaled = server(deployment="llama_8b_h100", model=own_file, scale="thinker.layers=2.0")
     assert scaled.stages["thinker"].decoder == replace(stage.decoder, layers=32)
 
 
 def test_its_own_model_changes_nothing() -> None:
-    own = resolve(ServerParams(deployment="llama_8b_h100"))
-    assert resolve(ServerParams(deployment="llama_8b_h100", model="llama_3_1_8b")) == own
-    assert "model" not in ServerParams().model_dump() and "model_facts" not in ServerParams().model_dump()
+    own = server(deployment="llama_8b_h100")
+    assert server(deployment="llama_8b_h100", model="llama_3_1_8b") == own
+    assert not {"model", "model_facts"} & ServerParams.of({}).model_dump().keys()
 
 
 def test_a_real_device_and_a_measured_profile_have_their_own_model() -> None:
-    params = ServerParams(deployment="llama_tiny", model="llama_small")
+    params = ServerParams.of({"deployment": "llama_tiny", "model": "llama_small"})
     for device, measured in (("cpu", ()), ("virtual", ("thinker",))):
         with pytest.raises(UserError, match="leave model out"):
             check_modelled(params, device, measured)
@@ -111,7 +116,7 @@ def test_a_real_device_and_a_measured_profile_have_their_own_model() -> None:
         resolve(params.model_copy(update={"checkpoint": "/nowhere"}))
 
 
-def points(model: str | None) -> list[Any]:
+def points(model: str | None) -> Sequence[Point]:
     chosen = {"modality": "text", "reply": "text", "requests": 2, "deployment": "llama_8b_h100"}
     more = {} if model is None else {"model": model}
     return expand(Experiment(name="x", engines=["vllm_omni"], workload="poisson", set=chosen | more))

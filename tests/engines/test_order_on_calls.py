@@ -1,6 +1,8 @@
 """LiveServe's order on calls: what it is told of listeners, and that the window still bounds what they keep."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,12 @@ from hypothesis import strategies as st
 from engines.frames.listeners import CallListeners
 from engines.frames.session_engine import SessionRequest
 from engines.turns.monitor import Phase
-from tests.engines.frames import Calls, frames, serve
+from tests.engines import frames as calls
+from tests.engines.frames import frames
 from tests.waiting import in_virtual_time
 
+serve: Callable[..., Any] = calls.serve
+"""Pandas' stubs do not know which columns of a run hold numbers."""
 FRAME_S, TOKEN_S = 2.0, 0.25
 
 
@@ -55,7 +60,7 @@ async def test_what_is_said_counts_on_when_a_request_is_renewed():
     assert listeners.view(request, 0.0).progress.text_tokens == 7
 
 
-def run(engine: str, window: int | None) -> Calls:
+def run(engine: str, window: int | None) -> Any:
     patience = {"telemetry_timeout_s": 4.0} if engine == "liveserve_on_calls" else {}
     trace, server = frames(24, 40, outputs=5), {"kv_pool_blocks": 2500}
     return serve(trace, engine, formula=False, server=server, window=window, **patience)

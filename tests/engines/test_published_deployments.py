@@ -19,7 +19,7 @@ from workloads.registry import make_trace
 
 
 def served(name: str = "qwen3_omni_2gpu", **server):
-    return resolve(ServerParams(deployment=name, **server))
+    return resolve(ServerParams.of({"deployment": name, **server}))
 
 
 PRO_6000, QWEN3 = load_gpu("rtx_pro_6000"), served("qwen3_omni_pro6000")
@@ -162,7 +162,7 @@ def test_the_budget_of_a_step_is_the_first_stages_and_no_step_holds_more() -> No
     larger = served(max_num_batched_tokens=4096).stages
     assert larger["thinker"].max_num_batched_tokens == 4096
     assert larger["talker"] == served().stages["talker"]
-    assert "max_num_batched_tokens" not in ServerParams().model_dump()
+    assert "max_num_batched_tokens" not in ServerParams.of({}).model_dump()
     size = {"requests": 5, "documents": 4, "input_tokens": 4096, "output_tokens": 8}
     trace = make_trace("co_serving", size, 0)
 

@@ -5,6 +5,7 @@ import json
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -172,7 +173,9 @@ def test_what_was_said_is_told_by_the_frame_that_it_answers():
         server.gateway.batchers[0].engine.output._answers = said
 
     serve(frames(2, 6, outputs=150, frame_s=0.5), arrange=keep)
-    counted = pd.DataFrame([(session, frame, len(tokens)) for session, frame, tokens in said]).groupby([0, 1])[2].sum()
+    counted: Any = (
+        pd.DataFrame([(session, frame, len(tokens)) for session, frame, tokens in said]).groupby([0, 1])[2].sum()
+    )
     assert (counted[counted.index.get_level_values(1) < 3] == 150).all()
     assert counted.sum() > 2 * 3 * 150
 
@@ -219,18 +222,19 @@ def test_the_cards_yield_and_draw_the_scores_of_what_was_said(measured: Path):
     assert {found.outcome for card in (free, turns) for found in card.claims} == {INCONCLUSIVE, NOT_MEASURED}
     assert free.figure.draw is not None
     with style():
-        picture = free.figure.draw(free.panels).figure
-    assert all(axes.has_data() for axes in picture.axes)  # type: ignore[union-attr]
+        drawn: Any = free.figure.draw(free.panels)
+    assert all(axes.has_data() for axes in drawn.figure.axes)
 
 
 def test_the_record_holds_what_was_said_to_each_frame(measured: Path):
     for point in (measured / "points").iterdir():
         record = load_record(point)
+        params: Any = record.point.workload_params
         outputs, answers = record.table("outputs"), record.table("answers")
-        frames = 8 if record.point.workload_params["mode"] == "free" else 2
+        frames = 8 if params["mode"] == "free" else 2
         assert outputs.groupby("session")["frame"].apply(list).to_list() == [list(range(frames))] * 2
         assert outputs["tokens"].map(len).between(1, 4).all()
-        assert len(answers) == 2 * record.point.workload_params["segments"]
+        assert len(answers) == 2 * params["segments"]
         assert record.counters["sounds_heard"] == 2 * frames
         if record.point.engine == "metronome" and record.point.engine_params["sinks"]:
             assert record.counters["thinker.pinned_blocks"] > 0

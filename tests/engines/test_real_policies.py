@@ -49,7 +49,7 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
         for turn in turns
     )
     chosen = HOLDING if engine == "liveserve" else {}
-    server, replies, log = served(engine, chosen, params, trace, ClientParams(ack_s=0.05))
+    server, replies, log = served(engine, chosen, params, trace, ClientParams.model_validate({"ack_s": 0.05}))
     events = log.events().to_pandas()
     assert (events["kind"] == "abort").sum() > 0, "nobody was interrupted"
     assert sum(len(reply.text_ids) for reply in replies) > 50

@@ -27,7 +27,9 @@ BOUNDS = [(WINDOW, SINKS), (WINDOW, 0)]
 
 @cache
 def bounded(window: int, sinks: int, **server) -> tuple[ModelExecutor, DenseModel]:
-    return with_dense(stage(**{"kv_pool_blocks": 64} | server).extended(AttentionWindow(window, sinks)))
+    return with_dense(
+        stage("llama_tiny", "thinker", **{"kv_pool_blocks": 64} | server).extended(AttentionWindow(window, sinks))
+    )
 
 
 def spoil(model: ModelExecutor, value: float | None = None) -> None:

@@ -67,7 +67,7 @@ def test_roles_that_cannot_be_are_refused(write, gpus: dict, says: str):
 @in_virtual_time
 async def test_parts_make_the_replicas_of_a_role(write):
     name = write({"prefill": [0, 1], "decode": [2]})
-    parts = Parts(ResolvedServer.of(ServerParams(deployment=name)), EventLog(), seed=0)
+    parts = Parts(ResolvedServer.of(ServerParams.of({"deployment": name})), EventLog(), seed=0)
     stage = parts.stage("thinker")
     by_role = [parts.replicas(stage, role) for role in ("prefill", "decode", None)]
     gpus = [replica.gpu for replicas in by_role[:2] for replica in replicas]

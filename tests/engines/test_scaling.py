@@ -1,9 +1,12 @@
 """Factors on named constants: what they change, what they leave alone, and what is no factor."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.deployments import Deployment
 from engines.deployments.changes import constants, parse_scale, write_scale
 from engines.devices.roofline import Roofline, Work
 from engines.server import ServerParams, resolve
@@ -11,28 +14,33 @@ from harness.by_device import expand, override
 from harness.experiments.experiment import Experiment
 from workloads.errors import validate
 
-STOCK = resolve(ServerParams())
+
+def server(**params: Any) -> Deployment:
+    return resolve(ServerParams.of(params))
+
+
+STOCK = server()
 NAMES = sorted(constants(STOCK))
 
 
 def test_a_factor_multiplies_its_constant_and_nothing_else():
-    what_if = resolve(ServerParams(scale="talker.host_s=1.25,hop_s=0.75,pcie_bandwidth=0.5"))
+    what_if = server(scale="talker.host_s=1.25,hop_s=0.75,pcie_bandwidth=0.5")
     before, after = constants(STOCK), constants(what_if)
     changed = {name: after[name] / before[name] for name in before if after[name] != before[name]}
     assert changed == {"talker.host_s": 1.25, "hop_s": 0.75, "pcie_bandwidth": 0.5}
     assert what_if.model.stages["talker"] is what_if.stages["talker"].decoder
-    assert resolve(ServerParams()) == STOCK
+    assert server() == STOCK
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_on_offer_has_an_effect(name: str):
-    after = constants(resolve(ServerParams(scale=f"{name}=2")))
+    after = constants(server(scale=f"{name}=2"))
     assert after[name] == 2 * constants(STOCK)[name]
 
 
 def test_slower_hardware_takes_longer_and_counts_stay_whole():
     step = Work(requests=4, tokens=4, kv_tokens=4000, attention_pairs=4000, samples=4)
-    what_if = resolve(ServerParams(scale="bandwidth=0.5,thinker.layers=0.77"))
+    what_if = server(scale="bandwidth=0.5,thinker.layers=0.77")
     layers = what_if.stages["thinker"].decoder.layers
     assert layers == 37  # 48 x 0.77 = 36.96
     slow, stock = (Roofline(d.stages["thinker"].decoder, d.gpu) for d in (what_if, STOCK))
@@ -43,9 +51,7 @@ def test_slower_hardware_takes_longer_and_counts_stay_whole():
 
 def test_the_step_time_that_a_deployment_states_can_be_scaled():
     name = "thinker.prefill.step_scale"
-    before, after = (
-        resolve(ServerParams(deployment="deepseek_r1_6p8_1d32", scale=scale)) for scale in (None, f"{name}=2")
-    )
+    before, after = (server(deployment="deepseek_r1_6p8_1d32", scale=scale) for scale in (None, f"{name}=2"))
     assert constants(after)[name] == 2 * constants(before)[name]
     own, scaled = (each.stages["thinker"].of_role for each in (before, after))
     assert own["decode"] == scaled["decode"]
@@ -58,7 +64,7 @@ def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
     assert parse_scale(write_scale(factors)) == factors
     text = validate(ServerParams, {"scale": write_scale(factors)}, "server parameters").scale
     reordered = ", ".join(f"{name} = {factor!r}" for name, factor in reversed(sorted(factors.items())))
-    assert ServerParams(scale=reordered).scale == text  # the same factors are the same point
+    assert ServerParams.of({"scale": reordered}).scale == text  # the same factors are the same point
 
 
 @pytest.mark.parametrize(
@@ -75,8 +81,8 @@ def test_set_carries_it_in_quotes_and_separates_runs_without(setting: str, scale
 
 
 def test_another_gpu_takes_the_place_of_the_deployments_own():
-    what_if = resolve(ServerParams(gpu="h100"))
+    what_if = server(gpu="h100")
     assert what_if.gpu.name == "h100" and STOCK.gpu.name == "h200" and what_if.stages.keys() == STOCK.stages.keys()
     assert 0 < what_if.stages["thinker"].kv_blocks < STOCK.stages["thinker"].kv_blocks  # 80 GB, not 141
-    assert resolve(ServerParams(gpu="h200")) == STOCK
-    assert "gpu" not in ServerParams().model_dump(), "points keep the ids that they had without it"
+    assert server(gpu="h200") == STOCK
+    assert "gpu" not in ServerParams.of({}).model_dump(), "points keep the ids that they had without it"

@@ -1,5 +1,8 @@
 """Interaction sessions at the engine: what they keep, what they share, and how they end."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,11 +10,14 @@ from hypothesis import strategies as st
 
 from engines.deployments import load_deployment
 from engines.models.token_ids import audio_ids, first_answer_id
-from tests.engines.frames import DEPLOYMENT, Calls, frames, serve
+from tests.engines import frames as calls
+from tests.engines.frames import DEPLOYMENT, frames
 from tests.engines.replays import assert_same
 from workloads.errors import UserError
 from workloads.trace import Trace
 
+serve: Callable[..., Any] = calls.serve
+"""Pandas' stubs do not know which columns of a run hold numbers."""
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
 AUDIO = 28
 """Tokens of 2 s of audio."""
@@ -46,16 +52,16 @@ def test_a_frame_adds_what_is_fed_and_its_answer_but_for_the_last_token(outputs:
     assert fed["value"].tolist() == [AUDIO + template] * len(fed)
 
 
-def collapsed() -> Calls:
+def collapsed() -> Any:
     return serve(frames(32, 50, outputs=5), template_tokens=22, server={"kv_pool_blocks": 1500}, **FREE)
 
 
 @pytest.fixture(scope="module")
-def stalled() -> Calls:
+def stalled() -> Any:
     return collapsed()
 
 
-def test_audio_keeps_coming_while_the_engine_is_stalled(stalled: Calls):
+def test_audio_keeps_coming_while_the_engine_is_stalled(stalled: Any):
     """M9: nobody waits for it, so its queue grows by a chunk a frame and session."""
     assert stalled.silent(98.0) == 32
     assert set(stalled.kind("fed").groupby("session").size()) == {50}
@@ -65,7 +71,7 @@ def test_audio_keeps_coming_while_the_engine_is_stalled(stalled: Calls):
     assert not stalled.server.engines[0].scheduler.requests
 
 
-def test_a_stalled_engine_sleeps_until_something_comes(stalled: Calls):
+def test_a_stalled_engine_sleeps_until_something_comes(stalled: Any):
     """H2: with nothing to run it takes no rounds of its own, and the record has no rows of them."""
     calls = stalled.steps[stalled.steps["t_s"] < 101.0]
     last = calls[calls["requests"] > 0].iloc[-1]
@@ -79,7 +85,7 @@ def test_a_stalled_engine_sleeps_until_something_comes(stalled: Calls):
     assert (healthy["held"] == 32).all() and (healthy["waiting"] == 0).all(), "they wait for their users"
 
 
-def test_the_same_seed_gives_the_same_run(stalled: Calls):
+def test_the_same_seed_gives_the_same_run(stalled: Any):
     assert_same(collapsed().replay, stalled.replay)
 
 
@@ -173,7 +179,7 @@ def test_recycling_encodes_again_what_it_feeds_again():
     assert sum(clips) == len(run.kind("fed")) + again
 
 
-def too_long(**params) -> Calls:
+def too_long(**params) -> Any:
     """Session 0 says more than the others and is the first to have no room left, though its KV is bounded."""
     talk = frames(3, 30, outputs=lambda session, frame: 5 if session else 60)
     return serve(talk, "metronome", window=256, server={"kv_pool_blocks": 100}, **FREE, **params)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import yaml
 from hypothesis import given
@@ -112,4 +111,4 @@ def test_settings_give_any_deployment_a_spread_as_its_file_does(tmp_path: Path):
     calm = steps("omni_tiny", step_noise_cv=0.02)
     asked = steps("omni_tiny", step_noise_cv=0.02, step_stall_chance=0.1, step_stall_s=0.3)
     assert asked.equals(steps(stated(tmp_path, cv=0.02, stall_chance=0.1, stall_s=0.3)))
-    assert pc.max(calm["dt_s"]).as_py() < 0.3 < pc.max(asked["dt_s"]).as_py()
+    assert calm["dt_s"].to_numpy().max() < 0.3 < asked["dt_s"].to_numpy().max()

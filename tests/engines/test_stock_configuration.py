@@ -51,7 +51,7 @@ def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
 
 def test_the_printed_command_is_what_vllm_s_server_understands():
     try:
-        from vllm.entrypoints.cli.launch import make_arg_parser
+        from vllm.entrypoints.cli.launch import make_arg_parser  # pyright: ignore[reportPrivateImportUsage]  # its own module moves
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("vllm"):
             raise

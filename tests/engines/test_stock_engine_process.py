@@ -39,10 +39,11 @@ def test_the_engine_process_tells_clients_of_the_requests_that_a_signal_ended():
     step(scheduler)
     sent: list[Any] = []
     engine = SimpleNamespace(scheduler=scheduler, _send_abort_outputs=sent.extend)
-    answer = EngineCoreProc.rehearsal_signal(engine, {"verb": "barge_in", "session": "talks"})
+    taught: Any = EngineCoreProc
+    answer = taught.rehearsal_signal(engine, {"verb": "barge_in", "session": "talks"})
     assert answer == {"aborted": [{"request": "a", "tokens": 1}]}
     assert [request.request_id for request in sent] == ["a-0123abcd"]
-    assert EngineCoreProc.rehearsal_state(engine)["requests"] == 0
+    assert taught.rehearsal_state(engine)["requests"] == 0
 
 
 def resting(scheduler: Any, engines_running: bool = False) -> Any:

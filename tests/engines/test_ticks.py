@@ -1,15 +1,18 @@
 """The tick gateway: what a Step waits for, how long at most, and what happens when the next one is due too early."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engines.core.admission import FrameLatency
-from tests.engines.frames import NETWORK_S, Calls, frames, serve
+from tests.engines import frames as calls
+from tests.engines.frames import NETWORK_S, frames
 
+serve: Callable[..., Any] = calls.serve
+"""Pandas' stubs do not know which columns of a run hold numbers."""
 FREE = {"feed_s": 0.0, "step_rpc_s": 0.0}
 """Steps whose call costs nothing, so that times are exact."""
 
@@ -121,7 +124,7 @@ class Cap:
 
 def test_admission_hears_the_latency_of_each_frame_and_who_is_turned_away_costs_nothing():
     cap = Cap()
-    run: Calls = serve(frames(5, 6), arrange=lambda server: setattr(server.gateway, "admission", cap), **FREE)
+    run = serve(frames(5, 6), arrange=lambda server: setattr(server.gateway, "admission", cap), **FREE)
     assert run.kind("admitted")["session"].tolist() == [0, 1]
     assert run.kind("shed")["session"].tolist() == [2, 3, 4]
     assert (run.counters["admitted"], run.counters["shed"]) == (2, 3)

@@ -3,6 +3,7 @@
 import itertools
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import vllm.v1.core.kv_cache_metrics as metrics_module
@@ -95,7 +96,7 @@ def test_what_vllm_reads_of_its_own_clock_decides_nothing(monkeypatch: pytest.Mo
     assert next(reads) > 60  # it was read
 
 
-def loaded(names: str, prompt: int = 32, **limits: int) -> StageScheduler:
+def loaded(names: str, prompt: int = 32, **limits: Any) -> StageScheduler:
     """A scheduler with these requests."""
     scheduler = make_scheduler(**limits)
     for name in names:

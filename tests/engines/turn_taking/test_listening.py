@@ -78,7 +78,7 @@ def hear(*says: tuple, **more: Any) -> list[tuple]:
 def test_a_turn_is_committed_when_the_silence_has_lasted_and_ended_when_its_user_fell_silent(timeout_s: float):
     """Its user fell silent the network's time before its sound ended here."""
     gateway = gateway_of((1.0, TURN.changed(network_s=0.25), "turn"), silence_duration_ms=1000 * timeout_s)
-    assert gateway.ends == pytest.approx([1.0 - 0.25 + TURN.audio_s])
+    assert gateway.ends == pytest.approx([1.0 + 2.0 - 0.25])
     assert gateway.said[:3] == [
         (1.0 + DELAY_S, "speech_start"),
         (3.0 + timeout_s, "commit", 0, 2.0, 3.0),
