@@ -187,7 +187,6 @@ def test_summed_rows_change_nothing_and_aborts_leave_nothing_behind(rows, timeou
     )
     assert_same(fast, asked)
     kinds = fast.events.to_pandas()["kind"].value_counts()
-    # Whose KV was on its way had no request to abort
     assert 5 < kinds["abort"] <= kinds["turn_failed"] < 120
     assert fast.proof["kv_blocks_used_after"] == fast.proof["requests_after"] == 0
     assert rows["summed"] > 3 * rows["listed"]
