@@ -47,10 +47,18 @@ def test_a_text_is_read_whole_and_spoken_frame_by_frame():
     assert frames.iloc[1] < decoded.iloc[0] < frames.iloc[2]
 
 
-def test_the_vocoder_decodes_a_chunk_with_the_frames_that_its_window_reaches():
-    done, _ = events_of(texts(1, reply_audio_s=150 * FRAME_S), playback="none")
+@pytest.mark.parametrize(
+    ("server", "fields", "tokens"),
+    [
+        (TTS, {"reply_audio_s": 150 * FRAME_S}, [1, 26, 51, 76, 97, 97, 96]),
+        ({"deployment": "qwen3_tts_1gpu"}, {"reference_s": 8.0}, [73, 25, 25, 9]),
+    ],
+    ids=["the frames that its window reaches", "with state a recording once and no frame again"],
+)
+def test_the_vocoder_decodes_a_chunk_with(server: dict[str, str], fields: dict[str, float], tokens: list[int]):
+    done = run(texts(1, **fields), server=server, client={"playback": "none"})
     chunks = done.steps.to_pandas().query("stage == 'vocoder' and tokens > 0")["tokens"]
-    assert chunks.tolist() == [1, 26, 51, 76, 97, 97, 96]
+    assert chunks.tolist() == tokens
 
 
 def test_a_cloned_voice_is_encoded_once_and_its_codes_are_read_and_decoded_with_each_chunk():
@@ -64,12 +72,6 @@ def test_a_cloned_voice_is_encoded_once_and_its_codes_are_read_and_decoded_with_
     assert prompts["dt_s"].iloc[0] - prompts["dt_s"].iloc[1] == pytest.approx(encoder_s)
     decoded = steps.query("stage == 'vocoder' and tokens > 0")["tokens"]
     assert decoded.tolist() == [72 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
-
-
-def test_a_vocoder_with_state_decodes_a_recording_once_and_no_frame_again():
-    turns = [turn(**TURN, reference_s=8.0)]
-    steps = run(Trace.from_turns(turns), server={"deployment": "qwen3_tts_1gpu"}).steps.to_pandas()
-    assert steps.query("stage == 'vocoder' and tokens > 0")["tokens"].tolist() == [73, 25, 25, 9]
 
 
 def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():

@@ -125,10 +125,9 @@ def test_order_decides_who_gets_a_scarce_token_budget():
     assert step(scheduler, Plan(order=["d", "b", "a", "c"], step_budget=2)) == {"d", "b"}
     assert scheduler.max_num_scheduled_tokens == 2048
     assert running(scheduler) == "abcd"
-
-
-def test_order_reaches_the_waiting_queue():
+    # It reaches the waiting queue, and caps limit one request's tokens
     assert step(loaded("abc", max_num_seqs=1), Plan(order=["c", "a", "b"])) == {"c"}
+    assert loaded("a", prompt=500).schedule_with(Plan(caps={"a": 100})).num_scheduled_tokens == {"a": 100}
 
 
 def test_held_requests_are_not_admitted_and_running_ones_keep_their_slots():
@@ -139,11 +138,6 @@ def test_held_requests_are_not_admitted_and_running_ones_keep_their_slots():
     step(full)
     assert step(full, Plan(held=frozenset("a"))) == {"b"}
     assert full.max_num_active_reqs == 2
-
-
-def test_caps_limit_one_request_s_tokens():
-    output = loaded("a", prompt=500).schedule_with(Plan(caps={"a": 100}))
-    assert output.num_scheduled_tokens == {"a": 100}
 
 
 @pytest.mark.parametrize(("budget", "left"), [(64, 61), (200, 63)])
