@@ -56,7 +56,7 @@ def llama_steps() -> MeasuredSteps:
 
 
 def named(**server: Any) -> dict[str, str]:
-    """Where each stage's step times come from."""
+    """Return the source of each stage's step times."""
     return step_sources(ResolvedServer.of(ServerParams(deployment="qwen3_omni_2gpu", **server)))
 
 

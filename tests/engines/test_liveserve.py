@@ -146,7 +146,7 @@ settings_of_order = st.fixed_dictionaries(
 
 
 def by_parts(policy: UrgencyPolicy, r: SpeechView) -> tuple:
-    """Whether a request is held, its class and its place there, by `urgency` and the session's view alone."""
+    """Return (held, class, its place there) of a request, by `urgency` and the session's view alone."""
     params, weights = policy.params, policy.weights
     assessed, buffer, _ = urgency.assess(policy.stage, r, NOW, params)
     exposure = urgency.barge_in_exposure(buffer, weights.safe_s)

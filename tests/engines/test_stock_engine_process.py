@@ -47,7 +47,7 @@ def test_the_engine_process_tells_clients_of_the_requests_that_a_signal_ended():
 
 
 def resting(scheduler: Any, engines_running: bool = False) -> Any:
-    """As much of an engine process as resting needs: a step that ran nothing, and an abort in its queue of messages."""
+    """The part of an engine process that resting needs: a step that ran nothing, and an abort among its messages."""
     messages: queue.Queue[tuple[str, list[str]]] = queue.Queue()
     messages.put(("abort", ["a"]))
     taken: list[Any] = []

@@ -29,7 +29,7 @@ class Gateway:
         self.said.append((pytest.approx(self.loop.time()), *what))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """What is only noted, or not even that."""
+        """Note three of the other calls, and take the rest."""
         return lambda *_: self.note(name) if name in ("close", "speech_start", "speech_ignored") else None
 
     def heard_s(self, session: int) -> float:
@@ -70,7 +70,7 @@ def gateway_of(*says: tuple, heard: float = 1.0, seed: int = 0, until_s: float =
 
 
 def hear(*says: tuple, **more: Any) -> list[tuple]:
-    """What the gateway is told."""
+    """Return the calls of the gateway, in order."""
     return gateway_of(*says, **more).said
 
 
