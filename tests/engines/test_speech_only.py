@@ -55,7 +55,7 @@ def test_a_text_is_read_whole_and_spoken_frame_by_frame():
     ],
     ids=["the frames that its window reaches", "with state a recording once and no frame again"],
 )
-def test_the_vocoder_decodes_a_chunk_with(server: dict[str, str], fields: dict[str, float], tokens: list[int]):
+def test_the_vocoder_decodes_a_chunk_with(server: dict[str, str], fields: dict[str, Any], tokens: list[int]):
     done = run(texts(1, **fields), server=server, client={"playback": "none"})
     chunks = done.steps.to_pandas().query("stage == 'vocoder' and tokens > 0")["tokens"]
     assert chunks.tolist() == tokens
