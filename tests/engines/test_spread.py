@@ -20,6 +20,7 @@ from engines.devices.stage import VirtualStage
 from engines.devices.virtual import VirtualGpu
 from harness.clocks.clock import run as run_clock
 from tests.builders import turn
+from tests.conftest import Rehearse
 from tests.engines.replays import replay
 from tests.engines.stage import TALKER
 from workloads.errors import UserError
@@ -112,3 +113,15 @@ def test_settings_give_any_deployment_a_spread_as_its_file_does(tmp_path: Path):
     asked = steps("omni_tiny", step_noise_cv=0.02, step_stall_chance=0.1, step_stall_s=0.3)
     assert asked.equals(steps(stated(tmp_path, cv=0.02, stall_chance=0.1, stall_s=0.3)))
     assert calm["dt_s"].to_numpy().max() < 0.3 < asked["dt_s"].to_numpy().max()
+
+
+@pytest.mark.slow
+def test_other_workers_and_another_order_change_no_byte(rehearse: Rehearse, tmp_path: Path):
+    path = stated(tmp_path, cv=0.02, stall_chance=0.01, stall_s=0.05)
+    settings = ["p=0", "c=2", "engine=vllm_omni_wo", f"deployment={path}"]
+    point = ["run", "bench", "--quick", "--seeds", "2", *(f"--set={each}" for each in settings)]
+    assert rehearse(*point, "--jobs", "1", "--out", "one")[0] == 0
+    assert rehearse(*point, "--jobs", "2", "--shuffle", "1", "--out", "two")[0] == 0
+    events = [sorted(Path(out).glob("points/*/events.parquet")) for out in ("one", "two")]
+    one, two = ([path.read_bytes() for path in paths] for paths in events)
+    assert one == two and len(set(one)) == 2
