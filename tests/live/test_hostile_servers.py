@@ -6,11 +6,9 @@ import base64
 import gc
 import hashlib
 import json
-import socket
 import struct
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +25,7 @@ from tests.builders import refused
 from tests.live.receivers import Receiver, Stream
 from tests.live.scripted import over_http, played, spoken, table, typed
 from tests.live.test_preflight import look
-from tests.waiting import in_a_loop, run, until
+from tests.waiting import in_a_loop, until
 
 KERNEL = 32 * 2**20
 """Bytes that sockets hold at most, of both sides."""
@@ -35,17 +33,18 @@ Write = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Answers each connection as `write` does, until the client breaks it. `sent`: bytes, all connections together."""
+    """Answers each connection as `write` does, until the client breaks it. `sent`: bytes, all connections together.
+    `head`: of the newest request; `received`: what came after the heads."""
 
     def __init__(self, write: Write, websocket: bool = False) -> None:
-        self.sent, self.ends = 0, 0
+        self.sent, self.ends, self.head, self.received = 0, 0, b"", b""
         self._write, self._websocket = write, websocket
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = await reader.readuntil(b"\r\n\r\n")
+            self.head = await reader.readuntil(b"\r\n\r\n")
             if self._websocket:
-                writer.write(handshake(head))
+                writer.write(handshake(self.head))
             counted = writer.write
 
             def write(data: bytes) -> None:
@@ -54,7 +53,8 @@ class Server:
 
             writer.write = write  # type: ignore[method-assign]
             await self._write(writer)
-            await reader.read()
+            while data := await reader.read(2**16):
+                self.received += data
         self.ends += 1
         writer.close()
 
@@ -110,6 +110,14 @@ def once(*pieces: bytes) -> Write:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0)
+
+    return write
+
+
+def then_closed(*pieces: bytes) -> Write:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        await once(*pieces)(writer)
+        writer.close()
 
     return write
 
@@ -207,67 +215,39 @@ async def test_a_frame_may_be_as_long_as_the_limit_and_not_longer() -> None:
 
 @in_a_loop
 async def test_of_many_pings_the_newest_is_answered() -> None:
-    """Also by a client whose answers are not read."""
-    answers: list[bytes] = []
-
-    async def ask(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"".join(ws_frame(9, b"%d" % k) for k in range(500)) + ws_frame(1, b"now"))
-        await writer.drain()
-
-    server = Server(ask, True)
-    serve = server.serve
-
-    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        feed = reader.feed_data
-        reader.feed_data = lambda data: answers.append(data) or feed(data)  # type: ignore[method-assign]
-        await serve(reader, writer)
-
-    server.serve = listen  # type: ignore[method-assign]
+    server = Server(once(b"".join(ws_frame(9, b"%d" % k) for k in range(500)) + ws_frame(1, b"now")), True)
     async with server.at() as address:
         receiver = Receiver()
         socket = await connect(f"ws://{address}/", receiver, timeout_s=5)
         await receiver.has(1)
-        await until(lambda: len(b"".join(answers[1:])) >= 9)
+        await until(lambda: len(server.received) >= 9)
         socket.abort()
         await receiver.ended.wait()
-    head, mask = b"".join(answers[1:])[:2], b"".join(answers[1:])[2:6]
-    pong = bytes(a ^ b for a, b in zip(b"".join(answers[1:])[6:9], mask[:3], strict=True))
+    head, mask, masked = server.received[:2], server.received[2:6], server.received[6:9]
+    pong = bytes(a ^ b for a, b in zip(masked, mask[:3], strict=True))
     assert head[0] == 0x8A and pong == b"499"
 
 
 @in_a_loop
 async def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
     """Its handshake may still come."""
-    late = asyncio.Event()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+    async def write(writer: asyncio.StreamWriter) -> None:
         await given_up.wait()
-        with suppress(ConnectionError):
-            writer.write(handshake(head))
-            await reader.read()
-        writer.close()
-        late.set()
+        writer.write(handshake(server.head))
 
-    given_up = asyncio.Event()
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    receiver = Receiver()
-    with pytest.raises(ConnectFailed, match="no connection within"):
-        await connect(url, receiver, timeout_s=0.05)
-    given_up.set()
-    async with asyncio.timeout(20):
-        await late.wait()
-    server.close()
+    server, given_up, receiver = Server(write), asyncio.Event(), Receiver()
+    async with server.at() as address:
+        with pytest.raises(ConnectFailed, match="no connection within"):
+            await connect(f"ws://{address}/", receiver, timeout_s=0.05)
+        given_up.set()
+        await until(lambda: server.ends == 1)
     assert receiver.messages == []
 
 
 @in_a_loop
 async def test_a_handshake_without_end_is_no_websocket() -> None:
-    async def write(writer: asyncio.StreamWriter) -> None:
-        await forever(b"HTTP/1.1 101 x\r\nX: ", lambda k: b"v" * 1000)(writer)
-
-    async with Server(write).at() as address:
+    async with Server(forever(b"HTTP/1.1 101 x\r\nX: ", lambda k: b"v" * 1000)).at() as address:
         with pytest.raises(ConnectFailed, match="no WebSocket: upgrade response headers exceed"):
             await connect(f"ws://{address}/", Receiver(), timeout_s=20)
 
@@ -307,81 +287,40 @@ FRAME = st.builds(
 
 @settings(max_examples=60)
 @given(PIECES)
-def test_any_bytes_are_an_answer_or_a_named_failure(pieces: list[bytes]) -> None:
-    @in_a_loop
-    async def post() -> None:
-        async def write(writer: asyncio.StreamWriter) -> None:
-            await once(*pieces)(writer)
-            writer.close()
-
-        async with Server(write).at() as address:
-            pool, stream, reply = HttpPool(f"http://{address}/v1"), Stream(), ChatReply()
-            pool.post(b"{}", stream)
-            async with asyncio.timeout(30):
-                await stream.ended.wait()
-            await pool.aclose()
-            (end,) = stream.ends
-            assert end in ("done", "closed") or end.startswith("garbage: ")
-            reply.read(stream.body)
-            reply.end()
-            assert reply.over is not None
-
-    post()
+@in_a_loop
+async def test_any_bytes_are_an_answer_or_a_named_failure(pieces: list[bytes]) -> None:
+    async with Server(then_closed(*pieces)).at() as address:
+        pool, stream, reply = HttpPool(f"http://{address}/v1"), Stream(), ChatReply()
+        pool.post(b"{}", stream)
+        async with asyncio.timeout(30):
+            await stream.ended.wait()
+        await pool.aclose()
+    (end,) = stream.ends
+    assert end in ("done", "closed") or end.startswith("garbage: ")
+    reply.read(stream.body)
+    reply.end()
+    assert reply.over is not None
 
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(FRAME | st.binary(max_size=5), max_size=6).map(b"".join), max_size=4))
-def test_any_frames_are_messages_or_a_named_failure(pieces: list[bytes]) -> None:
-    @in_a_loop
-    async def listen() -> None:
-        async def write(writer: asyncio.StreamWriter) -> None:
-            await once(*pieces)(writer)
-            writer.close()
-
-        async with Server(write, True).at() as address:
-            receiver = Receiver()
-            with suppress(ConnectFailed):
-                await connect(f"ws://{address}/", receiver, timeout_s=5)
-                async with asyncio.timeout(30):
-                    await receiver.ended.wait()
-                ((code, reason),) = receiver.ends
-                assert reason == "" or code != 1006 or reason.startswith(("garbage: ", "a message"))
-
-    listen()
+@in_a_loop
+async def test_any_frames_are_messages_or_a_named_failure(pieces: list[bytes]) -> None:
+    async with Server(then_closed(*pieces), True).at() as address:
+        receiver = Receiver()
+        with suppress(ConnectFailed):
+            await connect(f"ws://{address}/", receiver, timeout_s=5)
+            async with asyncio.timeout(30):
+                await receiver.ended.wait()
+            ((code, reason),) = receiver.ends
+            assert reason == "" or code != 1006 or reason.startswith(("garbage: ", "a message"))
 
 
-@contextmanager
-def answering(say: Callable[[socket.socket, bytes], None]) -> Iterator[str]:
-    """HOST:PORT of a server that handles each connection, and what it reads first there, as `say` does."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    peer, _ = listener.accept()
-                except OSError:
-                    return
-                threading.Thread(target=handle, args=(peer,), daemon=True).start()
-
-        def handle(peer: socket.socket) -> None:
-            with peer, suppress(OSError):
-                say(peer, peer.recv(2**16))
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def fetched(*pieces: bytes, most_bytes: int = 1000) -> Answer | str:
+async def fetched(*pieces: bytes) -> Answer | str:
     """The answer to a GET, or the name of its failure."""
-
-    def say(peer: socket.socket, request: bytes) -> None:
-        for piece in pieces:
-            peer.sendall(piece)
-
-    with answering(say) as address:
+    async with Server(then_closed(*pieces)).at() as address:
         try:
-            return get(f"http://{address}/metrics?x=1", timeout_s=10, most_bytes=most_bytes)
+            return await asyncio.to_thread(get, f"http://{address}/metrics?x=1", timeout_s=10, most_bytes=1000)
         except (OSError, ValueError) as error:
             return f"{type(error).__name__}: {error}"
 
@@ -408,63 +347,47 @@ BODY = b"x" * 50
         ((b"HTTP/1.1 100 Continue\r\n\r\n" * 3000,), "ValueError: a head above 64 KiB"),
     ],
 )
-def test_a_get_is_answered_in_whole_in_part_or_not_at_all(pieces: tuple[bytes, ...], expected: object) -> None:
-    assert fetched(*pieces) == expected
+@in_a_loop
+async def test_a_get_is_answered_in_whole_in_part_or_not_at_all(pieces: tuple[bytes, ...], expected: object) -> None:
+    assert await fetched(*pieces) == expected
 
 
-@contextmanager
-def trickling(before: bytes) -> Iterator[str]:
-    """HOST:PORT of a server that answers a GET with `before` and then a byte after the other, and else with garbage."""
-
-    def trickle(peer: socket.socket, request: bytes) -> None:
-        if not request.startswith(b"GET"):
-            peer.sendall(b"SSH-2.0 hello\r\n\r\n")
-            return
-        peer.sendall(before)
-        while not over.wait(0.01):
-            peer.sendall(b"a")
-
-    over = threading.Event()
-    with answering(trickle) as address:
-        yield address
-        over.set()
-
-
-TRICKLES = [OK + b"X: ", OK + b"\r\n", CHUNKED + b"1;", b"HTTP/1.1 200 "]
-
-
-@pytest.mark.parametrize("before", TRICKLES)
-def test_a_get_that_trickles_ends_at_its_deadline(before: bytes) -> None:
+@pytest.mark.parametrize("before", [OK + b"X: ", OK + b"\r\n", CHUNKED + b"1;", b"HTTP/1.1 200 "])
+@in_a_loop
+async def test_a_get_that_trickles_ends_at_its_deadline(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, and so the last one never would."""
-    with trickling(before) as address:
-        try:
-            ending = get(f"http://{address}/", timeout_s=0.2, most_bytes=1000).cut
-        except TimeoutError:
-            ending = "timeout"
-    assert ending == "timeout"
 
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        if not server.head.startswith(b"GET"):
+            return await then_closed(b"SSH-2.0 hello\r\n\r\n")(writer)
+        writer.write(before)
+        while not writer.is_closing():
+            writer.write(b"a")
+            await asyncio.sleep(0.01)
 
-@pytest.mark.parametrize("before", TRICKLES)
-def test_a_probe_of_a_server_that_trickles_ends(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.live.endpoints.transport.connect_diagnosis.PATIENCE_S", 0.2)
-    with trickling(before) as address:
+    def ask(address: str) -> None:
+        with suppress(TimeoutError):  # before the head's end
+            assert get(f"http://{address}/", timeout_s=0.2, most_bytes=1000).cut == "timeout"
         answer = asked(f"ws://{address}/v1", False)
         assert answer is None or answer.cut == "timeout"
         with refused("has no chat completions there (no HTTP answer: garbage"):
             look(f"http://{address}/v1")
 
+    monkeypatch.setattr("harness.live.endpoints.transport.connect_diagnosis.PATIENCE_S", 0.2)
+    server = Server(trickle)
+    async with server.at() as address:
+        await asyncio.to_thread(ask, address)
+
 
 @settings(max_examples=60)
 @given(PIECES)
-def test_any_bytes_are_an_answer_to_a_get_or_a_named_failure(pieces: list[bytes]) -> None:
-    answer = fetched(*pieces)
-    assert isinstance(answer, Answer) or answer.split(":")[0] in (
-        "ConnectionError",
-        "ConnectionResetError",
-        "ValueError",
-    )
+@in_a_loop
+async def test_any_bytes_are_an_answer_to_a_get_or_a_named_failure(pieces: list[bytes]) -> None:
+    answer = await fetched(*pieces)
     if isinstance(answer, Answer):
         assert answer.status >= 200 and len(answer.body) <= 1000 and answer.cut in ("", "closed")
+    else:
+        assert answer.split(":")[0] in ("ConnectionError", "ConnectionResetError", "ValueError")
 
 
 @pytest.mark.parametrize(
@@ -477,19 +400,15 @@ def test_a_get_that_would_not_be_one_request_is_not_sent(url: str, headers: dict
 
 
 def test_a_turn_of_speech_fails_with_the_limit_as_its_reason() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(handshake(head))
-            for kind in ("session.created", "session.updated"):
-                writer.write(ws_frame(1, json.dumps({"type": kind, "session": {"type": "realtime"}}).encode()))
-            await asyncio.sleep(0.2)
-            await FRAMES["a message above 16 MiB"](writer)
-        writer.close()
+    async def write(writer: asyncio.StreamWriter) -> None:
+        for kind in ("session.created", "session.updated"):
+            writer.write(ws_frame(1, json.dumps({"type": kind, "session": {"type": "realtime"}}).encode()))
+        await asyncio.sleep(0.2)
+        await FRAMES["a message above 16 MiB"](writer)
 
     async def use(call: Callable[[str], Awaitable[None]]) -> list:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            await call(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/realtime")
+        async with Server(write, True).at() as address:
+            await call(f"ws://{address}/v1/realtime")
         return []
 
     out = played(spoken(), use, {"turn_timeout_s": 20.0}, dialect="openai")
@@ -520,31 +439,10 @@ def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
     assert table(out)["status"].tolist() == ["completed"] * 2 and out.failures.empty
 
 
-def test_a_probe_of_a_target_names_what_its_server_breaks() -> None:
-    @contextmanager
-    def serving() -> Iterator[str]:
-        ready, stop = threading.Event(), threading.Event()
-        addresses: list[str] = []
-
-        async def main() -> None:
-            async with Server(FRAMES["garbage: a fragment out of order"], True).at() as address:
-                addresses.append(address)
-                ready.set()
-                while not stop.is_set():
-                    await asyncio.sleep(0.01)
-
-        thread = threading.Thread(target=run, args=(main(),))
-        thread.start()
-        ready.wait(20)
-        try:
-            yield addresses[0]
-        finally:
-            stop.set()
-            thread.join()
-
-    with serving() as address:
+@in_a_loop
+async def test_a_probe_of_a_target_names_what_its_server_breaks() -> None:
+    async with Server(FRAMES["garbage: a fragment out of order"], True).at() as address:
+        url = f"ws://{address}/v1/realtime"
         for dialect in ("auto", "openai"):
-            with refused(
-                f"url ws://{address}/v1/realtime sends garbage: a fragment out of order; see the server's log."
-            ):
-                look(f"ws://{address}/v1/realtime", dialect=dialect)
+            with refused(f"url {url} sends garbage: a fragment out of order; see the server's log."):
+                await asyncio.to_thread(look, url, dialect=dialect)
