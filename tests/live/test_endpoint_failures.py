@@ -1,8 +1,6 @@
 """What fails in a turn over a real socket fails that turn and nobody else's: errors, garbage, broken lines, silence."""
 
 import asyncio
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,14 +8,13 @@ import pytest
 from tests.live.scripted import SPEECH_S, Peer, Script, greet, play, reply, spoken, table
 
 
-def after(*turns: str, then: Any) -> Script:
-    """Replies to `turns`, is greeted, and does `then` when the next commit has come."""
+def after_a_reply(then: Script) -> Script:
+    """Answers a turn, and does `then` in the next one."""
 
     async def script(peer: Peer) -> None:
         await greet(peer)
-        for response in turns:
-            await peer.expect("response.create")
-            await reply(peer, response)
+        await peer.expect("response.create")
+        await reply(peer, "a")
         await peer.expect("response.create")
         await then(peer)
 
@@ -31,69 +28,66 @@ async def _vanish(peer: Peer) -> None:
     peer.socket.transport.abort()
 
 
-async def _leave(code: int, peer: Peer) -> None:
+async def _leave(peer: Peer) -> None:
     await peer.say("response.created", response={"id": "r"})
     await peer.audio("r", 0.3)
-    await peer.socket.close(code)
+    await peer.socket.close(1011)
 
 
 async def _fail(peer: Peer) -> None:
     await peer.say("response.created", response={"id": "r"})
-    await peer.say(
-        "response.done", response={"id": "r", "status": "failed", "status_details": {"error": {"code": "gpu"}}}
-    )
+    await peer.done("r", "failed", status_details={"error": {"code": "gpu"}})
 
 
-FAILS = {
-    "response failed: gpu": after("a", then=_fail),
-    "closed 1006": after("a", then=_vanish),
-    **{f"closed {code}": after("a", then=partial(_leave, code)) for code in (1000, 1001, 1011)},
-    "garbage": after("a", then=lambda peer: peer.socket.send("not json")),
-    "error: server_error": after(
-        "a", then=lambda peer: peer.say("error", error={"type": "server_error", "message": "oh"})
-    ),
-    "error: invalid_value (audio)": after(
-        "a", then=lambda peer: peer.say("error", error={"code": "invalid_value", "message": "oh", "param": "audio"})
-    ),
+def error(**fields: str) -> Script:
+    return lambda peer: peer.say("error", error={"message": "oh", **fields})
+
+
+FAILS: dict[str, Script] = {
+    "response failed: gpu": _fail,
+    "closed 1006": _vanish,
+    "closed 1011": _leave,
+    "garbage": lambda peer: peer.socket.send("not json"),
+    "error: server_error": error(type="server_error"),
+    "error: invalid_value (audio)": error(code="invalid_value", param="audio"),
     # What a terminal would obey is escaped, and of a long text the begin is enough.
-    "error: \\x1b[31m \\x1b]0;t\\x07 \\u202e $5 " + "x" * 92 + "...": after(
-        "a",
-        then=lambda peer: peer.say(
-            "error", error={"code": "\x1b[31m \x1b]0;t\x07\n\u202e $5 " + "x" * 5000, "message": "oh"}
-        ),
+    "error: \\x1b[31m \\x1b]0;t\\x07 \\u202e $5 " + "x" * 92 + "...": error(
+        code="\x1b[31m \x1b]0;t\x07\n\u202e $5 " + "x" * 5000
     ),
 }
 
 
 @pytest.mark.parametrize("reason", FAILS)
 def test_what_fails_in_a_turn_fails_the_turn(reason: str):
-    out = play(spoken(turns=3), FAILS[reason], dialect="openai")
+    out = play(spoken(turns=3), after_a_reply(FAILS[reason]), dialect="openai")
     assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 1, reason]]
     assert table(out)["status"].tolist() == ["completed", "failed"]  # and the user hung up
     assert out.kinds()[-2:] == ["turn_failed", "session_end"]
     assert out.times("turn_failed")[0] >= out.failures["t_s"][0]
 
 
-def test_a_line_that_goes_while_the_user_speaks_or_thinks():
-    async def mid(peer: Peer) -> None:
+def test_a_line_that_goes_while_the_user_speaks():
+    async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.pieces(5)
         peer.socket.transport.abort()
 
-    out = play(spoken(), mid, dialect="openai")
+    out = play(spoken(), script, dialect="openai")
     [row] = table(out).to_dict("records")
     assert row["status"] == "failed" and np.isnan(row["send_delay_s"])
     assert row["turn_end_s"] - row["turn_start_s"] < SPEECH_S
-    assert out.sends["kind"].tolist().count("commit") == 0
+    assert "commit" not in out.sends["kind"].tolist()
 
-    async def between(peer: Peer) -> None:
+
+def test_a_line_that_goes_while_the_user_thinks():
+    async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.expect("response.create")
         await reply(peer, "a")
         await asyncio.sleep(0.5)
         peer.socket.transport.abort()
 
-    out = play(spoken(turns=2, think_s=[np.nan, 0.6]), between, dialect="openai")
+    out = play(spoken(turns=2, think_s=[np.nan, 0.6]), script, dialect="openai")
     assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "closed 1006"]]
     assert table(out)["status"].tolist() == ["completed", "failed"]
 

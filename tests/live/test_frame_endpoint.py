@@ -8,7 +8,7 @@ import pytest
 
 from harness.live.endpoints.frame_endpoint import FrameConnection
 from harness.request_tables.frame_table import Beat, frame_table
-from tests.live.scripted import Peer, nobody, play, played
+from tests.live.scripted import Outcome, Peer, nobody, play, played
 from workloads.errors import UserError
 from workloads.generators.content import pcm_for
 from workloads.registry import make_trace
@@ -23,16 +23,28 @@ def calls(sessions: int = 1, duration_s: float = 1.0) -> Trace:
     return make_trace("metronome", params, 0)
 
 
-async def serve(peer: Peer, frames: int = 10**6) -> None:
-    """Answers each frame when its audio is whole, and then fails the session or goes on."""
+def frames_of(out: Outcome) -> pd.DataFrame:
+    return frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+
+
+async def greet(peer: Peer) -> None:
     await peer.say("session.created", session=OURS)
     await peer.expect("session.update")
     await peer.say("session.updated", session=OURS)
+
+
+async def hear(peer: Peer, seconds: float) -> None:
+    heard_s = 0.0
+    while heard_s < seconds - 1e-9:
+        await peer.expect("input_audio_buffer.append")
+        heard_s += len(peer.call.pcm[-1]) / 32_000
+
+
+async def serve(peer: Peer, frames: int = 10**6) -> None:
+    """Answers each frame when its audio is whole, and then fails the session or goes on."""
+    await greet(peer)
     for frame in range(frames):
-        heard_s = 0.0
-        while heard_s < FRAME_S - 1e-9:
-            await peer.expect("input_audio_buffer.append")
-            heard_s += len(peer.call.pcm[-1]) / 32_000
+        await hear(peer, FRAME_S)
         await peer.say("response.output_text.delta", response_id="r", delta="word")
         await peer.say("rehearsal.frame.done", frame=frame, tokens=3)
     await peer.say("rehearsal.session.failed", reason="its context is full")
@@ -48,21 +60,22 @@ def test_audio_never_stops_and_frames_are_answered():
     }
     for call in out.calls:  # in no order
         session = sounds.pop(b"".join(call.pcm))
-        frames = len(session.turns)
+        hints = [(hint["frame"], hint["output_tokens"]) for hint in call.of("rehearsal.frame")]
+        assert hints == [(frame, turn.output_tokens) for frame, turn in enumerate(session.turns)]
+        places = [i for i, event in enumerate(call.received) if event["type"] == "rehearsal.frame"]
+        assert set(np.diff(places)) == {round(FRAME_S / 0.02) + 1}  # each before its own audio
         assert call.closed == 1000
         assert call.of("session.update")[0]["session"]["output_modalities"] == ["text"]
-        hints = call.of("rehearsal.frame")
-        assert [hint["frame"] for hint in hints] == list(range(frames))
-        assert all(hint["output_tokens"] == turn.output_tokens for hint, turn in zip(hints, session.turns, strict=True))
-        places = [i for i, event in enumerate(call.received) if event["type"] == "rehearsal.frame"]
-        pieces = round(FRAME_S / 0.02)
-        assert np.diff(places).tolist() == [pieces + 1] * (frames - 1)  # each before its own audio
-        mine = out.events[out.events["session"] == session.id]
-        assert mine["kind"].tolist().count("frame") == mine["kind"].tolist().count("frame_out") == frames
-        assert mine["kind"].tolist().count("admitted") == 1
-    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+        kinds = out.events.loc[out.events["session"] == session.id, "kind"].value_counts()
+        assert [kinds[kind] for kind in ("frame", "frame_out", "admitted")] == [len(hints), len(hints), 1]
+    rows = frames_of(out)
     assert (rows["status"] == "delivered").all() and len(rows) == len(out.trace)
     assert (rows["latency_s"] >= 0).all()
+    for session in out.trace.sessions:
+        [ready_s], begin_s = out.times("connected", session.id), session.turns[0].arrival_s
+        due = out.sends.query("kind == 'audio' and session == @session.id")["due_s"].to_numpy()
+        captured_s = begin_s + 0.02 * np.arange(1, len(due) + 1)
+        assert due == pytest.approx(np.maximum(ready_s, captured_s))
 
 
 def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(monkeypatch: pytest.MonkeyPatch):
@@ -74,7 +87,7 @@ def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(mon
 
     monkeypatch.setattr(FrameConnection, "complete", late)
     out = play(calls(), serve, dialect="rehearsal")
-    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+    rows = frames_of(out)
     delivered = rows[rows["status"] == "delivered"]
     assert len(delivered) >= len(rows) - 1
     assert (delivered["latency_s"] >= 0).all()
@@ -86,15 +99,10 @@ def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(mon
 
 async def _beating(peer: Peer) -> None:
     """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
-    await peer.say("session.created", session=OURS)
-    await peer.expect("session.update")
-    await peer.say("session.updated", session=OURS)
+    await greet(peer)
     loop = asyncio.get_running_loop()
     for frame in (1, 3):
-        heard_s = 0.0
-        while heard_s < 2 * FRAME_S - 1e-9:
-            await peer.expect("input_audio_buffer.append")
-            heard_s += len(peer.call.pcm[-1]) / 32_000
+        await hear(peer, 2 * FRAME_S)
         heard_at_s = loop.time()
         await asyncio.sleep(FRAME_S / 4)
         waited_ms = int(1000 * (loop.time() - heard_at_s))
@@ -104,21 +112,13 @@ async def _beating(peer: Peer) -> None:
 
 def test_a_wait_for_the_servers_tick_is_no_latency():
     out = play(calls(), _beating, dialect="rehearsal")
-    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06)).iloc[:4]
+    rows = frames_of(out).iloc[:4]
     assert rows["dispatch_s"].iloc[[1, 3]].tolist() == rows["dispatch_s"].iloc[[0, 2]].tolist()
     waited_s = (rows["dispatch_s"] - rows["due_s"]).iloc[[1, 3]]
     assert (waited_s >= FRAME_S / 4 - 0.001).all()
     sent, back = (out.events[out.events["kind"] == kind].set_index("turn")["t"] for kind in ("turn_end", "frame_out"))
     for frame in (1, 3):  # what is left of the way there and back
         assert rows["latency_s"].iloc[frame] <= back[frame] - sent[frame] - FRAME_S / 4 + 0.001
-
-
-def test_pieces_are_due_when_they_have_been_captured():
-    out = play(calls(), serve, dialect="rehearsal")
-    begin_s = out.trace.sessions[0].turns[0].arrival_s
-    due = out.sends[out.sends["kind"] == "audio"]["due_s"].to_numpy()
-    ready_s = out.times("connected")[0]
-    assert due == pytest.approx(np.maximum(ready_s, begin_s + 0.02 * np.arange(1, len(due) + 1)))
 
 
 def test_frames_that_begin_too_late_are_not_sent():
@@ -146,7 +146,7 @@ def test_admission_refuses():
 def test_a_session_that_fails_hangs_up_and_owes_its_frames():
     out = play(calls(), lambda peer: serve(peer, 3), dialect="rehearsal")
     assert out.failures["reason"].tolist() == ["error: session failed"]
-    rows = frame_table(out.events, pd.DataFrame(out.trace.columns()), Beat(FRAME_S, 0.16, 0.06))
+    rows = frames_of(out)
     assert rows["status"].tolist() == ["delivered"] * 3 + ["failed"] * (len(out.trace) - 3)
 
 
