@@ -29,33 +29,15 @@ def write_text_model(folder: Path) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    _write(
-        folder,
-        {
-            "tokenizer_config.json": {
-                "tokenizer_class": "PreTrainedTokenizerFast",
-                "unk_token": "<unk>",
-                "bos_token": "<s>",
-                "eos_token": "</s>",
-                "chat_template": "{% for m in messages %}{{ m['content'] }} {% endfor %}",
-            },
-            "config.json": {
-                "architectures": ["LlamaForCausalLM"],
-                "model_type": "llama",
-                "hidden_size": 64,
-                "intermediate_size": 128,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 1,
-                "vocab_size": len(vocabulary),
-                "max_position_embeddings": 8192,
-                "rms_norm_eps": 1e-5,
-                "bos_token_id": 1,
-                "eos_token_id": 2,
-                "torch_dtype": "float32",
-            },
-        },
-    )
+    words = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    chat = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "float32"}
+    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "rms_norm_eps": 1e-5}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8192}
+    tokens = {"vocab_size": len(vocabulary), "bos_token_id": 1, "eos_token_id": 2}
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": chat, **words}
+    config = {**model, **size, **heads, **tokens}
+    _write(folder, {"tokenizer_config.json": tokenizer_config, "config.json": config})
     return folder
 
 
@@ -71,66 +53,28 @@ def write_realtime_model(folder: Path) -> Path:
     spectrogram = {"num_mel_bins": 128, "hop_length": 160, "window_size": 400}
     sound = {"sampling_rate": 16000, "frame_rate": 12.5, "transcription_format": "streaming"}
     layer = {"dim": 64, "head_dim": 32, "hidden_dim": 128, "n_heads": 2, "norm_eps": 1e-5, "rope_theta": 1e6}
-    encoder = {
-        **layer,
-        "audio_encoding_args": {**sound, **spectrogram, "global_log_mel_max": 1.5},
-        "n_layers": 1,
-        "n_kv_heads": 2,
-        "vocab_size": vocabulary,
-        "use_biases": True,
-        "causal": True,
-        "pos_embed": "rope",
-        "ffn_type": "swiglu",
-        "norm_type": "rms_norm",
-        "sliding_window": 128,
+    delays = {"transcription_delay_ms": 480, "streaming_look_ahead_ms": 2.5, "streaming_look_back_ms": 52.5}
+    hears = {**sound, "audio_encoding_config": spectrogram, **delays, "streaming_n_left_pad_tokens": 32}
+    encodes = {**sound, **spectrogram, "global_log_mel_max": 1.5}
+    shape = {"n_layers": 1, "n_kv_heads": 2, "vocab_size": vocabulary, "use_biases": True, "sliding_window": 128}
+    kinds = {"causal": True, "pos_embed": "rope", "ffn_type": "swiglu", "norm_type": "rms_norm"}
+    encoder = {**layer, "audio_encoding_args": encodes, **shape, **kinds}
+    whisper = {"encoder_args": encoder, "downsample_args": {"downsample_factor": 4}}
+    decoder = {"n_layers": 2, "n_kv_heads": 1, "vocab_size": vocabulary, "tied_embeddings": True, "causal": True}
+    lengths = {"sliding_window": 1024, "max_position_embeddings": 8192, "max_seq_len": 8192}
+    ada = {"ada_rms_norm_t_cond": True, "ada_rms_norm_t_cond_dim": 16}
+    params = {**layer, **decoder, **lengths, **ada, "multimodal": {"whisper_model_args": whisper}}
+    sizes = {"num_vocab_tokens": 256, "default_vocab_size": vocabulary, "default_num_special_tokens": len(special)}
+    tekken = {
+        "type": "Tekken",
+        "version": 1,
+        "config": {"pattern": r"[^\s]+|\s+", "version": "v13", **sizes},
+        "vocab": [{"rank": i, "token_bytes": b64encode(bytes([i])).decode(), "token_str": None} for i in range(256)],
+        "special_tokens": [{"rank": i, "token_str": token, "is_control": True} for i, token in enumerate(special)],
+        "audio": hears,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    _write(
-        folder,
-        {
-            "tekken.json": {
-                "type": "Tekken",
-                "version": 1,
-                "config": {
-                    "pattern": r"[^\s]+|\s+",
-                    "num_vocab_tokens": 256,
-                    "default_vocab_size": vocabulary,
-                    "default_num_special_tokens": len(special),
-                    "version": "v13",
-                },
-                "vocab": [
-                    {"rank": i, "token_bytes": b64encode(bytes([i])).decode(), "token_str": None} for i in range(256)
-                ],
-                "special_tokens": [
-                    {"rank": i, "token_str": token, "is_control": True} for i, token in enumerate(special)
-                ],
-                "audio": {
-                    **sound,
-                    "audio_encoding_config": spectrogram,
-                    "transcription_delay_ms": 480,
-                    "streaming_look_ahead_ms": 2.5,
-                    "streaming_look_back_ms": 52.5,
-                    "streaming_n_left_pad_tokens": 32,
-                },
-            },
-            "params.json": {
-                **layer,
-                "n_layers": 2,
-                "n_kv_heads": 1,
-                "vocab_size": vocabulary,
-                "tied_embeddings": True,
-                "sliding_window": 1024,
-                "causal": True,
-                "max_position_embeddings": 8192,
-                "max_seq_len": 8192,
-                "ada_rms_norm_t_cond": True,
-                "ada_rms_norm_t_cond_dim": 16,
-                "multimodal": {
-                    "whisper_model_args": {"encoder_args": encoder, "downsample_args": {"downsample_factor": 4}}
-                },
-            },
-        },
-    )
+    _write(folder, {"tekken.json": tekken, "params.json": params})
     return folder
 
 
@@ -158,6 +102,12 @@ class Vllm:
     @property
     def realtime(self) -> str:
         return f"ws://127.0.0.1:{self.port}/v1/realtime"
+
+    def counted(self, name: str) -> float:
+        """A counter of its metrics, since it began."""
+        with urllib.request.urlopen(f"{self.http}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}{{"))
 
     @property
     def output(self) -> str:

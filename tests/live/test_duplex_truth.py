@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from harness.live.endpoints.call_recorder import CallRecorder
-from tests.live.open_microphone import ARRIVAL_S, SPEECH_S, Agent, Heard, open_call, over_sockets, play, tone
+from tests.live.open_microphone import ARRIVAL_S, SPEECH_S, Agent, Heard, Script, open_call, over_sockets, play, tone
 
 EXACT_S = 0.02
 PAUSE: dict[str, float | str] = {"pause_after_s": 0.4, "pause_s": 0.8}
@@ -98,49 +98,49 @@ def test_the_same_counts_over_real_sockets() -> None:
     assert heard.failures.empty and rates(heard) == COUNTS
 
 
-def test_who_sends_faster_than_it_is_heard_falls_silent_when_the_client_drops_it(monkeypatch: Any) -> None:
+async def stops_when_told(agent: Agent) -> None:
     """OpenAI's protocol: the client stops as it is told that speech has begun, here 0.15 s after it has."""
+    await agent.tell("speech_started", WORDS_S + 0.15)
 
+
+async def says_that_it_was_cut(agent: Agent) -> None:
+    """Ours says so at once, and that the reply has ended only with the engine's step."""
+    await agent.tell("speech_started", WORDS_S + 0.12)  # which may be no turn
+    await agent.at(WORDS_S + 0.2)
+    await agent.peer.say("output_audio_buffer.cleared", response_id="r0")
+    await agent.at(WORDS_S + 0.4)
+    await agent.peer.done("r0", "cancelled")
+
+
+END_S = ARRIVAL_S + SPEECH_S
+WORDS_S = END_S + 0.5 + 0.6
+
+
+@pytest.mark.parametrize(
+    ("dialect", "ends", "stop_s"), [("openai", stops_when_told, 0.15), ("rehearsal", says_that_it_was_cut, 0.2)]
+)
+def test_who_sends_faster_than_it_is_heard_falls_silent_when_the_client_drops_it(
+    monkeypatch: Any, dialect: str, ends: Script, stop_s: float
+) -> None:
     async def script(agent: Agent) -> None:
-        end_s = ARRIVAL_S + SPEECH_S
-        await agent.tell("committed", end_s + 0.3)
-        await agent.reply("r0", end_s + 0.5, 3.0, at_once=True)
-        await agent.peer.done("r0")
-        words_s = end_s + 0.5 + 0.6
-        await agent.tell("speech_started", words_s + 0.15)
-        await agent.tell("committed", words_s + SPEECH_S + 0.3)
-        await agent.reply("r1", words_s + SPEECH_S + 0.4, 0.5)
+        await agent.tell("committed", END_S + 0.3)
+        await agent.reply("r0", END_S + 0.5, 3.0, at_once=True)
+        if dialect == "openai":
+            await agent.peer.done("r0")
+        await ends(agent)
+        await agent.tell("committed", WORDS_S + SPEECH_S + 0.3)
+        await agent.reply("r1", WORDS_S + SPEECH_S + 0.4, 0.5)
         await agent.peer.done("r1")
 
-    heard = play(monkeypatch, open_call(INTERRUPTED, {}), script, dialect="openai")
-    assert heard.turns[0]["stop_s"] == pytest.approx(0.15, abs=EXACT_S)
+    heard = play(monkeypatch, open_call(INTERRUPTED, {}), script, dialect=dialect)
+    assert heard.failures.empty
+    assert heard.turns[0]["stop_s"] == pytest.approx(stop_s, abs=EXACT_S)
     assert heard.turns[0]["stop_server_s"] == 0.0  # all of it was there before
     assert heard.turns[1]["end_of_turn_delay_s"] == pytest.approx(0.4, abs=EXACT_S)
     assert heard.metrics["interruption_recall"].value == 1.0
-    [truncated] = heard.call.of("conversation.item.truncate")
-    assert truncated["audio_end_ms"] == pytest.approx(750, abs=1e3 * EXACT_S)
-
-
-def test_a_reply_is_silent_when_the_server_says_that_it_was_cut(monkeypatch: Any) -> None:
-    """Ours says so at once, and that the reply has ended only with the engine's step."""
-
-    async def script(agent: Agent) -> None:
-        end_s = ARRIVAL_S + SPEECH_S
-        await agent.tell("committed", end_s + 0.3)
-        await agent.reply("r0", end_s + 0.5, 3.0, at_once=True)
-        words_s = end_s + 0.5 + 0.6
-        await agent.tell("speech_started", words_s + 0.12)  # which may be no turn
-        await agent.at(words_s + 0.2)
-        await agent.peer.say("output_audio_buffer.cleared", response_id="r0")
-        await agent.at(words_s + 0.4)
-        await agent.peer.done("r0", "cancelled")
-        await agent.tell("committed", words_s + SPEECH_S + 0.3)
-        await agent.reply("r1", words_s + SPEECH_S + 0.4, 0.5)
-        await agent.peer.done("r1")
-
-    heard = play(monkeypatch, open_call(INTERRUPTED, {}), script)
-    assert heard.turns[0]["stop_s"] == pytest.approx(0.2, abs=EXACT_S)
-    assert heard.metrics["interruption_recall"].value == 1.0 and heard.failures.empty
+    if dialect == "openai":
+        [truncated] = heard.call.of("conversation.item.truncate")
+        assert truncated["audio_end_ms"] == pytest.approx(750, abs=1e3 * EXACT_S)
 
 
 def test_the_microphone_never_stops_and_has_each_sound_at_its_place(monkeypatch: Any) -> None:

@@ -1,23 +1,17 @@
 """`rehearse live` against servers that are not ours: chat completions and /v1/realtime of stock vLLM on the CPU."""
 
-import asyncio
 import json
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from harness.live.endpoints.target import TargetParams
-from harness.live.run.preflight import ask_one_token
 from harness.records.record import Record, load_record
 from reports.live.server_side import both_sides
 from tests.builders import REHEARSE
 from tests.live.foreign import REALTIME_OPTIONS, Vllm, vllm_server, write_realtime_model, write_text_model
-from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow
 
@@ -93,38 +87,11 @@ def test_chat_completions_of_stock_vllm(completions: Vllm, tmp_path: Path):
     assert first.server_mean_s is not None and first.client_mean_s > first.server_mean_s, "what is around it counts"
 
 
-def test_a_request_carries_what_was_said_before(completions: Vllm, tmp_path: Path):
-    """Prompts grow by whole turns: what the user said, and what the server answered."""
-    turns, user_tokens, answered = 3, 20, 10
-    chats = Trace.from_columns(
-        {
-            "session": np.repeat([0, 1], turns),
-            "turn": np.tile(np.arange(turns), 2),
-            "arrival_s": np.where(np.tile(np.arange(turns), 2) == 0, 0.0, np.nan),
-            "modality": "text",
-            "input_tokens": user_tokens,
-            "output_tokens": answered,
-            "think_s": np.where(np.tile(np.arange(turns), 2) > 0, 0.2, np.nan),
-            "network_s": 0.0,
-        },
-        generator="by hand",
-    )
-    chats.save(tmp_path / "chats.parquet")
-    before = tokens_read(completions)
-    asyncio.run(ask_one_token(TargetParams(url=f"{completions.http}/v1", model=completions.model)))
-    preflight = tokens_read(completions) - before
-    talk = ["--set", "workload=file", "--set", f"path={tmp_path / 'chats.parquet'}", "--sessions", "2"]
-    asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true", *ALL_TOKENS]
-    record = live(f"{completions.http}/v1", tmp_path / "out", *talk, *asked, "--duration", "30")
-    assert table(record, "requests")["status"].tolist() == ["completed"] * (2 * turns)
-    prompts = [user_tokens * (turn + 1) + answered * turn for turn in range(turns)]
-    assert tokens_read(completions) - before == 2 * sum(prompts) + 2 * preflight
-
-
 def test_conversations_of_a_file_arrive_as_their_text(completions: Vllm, tmp_path: Path):
     said = [[10 + 7 * (chat % 5) + turn for turn in range(TURNS)] for chat in range(1000)]
     (tmp_path / "chats.json").write_text(json.dumps([conversation(*chat) for chat in enumerate(said)]))
-    before = tokens_read(completions), tokens_read(completions, "prefix_cache_hits")
+    names = ("prompt_tokens_total", "prefix_cache_hits_total")
+    before = [completions.counted(name) for name in names]
     data = ["--data", str(tmp_path / "chats.json"), "--sessions", "4", "--duration", "6"]
     asked = ["--set", f"model={completions.model}", "--set", "ignore_eos=true"]
     asked += [*ALL_TOKENS, "--slo", "ttft_p90<=60s"]
@@ -135,8 +102,8 @@ def test_conversations_of_a_file_arrive_as_their_text(completions: Vllm, tmp_pat
     expected = expected_prompts(record, said, stated["finish"])
     assert [*zip(stated["prompt"], stated["prompt_cached"].fillna(0), strict=True)] == expected
     prompts, hits = (sum(column) for column in zip(*expected, strict=True))
-    assert hits > 0 and tokens_read(completions, "prefix_cache_hits") - before[1] == hits
-    assert tokens_read(completions) - before[0] == prompts + 1, "and the first look's word"
+    counted = [completions.counted(name) - at_first for name, at_first in zip(names, before, strict=True)]
+    assert hits > 0 and counted == [prompts + 1, hits], "and the first look's word"
 
 
 TURNS = 3
@@ -162,13 +129,6 @@ def conversation(chat: int, said: list[int]) -> dict[str, Any]:
         words = " ".join(f"word{(31 * chat + 7 * at + each) % 2000}" for each in range(count))
         messages += [{"from": "human", "value": words}, {"from": "gpt", "value": "a reply of it " * 3}]
     return {"id": str(chat), "conversations": messages}
-
-
-def tokens_read(server: Vllm, name: str = "prompt_tokens") -> float:
-    """Prompt tokens that the server has counted since it began; `prefix_cache_hits`: those found in its cache."""
-    with urllib.request.urlopen(f"{server.http}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm:{name}_total{{"))
 
 
 def test_a_model_that_is_not_there_is_found_before_the_run(completions: Vllm, tmp_path: Path):

@@ -40,6 +40,7 @@ def only(text: str) -> Target:
     return target
 
 
+ONE_FAILED, SINGLE = [math.nan], "is a single failure, which takes"
 seconds = st.one_of(st.floats(0.01, 5), st.just(math.nan))
 runs = st.lists(seconds, min_size=1, max_size=120)
 
@@ -96,14 +97,47 @@ def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says() -> None:
     assert covered >= 0.93
 
 
-def test_too_few_turns_are_named_and_what_would_be_enough() -> None:
-    result = judge(only("ttfp_p90<=800ms"), [run([0.2] * 20)])
-    assert (result.verdict, result.enough) == (INCONCLUSIVE, 2) and result.why == "rests on n=20 where 36 are needed"
-    assert judge(only("ttfp_p90<=800ms"), [run([0.2] * 40)]).verdict == PASS
-    assert judge(only("ttfp_p90<=800ms"), [run([0.9] * 20)]).verdict == FAIL  # so few are enough to miss it
-    shares = judge(only("continuity>=95%"), [run([0.2] * 20)])
-    assert (shares.verdict, shares.enough, shares.why) == (INCONCLUSIVE, 4, "rests on n=20 where 73 are needed")
-    assert judge(only("continuity>=95%"), [run([0.2] * 80)]).verdict == PASS
+@pytest.mark.parametrize(
+    ("target", "runs", "verdict", "why"),
+    [
+        ("ttfp_p90<=800ms", [run([0.2] * 35)], INCONCLUSIVE, "rests on n=35 where 36 are needed"),
+        ("ttfp_p90<=800ms", [run([0.2] * 36)], PASS, ""),
+        ("ttfp_p90<=800ms", [run([0.9] * 20)], FAIL, ""),  # so few are enough to miss it
+        ("ttfp_p90<=800ms", [run([0.2] * 500), run([0.2] * 10 + [0.9] * 4)], INCONCLUSIVE, "1 of 2 runs missed it"),
+        ("continuity>=95%", [run([0.2] * 72)], INCONCLUSIVE, "rests on n=72 where 73 are needed"),
+        ("continuity>=95%", [run([0.2] * 73)], PASS, ""),
+        ("completed_rps>=2", [run([0.2] * 2)], PASS, ""),
+        ("completed_rps>=2", [run([0.2])], FAIL, ""),
+        ("completed_rps>=2", [run([0.2] * 3), run([0.2])], INCONCLUSIVE, "1 of 2 runs missed it"),
+        ("completed_rps>=2", [], INCONCLUSIVE, "was not measured"),
+        ("ttft_p90<=2s", [run([0.2])], INCONCLUSIVE, "was not measured"),
+        ("failed<=1%", [run(ONE_FAILED + [0.2] * 98)], INCONCLUSIVE, f"{SINGLE} 100 turns to judge"),
+        ("failed<=1%", [run(ONE_FAILED + [0.2] * 39), run([0.2] * 60)], PASS, ""),
+        ("failed<=1%", [run(ONE_FAILED * 2 + [0.2] * 38)], FAIL, ""),
+        ("failed<=1%", [run(ONE_FAILED * 3 + [0.2] * 57), run([0.2] * 400)], INCONCLUSIVE, "1 of 2 runs missed it"),
+        ("failed<=1%", [], INCONCLUSIVE, "was not measured"),
+    ],
+)
+def test_a_target_is_judged_over_all_runs_and_what_is_open_has_its_reason(
+    target: str, runs: list[Observed], verdict: str, why: str
+) -> None:
+    result = judge(only(target), runs)
+    assert (result.verdict, result.why) == (verdict, why)
+    assert (result.value is None) == (why == "was not measured")
+    if target.startswith(("completed", "failed")):
+        assert result.interval is None
+
+
+@pytest.mark.parametrize(
+    ("target", "ttfp_s", "enough"),
+    [
+        ("ttfp_p90<=800ms", [0.2] * 20, 2),
+        ("continuity>=95%", [0.2] * 20, 4),
+        ("failed<=1%", ONE_FAILED + [0.2] * 39, 3),
+    ],
+)
+def test_what_would_be_enough_is_said(target: str, ttfp_s: list[float], enough: int) -> None:
+    assert judge(only(target), [run(ttfp_s)]).enough == enough
 
 
 @pytest.mark.parametrize(
@@ -178,25 +212,6 @@ def test_failed_turns_are_infinitely_late() -> None:
     assert mean_interval(np.array([1.0])) == (-math.inf, math.inf)
 
 
-def test_a_run_that_misses_by_itself_takes_a_pass_away() -> None:
-    good, bad = run([0.2] * 500), run([0.2] * 10 + [0.9] * 4)
-    result = judge(only("ttfp_p90<=800ms"), [good, bad])
-    assert result.verdict == INCONCLUSIVE and result.why == "1 of 2 runs missed it"
-
-
-def test_rates_are_judged_as_they_are_and_what_is_missing_is_not_judged() -> None:
-    one, two = run([0.2] * 3), run([0.2])
-    assert [judge(only("completed_rps>=2"), each).verdict for each in ([one], [two], [one, two])] == [
-        PASS,
-        FAIL,
-        INCONCLUSIVE,
-    ]
-    assert judge(only("completed_rps>=2"), [one]).interval is None
-    nothing = judge(only("ttft_p90<=2s"), [one])
-    assert (nothing.verdict, nothing.value, nothing.why) == (INCONCLUSIVE, None, "was not measured")
-    assert judge(only("completed_rps>=2"), []).verdict == INCONCLUSIVE
-
-
 @given(st.integers(0, 30), st.integers(1, 400), st.sampled_from([0.0, 0.01, 0.05, 0.4]))
 def test_the_share_of_failed_turns_is_judged_by_its_value(failed: int, whole: int, bound: float) -> None:
     target, n = only(f"failed<={100 * bound:g}%"), failed + whole
@@ -228,16 +243,6 @@ def test_failures_are_those_of_the_metric_or_of_the_table(
     assert failures(observed) == counted
     result = judge(only("failed<=1%"), [observed])
     assert (result.value, result.n) == (failed / n if n else None, n)
-
-
-def test_a_single_failure_is_decided_by_more_turns() -> None:
-    target = only("failed<=1%")
-    one = judge(target, [run([math.nan] + [0.2] * 39)])
-    assert (one.verdict, one.why) == (INCONCLUSIVE, "is a single failure, which takes 100 turns to judge")
-    assert judge(target, [run([math.nan] + [0.2] * 39), run([0.2] * 60)]).verdict == PASS
-    assert judge(target, [run([math.nan] * 2 + [0.2] * 38)]).verdict == FAIL
-    assert judge(target, [run([math.nan] * 3 + [0.2] * 57), run([0.2] * 400)]).why == "1 of 2 runs missed it"
-    assert judge(target, []).why == "was not measured"
 
 
 def test_a_lag_explains_pauses_that_it_is_as_long_as() -> None:
