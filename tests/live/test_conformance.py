@@ -48,40 +48,8 @@ def walkie(install: Callable[..., None]) -> None:
     install(walkie="walkie:Walkie")
 
 
-class Realtime(Server):
-    """A server by OpenAI's names."""
-
-    def _say(self, kind: str, **fields: Any) -> list[bytes]:
-        return [json.dumps({"type": kind, **fields}).encode()]
-
-    def ready(self) -> list[bytes]:
-        session = {"type": "realtime"}
-        return [*self._say("session.created", session=session), *self._say("session.updated", session=session)]
-
-    def begin(self, reply: int) -> list[bytes]:
-        return self._say("response.created", response={"id": f"r{reply}"})
-
-    def audio(self, reply: int, pcm: bytes) -> list[bytes]:
-        [packet] = super().audio(reply, pcm)
-        delta = json.loads(packet)["data"]
-        return self._say("response.output_audio.delta", response_id=f"r{reply}", item_id=f"i{reply}", delta=delta)
-
-    def text(self, reply: int) -> list[bytes]:
-        return self._say("response.output_text.delta", response_id=f"r{reply}", delta="word")
-
-    def end(self, reply: int, status: str = "completed") -> list[bytes]:
-        return self._say("response.done", response={"id": f"r{reply}", "status": status})
-
-    def cut(self, reply: int) -> list[bytes]:
-        return self.end(reply, "cancelled")
-
-    def error(self) -> list[bytes]:
-        return self._say("error", error={"code": "server_error", "message": "gone"})
-
-
-def test_the_example_and_one_of_ours_keep_their_promises(walkie: None) -> None:
+def test_the_example_keeps_its_promises(walkie: None) -> None:
     check_dialect(TargetParams(url=URL, dialect="walkie"), Server())
-    check_dialect(TargetParams(url=URL, dialect="openai"), Realtime())
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.live.scripted import PIECES, Peer, Script, greet, play, reply, spoken, table
+from tests.live.scripted import PIECES, Outcome, Peer, Script, greet, play, reply, spoken, table
+
+CUT_S = {"barge_in_after_s": [0.3, np.nan]}
+"""Of two turns, the first is interrupted."""
 
 
-def cutting(status: str = "cancelled", **fields: Any) -> Script:
+def cutting(**fields: Any) -> Script:
     """Speaks faster than it is listened to, until it is interrupted, and a packet too long."""
 
     async def script(peer: Peer) -> None:
@@ -22,7 +25,7 @@ def cutting(status: str = "cancelled", **fields: Any) -> Script:
         await peer.expect("response.cancel")
         await peer.audio("resp_0", 0.5)
         await peer.text("resp_0")
-        await peer.done("resp_0", status, text=20, audio=100, **fields)
+        await peer.done("resp_0", "cancelled", text=20, audio=100, **fields)
         await peer.expect("response.create")
         await reply(peer, "resp_1")
         await peer.drain()
@@ -30,22 +33,22 @@ def cutting(status: str = "cancelled", **fields: Any) -> Script:
     return script
 
 
+def of_both_stages(out: Outcome, kind: str) -> list[list[float]]:
+    return [out.values(kind, "entry"), out.values(kind, "talker")]
+
+
 def test_a_barge_in_cancels_and_the_waste_is_known():
-    trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
     script = cutting(rehearsal={"heard": {"thinker": 5, "talker": 30}})
-    out = play(trace, script, dialect="rehearsal")
+    out = play(spoken(turns=2, **CUT_S), script, dialect="rehearsal")
     assert out.failures.empty
-    [call] = out.calls
-    cancel = [event["type"] for event in call.received].index("response.cancel")
-    report = call.received[cancel - 1]
+    received = out.calls[0].received
+    cancel = [event["type"] for event in received].index("response.cancel")
+    report, [heard_s] = received[cancel - 1], out.values("barge_in")
     assert report["type"] == "rehearsal.playback" and not report["playing"] and not report["done"]
-    [heard_s] = out.values("barge_in")
     assert report["played_ms"] == pytest.approx(1e3 * heard_s, abs=1e-3)
-    assert call.received[cancel]["response_id"] == "resp_0"
-    assert out.values("late_audio") == [0.5]
-    assert sum(out.values("audio")) == pytest.approx(1.3)
-    assert out.values("abort", "entry") == [20] and out.values("abort", "talker") == [100]
-    assert out.values("heard", "entry") == [5] and out.values("heard", "talker") == [30]
+    assert received[cancel]["response_id"] == "resp_0"
+    assert out.values("late_audio") == [0.5] and sum(out.values("audio")) == pytest.approx(1.3)
+    assert of_both_stages(out, "abort") == [[20], [100]] and of_both_stages(out, "heard") == [[5], [30]]
     first, second = table(out).to_dict("records")
     assert (first["status"], second["status"]) == ("barged_in", "completed")
     assert (first["generated_talker"], first["heard_talker"]) == (100, 30)
@@ -54,22 +57,19 @@ def test_a_barge_in_cancels_and_the_waste_is_known():
 
 
 def test_where_a_server_does_not_tell_what_was_heard_it_is_the_share_of_the_audio():
-    trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
-    out = play(trace, cutting(), dialect="openai")
+    out = play(spoken(turns=2, **CUT_S), cutting(), dialect="openai")
     [heard_s] = out.values("barge_in")
     [truncate] = out.calls[0].of("conversation.item.truncate")
     assert truncate["item_id"] == "item_resp_0"
     assert truncate["audio_end_ms"] == int(1e3 * heard_s + 1e-6)
     share = heard_s / 1.5  # ten packets before the cut, and half a second after it
-    assert out.values("heard", "talker") == [int(100 * share)]
-    assert out.values("heard", "entry") == [int(20 * share)]
+    assert of_both_stages(out, "heard") == [[int(20 * share)], [int(100 * share)]]
 
 
 def test_no_server_can_claim_that_more_was_heard_than_made():
-    trace = spoken(turns=2, barge_in_after_s=[0.2, np.nan])
-    out = play(trace, cutting(rehearsal={"heard": {"thinker": 500, "talker": 500}}), dialect="rehearsal")
-    assert out.values("heard", "talker") == [100] and out.values("heard", "entry") == [20]
-    table(out)
+    script = cutting(rehearsal={"heard": {"thinker": 500, "talker": 500}})
+    out = play(spoken(turns=2, **CUT_S), script, dialect="rehearsal")
+    assert of_both_stages(out, "heard") == [[20], [100]]
 
 
 @pytest.mark.parametrize("name", ["openai", "rehearsal"])
@@ -97,43 +97,42 @@ def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
     assert bool(out.calls[0].of("response.cancel")) == (name == "rehearsal")
 
 
-def nameless() -> Script:
+async def nameless(peer: Peer) -> None:
     """A server without ids that announces no reply. It sends on after the next turn has been asked for."""
-
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        for turn in range(2):
-            await peer.expect("response.create")
-            for seconds in (0.1, 0.1, 0.3) if turn else (0.3,):
-                await peer.audio("", seconds, response_id=None, item_id=None)
-            if turn == 0:
-                await peer.expect("response.cancel")
-        await peer.say("response.done", response={"status": "completed"})
-        await peer.drain()
-
-    return script
+    await greet(peer)
+    for seconds in ([0.3], [0.1, 0.1, 0.3]):
+        await peer.expect("response.create")
+        for each in seconds:
+            await peer.audio("", each, response_id=None, item_id=None)
+        if len(seconds) == 1:
+            await peer.expect("response.cancel")
+    await peer.say("response.done", response={"status": "completed"})
+    await peer.drain()
 
 
 def test_a_reply_that_nothing_tells_from_the_cut_one_before_is_named():
     trace = spoken(turns=2, barge_in_after_s=[0.1, np.nan], reply_audio_s=0.01)
-    out = play(trace, nameless(), {"turn_timeout_s": 0.5}, dialect="openai")
+    out = play(trace, nameless, {"turn_timeout_s": 0.5}, dialect="openai")
     assert table(out)["status"].tolist() == ["barged_in", "failed"]
     assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "timeout: no response.created"]]
 
 
-def test_the_last_cut_reply_is_waited_for():
+@pytest.mark.parametrize("detector", ["client", "server"])
+def test_the_last_cut_reply_is_waited_for(detector: str):
+    """A server that listens by itself is told too: it would hear the next turn over the reply, and there is none."""
+
     async def script(peer: Peer) -> None:
         await greet(peer)
-        await peer.expect("response.create")
+        await (peer.pieces(20) if detector == "server" else peer.expect("response.create"))
         await peer.say("response.created", response={"id": "resp_0"})
         await peer.audio("resp_0", 2.0)
         await peer.expect("response.cancel")
         await asyncio.sleep(0.3)
-        await peer.done("resp_0", "cancelled", audio=50)
+        await peer.done("resp_0", "cancelled", audio=50, rehearsal={"heard": {"thinker": 1, "talker": 2}})
         await peer.drain()
 
-    out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal")
-    assert out.values("abort", "talker") == [50]
+    out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal", turn_detection=detector)
+    assert (out.values("abort", "talker"), out.values("heard", "talker")) == ([50], [2])
     assert out.times("session_end")[0] < out.times("abort")[0]
     assert out.failures.empty and out.calls[0].closed == 1000
 

@@ -142,21 +142,6 @@ def test_vllm_omni_is_told_what_has_come():
     assert out.values("finish", "talker") == []  # it did not say
 
 
-def test_the_session_s_own_rate_is_used_where_events_have_none():
-    async def script(peer: Peer) -> None:
-        await peer.expect("session.update")
-        session = {"audio": {"output": {"format": {"type": "audio/pcm", "rate": 8_000}}}}
-        await peer.say("session.updated", session=session)
-        await peer.expect("response.create")
-        await peer.say("response.created", response={"id": "r"})
-        await peer.audio("r", 0.2, rate=8_000)
-        await peer.audio("r", 0.1, rate=16_000, sample_rate_hz=16_000)
-        await peer.done("r")
-        await peer.drain()
-
-    assert play(spoken(), script, dialect="openai").values("audio") == [0.2, 0.1]
-
-
 def test_typed_turns():
     out = play(typed(turns=2), openai, dialect="openai")
     [call] = out.calls

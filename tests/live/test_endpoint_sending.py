@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.microphone import SpeechMessages
 from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 
@@ -20,24 +20,16 @@ def test_the_commit_follows_the_last_audio_and_playback_is_reported():
     commit = kinds.index("input_audio_buffer.commit")
     assert kinds[commit - 1] == "input_audio_buffer.append" and kinds[commit + 1] == "response.create"
     assert "input_audio_buffer.append" not in kinds[commit:]
-    reports = call.of("rehearsal.playback")
-    played = [report["played_ms"] for report in reports]
-    assert len(reports) > 4 and played == sorted(played)
-    assert reports[-1] == {
-        "type": "rehearsal.playback",
-        "response_id": "resp_0",
-        "played_ms": 300,
-        "playing": False,
-        "done": True,
-    }
-    assert not any(report["done"] for report in reports[:-1])
+    *before, last = call.of("rehearsal.playback")
+    played = [report["played_ms"] for report in (*before, last)]
+    assert len(before) > 3 and played == sorted(played) and not any(report["done"] for report in before)
+    over = {"type": "rehearsal.playback", "response_id": "resp_0", "played_ms": 300, "playing": False, "done": True}
+    assert last == over
     hint = json.loads(call.of("response.create")[0]["response"]["metadata"]["rehearsal"])
     assert hint["output_tokens"] == 7 and hint["reply_audio_s"] == 0.3
     [update] = call.of("session.update")
-    assert update["session"]["audio"]["input"] == {
-        "format": {"type": "audio/pcm", "rate": 16_000},
-        "turn_detection": None,
-    }
+    format = {"type": "audio/pcm", "rate": 16_000}
+    assert update["session"]["audio"]["input"] == {"format": format, "turn_detection": None}
 
 
 def test_every_send_is_written_down_with_its_due_time():
@@ -63,9 +55,6 @@ def test_pieces_of_another_length():
 
 
 def test_sessions_that_say_the_same_share_their_messages():
-    from harness.live.endpoints.dialects import dialect_of
-    from harness.live.endpoints.microphone import SpeechMessages
-
     trace = spoken(sessions=30)
     sounds = SpeechMessages(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)
     sounds.encode()
@@ -92,36 +81,23 @@ def test_what_was_due_before_the_session_was_ready_goes_out_then():
     assert out.sends[out.sends["kind"] == "commit"]["due_s"].tolist() == [ready_s]
 
 
-def test_sends_are_kept_with_their_delay():
-    log = SendLog()
+def test_sends_and_failures_are_kept_in_order():
+    log, failures = SendLog(), FailureLog()
     log.add("audio", 3, 1.0, 1.25)
     log.add("commit", 3, 2.0, 2.0)
     assert log.recent().tolist() == [0.25, 0.0]
     log.add("goodbye", 4, -1.0, 0.5)
     assert log.recent().tolist() == [1.5]
     assert log.recent().size == 0
-    assert len(log) == 3
-    assert log.table().to_pydict() == {
-        "kind": ["audio", "commit", "goodbye"],
-        "session": [3, 3, 4],
-        "due_s": [1.0, 2.0, -1.0],
-        "send_delay_s": [0.25, 0.0, 1.5],
-    }
-    assert log.table(2).to_pydict()["kind"] == ["goodbye"]
+    assert [tuple(row.values()) for row in log.table().to_pylist()] == [
+        ("audio", 3, 1.0, 0.25),
+        ("commit", 3, 2.0, 0.0),
+        ("goodbye", 4, -1.0, 1.5),
+    ]
+    assert log.table(2).to_pydict()["kind"] == ["goodbye"] and len(log) == 3
     assert SendLog().table().num_rows == 0 and SendLog().table()["send_delay_s"].type == "double"
-
-
-REASONS = st.sampled_from(["closed 1006", "garbage", "timeout: no session.updated"])
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 2**31 - 1), st.integers(0, 99), REASONS)), st.integers(0, 9)
-)
-def test_what_was_added_is_there_in_order(rows: list[tuple[float, int, int, str]], begin: int):
-    log = FailureLog()
+    rows = [(2.0, 2**31 - 1, 0, "closed 1006"), (1.0, 3, 99, "garbage")]
     for row in rows:
-        log.add(*row)
-    table = log.table(begin)
-    assert table.column_names == ["t_s", "session", "turn", "reason"]
-    assert [tuple(row.values()) for row in table.to_pylist()] == rows[begin:]
-    assert len(log) == len(rows)
+        failures.add(*row)
+    assert [tuple(row.values()) for row in failures.table().to_pylist()] == rows
+    assert [tuple(row.values()) for row in failures.table(1).to_pylist()] == rows[1:] and len(failures) == 2

@@ -11,55 +11,36 @@ from harness.slo.targets import turn_values
 from tests.live.scripted import Peer, greet, play, reply, spoken, table
 
 
-def test_a_server_that_listens_by_itself_is_told_that_the_user_left():
-    """It would hear the next turn over the reply, and there is none."""
-
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.pieces(20)
-        await peer.say("response.created", response={"id": "resp_0"})
-        await peer.audio("resp_0", 2.0)
-        await peer.expect("response.cancel")
-        await peer.done("resp_0", "cancelled", audio=50, rehearsal={"heard": {"thinker": 1, "talker": 2}})
-        await peer.drain()
-
-    out = play(spoken(barge_in_after_s=0.1), script, dialect="rehearsal", turn_detection="server")
-    assert out.failures.empty
-    assert (out.values("abort", "talker"), out.values("heard", "talker")) == ([50], [2])
+async def answers_after_silence(peer: Peer) -> None:
+    """Its VAD ends a turn at five silent pieces after the speech."""
+    await greet(peer)
+    for turn in range(2):
+        quiet = 0
+        while quiet < 5:
+            await peer.expect("input_audio_buffer.append")
+            spoke = len(peer.call.pcm) > 1 and any(peer.call.pcm[-1])
+            quiet = 0 if spoke else quiet + (len(peer.call.pcm) > 10)
+        await peer.say("input_audio_buffer.speech_stopped")
+        await reply(peer, f"resp_{turn}")
+        await peer.pieces(5 * (1 - turn))
+        while not turn and not any(peer.call.pcm[-1]):
+            await peer.expect("input_audio_buffer.append")
+    await peer.drain()
 
 
 def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_them():
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        for turn in range(2):
-            quiet = 0
-            while quiet < 5:  # its VAD: five silent pieces after the speech
-                data = await peer.expect("input_audio_buffer.append")
-                spoke = len(peer.call.pcm) > 1 and any(peer.call.pcm[-1])
-                quiet = 0 if spoke else quiet + (len(peer.call.pcm) > 10)
-                assert data
-            await peer.say("input_audio_buffer.speech_stopped")
-            await reply(peer, f"resp_{turn}")
-            await peer.pieces(5 * (1 - turn))
-            while not turn and not any(peer.call.pcm[-1]):
-                await peer.expect("input_audio_buffer.append")
-        await peer.drain()
-
-    out = play(spoken(turns=2, think_s=[np.nan, 0.3]), script, dialect="rehearsal", turn_detection="server")
-    assert out.failures.empty
-    assert table(out)["status"].tolist() == ["completed", "completed"]
+    trace, vad = spoken(turns=2, think_s=[np.nan, 0.3]), {"dialect": "rehearsal", "turn_detection": "server"}
+    out = play(trace, answers_after_silence, **vad)
+    assert out.failures.empty and table(out)["status"].tolist() == ["completed", "completed"]
     [call] = out.calls
     assert not call.of("input_audio_buffer.commit") and not call.of("response.create")
+    assert call.of("session.update")[0]["session"]["audio"]["input"]["turn_detection"]["type"] == "server_vad"
     silent = [not any(pcm) for pcm in call.pcm]
-    assert sum(silent) > 10 and not silent[0]
-    assert len(call.pcm) - sum(silent) >= 30
+    assert sum(silent) > 10 and not silent[0] and silent.count(False) >= 30
     audio = out.sends[out.sends["kind"] == "audio"]["due_s"].to_numpy()
     speech = np.isclose(audio, out.times("turn_start")[1] + 0.02).argmax()
-    # Where the user is late, silence may have been sent that is due after the speech begins.
-    for begin, end in ((0, speech), (speech, None)):
-        due = audio[begin:end]
+    for due in (audio[:speech], audio[speech:]):  # a late user may send silence that is due after the speech begins
         assert (np.diff(due[due > out.times("connected")[0]]) > 0).all()
-    assert call.of("session.update")[0]["session"]["audio"]["input"]["turn_detection"]["type"] == "server_vad"
 
 
 def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
@@ -122,25 +103,26 @@ def test_a_reply_that_begins_in_a_pause_and_goes_on_has_no_ttfp():
     assert turn_values("audio_ttfp_p90", rows).tolist() == []  # left out, and not late
 
 
-def test_the_wait_is_divided_where_the_server_reports_the_end_of_the_turn():
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.pieces(5)
-        await peer.say("input_audio_buffer.speech_stopped")  # took a pause for the end
-        await peer.pieces(20)
-        await asyncio.sleep(0.2)
-        await peer.say("input_audio_buffer.speech_stopped")
-        await asyncio.sleep(0.1)
-        await reply(peer, "resp_0")
-        await peer.drain()
+async def ends_a_turn_late(peer: Peer) -> None:
+    await greet(peer)
+    await peer.pieces(5)
+    await peer.say("input_audio_buffer.speech_stopped")  # took a pause for the end
+    await peer.pieces(20)
+    await asyncio.sleep(0.2)
+    await peer.say("input_audio_buffer.speech_stopped")
+    await asyncio.sleep(0.1)
+    await reply(peer, "resp_0")
+    await peer.drain()
 
-    for detector in ("server", "client"):
-        out = play(spoken(), script, dialect="openai", turn_detection=detector)
-        rows = with_parts(table(out), out.events)
-        metrics = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
-        if detector == "client":  # which ends the turn itself
-            assert metrics["answer_p50"].value is None and "answer_s" not in rows
-            continue
+
+@pytest.mark.parametrize("detector", ["server", "client"])
+def test_the_wait_is_divided_where_the_server_reports_the_end_of_the_turn(detector: str):
+    out = play(spoken(), ends_a_turn_late, dialect="openai", turn_detection=detector)
+    rows = with_parts(table(out), out.events)
+    metrics = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
+    if detector == "client":  # which ends the turn itself
+        assert metrics["answer_p50"].value is None and "answer_s" not in rows
+    else:
         parts = rows[["end_of_turn_s", "answer_s"]].sum(axis=1)
         assert parts.tolist() == pytest.approx(rows["audio_ttfp_s"].tolist())
         assert 0.1 <= metrics["answer_p50"].value < rows["audio_ttfp_s"][0]
