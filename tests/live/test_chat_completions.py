@@ -4,17 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import openai
 import pytest
-from openai import (
-    APIConnectionError,
-    APIError,
-    AsyncOpenAI,
-    AuthenticationError,
-    BadRequestError,
-    InternalServerError,
-    NotFoundError,
-    RateLimitError,
-)
 
 from engines.endpoint.limits import Limits
 from engines.turns.hook import Hook
@@ -26,7 +17,7 @@ TOKEN = "opensesame"
 HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": True}
 
 
-async def streamed(client: AsyncOpenAI, text: str, tokens: int, **more: Any) -> list[Any]:
+async def streamed(client: openai.AsyncOpenAI, text: str, tokens: int, **more: Any) -> list[Any]:
     chunks = await client.chat.completions.create(
         model="any",
         messages=[{"role": "user", "content": text}],
@@ -77,9 +68,9 @@ async def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
         assert model.id == (await streamed(client, "x", 1))[0].model
         assert (model.object, model.max_model_len > 1000) == ("model", True)
     async with served(token=TOKEN) as server:
-        with pytest.raises(AuthenticationError):
+        with pytest.raises(openai.AuthenticationError):
             await server.client("wrong").models.list()
-        with pytest.raises(NotFoundError) as missing:
+        with pytest.raises(openai.NotFoundError) as missing:
             await server.client(TOKEN).models.retrieve("other")
         assert "/v1/models" in missing.value.message and missing.value.code == "path"
 
@@ -103,7 +94,7 @@ async def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothin
         await until(lambda: server.turns)
         draining = asyncio.create_task(server.sockets.drain(WITHIN_S))
         await asyncio.sleep(0)
-        with pytest.raises(InternalServerError) as refused:
+        with pytest.raises(openai.InternalServerError) as refused:
             await whole(client, asked)
         assert refused.value.status_code == 503 and refused.value.code == "closing"
         assert len((await talking).split()) == 20
@@ -119,11 +110,11 @@ async def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: b
         await until(lambda: server.turns)
         assert await server.sockets.drain(0.1) == 1
         await server.sockets.close()
-        with pytest.raises(APIConnectionError if stream else InternalServerError):
+        with pytest.raises(openai.APIConnectionError if stream else openai.InternalServerError):
             await talking
 
 
-async def whole(client: AsyncOpenAI, asked: dict[str, Any]) -> str:
+async def whole(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> str:
     """The text of a reply, however it comes."""
     completion = await client.chat.completions.create(model="any", **asked)
     if not asked["stream"]:
@@ -152,27 +143,25 @@ async def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
     async with served() as server, server.client() as client:
         status, body = await server.post(json.dumps({**HELLO, **changes}).encode())
         assert status == 400 and body["error"]["param"] == field
-        assert body["error"]["type"] == "BadRequestError" and body["error"]["message"]
-        with pytest.raises(BadRequestError) as refused:
+        assert body["error"]["type"] == "openai.BadRequestError" and body["error"]["message"]
+        with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(**{"model": "any", **HELLO, "extra_body": changes})
         assert refused.value.param == field
         assert len(await streamed(client, "x", 2)) == 4
         assert server.sockets.refused == {"request": 2}
 
 
-@pytest.mark.parametrize(
-    ("body", "status"), [(b"nonsense", 400), (b"\xff\xfe", 400), (b"[]", 400), (b"[" * 10_000, 400)]
-)
 @in_a_loop
-async def test_a_body_that_is_no_completion_has_an_answer(body: bytes, status: int) -> None:
+async def test_a_body_that_is_no_completion_has_an_answer() -> None:
     async with served() as server:
-        assert (await server.post(body))[0] == status
+        for body in (b"nonsense", b"\xff\xfe", b"[]", b"[" * 10_000):
+            assert (await server.post(body))[0] == 400
 
 
 @in_a_loop
 async def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
     async with served(token=TOKEN) as server:
-        with pytest.raises(AuthenticationError):
+        with pytest.raises(openai.AuthenticationError):
             await streamed(server.client("wrong"), "x", 1)
         assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -188,7 +177,7 @@ async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
         assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
         talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
         await anext(aiter(talking))
-        with pytest.raises(InternalServerError) as full:
+        with pytest.raises(openai.InternalServerError) as full:
             await streamed(client, "x", 1)
         assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
         await talking.close()
@@ -264,7 +253,7 @@ async def test_a_reply_that_cannot_be_built_takes_no_session() -> None:
     async with served() as server, server.client() as client:
         assert server.sockets.posted is not None
         server.sockets.posted = server.sockets.posted._replace(begin=fail)
-        with pytest.raises(APIConnectionError):
+        with pytest.raises(openai.APIConnectionError):
             await streamed(client, "x", 1)
         assert not server.sockets.sessions and str(mistakes[0]) == "a mistake of ours"
 
@@ -281,8 +270,8 @@ async def test_a_rejected_request_is_answered_with_429_and_others_can_follow() -
     async with served() as server, server.client() as client:
         server.sessions.server.gateway.pipeline.attach(Closed())
         for _ in range(2):
-            with pytest.raises(RateLimitError, match="no more today"):
+            with pytest.raises(openai.RateLimitError, match="no more today"):
                 await whole(client, {**HELLO, "stream": False})
-        with pytest.raises(APIError, match="no more today"):
+        with pytest.raises(openai.APIError, match="no more today"):
             await streamed(client, "x", 1)
         assert server.sockets.sockets == 1 and server.sessions.stats.turns == {"failed": 3}

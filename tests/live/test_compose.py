@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,21 +45,21 @@ def happened(running: Running) -> None:
 @pytest.fixture(scope="module")
 def published() -> dict[str, dict[str, set[str]]]:
     """Names of a server's series -> names of their labels -> their values."""
-    series: dict[str, dict[str, set[str]]] = {}
 
-    async def main() -> None:
+    async def page() -> str:
         async with opened() as running:
             before = running.server.closed.copy()
             happened(running)
-            _, page = await fetch(running, "/metrics")
+            _, text = await fetch(running, "/metrics")
             running.server.closed = before
-        for family in text_string_to_metric_families(page):
-            for sample in family.samples:
-                labels = series.setdefault(sample.name, {})
-                for name, value in sample.labels.items():
-                    labels.setdefault(name, set()).add(value)
+        return text
 
-    run(main())
+    series: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for family in text_string_to_metric_families(run(page())):
+        for sample in family.samples:
+            labels = series[sample.name]
+            for name, value in sample.labels.items():
+                labels[name].add(value)
     return series
 
 
@@ -154,22 +155,15 @@ def test_a_release_has_the_images_of_both_dockerfiles_and_the_version_as_its_tag
         assert done.returncode == status
 
 
-def test_a_container_may_take_as_long_to_end_as_its_server_takes_to_drain():
-    (grace,) = re.fullmatch(r"(\d+)s", SERVICES["server"]["stop_grace_period"]).groups()
-    assert float(grace) > ServeConfig(engine="liveserve").drain_s
-
-
-def test_prometheus_finds_its_rules():
-    (rules,) = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())["rule_files"]
+def test_services_fit_each_other_and_only_this_machine_reaches_them():
+    grace = SERVICES["server"]["stop_grace_period"]
+    assert float(grace.removesuffix("s")) > ServeConfig(engine="liveserve").drain_s, "a server takes as long to drain"
+    assert all(port.startswith("127.0.0.1:") for service in SERVICES.values() for port in service.get("ports", []))
+    prometheus = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
+    (rules,), (job,) = prometheus["rule_files"], prometheus["scrape_configs"]
     assert f"./compose/{rules}:/etc/prometheus/{rules}:ro" in SERVICES["prometheus"]["volumes"]
     (down,) = [alert["expr"] for alert in ALERTS if alert["expr"].startswith("up{")]
-    (job,) = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())["scrape_configs"]
     assert down == f'up{{job="{job["job_name"]}"}} == 0'
-
-
-def test_only_this_machine_reaches_what_is_published():
-    for service in SERVICES.values():
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
 def test_files_and_names_are_where_the_others_look_for_them():

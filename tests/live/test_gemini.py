@@ -131,6 +131,12 @@ async def heard(peer: Peer) -> dict[str, Any]:
     return peer.call.received[-1]
 
 
+async def heard_out(peer: Peer) -> None:
+    """Hear until the client hangs up."""
+    while True:
+        await heard(peer)
+
+
 async def begun(peer: Peer) -> None:
     assert (await heard(peer))["model"] == "models/live-1"
     await peer.socket.send(READY)
@@ -155,50 +161,34 @@ async def answers(peer: Peer) -> None:
         await peer.socket.send(message)
 
 
-async def server(peer: Peer) -> None:
-    await begun(peer)
-    while True:
-        await turn_heard(peer)
-        await answers(peer)
-
-
-async def server_with_a_tool(peer: Peer) -> None:
-    await begun(peer)
-    await turn_heard(peer)
-    await peer.socket.send(say(toolCall={"functionCalls": [{"id": "c1", "name": "weather", "args": {}}]}))
-    while (await heard(peer))["type"] != "toolResponse":
-        pass
-    await answers(peer)
-    while True:
-        await heard(peer)
-
-
-async def server_that_leaves(peer: Peer) -> None:
-    await begun(peer)
-    await turn_heard(peer)
-    await answers(peer)
-    await peer.socket.send(say(goAway={"timeLeft": "5s"}))
-    while True:
-        await heard(peer)
-
-
-def test_a_call() -> None:
-    out = play(spoken(turns=2), server, **GEMINI)
-    assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
-    assert out.values("audio") == [0.1] * 6 and len(out.values("first_text")) == 2
-    [call] = out.calls
-    assert call.path == PATH and len(call.of("realtimeInput")) > 2 * PIECES
-
-
 def test_a_tool_gets_a_result() -> None:
-    out = play(spoken(), server_with_a_tool, **GEMINI)
+    async def server(peer: Peer) -> None:
+        await begun(peer)
+        await turn_heard(peer)
+        await peer.socket.send(say(toolCall={"functionCalls": [{"id": "c1", "name": "weather", "args": {}}]}))
+        while (await heard(peer))["type"] != "toolResponse":
+            pass
+        await answers(peer)
+        await heard_out(peer)
+
+    out = play(spoken(), server, **GEMINI)
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"]
-    [response] = out.calls[0].of("toolResponse")
+    assert out.values("audio") == [0.1] * 3 and len(out.values("first_text")) == 1
+    [call] = out.calls
+    [response] = call.of("toolResponse")
     assert response["functionResponses"] == [{"id": "c1", "name": "weather", "response": {"result": "ok"}}]
+    assert call.path == PATH and len(call.of("realtimeInput")) > PIECES
 
 
 def test_the_next_turn_of_a_server_that_leaves_is_another_call() -> None:
-    out = play(spoken(turns=2), server_that_leaves, **GEMINI)
+    async def server(peer: Peer) -> None:
+        await begun(peer)
+        await turn_heard(peer)
+        await answers(peer)
+        await peer.socket.send(say(goAway={"timeLeft": "5s"}))
+        await heard_out(peer)
+
+    out = play(spoken(turns=2), server, **GEMINI)
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert len(out.calls) == 2 and all(call.kinds[0] == "setup" for call in out.calls)
 

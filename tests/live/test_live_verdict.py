@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,42 +45,45 @@ def test_a_sweep_measures_rates_up_to_the_throughput(rehearse: Rehearse, tmp_pat
     assert "one user at a time" in err and "It is highest at" in " ".join(out.split())
 
 
-def test_a_text_server_passes_fails_and_is_not_called_long_enough(rehearse: Rehearse, tmp_path: Path) -> None:
-    def live(*arguments: str) -> tuple[int, str]:
-        """Exit status and stdout; the generator may be as late as this machine makes it."""
-        return rehearse("live", "--set", "send_delay_limit_ms=5000", *arguments)[:2]
-
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A text server whose first token comes after `FIRST_S`."""
     with NullServer("text", tmp_path / "null", "--first-s", str(FIRST_S)) as server:
-        url = server.url if server.url.startswith("http") else f"http://{server.url.partition('//')[2]}"
-        many = (url, "--rate", "50", "--duration", "1.5")
-        bounds = ("--slo", "ttft_p90<=9s", "--label", "build 7", "--out", "many")
-        status, out = live(*many, *bounds)
-        first = out.splitlines()[0]
-        assert status == 0 and first.startswith(f"PASS: {url} can handle 50 requests a second: P90 TTFT "), out
-        kept = json.loads(Path("many/verdict.json").read_text())
-        target, failed = kept["loads"][0]["targets"]
-        assert (failed["metric"], failed["value"], failed["bound"]) == ("failed_share", 0, 0.01)
-        assert kept["verdict"] == target["verdict"] == "PASS" and target["n"] >= 36
-        low, high = target["interval"]
-        assert FIRST_S <= low <= target["value"] <= high <= 9
+        yield server.url
 
-        assert ", server build build 7." in out.splitlines()[1]
-        assert rehearse("report", "many")[1].splitlines()[:2] == out.splitlines()[:2]
 
-        # A finished run is not an answer of today.
-        status, out, err = rehearse("live", *many, *bounds)
-        assert status == 2 and "many holds a run already; give a new folder with --out" in err and not out
-        status, out, err = rehearse("live", *many, *bounds, "--set", "send_delay_limit_ms=5000", "--resume")
-        assert status == 2 and "many is finished, with 1 of 1 points measured; leave --resume out" in err
+MANY = ("--rate", "50", "--duration", "1.5", "--set", "send_delay_limit_ms=5000")
+"""The generator may be as late as this machine makes it."""
 
-        strict = ("--slo", f"ttft_p90<={1000 * FIRST_S - 20:g}ms", "--out", "strict")
-        status, out = live(*many, *strict)
-        first = out.splitlines()[0]
-        assert status == 1 and first.startswith(f"FAIL: {url} cannot handle 50 requests a second: "), out
-        assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("strict/report.html").read_text()
 
-        few = (url, "--rate", "4", "--duration", "1", "--out", "few")
-        status, out = live(*few)
-        sentence = r"INCONCLUSIVE at 4 requests a second: \d turns?, 36 needed; --duration \d+ decides it\."
-        assert status == 3 and re.fullmatch(sentence, out.splitlines()[0]), out
-        assert "is the default for text" in out and "INCONCLUSIVE" not in out.splitlines()[1]
+def test_a_text_server_passes_and_a_finished_run_is_no_answer_of_today(rehearse: Rehearse, url: str) -> None:
+    asked = ("live", url, *MANY, "--slo", "ttft_p90<=9s", "--label", "build 7", "--out", "many")
+    status, out, _ = rehearse(*asked)
+    first, second = out.splitlines()[:2]
+    assert status == 0 and first.startswith(f"PASS: {url} can handle 50 requests a second: P90 TTFT "), out
+    assert ", server build build 7." in second
+    kept = json.loads(Path("many/verdict.json").read_text())
+    target, failed = kept["loads"][0]["targets"]
+    assert (failed["metric"], failed["value"], failed["bound"]) == ("failed_share", 0, 0.01)
+    assert kept["verdict"] == target["verdict"] == "PASS" and target["n"] >= 36
+    low, high = target["interval"]
+    assert FIRST_S <= low <= target["value"] <= high <= 9
+
+    status, out, err = rehearse(*asked)
+    assert status == 2 and "many holds a run already; give a new folder with --out" in err and not out
+    status, out, err = rehearse(*asked, "--resume")
+    assert status == 2 and "many is finished, with 1 of 1 points measured; leave --resume out" in err
+
+
+def test_a_text_server_fails_a_target_below_its_time(rehearse: Rehearse, url: str) -> None:
+    status, out, _ = rehearse("live", url, *MANY, "--slo", "ttft_p90<=30ms", "--out", "strict")
+    first = out.splitlines()[0]
+    assert status == 1 and first.startswith(f"FAIL: {url} cannot handle 50 requests a second: "), out
+    assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("strict/report.html").read_text()
+
+
+def test_few_turns_decide_nothing(rehearse: Rehearse, url: str) -> None:
+    status, out, _ = rehearse("live", url, "--rate", "4", "--duration", "1", *MANY[4:])
+    sentence = r"INCONCLUSIVE at 4 requests a second: \d turns?, 36 needed; --duration \d+ decides it\."
+    assert status == 3 and re.fullmatch(sentence, out.splitlines()[0]), out
+    assert "is the default for text" in out and "INCONCLUSIVE" not in out.splitlines()[1]

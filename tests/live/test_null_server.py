@@ -5,6 +5,9 @@ import base64
 import json
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +15,15 @@ from harness.clocks.clock import run
 from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.http import HttpPool
-from harness.live.endpoints.transport.websocket import connect
+from harness.live.endpoints.transport.websocket import WebSocket, connect
 from harness.live.null_server.null_server import NullServer
 from tests.live.receivers import Receiver, Stream
 from tests.live.scripted import tone
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
+DELTA = "response.output_audio.delta"
+Conversation = Callable[[WebSocket, Receiver], Awaitable[None]]
 
 
 def create(seconds: float | None = None) -> bytes:
@@ -28,8 +33,10 @@ def create(seconds: float | None = None) -> bytes:
     return json.dumps(event).encode()
 
 
-def talk(url, conversation):
-    async def main():
+def talked(folder: Path, conversation: Conversation, *options: str, kind: str = "voice"):
+    """The client's end, and the truth and the summary of a server with these options."""
+
+    async def main(url: str) -> Receiver:
         asyncio.get_running_loop().restart(0.0)  # type: ignore[attr-defined]
         session = Receiver()
         socket = await connect(url, session, timeout_s=10)
@@ -38,58 +45,52 @@ def talk(url, conversation):
         await asyncio.wait_for(session.ended.wait(), 10)
         return session
 
-    return run(main(), virtual=False)
+    with NullServer(kind, folder, *options) as server:
+        session: Receiver = run(main(server.url), virtual=False)
+        return session, *server.stop()
+
+
+def of(session: Receiver, kind: str) -> list[dict[str, Any]]:
+    return [event for each, event, _ in session.events() if each == kind]
+
+
+def reply_of(packets: int) -> list[str]:
+    return ["response.created", *[DELTA] * packets, "response.output_audio.done", "response.done"]
 
 
 def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds_asked(tmp_path):
-    async def conversation(socket, session):
-        socket.send(b'{"type":"session.update","session":{}}')
-        for _ in range(3):
-            socket.send(APPEND)
-        socket.send(COMMIT)
-        socket.send(create(0.05))
+    async def conversation(socket: WebSocket, session: Receiver) -> None:
+        for message in (b'{"type":"session.update","session":{}}', APPEND, APPEND, APPEND, COMMIT, create(0.05)):
+            socket.send(message)
         await session.until("response.done")
         socket.send(create())
         await session.until("response.done", 2)
 
-    with NullServer("voice", tmp_path, "--first-s", "0.03", "--interval-s", "0.01", "--packets", "3") as server:
-        session = talk(server.url, conversation)
-        truth, summary = server.stop()
-    reply = ["response.created", *["response.output_audio.delta"] * 5, "response.output_audio.done", "response.done"]
-    second = [kind for kind in reply if kind != "response.output_audio.delta"]
-    second[1:1] = ["response.output_audio.delta"] * 3
+    options = ("--first-s", "0.03", "--interval-s", "0.01", "--packets", "3")
+    session, truth, summary = talked(tmp_path, conversation, *options)
     hello = ["session.created", "session.updated", "input_audio_buffer.committed"]
-    assert session.kinds() == hello + reply + second
-    assert session.events()[0][1]["session"]["rehearsal"]["serves"] == "turns"
-    assert {event["response"]["status"] for kind, event, _ in session.events() if kind == "response.done"} == {
-        "completed"
-    }
-    ids = [event["response"]["id"] for kind, event, _ in session.events() if kind == "response.created"]
-    of_deltas = [e["response_id"] for kind, e, _ in session.events() if kind == "response.output_audio.delta"]
-    assert of_deltas == [ids[0]] * 5 + [ids[1]] * 3 and ids[0] != ids[1]
-
-    # The goodbye too
-    assert summary["requests"] == 2 and summary["packets"] == 8 and summary["messages_in"] == 8
+    assert session.kinds() == hello + reply_of(5) + reply_of(3)
+    assert of(session, "session.created")[0]["session"]["rehearsal"]["serves"] == "turns"
+    assert [event["response"]["status"] for event in of(session, "response.done")] == ["completed"] * 2
+    first, second = (event["response"]["id"] for event in of(session, "response.created"))
+    assert first != second
+    assert [event["response_id"] for event in of(session, DELTA)] == [first] * 5 + [second] * 3
+    assert (summary["requests"], summary["packets"], summary["messages_in"]) == (2, 8, 8), "the goodbye too"
     assert truth["packets"].to_pylist() == [5, 3]
-    first_heard = [
-        next(at for kind, e, at in session.events() if kind.endswith("audio.delta") and e["response_id"] == name)
-        for name in ids
-    ]
-    for row, heard_s in zip(truth.to_pylist(), first_heard, strict=True):
-        assert row["read_s"] + 0.03 <= row["first_s"] < heard_s
+    heard_s = [at_s for kind, _, at_s in session.events() if kind == DELTA]
+    for row, first_heard_s in zip(truth.to_pylist(), (heard_s[0], heard_s[5]), strict=True):
+        assert row["read_s"] + 0.03 <= row["first_s"] < first_heard_s
         assert row["last_s"] - row["read_s"] >= 0.03 + 0.01 * (row["packets"] - 1)
 
 
 def test_with_echo_every_piece_of_audio_is_answered_beside_the_reply(tmp_path):
-    async def conversation(socket, session):
+    async def conversation(socket: WebSocket, session: Receiver) -> None:
         for _ in range(4):
             socket.send(APPEND)
-        await session.until("response.output_audio.delta", 4)
+        await session.until(DELTA, 4)
 
-    with NullServer("voice", tmp_path, "--echo") as server:
-        session = talk(server.url, conversation)
-        truth, _ = server.stop()
-    assert session.kinds() == ["session.created", *["response.output_audio.delta"] * 4]
+    session, truth, _ = talked(tmp_path, conversation, "--echo")
+    assert session.kinds() == ["session.created", *[DELTA] * 4]
     assert truth.num_rows == 0  # no request was answered
 
 
@@ -98,7 +99,7 @@ def test_frames_are_answered_one_by_one_whatever_pieces_they_come_in(tmp_path):
         pcm = base64.b64encode(bytes(2 * samples)).decode()
         return b'{"type":"input_audio_buffer.append","audio":"%s"}' % pcm.encode()
 
-    async def conversation(socket, session):
+    async def conversation(socket: WebSocket, session: Receiver) -> None:
         for samples in (320, 320, 159):  # of a frame of 800
             socket.send(append(samples))
         socket.send(COMMIT)
@@ -108,34 +109,50 @@ def test_frames_are_answered_one_by_one_whatever_pieces_they_come_in(tmp_path):
             socket.send(append(samples))
         await session.until("rehearsal.frame.done", 2)
 
-    with NullServer("voice", tmp_path, "--frame-s", "0.05", "--first-s", "0.01") as server:
-        session = talk(server.url, conversation)
-        truth, _ = server.stop()
-    assert session.events()[0][1]["session"]["rehearsal"]["serves"] == "frames"
-    answers = [event["frame"] for kind, event, _ in session.events() if kind == "rehearsal.frame.done"]
-    assert answers == [0, 1]
+    session, truth, _ = talked(tmp_path, conversation, "--frame-s", "0.05", "--first-s", "0.01")
+    assert of(session, "session.created")[0]["session"]["rehearsal"]["serves"] == "frames"
+    assert [event["frame"] for event in of(session, "rehearsal.frame.done")] == [0, 1]
     assert truth["packets"].to_pylist() == [1, 1]
 
 
 def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
-    async def conversation(socket, session):
+    cancel = b'{"type":"response.cancel"}'
+
+    async def conversation(socket: WebSocket, session: Receiver) -> None:
         socket.send(create(100.0))
-        await session.until("response.output_audio.delta", 2)
-        socket.send(b'{"type":"response.cancel"}')
+        await session.until(DELTA, 2)
+        socket.send(cancel)
         await session.until("response.done")
         socket.send(create(0.01))
         await session.until("response.done", 2)
-        socket.send(b'{"type":"response.cancel"}')  # of nothing
+        socket.send(cancel)  # of nothing
         socket.send(COMMIT)
         await session.until("input_audio_buffer.committed")
 
-    with NullServer("voice", tmp_path, "--first-s", "0.01", "--interval-s", "0.01") as server:
-        session = talk(server.url, conversation)
-        truth, _ = server.stop()
-    ends = [e["response"]["status"] for kind, e, _ in session.events() if kind == "response.done"]
-    assert ends == ["cancelled", "completed"]
-    deltas = session.kinds().count("response.output_audio.delta")
-    assert truth["packets"].to_pylist() == [deltas - 1, 1]
+    session, truth, _ = talked(tmp_path, conversation, "--first-s", "0.01", "--interval-s", "0.01")
+    assert [event["response"]["status"] for event in of(session, "response.done")] == ["cancelled", "completed"]
+    assert truth["packets"].to_pylist() == [len(of(session, DELTA)) - 1, 1]
+
+
+def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_over(tmp_path):
+    dialect = dialect_of(TargetParams(url="ws://127.0.0.1:9/", dialect="twilio"))
+    write, speech, silence = dialect.writer(), dialect.append(tone(0.02, 8000)), dialect.append(bytes(320))
+    assert write is not None
+
+    async def conversation(socket: WebSocket, session: Receiver) -> None:
+        for message in [*dialect.hello(), silence, speech, speech, silence, silence]:
+            socket.send(write(message))
+        await session.until("media", 3)
+        for message in (speech, silence):
+            socket.send(write(message))
+        await session.until("clear")
+        await session.until("media", 4)
+
+    options = ("--first-s", "0.1", "--interval-s", "0.04", "--packets", "50")
+    session, truth, _ = talked(tmp_path, conversation, *options, kind="telephone")
+    assert session.kinds()[:3] == ["media"] * 3 and session.kinds().count("clear") == 1
+    first_s = (truth["first_s"].to_numpy() - truth["read_s"].to_numpy()).tolist()
+    assert len(first_s) == 2 and min(first_s) >= 0.1, "counted from the end of the speech"
 
 
 def post(url: str, *bodies: bytes) -> list[Stream]:
@@ -160,28 +177,6 @@ def contents(answer: Stream) -> list[str]:
     return [
         choice["delta"]["content"] for line in lines[:-1] for choice in json.loads(line)["choices"] if choice["delta"]
     ]
-
-
-def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_over(tmp_path):
-    dialect = dialect_of(TargetParams(url="ws://127.0.0.1:9/", dialect="twilio"))
-    write, speech, silence = dialect.writer(), dialect.append(tone(0.02, 8000)), dialect.append(bytes(320))
-
-    async def conversation(socket, session):
-        for message in [*dialect.hello(), silence, speech, speech, silence, silence]:
-            socket.send(write(message))
-        await session.until("media", 3)
-        for message in (speech, silence):
-            socket.send(write(message))
-        await session.until("clear")
-        await session.until("media", 4)
-
-    with NullServer("telephone", tmp_path, "--first-s", "0.1", "--interval-s", "0.04", "--packets", "50") as server:
-        session = talk(server.url, conversation)
-        truth, _ = server.stop()
-    kinds = session.kinds()
-    assert kinds[:3] == ["media"] * 3 and kinds.count("clear") == 1
-    first_s = (truth["first_s"].to_numpy() - truth["read_s"].to_numpy()).tolist()
-    assert len(first_s) == 2 and min(first_s) >= 0.1, "counted from the end of the speech"
 
 
 def test_text_streams_as_many_tokens_as_asked_at_its_times(tmp_path):
