@@ -71,10 +71,7 @@ def test_what_is_asked_for_as_speech() -> None:
     assert stream == [message.decode() for message in sent]
 
 
-def test_every_dialect_has_a_page() -> None:
+def test_every_dialect_has_a_page_and_is_named_by_the_help() -> None:
     assert all(section(name) for name in DIALECTS if name not in OF_ITS_OWN)
-
-
-def test_the_help_names_every_dialect() -> None:
     words = set(re.findall(r"\w+", signature(live).parameters["dialect"].default.help))
     assert {"auto", *OURS} <= words

@@ -97,28 +97,26 @@ def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(mon
     assert ((before_s <= delivered["dispatch_s"]) & (delivered["dispatch_s"] <= last_s)).all()
 
 
-async def _beating(peer: Peer) -> None:
-    """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
-    await greet(peer)
-    loop = asyncio.get_running_loop()
-    for frame in (1, 3):
-        await hear(peer, 2 * FRAME_S)
-        heard_at_s = loop.time()
-        await asyncio.sleep(FRAME_S / 4)
-        waited_ms = int(1000 * (loop.time() - heard_at_s))
-        await peer.say("rehearsal.frame.done", frame=frame, tokens=3, waited_ms=waited_ms)
-    await peer.drain()
-
-
 def test_a_wait_for_the_servers_tick_is_no_latency():
-    out = play(calls(), _beating, dialect="rehearsal")
-    rows = frames_of(out).iloc[:4]
-    assert rows["dispatch_s"].iloc[[1, 3]].tolist() == rows["dispatch_s"].iloc[[0, 2]].tolist()
-    waited_s = (rows["dispatch_s"] - rows["due_s"]).iloc[[1, 3]]
-    assert (waited_s >= FRAME_S / 4 - 0.001).all()
-    sent, back = (out.events[out.events["kind"] == kind].set_index("turn")["t"] for kind in ("turn_end", "frame_out"))
-    for frame in (1, 3):  # what is left of the way there and back
-        assert rows["latency_s"].iloc[frame] <= back[frame] - sent[frame] - FRAME_S / 4 + 0.001
+    async def beating(peer: Peer) -> None:
+        """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
+        await greet(peer)
+        loop = asyncio.get_running_loop()
+        for frame in (1, 3):
+            await hear(peer, 2 * FRAME_S)
+            heard_at_s = loop.time()
+            await asyncio.sleep(FRAME_S / 4)
+            waited_ms = int(1000 * (loop.time() - heard_at_s))
+            await peer.say("rehearsal.frame.done", frame=frame, tokens=3, waited_ms=waited_ms)
+        await peer.drain()
+
+    out = play(calls(), beating, dialect="rehearsal")
+    older, newer = (frames_of(out).iloc[frames] for frames in ([0, 2], [1, 3]))
+    assert newer["dispatch_s"].tolist() == older["dispatch_s"].tolist()
+    assert (newer["dispatch_s"] - newer["due_s"] >= FRAME_S / 4 - 0.001).all()
+    times = out.events.pivot_table("t", "turn", "kind").loc[[1, 3]]
+    there_and_back_s = (times["frame_out"] - times["turn_end"] - FRAME_S / 4).to_numpy()
+    assert (newer["latency_s"] <= there_and_back_s + 0.001).all()
 
 
 def test_frames_that_begin_too_late_are_not_sent():
@@ -129,15 +127,14 @@ def test_frames_that_begin_too_late_are_not_sent():
     assert out.times("frame") and len(out.calls[0].pcm) == 3 * round(FRAME_S / 0.02)
 
 
-async def _full(peer: Peer) -> None:
-    await peer.say("session.created", session=OURS)
-    await peer.expect("session.update")
-    await peer.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
-    await peer.socket.close(1013)
-
-
 def test_admission_refuses():
-    out = play(calls(3), _full, dialect="rehearsal")
+    async def full(peer: Peer) -> None:
+        await peer.say("session.created", session=OURS)
+        await peer.expect("session.update")
+        await peer.say("error", error={"type": "server_error", "code": "overloaded", "message": ""})
+        await peer.socket.close(1013)
+
+    out = play(calls(3), full, dialect="rehearsal")
     assert out.failures["reason"].tolist() == ["error: overloaded"] * 3
     kinds = out.events["kind"].value_counts()
     assert (kinds["shed"], kinds["session_end"]) == (3, 3) and "admitted" not in kinds
@@ -164,19 +161,13 @@ def test_a_line_that_breaks_fails_the_session():
     assert (out.events["kind"] == "session_failed").sum() == 1
 
 
-def test_a_server_of_turns_is_not_sent_frames():
+def test_what_answers_no_frames_is_not_sent_any():
     async def script(peer: Peer) -> None:
         await peer.say("session.updated", session={"rehearsal": {"serves": "turns"}})
         await peer.drain()
 
     assert play(calls(), script, dialect="rehearsal").failures["reason"].tolist() == ["serves turns"]
-
-
-def test_dialects_without_frames_are_refused_before_the_run():
     with pytest.raises(UserError, match="dialect openai: its servers answer turns and not frames"):
         played(calls(), nobody, dialect="openai")
-
-
-def test_who_calls_nobody_s_number():
     out = played(calls(), nobody, dialect="rehearsal")
     assert out.events["kind"].tolist() == ["session_start", "session_failed", "session_end"]
