@@ -64,6 +64,7 @@ class Server:
         loop, mistakes = asyncio.get_running_loop(), []
         loop.set_exception_handler(lambda _, context: mistakes.append(context))
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        gc.freeze()  # the collection below looks through what is made from here on
         try:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:

@@ -76,9 +76,10 @@ def test_a_text_server_passes_and_a_finished_run_is_no_answer_of_today(rehearse:
 
 
 def test_a_text_server_fails_a_target_below_its_time(rehearse: Rehearse, url: str) -> None:
-    status, out, _ = rehearse("live", url, *MANY, "--slo", "ttft_p90<=30ms", "--out", "strict")
+    status, out, err = rehearse("live", url, *MANY, "--slo", "ttft_p90<=30ms", "--out", "strict")
+    assert status == 1, out + err
     first = out.splitlines()[0]
-    assert status == 1 and first.startswith(f"FAIL: {url} cannot handle 50 requests a second: "), out
+    assert first.startswith(f"FAIL: {url} cannot handle 50 requests a second: ")
     assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("strict/report.html").read_text()
 
 
