@@ -62,7 +62,7 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
     begun = rows.loc[rows["turn_start_s"] < over_s].assign(
         status="completed", ended_s=rows["end_s"].where(rows["end_s"] < over_s)
     )
-    planned = pd.DataFrame({"session": np.arange(10**4) % (users + 1), "turn": np.arange(10**4) // (users + 1)})
+    planned = pd.DataFrame({"session": np.arange(1000) % (users + 1), "turn": np.arange(1000) // (users + 1)})
     window = steady_window(begun, planned, Load(slots=users, judged=n))
     phase = phases(begun, window)
     if judged.ended:
