@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -30,7 +30,7 @@ URL = "ws://127.0.0.1:9/"
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Installs a package with these dialects, by name."""
 
     def with_dialects(**named: str) -> None:
@@ -41,15 +41,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     yield with_dialects
     dialects.dialects.cache_clear()
-
-
-@pytest.fixture
-def walkie(install: Callable[..., None]) -> None:
-    install(walkie="walkie:Walkie")
-
-
-def test_the_example_keeps_its_promises(walkie: None) -> None:
-    check_dialect(TargetParams(url=URL, dialect="walkie"), Server())
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,8 @@ async def push_to_talk(peer: Peer) -> None:
             await peer.socket.send(reply.decode())
 
 
-def test_a_call_in_another_package_s_dialect_which_is_recognised(walkie: None) -> None:
+def test_a_call_in_another_package_s_dialect_which_is_recognised(install: Callable[..., None]) -> None:
+    install(walkie="walkie:Walkie")
     out = play(spoken(turns=2), push_to_talk)
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert out.values("audio") == [0.1] * 6

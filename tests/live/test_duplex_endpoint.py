@@ -1,5 +1,6 @@
 """Calls on open microphones at servers that do not listen, or refuse; and what the command line makes of them."""
 
+import json
 import math
 from typing import Any
 
@@ -8,8 +9,6 @@ import pytest
 from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
-
-URL = "ws://127.0.0.1:9/v1/realtime"
 
 
 async def silent(agent: Agent) -> None:
@@ -39,19 +38,21 @@ def test_a_call_that_is_lost_is_written_down(monkeypatch: Any, kind: str) -> Non
     assert len(heard.failures) == 1 and "turn_failed" in heard.events["kind"].tolist()
 
 
+def target(**settings: Any) -> TargetParams:
+    return TargetParams.model_validate({"url": "ws://127.0.0.1:9/v1/realtime", "dialect": "rehearsal", **settings})
+
+
 def test_settings_reach_the_server_or_are_refused() -> None:
-    def hello(**target: Any) -> dict[str, Any]:
-        import json
+    def session(**settings: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Its turn detection, and what is ours."""
+        [message] = dialect_of(target(**settings)).hello()
+        session = json.loads(message)["session"]
+        return session["audio"]["input"]["turn_detection"], session.get("rehearsal")
 
-        params = TargetParams.model_validate({"url": URL, "dialect": "rehearsal", **target})
-        [message] = dialect_of(params).hello()
-        return json.loads(message)["session"]
-
-    session = hello(turn_detection="server", silence_duration_ms=300, min_duration_s=0.5, min_words=2)
-    assert session["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 300
-    assert session["rehearsal"] == {"interruption": {"min_duration_ms": 500, "min_words": 2}}
-    session = hello(turn_detection="semantic", eagerness="high")
-    assert session["audio"]["input"]["turn_detection"]["eagerness"] == "high" and "rehearsal" not in session
+    detection, ours = session(turn_detection="server", silence_duration_ms=300, min_duration_s=0.5, min_words=2)
+    assert detection["silence_duration_ms"] == 300
+    assert ours == {"interruption": {"min_duration_ms": 500, "min_words": 2}}
+    detection, ours = session(turn_detection="semantic", eagerness="high")
+    assert detection["eagerness"] == "high" and ours is None
     for dialect in ("openai", "vllm_omni"):
-        params = TargetParams.model_validate({"url": URL, "dialect": dialect, "min_words": 2})
-        assert "min_words" in (dialect_of(params).cannot(typed=False) or "")
+        assert "min_words" in (dialect_of(target(dialect=dialect, min_words=2)).cannot(typed=False) or "")

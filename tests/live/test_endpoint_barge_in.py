@@ -82,18 +82,15 @@ def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
         if name == "rehearsal":
             await peer.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
         else:
-            error = {"type": "invalid_request_error", "code": "response_cancel_not_active", "message": ""}
-            await peer.say("error", error=error)
-            late = {**error, "code": "invalid_value", "event_id": "interrupt-truncate"}
-            await peer.say("error", error=late)
+            await peer.say("error", error={"code": "response_cancel_not_active"})
+            await peer.say("error", error={"code": "invalid_value", "event_id": "interrupt-truncate"})
         await peer.drain()
 
     out = play(spoken(barge_in_after_s=0.3), script, dialect=name)
     assert out.failures.empty and out.calls[0].closed == 1000
     assert out.values("finish", "talker") == [40]
     [heard_s] = out.values("barge_in")
-    expected = 7 if name == "rehearsal" else int(40 * heard_s / 2.0)
-    assert out.values("heard", "talker") == [expected]
+    assert out.values("heard", "talker") == [7 if name == "rehearsal" else int(40 * heard_s / 2.0)]
     assert bool(out.calls[0].of("response.cancel")) == (name == "rehearsal")
 
 

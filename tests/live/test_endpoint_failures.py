@@ -28,12 +28,6 @@ async def _vanish(peer: Peer) -> None:
     peer.socket.transport.abort()
 
 
-async def _leave(peer: Peer) -> None:
-    await peer.say("response.created", response={"id": "r"})
-    await peer.audio("r", 0.3)
-    await peer.socket.close(1011)
-
-
 async def _fail(peer: Peer) -> None:
     await peer.say("response.created", response={"id": "r"})
     await peer.done("r", "failed", status_details={"error": {"code": "gpu"}})
@@ -46,7 +40,6 @@ def error(**fields: str) -> Script:
 FAILS: dict[str, Script] = {
     "response failed: gpu": _fail,
     "closed 1006": _vanish,
-    "closed 1011": _leave,
     "garbage": lambda peer: peer.socket.send("not json"),
     "error: server_error": error(type="server_error"),
     "error: invalid_value (audio)": error(code="invalid_value", param="audio"),

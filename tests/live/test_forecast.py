@@ -72,11 +72,9 @@ STATUS = {"sessions": 3, "turns": 1, "failed": 0, "shed": 0, "ttfp_s": [], "repl
 def test_the_view_says_how_long_each_run_will_take_what_goes_on_and_how_long_it_took(
     capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
-    point = expand(experiment(grid={"c": [4]}, seeds=[0]))[0]
-    taken = Phases(9.0, 6.0, 2.0, 18.0, 30.0)
-    phases = []
+    point, taken, phases = expand(experiment(grid={"c": [4]}, seeds=[0]))[0], Phases(9.0, 6.0, 2.0, 18.0, 30.0), []
+    progress = RunProgress(4, point.label, expected=Phases(10.0, 7.0, 2.0, 18.0, 36.0))
     with live_view(1, 0, Console(width=200)) as (see, ended):
-        progress = RunProgress(4, point.label, expected=Phases(10.0, 7.0, 2.0, 18.0, 36.0))
         see(progress)
         phases.append(progress.phase)
         progress.stage = "start"
