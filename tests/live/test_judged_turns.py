@@ -1,5 +1,8 @@
 """A run ends when the turns that it judges have ended, whatever the order of the statuses, and judges just these."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,20 +35,17 @@ def played(answers_s: list[float], users: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["session", "turn", "turn_start_s", "turn_end_s", "end_s"])
 
 
-def statuses(rows: pd.DataFrame, shards: int, users: int, until_s: float) -> list[tuple[int, dict]]:
+def statuses(rows: pd.DataFrame, shards: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """A status a second of each shard, in order of time."""
-    reports = []
-    for second in range(1, int(until_s) + 2):
-        for shard in range(shards):
-            shard_rows = rows.loc[rows["session"] % shards == shard]
-            new = shard_rows["turn_start_s"].between(second - 1, second, inclusive="left")
-            over = shard_rows["end_s"].between(second - 1, second, inclusive="left")
-            ended_s = shard_rows.loc[over, ["turn_start_s", "end_s"]].to_numpy().tolist()
-            begun_s = shard_rows.loc[new, "turn_start_s"].tolist()
-            complete_s = [end_s for _, end_s in ended_s]
-            status = {"t": second, "begun_s": begun_s, "ended_s": ended_s, "complete_s": complete_s}
-            reports.append((shard, status))
-    return reports
+    times = [
+        rows.loc[rows["session"] % shards == shard, ["turn_start_s", "end_s"]].to_numpy() for shard in range(shards)
+    ]
+    for second in range(1, int(rows["end_s"].max()) + 2):
+        for shard, (begin_s, end_s) in enumerate(each.T for each in times):
+            begun = (second - 1 <= begin_s) & (begin_s < second)
+            over = (second - 1 <= end_s) & (end_s < second)
+            ended = {"ended_s": times[shard][over].tolist(), "complete_s": end_s[over].tolist()}
+            yield shard, {"t": second, "begun_s": begin_s[begun].tolist(), **ended}
 
 
 @given(st.lists(st.floats(0.01, 30), min_size=1, max_size=80), st.integers(1, 6), st.integers(1, 3), st.integers(1, 20))
@@ -53,8 +53,9 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
     answers_s: list[float], users: int, shards: int, n: int
 ) -> None:
     rows = played(answers_s, users)
-    judged = JudgedTurns(n, min(shards, users), users)
-    for shard, status in statuses(rows, min(shards, users), users, rows["end_s"].max()):
+    shards = min(shards, users)
+    judged = JudgedTurns(n, shards, users)
+    for shard, status in statuses(rows, shards):
         judged.update(shard, status)
         if judged.ended:
             break
@@ -74,6 +75,20 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
         assert len(begun) < n + 4 * users or window.whole  # too few, or those of the ramp
 
 
+def told(begin_s: float) -> dict[str, Any]:
+    """The status of a shard whose turn lasted half a second."""
+    end_s = begin_s + 0.5
+    return {"t": begin_s + 1.0, "begun_s": [begin_s], "ended_s": [(begin_s, end_s)], "complete_s": [end_s]}
+
+
+def test_the_end_is_forecast_from_ten_turns_on() -> None:
+    judged = JudgedTurns(36, 1, None)
+    for begin_s in range(FORECAST_AFTER):
+        assert judged.end_s is None
+        judged.update(0, told(begin_s))
+    assert judged.end_s == pytest.approx(36 * 0.9 + 0.5)
+
+
 def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
     judged = JudgedTurns(2, 1, None)
     assert not judged.ended and judged.end_s is None
@@ -87,10 +102,8 @@ def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
 def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
     progress = RunProgress(1, expected=Phases(10, 7, 0, 110, 5), judged=JudgedTurns(36, 1, None))
     status = {"sessions": 1, "came": 1, "turns": 0, "failed": 0, "shed": 0, "ttfp_s": [], "continuity": [0, 0]}
-    for second in range(1, 2 * FORECAST_AFTER):
-        pairs = [(second - 1.0, second - 0.5)]
-        more = {"begun_s": [second - 1.0], "ended_s": pairs, "complete_s": [second - 0.5]}
-        progress.update(0, {**status, "t": float(second), **more})
+    for begin_s in range(2 * FORECAST_AFTER):
+        progress.update(0, {**status, **told(begin_s)})
     assert progress.forecast is not None and progress.expected is progress.forecast
     assert progress.expected.run_s == pytest.approx(36, abs=5)
 
