@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from harness.client.client_params import ClientParams
 from harness.clocks import clock
 from harness.events.log import EventLog
+from harness.live.endpoints.duplex_endpoint import DuplexEndpoint
 from harness.live.endpoints.logs import FailureLog, SendLog
 from harness.live.endpoints.target import TargetParams
 from harness.live.kinds import kind_of
@@ -208,7 +209,7 @@ def table(outcome: Any) -> pd.DataFrame:
 
 
 Use = Callable[[str], Awaitable[None]]
-Serving = Callable[[Use], Awaitable[list[Call]]]
+Serving = Callable[[Use], Coroutine[Any, Any, list[Call]]]
 """Runs a server while the coroutine that it is given uses its url; returns the calls that came."""
 
 
@@ -234,6 +235,7 @@ def played(
             await serve_population(trace, endpoint, log, params)
             await endpoint.aclose()
         if save is not None:
+            assert isinstance(endpoint, DuplexEndpoint)
             endpoint.save(save)
 
     calls = clock.run(serving(users), virtual=virtual)

@@ -64,7 +64,9 @@ async def served(
         gateway.commit = lambda turn, end_s: (turns.append(turn), commit(turn, end_s))
     lag = LoopLag()
     render = Metrics(sessions.stats, lag).render
-    sockets = WebSocketServer(sessions.connect, limits or Limits(), token, render, sessions.posted, sessions.model)
+    sockets = WebSocketServer(
+        sessions.connect, limits or Limits.model_validate({}), token, render, sessions.posted, sessions.model
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     sockets.listen(listener)
     tasks = sessions.server.start()

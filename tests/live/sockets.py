@@ -95,7 +95,7 @@ async def opened(token: str | None = None, **limits: Any) -> AsyncIterator[Runni
         lambda _, context: mistakes.append(repr(context.get("exception", context["message"])))
     )
 
-    def meet(outbox: Outbox) -> Any:
+    def meet(outbox: Outbox) -> Any:  # has what the server uses of a session
         sessions.append(Noted(outbox))
         return sessions[-1]
 

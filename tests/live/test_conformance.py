@@ -46,7 +46,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 @dataclass(frozen=True)
 class Broken(Walkie):
     name: ClassVar[str] = "broken"
-    fault: ClassVar[Callable[[bytes], Event]]
+    fault: ClassVar[Callable[..., Event]]
 
     def reader(self) -> Callable[[bytes], Event]:
         return partial(type(self).fault, super().reader())
@@ -76,7 +76,7 @@ def test_a_broken_promise_is_named(
     monkeypatch.setattr(Broken, "fault", staticmethod(fault), raising=False)
     install(broken=f"{__name__}:Broken")
     with pytest.raises(AssertionError, match=promise):
-        check_dialect(TargetParams(url=URL, dialect="broken"), Server())
+        check_dialect(TargetParams.model_validate({"url": URL, "dialect": "broken"}), Server())
 
 
 async def push_to_talk(peer: Peer) -> None:

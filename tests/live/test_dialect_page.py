@@ -56,13 +56,13 @@ def test_the_exchange_is_what_is_sent(name: str) -> None:
 
 
 def test_rtvi_s_first_message() -> None:
-    target = TargetParams(url="ws://h/ws", dialect="rtvi", turn_detection="server")
-    [hello] = dialect_of(target).hello()
+    target = {"url": "ws://h/ws", "dialect": "rtvi", "turn_detection": "server"}
+    [hello] = dialect_of(TargetParams.model_validate(target)).hello()
     assert hello.decode(errors="replace").endswith(shown("rtvi")[0])
 
 
 def test_what_is_asked_for_as_speech() -> None:
-    target = TargetParams(url="ws://h/v1/audio/speech/stream", model="m", voice="v")
+    target = TargetParams.model_validate({"url": "ws://h/v1/audio/speech/stream", "model": "m", "voice": "v"})
     http, *stream = shown("synthesis")
     asked = json.loads(http)
     assert json.loads(request_body(asked["input"], target)) == asked

@@ -100,6 +100,7 @@ def test_sglang_omni_numbers_what_it_hears():
     spoken = dialect("sglang_duplex")
     piece = spoken.append(b"\1\2" * 10)
     write = spoken.writer()
+    assert write is not None
     assert [write(message) for message in spoken.hello()] == spoken.hello()
     pieces = decoded([write(piece) for _ in range(101)])
     assert [each["sglang"]["seq"] for each in pieces] == list(range(101))
@@ -324,7 +325,7 @@ def test_a_server_that_waits_for_the_client_is_spoken_to_in_turn(monkeypatch: py
     async def main(handler: Any) -> str:
         async with serve(handler, "127.0.0.1", 0) as server:
             url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            return (await resolve(TargetParams(url=url))).dialect
+            return (await resolve(TargetParams.model_validate({"url": url}))).dialect
 
     assert [clock.run(main(handler), virtual=False) for handler in (omni, bot)] == ["vllm_omni", "rtvi"]
 
@@ -361,6 +362,6 @@ def test_a_target_that_cannot_be_used_is_one_sentence(
 
 
 def test_nobody_there():
-    target = TargetParams(url="ws://127.0.0.1:9/v1/realtime", connect_timeout_s=2.0)
+    target = TargetParams.model_validate({"url": "ws://127.0.0.1:9/v1/realtime", "connect_timeout_s": 2.0})
     with pytest.raises(UserError, match="start the server, or correct the url"):
         clock.run(resolve(target), virtual=False)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.live.scripted import PIECES, Outcome, Peer, Script, greet, play, reply, spoken, table
 
-CUT_S = {"barge_in_after_s": [0.3, np.nan]}
+CUT_S: dict[str, Any] = {"barge_in_after_s": [0.3, np.nan]}
 """Of two turns, the first is interrupted."""
 
 

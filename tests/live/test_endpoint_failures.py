@@ -56,7 +56,7 @@ def test_what_fails_in_a_turn_fails_the_turn(reason: str):
     assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 1, reason]]
     assert table(out)["status"].tolist() == ["completed", "failed"]  # and the user hung up
     assert out.kinds()[-2:] == ["turn_failed", "session_end"]
-    assert out.times("turn_failed")[0] >= out.failures["t_s"][0]
+    assert out.times("turn_failed")[0] >= out.failures["t_s"].tolist()[0]
 
 
 def test_a_line_that_goes_while_the_user_speaks():

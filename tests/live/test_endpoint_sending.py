@@ -35,18 +35,17 @@ def test_the_commit_follows_the_last_audio_and_playback_is_reported():
 def test_every_send_is_written_down_with_its_due_time():
     out = play(spoken(sessions=2, gap_s=0.1), openai, dialect="rehearsal")
     sends = out.sends
-    counts = sends.groupby(["session", "kind"], observed=True).size()
+    counts = sends.groupby(["session", "kind"], observed=True).size().to_dict()
     for session, begin_s in ((0, 0.05), (1, 0.15)):
-        assert counts[session, "audio"] == PIECES
-        assert [counts[session, kind] for kind in ("session", "commit", "goodbye")] == [1, 1, 1]
+        assert [counts[session, kind] for kind in ("session", "audio", "commit", "goodbye")] == [1, PIECES, 1, 1]
         mine = sends[sends["session"] == session]
-        due = mine[mine["kind"] == "audio"]["due_s"].to_numpy()
+        due = mine.loc[mine["kind"] == "audio", "due_s"].to_numpy()
         pieces = np.minimum(begin_s + 0.02 * np.arange(1, PIECES + 1), begin_s + SPEECH_S)
         [ready_s] = out.times("connected", session)  # on a busy machine later than `begin_s`
         assert due == pytest.approx(np.maximum(pieces, ready_s), abs=1e-9)
         commit = mine[mine["kind"] == "commit"]
         assert commit["due_s"].tolist() == pytest.approx([max(begin_s + SPEECH_S, ready_s)])
-    assert (sends["send_delay_s"] >= 0).all()
+    assert min(sends["send_delay_s"]) >= 0
 
 
 def test_pieces_of_another_length():
@@ -56,7 +55,8 @@ def test_pieces_of_another_length():
 
 def test_sessions_that_say_the_same_share_their_messages():
     trace = spoken(sessions=30)
-    sounds = SpeechMessages(trace, dialect_of(TargetParams(url="ws://x/y", dialect="openai")), 0.02)
+    target = TargetParams.model_validate({"url": "ws://x/y", "dialect": "openai"})
+    sounds = SpeechMessages(trace, dialect_of(target), 0.02)
     sounds.encode()
     made = {id(message) for session in trace.sessions for message in sounds.of(session.turns[0])}
     assert len(made) <= 3 * PIECES
@@ -77,7 +77,7 @@ def test_what_was_due_before_the_session_was_ready_goes_out_then():
     assert [event["type"] for event in call.received[1:]].index("input_audio_buffer.commit") == PIECES
     audio = out.sends[out.sends["kind"] == "audio"]
     ready_s = out.times("connected")[0]
-    assert (audio["due_s"] == ready_s).all()  # late from then on, not from before
+    assert set(audio["due_s"]) == {ready_s}  # late from then on, not from before
     assert out.sends[out.sends["kind"] == "commit"]["due_s"].tolist() == [ready_s]
 
 

@@ -69,10 +69,10 @@ def test_audio_never_stops_and_frames_are_answered():
         kinds = out.events.loc[out.events["session"] == session.id, "kind"].value_counts()
         assert [kinds[kind] for kind in ("frame", "frame_out", "admitted")] == [len(hints), len(hints), 1]
     rows = frames_of(out)
-    assert (rows["status"] == "delivered").all() and len(rows) == len(out.trace)
-    assert (rows["latency_s"] >= 0).all()
+    assert rows["status"].tolist() == ["delivered"] * len(out.trace)
+    assert min(rows["latency_s"]) >= 0
     for session in out.trace.sessions:
-        [ready_s], begin_s = out.times("connected", session.id), session.turns[0].arrival_s
+        [ready_s], begin_s = out.times("connected", session.id), session.turns[0].arrival_s or 0.0
         due = out.sends.query("kind == 'audio' and session == @session.id")["due_s"].to_numpy()
         captured_s = begin_s + 0.02 * np.arange(1, len(due) + 1)
         assert due == pytest.approx(np.maximum(ready_s, captured_s))
@@ -90,9 +90,9 @@ def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(mon
     rows = frames_of(out)
     delivered = rows[rows["status"] == "delivered"]
     assert len(delivered) >= len(rows) - 1
-    assert (delivered["latency_s"] >= 0).all()
-    audio = out.sends[out.sends["kind"] == "audio"]
-    sent_s = (audio["due_s"] + audio["send_delay_s"]).to_numpy().reshape(len(out.trace), -1)
+    assert min(delivered["latency_s"]) >= 0
+    audio = out.sends.loc[out.sends["kind"] == "audio", ["due_s", "send_delay_s"]]
+    sent_s = audio.to_numpy().sum(axis=1).reshape(len(out.trace), -1)
     before_s, last_s = sent_s[delivered["frame"], -2:].T  # the last two pieces of each frame
     assert ((before_s <= delivered["dispatch_s"]) & (delivered["dispatch_s"] <= last_s)).all()
 
@@ -121,7 +121,7 @@ def test_a_wait_for_the_servers_tick_is_no_latency():
 
 def test_frames_that_begin_too_late_are_not_sent():
     trace = calls()
-    begin_s = trace.sessions[0].turns[0].arrival_s
+    begin_s = trace.sessions[0].turns[0].arrival_s or 0.0
     out = play(trace, serve, dialect="rehearsal", client={"stop_after_s": begin_s + 2.5 * FRAME_S})
     assert len(out.calls[0].of("rehearsal.frame")) == 3
     assert out.times("frame") and len(out.calls[0].pcm) == 3 * round(FRAME_S / 0.02)
@@ -158,7 +158,7 @@ def test_a_line_that_breaks_fails_the_session():
     turns = out.events[out.events["kind"] == "turn_end"]
     spoken = (turns["t"] + turns["value"] <= failed["t_s"]).sum()  # frames before the one under way
     assert spoken and (failed["turn"], failed["reason"]) == (spoken, "closed 1006")
-    assert (out.events["kind"] == "session_failed").sum() == 1
+    assert out.events["kind"].tolist().count("session_failed") == 1
 
 
 def test_what_answers_no_frames_is_not_sent_any():

@@ -12,6 +12,7 @@ from harness.live.endpoints.conformance import check_dialect
 from harness.live.endpoints.dialects import dialect_of, known_at
 from harness.live.endpoints.dialects.audio_format import AudioFormat
 from harness.live.endpoints.dialects.detect import begin_session
+from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.events import (
     Audio,
     Done,
@@ -81,10 +82,17 @@ class Live:
         return [EXHAUSTED]
 
 
+def target(url: str, **more: Any) -> TargetParams:
+    return TargetParams.model_validate({"url": url, "dialect": "gemini", "model": "m", **more})
+
+
+def gemini(url: str) -> Dialect:
+    return dialect_of(target(url))
+
+
 @pytest.mark.parametrize("detection", ["server", "client"])
 def test_gemini_keeps_the_promises_of_a_dialect(detection: str) -> None:
-    target = {"url": f"ws://127.0.0.1:9{PATH}", "dialect": "gemini", "model": "m", "turn_detection": detection}
-    check_dialect(TargetParams.model_validate(target), Live())
+    check_dialect(target(f"ws://127.0.0.1:9{PATH}", turn_detection=detection), Live())
 
 
 def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +100,7 @@ def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"wss://generativelanguage.googleapis.com{PATH}"
     fields = {"model": "live-1", "voice": "Kore", "silence_duration_ms": 300, "token_env": "GEMINI_API_KEY"}
     own = {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "generationConfig": {"temperature": 0}}
-    target = TargetParams.model_validate({"url": url, "dialect": "gemini", "session": own, **fields})
-    dialect = dialect_of(target)
+    dialect = dialect_of(target(url, session=own, **fields))
     [setup] = [json.loads(message)["setup"] for message in dialect.opening()]
     assert known_at(url) == "gemini" and dialect.cannot(typed=True) is None
     assert dialect.headers() == {"x-goog-api-key": "opensesame"}
@@ -105,7 +112,7 @@ def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_gemini_says() -> None:
-    read = dialect_of(TargetParams(url="ws://h/", dialect="gemini", model="m")).reader()
+    read = gemini("ws://h/").reader()
     assert read(READY) == Ready() and read(say(goAway={"timeLeft": "10s"})) == Leaves()
     assert read(COMPLETE) == read(content(interrupted=True)) == Other(), "of nothing that began"
     assert read(content(outputTranscription={"text": "late"})) == Other(), "of a reply that has ended"
@@ -213,7 +220,7 @@ def test_what_it_says_when_it_hangs_up_is_repeated() -> None:
     async def begins() -> None:
         async with serve(refuses, "127.0.0.1", 0) as server:
             url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            await begin_session(dialect_of(TargetParams(url=url, dialect="gemini", model="m")), "turns")
+            await begin_session(gemini(url), "turns")
 
     with pytest.raises(UserError, match=r"closes a session of dialect gemini with code 1007 \(API key not valid\)"):
         clock.run(begins(), virtual=False)

@@ -191,6 +191,7 @@ def test_a_late_send_is_invalid_only_where_it_decides(ttfp_s: float, verdict: st
 def test_a_send_is_of_the_turn_in_which_it_is_due(before_s: float, delay_s: float) -> None:
     """To a millisecond, by which clocks differ; turns last 2 s."""
     late = sent_late(0.81)
+    assert late.sends is not None
     sends = late.sends.query("kind == 'commit' and send_delay_s > 0")
     found = send_delays(late.requests, sends.assign(due_s=sends["due_s"] - before_s))
     assert found.tolist() == pytest.approx([delay_s] * 40)
@@ -199,6 +200,7 @@ def test_a_send_is_of_the_turn_in_which_it_is_due(before_s: float, delay_s: floa
 @pytest.mark.parametrize("kind", ["commit", "request", "text", "audio"])
 def test_the_delay_of_a_turn_is_that_of_the_send_that_ended_it(kind: str) -> None:
     late = sent_late(0.81, kind)
+    assert late.sends is not None
     assert send_delays(late.requests, late.sends).tolist() == pytest.approx([0.0225] * 40)
     assert judge(only("ttfp_p90<=800ms"), [late]).invalid
 

@@ -20,10 +20,10 @@ import soundfile
 from harness.client.client_params import ClientParams
 from harness.exit_status import UNDECIDED
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
 from harness.live.endpoints.target import TargetParams
 from harness.live.expand import expand
 from harness.live.null_server.null_server import NullServer
+from harness.live.point import LivePoint
 from harness.live.run.launch import play_plan
 from harness.live.run.plan import Merged, pack_shard, recordings_of, shard_trace, unpack_shard, write_plan
 from harness.live.run.run_progress import RunProgress
@@ -111,7 +111,7 @@ class Crew:
 
 @dataclass
 class Seen:
-    points: list[Point]
+    points: list[LivePoint]
     whole: Record
     short: Record
     """Of the run during which a worker was killed."""
@@ -157,7 +157,7 @@ def finished(points_dir: Path) -> list[Record]:
     return [load_record(folder) for folder in points_dir.iterdir() if not folder.name.startswith(".tmp")]
 
 
-def play_alone(folder: Path, point: Point) -> Merged:
+def play_alone(folder: Path, point: LivePoint) -> Merged:
     plan = write_plan(folder, point.trace(), point.setup.target, point.setup.client)
     assert plan.shards == 1
     return asyncio.run(play_plan(folder, plan, RunProgress(1), None, LONGEST_S)).merged

@@ -27,7 +27,7 @@ Conversation = Callable[[WebSocket, Receiver], Awaitable[None]]
 
 
 def create(seconds: float | None = None) -> bytes:
-    event = {"type": "response.create"}
+    event: dict[str, Any] = {"type": "response.create"}
     if seconds is not None:
         event["response"] = {"metadata": {"rehearsal": json.dumps({"reply_audio_s": seconds})}}
     return json.dumps(event).encode()
@@ -135,7 +135,7 @@ def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
 
 
 def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_over(tmp_path):
-    dialect = dialect_of(TargetParams(url="ws://127.0.0.1:9/", dialect="twilio"))
+    dialect = dialect_of(TargetParams.model_validate({"url": "ws://127.0.0.1:9/", "dialect": "twilio"}))
     write, speech, silence = dialect.writer(), dialect.append(tone(0.02, 8000)), dialect.append(bytes(320))
     assert write is not None
 
