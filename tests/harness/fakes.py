@@ -57,6 +57,12 @@ def restated(record: Path, change: Callable[[dict], object]) -> None:
     metrics_cache.keep(cache_of(load_record(sealed(record)).manifest), as_stored(metrics))
 
 
+def measured(out: Path) -> dict[str, bytes]:
+    """Return the files of a results directory that hold nothing of the wall clock."""
+    paths = [*out.glob("summary.json"), *out.glob("points/*/run.json"), *out.glob("points/*/*.parquet")]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
 def points(seeds: int, **grid: list) -> list[Point]:
     """Points that differ by seed, and over `grid`."""
     return expand(experiment(seeds, **grid))

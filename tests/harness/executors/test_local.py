@@ -21,8 +21,8 @@ from harness.records.results import claim, unfinished, write_summary
 from harness.replays.executors.local import LocalExecutor
 from harness.replays.worker.isolation import Work
 from tests.harness import fakes
-from tests.selftest.commands import measured, running
-from tests.waiting import wait_until
+from tests.harness.fakes import measured
+from tests.waiting import running, wait_until
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -165,6 +165,7 @@ from harness.experiments.point import Point
 from harness.records.results import claim, unfinished, write_summary
 from harness.replays.executors.local import LocalExecutor
 from tests.harness import fakes
+from tests.harness.fakes import measured
 from workloads.errors import UserError
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from harness.replays.expand import code_of
 from harness.replays.worker.isolation import Work
 from reports.cards.card import Card, chosen
 from tests.harness import fakes
-from tests.selftest.commands import measured
+from tests.harness.fakes import measured
 from workloads.errors import UserError
 
 

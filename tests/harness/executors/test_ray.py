@@ -26,7 +26,7 @@ from harness.replays.executors.ray import CHANCES, RayExecutor, connected
 from harness.replays.worker.isolation import Work
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
-from tests.selftest.commands import measured
+from tests.harness.fakes import measured
 from tests.waiting import runs, wait_until
 from workloads.errors import UserError
 
