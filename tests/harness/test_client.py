@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -67,15 +67,28 @@ class ScriptedServer:
         self.sends.append((round(self.loop.time(), 6), *what))
 
 
+def three_seconds() -> ScriptedServer:
+    return ScriptedServer((0.5, 3.0))
+
+
 def serve(
-    turns: list[Turn], make: Callable[[], ScriptedServer], replicas: int = 1, **params
+    turns: list[Turn], make: Callable[[], ScriptedServer] = three_seconds, replicas: int = 1, **params
 ) -> tuple[pd.DataFrame, list[tuple]]:
     events, server = played(Trace.from_turns(turns), make, replicas=replicas, **params)
     return events, server.sends
 
 
-def times(events: pd.DataFrame, kind: str, turn: int = 0) -> list[float]:
-    return [round(t, 6) for t in events.query("kind == @kind and turn == @turn")["t"]]
+def users(count: int, **fields: Any) -> list[Turn]:
+    return [replace(TURN, session=i, **fields) for i in range(count)]
+
+
+def times(events: pd.DataFrame, kind: str, turn: int = 0, session: int | None = None) -> list[float]:
+    found = events.query("kind == @kind and turn == @turn")
+    return found["t"][found["session"].eq(session) | (session is None)].round(6).tolist()
+
+
+def session_starts(events: pd.DataFrame) -> list[float]:
+    return events.query("kind == 'session_start'")["t"].round(6).tolist()
 
 
 def test_users_are_there_from_their_arrival_to_their_goodbye_and_no_longer():
@@ -85,7 +98,8 @@ def test_users_are_there_from_their_arrival_to_their_goodbye_and_no_longer():
     class Counting(ScriptedServer):
         def open(self, session: int, listener: object) -> None:
             super().open(session, listener)
-            there.append((sum(type(each) is Client for each in gc.get_objects()), len(asyncio.all_tasks())))
+            clients = sum(type(each) is Client for each in gc.get_objects())
+            there.append((clients, len(asyncio.all_tasks())))
 
         def close(self, session: int) -> None:
             del self.listener[session]
@@ -108,14 +122,13 @@ def test_users_of_one_instant_come_one_after_the_other_and_before_what_else_is_d
             super().__init__((0.5, 3.0))
             self.loop.call_at(1.0, self._note, "due at 1 s")
 
-    users = [replace(TURN, session=i, network_s=0.0) for i in range(3)]
-    _, sends = serve(users, Watching)
+    _, sends = serve(users(3, network_s=0.0), Watching)
     at_1_s = [what for t, *what in sends if t == 1.0]
     assert [what[0] for what in at_1_s] == [*3 * ["open", "speech_start"], "due at 1 s"]
 
 
 def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():
-    events, sends = serve([TURN], lambda: ScriptedServer((0.5, 3.0)))
+    events, sends = serve([TURN])
     assert times(events, "turn_start") == [1.0]
     assert times(events, "turn_end") == [3.0]
     assert (1.25, "speech_start", 0) in sends
@@ -128,7 +141,7 @@ def test_a_turn_takes_its_speech_and_travels_the_network_both_ways():
 def test_a_scheduled_turn_starts_as_scheduled_but_never_into_the_previous_reply():
     early, late = (replace(NEXT, think_s=None, arrival_s=t) for t in (5.0, 20.0))
     for turn, start in ((early, 7.0), (late, 20.0)):
-        events, _ = serve([TURN, turn], lambda: ScriptedServer((0.5, 3.0)))
+        events, _ = serve([TURN, turn])
         assert times(events, "turn_start", 1) == [start]
 
 
@@ -152,17 +165,13 @@ def test_barge_in_is_anchored_at_the_first_audio_and_reports_what_was_heard():
     assert times(events, "turn_start", 1) == [5.0]  # the user already speaks
     assert not times(events, "playback_done")
     assert not [entry for entry in sends if entry[1] == "ack" and entry[0] > 5.25 and entry[2] == 0]
-
-
-def test_packets_behind_a_barge_in_are_not_heard():
-    cut = replace(TURN, barge_in_after_s=1.0)
     events, _ = serve([cut], lambda: ScriptedServer((0.5, 2.0), (1.6, 3.0)))
-    assert times(events, "audio") == [4.0]
+    assert times(events, "audio") == [4.0], "a packet behind the barge-in is not heard"
 
 
 def test_a_cut_behind_the_end_is_a_missed_barge_in():
     late = replace(TURN, barge_in_after_s=3.5)
-    events, _ = serve([late], lambda: ScriptedServer((0.5, 3.0)))
+    events, _ = serve([late])
     assert times(events, "barge_in_missed") == [7.0]
     assert not times(events, "barge_in")
 
@@ -174,7 +183,7 @@ def test_empty_packets_start_nothing():
 
 
 def test_without_playback_a_turn_ends_with_its_last_packet():
-    events, sends = serve([TURN], lambda: ScriptedServer((0.5, 3.0)), playback="none")
+    events, sends = serve([TURN], playback="none")
     assert times(events, "turn_done") == [4.0]
     assert not [entry for entry in sends if entry[1] == "ack"]
 
@@ -186,92 +195,71 @@ def test_a_reply_that_never_ends_fails_the_turn_and_the_user_hangs_up():
     assert sends[-1] == (16.25, "close", 0)
 
 
-@pytest.mark.parametrize(("c", "starts"), [(None, [1.0, 1.0, 1.0]), (2, [1.0, 1.0, 7.25]), (1, [1.0, 7.25, 13.5])])
-def test_open_and_closed_loop(c: int | None, starts: list[float]):
-    turns = [replace(TURN, session=i) for i in range(3)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=c)
-    assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
+@pytest.mark.parametrize(
+    ("params", "starts"),
+    [
+        ({}, [1.0, 1.0, 1.0]),
+        ({"c": 2}, [1.0, 1.0, 7.25]),
+        ({"c": 1}, [1.0, 7.25, 13.5]),
+        ({"c": 1, "replicas": 2, "c_scope": "replica"}, [1.0, 1.0, 7.25]),
+        ({"c": 1, "replicas": 2, "c_scope": "deployment"}, [1.0, 7.25, 13.5]),
+    ],
+)
+def test_open_and_closed_loop(params: dict[str, Any], starts: list[float]):
+    events, _ = serve(users(3), **params)
+    assert session_starts(events) == starts
 
 
 def test_an_open_loop_with_a_limit_lets_users_in_as_others_leave():
-    turns = [replace(TURN, session=i, arrival_s=1.0 + i) for i in range(3)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), most=2)
-    assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == [1.0, 2.0, 7.25]
+    turns = [replace(each, arrival_s=1.0 + each.session) for each in users(3)]
+    events, _ = serve(turns, most=2)
+    assert session_starts(events) == [1.0, 2.0, 7.25]
     with pytest.raises(ValueError, match="leave one of them out"):
         ClientParams(c=2, most=2)
 
 
-def test_c_may_be_that_of_each_replica():
-    turns = [replace(TURN, session=i) for i in range(3)]
-    for scope, starts in (("replica", [1.0, 1.0, 7.25]), ("deployment", [1.0, 7.25, 13.5])):
-        events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), replicas=2, c=1, c_scope=scope)
-        assert [round(t, 6) for t in events.query("kind == 'session_start'")["t"]] == starts
-
-
 def test_a_request_s_place_is_free_while_its_user_listens_and_thinks():
-    turns = [TURN, NEXT, replace(TURN, session=1)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="request")
-    first, second = (events[events["session"] == i] for i in (0, 1))
-    assert times(first, "reply_done") == [4.0]
-    assert times(second, "turn_start") == [4.0]  # the first user listens until 7.0
-    assert times(second, "turn_end") == [6.0]  # latency counts from here, not from when a slot was asked for
-    assert times(first, "turn_start", 1) == [8.5]  # it is free again at 7.0: as scheduled
-    busy = [*turns, replace(TURN, session=2)]
-    events, _ = serve(busy, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="request")
+    turns = [TURN, NEXT, *users(3)[1:]]
+    events, _ = serve(turns[:3], c=1, c_counts="request")
+    assert times(events, "turn_start", 1) == [8.5]  # it is free again at 7.0: as scheduled
+    events, _ = serve(turns, c=1, c_counts="request")
     starts = events.query("kind == 'turn_start'")[["session", "turn", "t"]].round(6)
     assert starts.to_numpy().tolist() == [[0, 0, 1.0], [1, 0, 4.0], [2, 0, 7.0], [0, 1, 10.0]]
 
 
-def test_a_reply_s_place_is_free_while_its_user_speaks():
-    turns = [TURN, NEXT, replace(TURN, session=1)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="reply")
-    first, second = (events[events["session"] == i] for i in (0, 1))
-    assert times(second, "turn_start") == times(first, "turn_start") == [1.0]
-    assert times(first, "turn_end") == [3.0] and times(first, "reply_done") == [4.0]
-    assert times(second, "turn_end") == [4.0]  # said at 3.0, sent when the first reply was complete
-    assert times(second, "reply_done") == [5.0]
-
-
 @pytest.mark.parametrize(
-    ("counts", "until", "sent_s"),
+    ("counts", "until", "begun_s", "sent_s"),
     [
-        ("reply", "stream", [3.0, 4.0, 5.0]),
-        ("reply", "playback", [3.0, 7.0, 11.0]),
-        ("request", "stream", [3.0, 6.0, 9.0]),
-        ("request", "playback", [3.0, 9.0, 15.0]),
+        ("reply", "stream", [1.0, 1.0, 1.0], [3.0, 4.0, 5.0]),
+        ("reply", "playback", [1.0, 1.0, 1.0], [3.0, 7.0, 11.0]),
+        ("request", "stream", [1.0, 4.0, 7.0], [3.0, 6.0, 9.0]),
+        ("request", "playback", [1.0, 7.0, 13.0], [3.0, 9.0, 15.0]),
     ],
 )
-def test_a_place_may_be_kept_until_the_reply_has_been_heard(
-    counts: Literal["request", "reply"], until: Literal["stream", "playback"], sent_s: list[float]
+def test_a_place_is_kept_until_the_reply_is_complete_or_heard(
+    counts: str, until: str, begun_s: list[float], sent_s: list[float]
 ):
     """A reply comes within 1 s of its turn's end and is heard for 3 s; a user speaks for 2 s."""
-    turns = [replace(TURN, session=i) for i in range(3)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts=counts, slot_until=until)
+    events, _ = serve(users(3), c=1, c_counts=counts, slot_until=until)
+    assert times(events, "turn_start") == begun_s
     assert times(events, "turn_end") == sent_s
+    assert times(events, "reply_done") == [t + 1.0 for t in sent_s]
     assert times(events, "playback_done") == [t + 4.0 for t in sent_s]
 
 
 def test_a_reply_without_sound_keeps_its_place_until_it_is_complete():
-    turns = [replace(TURN, session=i) for i in range(2)]
-    events, _ = serve(turns, ScriptedServer, c=1, c_counts="reply", slot_until="playback")
+    events, _ = serve(users(2), ScriptedServer, c=1, c_counts="reply", slot_until="playback")
     assert times(events, "turn_end")[1:] == times(events, "reply_done")[:1]
 
 
 @pytest.mark.parametrize("until", ["stream", "playback"])
-def test_a_cut_or_failed_request_gives_its_place_back(until: Literal["stream", "playback"]):
-    for ending in ({"barge_in_after_s": 1.0}, {}):
-        turns = [replace(TURN, **ending), NEXT, replace(TURN, session=1)]
-        events, _ = serve(
-            turns,
-            lambda: ScriptedServer((0.5, 3.0), done=False),
-            c=1,
-            c_counts="request",
-            slot_until=until,
-            turn_timeout_s=10.0,
-        )
-        over = 5.0 if ending else 16.0
-        assert times(events, "turn_done" if ending else "turn_failed")[0] == over
-        assert times(events[events["session"] == 1], "turn_start") == [over]
+@pytest.mark.parametrize(("cut_s", "kind", "over_s"), [(1.0, "turn_done", 5.0), (None, "turn_failed", 16.0)])
+def test_a_cut_or_failed_request_gives_its_place_back(until: str, cut_s: float | None, kind: str, over_s: float):
+    turns = [replace(TURN, barge_in_after_s=cut_s), NEXT, replace(TURN, session=1)]
+    slots = {"c": 1, "c_counts": "request", "slot_until": until}
+    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0), done=False), turn_timeout_s=10.0, **slots)
+    assert times(events, kind)[0] == over_s
+    assert times(events, "turn_start", session=1) == [over_s]
 
 
 @settings(max_examples=40)
@@ -281,12 +269,7 @@ def test_a_cut_or_failed_request_gives_its_place_back(until: Literal["stream", "
     st.sampled_from(["request", "reply"]),
     st.sampled_from(["stream", "playback"]),
 )
-def test_never_more_requests_at_once_than_c(
-    sessions: list[tuple[float, int, bool]],
-    c: int,
-    counts: Literal["request", "reply"],
-    until: Literal["stream", "playback"],
-):
+def test_never_more_requests_at_once_than_c(sessions: list[tuple[float, int, bool]], c: int, counts: str, until: str):
     turns = []
     for i, (arrival_s, count, cuts) in enumerate(sessions):
         first = replace(TURN, session=i, arrival_s=arrival_s, barge_in_after_s=0.8 if cuts else None)
@@ -319,26 +302,26 @@ class LosingServer(ScriptedServer):
 
 
 @pytest.mark.parametrize(
-    ("after_s", "rows"),
+    ("after_s", "last"),
     [
-        (0.75, [(0, "turn_start", 1.0), (0, "turn_end", 2.0), (0, "turn_failed", 2.0)]),  # while speaking
-        (2.0, [(0, "turn_start", 1.0), (0, "turn_end", 3.0), (0, "turn_failed", 3.25)]),  # while waiting
+        (0.75, (0, 1.0, 2.0, 2.0)),  # while speaking
+        (2.0, (0, 1.0, 3.0, 3.25)),  # while waiting
         # while a complete reply plays, or between turns, the next one fails as it begins
-        (3.0, [(1, "turn_start", 8.5), (1, "turn_end", 8.5), (1, "turn_failed", 8.5)]),
-        (6.0, [(1, "turn_start", 8.5), (1, "turn_end", 8.5), (1, "turn_failed", 8.5)]),
+        (3.0, (1, 8.5, 8.5, 8.5)),
+        (6.0, (1, 8.5, 8.5, 8.5)),
     ],
 )
-def test_a_lost_session_fails_a_turn_and_the_user_hangs_up(after_s: float, rows: list[tuple]):
-    other = replace(TURN, session=1)
-    events, sends = serve([TURN, NEXT, other], lambda: LosingServer(after_s))
-    mine = events.query("session == 0 and kind in ('turn_start', 'turn_end', 'turn_failed', 'turn_done')")
-    last = mine[mine["turn"] == mine["turn"].max()]
-    assert [(turn, kind, round(t, 6)) for turn, kind, t in last[["turn", "kind", "t"]].to_numpy()] == rows
+def test_a_lost_session_fails_a_turn_and_the_user_hangs_up(after_s: float, last: tuple[int, float, float, float]):
+    """`last`: the turn that fails, and when it starts, ends and fails."""
+    turn, *at_s = last
+    events, sends = serve([TURN, NEXT, replace(TURN, session=1)], lambda: LosingServer(after_s))
+    kinds = ("turn_start", "turn_end", "turn_failed", "turn_done")
+    assert [times(events, kind, turn, session=0) for kind in kinds] == [[at_s[0]], [at_s[1]], [at_s[2]], []]
+    assert not times(events, "turn_start", turn + 1, session=0)
     assert (events["kind"] == "turn_failed").sum() == 1
-    ends = events.query("session == 0 and kind == 'session_end'")["t"]
-    assert [round(t, 6) for t in ends] == [rows[-1][2]]
+    assert events.query("session == 0 and kind == 'session_end'")["t"].round(6).tolist() == [at_s[2]]
     assert [entry[2] for entry in sends if entry[1] == "close"].count(0) == 1
-    assert times(events[events["session"] == 1], "turn_done") == [7.0]
+    assert times(events, "turn_done", session=1) == [7.0]
 
 
 def test_what_a_lost_user_never_sent_has_no_lag():
@@ -349,7 +332,7 @@ def test_what_a_lost_user_never_sent_has_no_lag():
     assert table["status"].tolist() == ["failed"] and table["send_delay_s"].isna().all()
 
 
-def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():
+def test_a_rejected_session_is_shed_and_its_turn_failed():
     events, _ = serve([TURN, NEXT], lambda: LosingServer(0.0, refuses=True))
     assert times(events, "shed") == [1.25]
     assert times(events, "turn_failed") == [1.25]
@@ -360,7 +343,7 @@ def test_a_session_that_is_not_let_in_is_shed_and_its_turn_failed():
 def test_no_turn_begins_after_the_duration(c: int | None):
     turns = [TURN, NEXT, replace(TURN, session=1, arrival_s=5.0), replace(TURN, session=2, arrival_s=20.0)]
     for stop_after_s, started in ((8.0, 2), (9.0, 3), (19.9, 3), (20.0, 4)):
-        events, sends = serve(turns, lambda: ScriptedServer((0.5, 3.0)), stop_after_s=stop_after_s, c=c)
+        events, sends = serve(turns, stop_after_s=stop_after_s, c=c)
         begins = events.query("kind == 'turn_start'")["t"]
         assert (begins <= stop_after_s).all()
         if c is None:
@@ -371,8 +354,7 @@ def test_no_turn_begins_after_the_duration(c: int | None):
 
 
 def test_a_request_that_gets_its_place_too_late_does_not_begin():
-    turns = [TURN, replace(TURN, session=1), replace(TURN, session=2)]
-    events, _ = serve(turns, lambda: ScriptedServer((0.5, 3.0)), c=1, c_counts="request", stop_after_s=5.0)
+    events, _ = serve(users(3), c=1, c_counts="request", stop_after_s=5.0)
     assert events.query("kind == 'turn_start'")["session"].tolist() == [0, 1]
 
 
