@@ -1,6 +1,5 @@
 """Every point has a fresh process; one that fails says why and harms no other; none outlives the command."""
 
-import functools
 import json
 import multiprocessing
 import os
@@ -8,9 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,15 +44,15 @@ def test_results_that_vanish_end_the_run_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_fork_server_that_ends_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def end(*_: object) -> None:
-        raise EOFError("unexpected EOF")
-
-    monkeypatch.setattr(multiprocessing.get_context("forkserver").Process, "start", end)
+    process = multiprocessing.get_context("forkserver").Process
+    monkeypatch.setattr(process, "start", Mock(side_effect=EOFError("unexpected EOF")))
     with pytest.raises(UserError, match=r"workers are forked from has ended \(out of memory\?\); run the same command"):
         run(tmp_path, fakes.points(1), fakes.measure)
 
 
-def test_each_point_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_each_point_runs_in_a_process_of_its_own_and_prints_into_its_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     outcomes = run(tmp_path, fakes.points(4), fakes.measure)
     assert sorted(outcome.point.seed for outcome in outcomes) == [0, 1, 2, 3]
     assert {outcome.status for outcome in outcomes} == {"ok"}
@@ -60,8 +60,11 @@ def test_each_point_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert len({proof["pid"] for proof in proofs}) == 4
     (server,) = {proof["fork_server_pid"] for proof in proofs}
     assert server != os.getpid()
-    assert {proof["parent_pid"] for proof in proofs} == {server}
-    assert all(proof["requests_before"] == 0 for proof in proofs)
+    assert {(proof["parent_pid"], proof["requests_before"]) for proof in proofs} == {(server, 0)}
+    for outcome in outcomes:
+        log = (outcome.folder / "log.txt").read_text()
+        assert f"measuring seed {outcome.point.seed}" in log and "a native library complains" in log
+    assert "measuring" not in "".join(capfd.readouterr())
 
 
 def test_how_far_points_are_is_seen_while_they_run(tmp_path: Path) -> None:
@@ -84,13 +87,6 @@ def test_a_spawned_worker_is_the_command_s_own_child_and_as_fresh(tmp_path: Path
     proofs = [load_record(outcome.folder).manifest["proof"] for outcome in outcomes]
     assert len({proof["pid"] for proof in proofs}) == 2
     assert {(proof["parent_pid"], proof["fork_server_pid"]) for proof in proofs} == {(os.getpid(), None)}
-
-
-def test_a_worker_prints_into_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (outcome,) = run(tmp_path, fakes.points(1), fakes.measure)
-    log = (outcome.folder / "log.txt").read_text()
-    assert "measuring seed 0" in log and "a native library complains" in log
-    assert "measuring" not in "".join(capfd.readouterr())
 
 
 def test_failures_are_recorded_with_log_and_reason_and_the_others_go_on(tmp_path: Path) -> None:
@@ -128,18 +124,15 @@ def test_an_invalid_point_is_a_failure_that_keeps_what_it_measured(tmp_path: Pat
 
 def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path) -> None:
     points = fakes.points(3)
-    run(tmp_path / "one", points, fakes.measure, jobs=1)
-    run(tmp_path / "three", points[::-1], fakes.measure, jobs=3)
-    for point in points:
-        for name in ("run.json", "requests.parquet", "events.parquet", "trace.parquet"):
-            assert (tmp_path / "one" / point.id / name).read_bytes() == (
-                tmp_path / "three" / point.id / name
-            ).read_bytes()
+    one, three = tmp_path / "one", tmp_path / "three"
+    run(one / "points", points, fakes.measure, jobs=1)
+    run(three / "points", points[::-1], fakes.measure, jobs=3)
+    assert measured(one) == measured(three) and len(measured(one)) == 3 * 5
 
 
 def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    work = functools.partial(fakes.counted, diary, 3600)
+    work = partial(fakes.counted, diary, 3600)
     outcomes = LocalExecutor(tmp_path, work, jobs=1, timeout_s=PATIENCE_S, preload=fakes.PRELOAD).run(fakes.points(1))
 
     def interrupt(*_: object) -> None:
@@ -165,7 +158,6 @@ from harness.experiments.point import Point
 from harness.records.results import claim, unfinished, write_summary
 from harness.replays.executors.local import LocalExecutor
 from tests.harness import fakes
-from tests.harness.fakes import measured
 from workloads.errors import UserError
 
 if __name__ == "__main__":
@@ -197,19 +189,8 @@ def test_everything_dies_with_a_killed_command(tmp_path: Path) -> None:
     wait_until(lambda: not running(process.pid))
 
 
-def test_the_fork_server_dies_with_a_command_killed_while_it_imports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLOW_PRELOAD", str(tmp_path / "imports"))
-    process = _command(tmp_path / "out", fakes.points(1), preload=["tests.harness.slow_preload"])
-    wait_until((tmp_path / "imports").exists)
-    process.kill()
-    process.wait()
-    wait_until(lambda: not running(process.pid))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_does_not_wait_for_the_imports_of_the_fork_server(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_ended_does_not_wait_for_the_imports_of_the_fork_server(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The module that it imports never ends."""
@@ -231,31 +212,24 @@ def test_the_fork_server_leaves_an_interrupt_to_the_command(tmp_path: Path) -> N
 
 
 def test_a_run_killed_at_any_moment_resumes_and_repeats_nothing_finished(tmp_path: Path) -> None:
-    out, diary = tmp_path / "out", tmp_path / "diary"
-    points = fakes.points(6)
+    out, undisturbed, points = tmp_path / "out", tmp_path / "undisturbed", fakes.points(6)
 
-    def finished() -> set[str]:
-        return {point.id for point in points if (out / "points" / point.id).exists()}
+    def manifests() -> dict[str, bytes]:
+        """Return those of finished points by their id."""
+        return {path.parent.name: path.read_bytes() for path in out.glob("points/[!.]*/manifest.json")}
 
     for wanted in (0, 1, 3):
-        process = _command(out, points, diary=diary, pause_s=0.3)
-        wait_until(lambda wanted=wanted: (out / "experiment.json").exists() and len(finished()) >= wanted)
+        process = _command(out, points, diary=tmp_path / "diary", pause_s=0.3)
+        wait_until(lambda wanted=wanted: (out / "experiment.json").exists() and len(manifests()) >= wanted)
         process.kill()
         process.wait()
         wait_until(lambda process=process: not running(process.pid))
-    before = finished()
-    manifests = {id: (out / "points" / id / "manifest.json").read_bytes() for id in before}
+    before = manifests()
     assert len(before) >= 3
-    assert _ended(_command(out, points)) == (0, "")
-
-    assert finished() == {point.id for point in points}
+    assert _ended(_command(out, points)) == _ended(_command(undisturbed, points)) == (0, "")
+    assert manifests().keys() == {point.id for point in points} and before.items() <= manifests().items()
     assert not list((out / "points").glob(".tmp-*"))
-    for id, manifest in manifests.items():
-        assert (out / "points" / id / "manifest.json").read_bytes() == manifest
-    undisturbed = tmp_path / "undisturbed"
-    assert _ended(_command(undisturbed, points)) == (0, "")
-    assert measured(undisturbed) == measured(out)
-    assert len(json.loads((out / "summary.json").read_text())) == 6
+    assert measured(undisturbed) == measured(out) and len(json.loads((out / "summary.json").read_text())) == 6
 
 
 @pytest.mark.parametrize(
@@ -277,26 +251,16 @@ def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
     assert len(json.loads((out / "summary.json").read_text())) == 4
 
 
-def _command(
-    out: Path,
-    points: list[Point],
-    *,
-    work: str = "measure",
-    diary: Path | None = None,
-    pause_s: float = 0,
-    preload: Sequence[str] = (),
-    file_bytes: int = 0,
-) -> subprocess.Popen[str]:
+def _command(out: Path, points: list[Point], **asked: Any) -> subprocess.Popen[str]:
     """A run of its own session. The points come from here: expanded there, an edit of the code in between would give
     them other ids. With a `diary`, where it is noted, each takes `pause_s`; no file grows beyond `file_bytes`."""
     asked = {
         "points": [point.model_dump(mode="json") for point in points],
         "out": str(out),
-        "work": work if diary is None else "counted",
-        "diary": str(diary),
-        "pause_s": pause_s,
-        "preload": list(preload),
-        "file_bytes": file_bytes,
+        "work": "counted" if "diary" in asked else "measure",
+        "preload": [],
+        "file_bytes": 0,
+        **asked,
     }
     root = Path(__file__).parents[3]
     script = out.parent / "command.py"
@@ -312,7 +276,7 @@ def _command(
         start_new_session=True,
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(asked))
+    process.stdin.write(json.dumps(asked, default=str))
     process.stdin.close()
     return process
 
