@@ -65,7 +65,7 @@ NOT_FOR_A_PLAN = (
 @pytest.mark.parametrize("command", ["live ws://localhost:9/v1/realtime --sessions 4 --duration 9", "run bench"])
 def test_a_dry_run_loads_no_client_no_record_and_no_report(command: str) -> None:
     """What only a run needs is imported when it begins."""
-    assert set(NOT_FOR_A_PLAN) <= graph().keys()
+    assert set(NOT_FOR_A_PLAN) <= set(graph())
     loaded = run_in(ROOT, LISTED, *command.split(), "--dry-run").partition("loaded:")[2].split()
     assert "harness.kinds.turns" in loaded
     assert not set(NOT_FOR_A_PLAN).intersection(loaded)
