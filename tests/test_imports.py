@@ -14,7 +14,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from tests.import_graph import modules, package_of, parents, read, targets, within
+from tests.import_graph import imports, modules, package_of, parents, targets, within
 
 ROOT = Path(__file__).parents[1]
 ORDER = ["workloads", "engines", "harness", "reports"]
@@ -51,8 +51,7 @@ def graph() -> nx.DiGraph:
     found = nx.DiGraph()
     found.add_nodes_from(known)
     for name, path in known.items():
-        source = read(path.read_bytes())
-        direct = targets((*source.imports, *source.typing), package_of(name, path), known)
+        direct = targets(imports(path), package_of(name, path), known)
         around = set(parents(name))
         implied = {parent for target in direct for parent in parents(target)} & known.keys() - around
         found.add_edges_from((name, target) for target in direct | implied - {name})
@@ -72,9 +71,10 @@ def named(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
 @cache
 def imported(file: Path) -> set[str]:
-    tree = ast.parse(file.read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    """Return the top-level packages that a file imports."""
+    statements = imports(file)
+    names = {alias.name for each in statements if isinstance(each, ast.Import) for alias in each.names}
+    names |= {each.module for each in statements if isinstance(each, ast.ImportFrom) and each.module}
     return {name.split(".")[0] for name in names}
 
 
@@ -140,7 +140,7 @@ def folders() -> nx.DiGraph:
     known = modules(ROOT, ORDER)
     found = nx.DiGraph()
     for name, path in known.items():
-        own, direct = folder(name), targets(read(path.read_bytes()).imports, package_of(name, path), known)
+        own, direct = folder(name), targets(imports(path, typing=False), package_of(name, path), known)
         others = {folder(target) for target in direct} - {own, None}
         found.add_edges_from((own, other) for other in others if own is not None)
     return found
