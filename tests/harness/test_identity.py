@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,20 @@ SYSTEMS = ("liveserve", "vllm_omni")
 Ids = dict[tuple[str, str], str]
 
 
-def ids(root: Path, workload: str = "voice") -> Ids:
+def ids(root: Path) -> Ids:
     """(device, system) -> hash of a point in the program at `root`; nobody here builds the system of device live."""
     code_hash.cache_clear()
-    return {
-        (device, system): code_hash(
-            device, roots_of(WORKLOADS[workload], *(ENGINES[system].code({}) if device != "live" else [])), root
-        )
-        for device in DEVICES
-        for system in SYSTEMS
-    }
+
+    def roots(device: str, system: str) -> tuple[str, ...]:
+        return roots_of(WORKLOADS["voice"], *(ENGINES[system].code({}) if device != "live" else []))
+
+    return {point: code_hash(point[0], roots(*point), root) for point in product(DEVICES, SYSTEMS)}
+
+
+def hashes(root: Path, *roots: tuple[str, ...]) -> list[str]:
+    """The hashes of points of device virtual with these roots."""
+    code_hash.cache_clear()
+    return [code_hash("virtual", each, root) for each in roots]
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +85,11 @@ def changes(root: Path, file: str) -> Iterator[None]:
         path.unlink() if text is None else path.write_text(text)
 
 
-def add(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        with (root / name).open("a") as file:
-            file.write(text)
-    return root
-
-
-REPLAYS = {(device, system) for device in ("virtual", "paced") for system in SYSTEMS}
-ALL = {(device, system) for device in DEVICES for system in SYSTEMS}
+ALL = {*product(DEVICES, SYSTEMS)}
+REPLAYS = {*product(("virtual", "paced"), SYSTEMS)}
+OVER_SOCKETS = {*product(("sockets", "live"), SYSTEMS)}
 OURS = {point for point in ALL if point[0] != "live"}
-OVER_SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
+LIVESERVE = {point for point in OURS if point[1] == "liveserve"}
 
 
 @pytest.mark.parametrize(
@@ -115,8 +113,8 @@ OVER_SOCKETS = {point for point in ALL if point[0] in ("sockets", "live")}
         ("engines/endpoint/websocket_server.py", OVER_SOCKETS & OURS),
         ("workloads/generators/content.py", ALL - REPLAYS),
         ("engines/stock/omni/omni_params.py", OVER_SOCKETS & OURS),
-        ("engines/systems/liveserve/urgency.py", {point for point in OURS if point[1] == "liveserve"}),
-        ("engines/systems/liveserve/tuned.yaml", {point for point in OURS if point[1] == "liveserve"}),
+        ("engines/systems/liveserve/urgency.py", LIVESERVE),
+        ("engines/systems/liveserve/tuned.yaml", LIVESERVE),
         # Defaults, which are in the point's parameters
         ("engines/systems/vllm_omni/__init__.py", set()),
         ("engines/turns/pipeline.py", OURS),
@@ -140,14 +138,11 @@ def test_a_change_gives_other_ids_where_it_can_change_results(
 
 
 def test_what_fills_a_seam_counts_where_it_is_chosen(tree: Path) -> None:
-    def hash_of(**settings: str) -> str:
-        code_hash.cache_clear()
-        return code_hash("virtual", roots_of(WORKLOADS["voice"], *ENGINES["vllm_omni"].code(settings)), tree)
-
     chosen = [{}, {"scheduler": "liveserve"}, {"kv": "liveserve"}]
-    before = [hash_of(**settings) for settings in chosen]
+    roots = [roots_of(WORKLOADS["voice"], *ENGINES["vllm_omni"].code(settings)) for settings in chosen]
+    before = hashes(tree, *roots)
     with changes(tree, "engines/systems/liveserve/urgency.py"):
-        after = [hash_of(**settings) for settings in chosen]
+        after = hashes(tree, *roots)
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
 
 
@@ -190,64 +185,39 @@ def test_the_tables_name_what_there_is() -> None:
     assert [name for name in (*SERVERS, *METRICS, *NAMING) if not (ROOT / name).exists()] == []
 
 
-def test_a_root_of_another_package_stands_for_all_its_files(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "foreign_system"
-    package.mkdir()
-    for name in ("__init__.py", "entry.py", "other.py", "sizes.yaml"):
-        (package / name).write_text("")
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where another author's packages are found: a system, a module, and a paper with a card, a page and a GPU."""
+    names = ("__init__.py", "entry.py", "other.py", "sizes.yaml", "page.md", "page.json", "gpus/__init__.py")
+    for name in (*names, "gpus/mine.yaml", "fig1.py", "broken.py"):
+        (tmp_path / "foreign" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "foreign" / name).write_text(
+            {"fig1.py": "EXPERIMENTS = {}\n", "broken.py": "def (\n"}.get(name, "")
+        )
     (tmp_path / "foreign_file.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    asked = ["foreign_system.entry"], ["foreign_file"], ["engines.systems.liveserve.kv"]
+    facts = EntryPoint("mine", "foreign.gpus", "rehearsal.gpus")
+    monkeypatch.setattr(identity, "entry_points", lambda group: [facts] if group == facts.group else [])
+    return tmp_path
 
-    def hashes() -> list[str]:
-        code_hash.cache_clear()
-        return [code_hash("virtual", tuple(roots), tree) for roots in asked]
 
-    before = hashes()
-    with changes(tmp_path, "foreign_system/other.py"):
-        assert [old == new for old, new in zip(before, hashes(), strict=True)] == [False, True, True]
-    with changes(tmp_path, "foreign_system/sizes.yaml"):
-        assert [old == new for old, new in zip(before, hashes(), strict=True)] == [False, True, True]
-    with changes(tmp_path, "foreign_file.py"):
-        assert [old == new for old, new in zip(before, hashes(), strict=True)] == [True, False, True]
-    for unknown in ("engines.nothing", "engines.systems.nothing", "foreign_system.nothing", "nowhere_at_all"):
+def test_a_root_of_another_package_stands_for_all_its_files_but_cards_and_pages(tree: Path, foreign: Path) -> None:
+    asked = (), ("foreign.entry",), ("foreign_file",), ("engines.systems.liveserve.kv",)
+    changing = {"entry.py": [1], "other.py": [1], "sizes.yaml": [1], "broken.py": [1], "../foreign_file.py": [2]}
+    changing |= {"fig1.py": [], "page.md": [], "page.json": [], "gpus/mine.yaml": [0, 1, 2, 3]}
+    before = hashes(tree, *asked)
+    for file, expected in changing.items():
+        with changes(foreign / "foreign", file):
+            after = hashes(tree, *asked)
+        assert [i for i, hash in enumerate(after) if hash != before[i]] == expected, file
+
+
+def test_what_has_no_source_is_refused(tree: Path, foreign: Path) -> None:
+    for unknown in ("engines.nothing", "engines.systems.nothing", "foreign.nothing", "nowhere_at_all"):
         with pytest.raises(ValueError, match=unknown):
             code_hash("virtual", (unknown,), tree)
     with pytest.raises(ValueError, match="'abacus'"):
         code_hash("abacus", (), tree)
-
-
-def test_cards_pages_and_faults_of_another_package_harm_no_id(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "foreign_paper"
-    (package / "gpus").mkdir(parents=True)
-    for name in ("__init__.py", "policy.py", "page.md", "gpus/__init__.py", "gpus/mine.yaml"):
-        (package / name).write_text("")
-    (package / "page.json").write_text("[]")
-    (package / "fig1.py").write_text("EXPERIMENTS = {}\n")
-    (package / "broken.py").write_text("def (\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    facts = EntryPoint("mine", "foreign_paper.gpus", "rehearsal.gpus")
-    monkeypatch.setattr(identity, "entry_points", lambda group: [facts] if group == facts.group else [])
-
-    def hashes() -> list[str]:
-        code_hash.cache_clear()
-        return [code_hash("virtual", roots, tree) for roots in ((), ("foreign_paper.policy",))]
-
-    before = hashes()
-    for file, same in (
-        ("fig1.py", [True, True]),
-        ("page.md", [True, True]),
-        ("page.json", [True, True]),
-        ("policy.py", [True, False]),
-        ("broken.py", [True, False]),
-        ("gpus/mine.yaml", [False, False]),
-    ):
-        with changes(tmp_path, f"foreign_paper/{file}"):
-            assert [old == new for old, new in zip(before, hashes(), strict=True)] == same, file
 
 
 def test_roots_are_where_a_spec_and_its_parts_are_defined() -> None:
@@ -274,32 +244,32 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_metrics_have_a_hash_of_their_own(tree: Path) -> None:
-    def hash_of_metrics() -> str:
-        metrics_hash.cache_clear()
-        return metrics_hash(tree)
-
-    before = hash_of_metrics()
-    for file, same in (
+@pytest.mark.parametrize(
+    ("file", "same"),
+    [
         ("harness/metrics/turns.py", False),
         ("harness/request_tables/request_table.py", False),
         ("harness/kinds/turns.py", False),
         ("harness/records/record.py", True),
         ("engines/core/engine.py", True),
-    ):
-        with changes(tree, file):
-            assert (hash_of_metrics() == before) == same, file
+    ],
+)
+def test_metrics_have_a_hash_of_their_own(tree: Path, file: str, same: bool) -> None:
+    metrics_hash.cache_clear()
+    before = metrics_hash(tree)
+    with changes(tree, file):
+        metrics_hash.cache_clear()
+        assert (metrics_hash(tree) == before) == same
 
 
 @pytest.mark.slow
 def test_a_replay_loads_nothing_that_does_not_count() -> None:
     """But for what the registries import, and what says which points there are."""
     turns = {"workload": "voice", "set": {"deployment": "speech_tiny", "sessions": 1}}
-    frames = {"workload": "metronome", "set": {"sessions": 1, "duration_s": 8}}
-    frames["set"] |= {"deployment": "qwen3_omni_pro6000"}
+    frames = {"deployment": "qwen3_omni_pro6000", "sessions": 1, "duration_s": 8}
     experiments = [
         {"name": "turns", "engines": ["liveserve"], **turns},
-        {"name": "frames", "engines": ["metronome"], **frames},
+        {"name": "frames", "engines": ["metronome"], "workload": "metronome", "set": frames},
     ]
     command = [sys.executable, "-c", POINTS, json.dumps(experiments)]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
@@ -308,14 +278,12 @@ def test_a_replay_loads_nothing_that_does_not_count() -> None:
     roots = roots_of(WORKLOADS["voice"], WORKLOADS["metronome"])
     # The registries import what they list, and kinds of workload the metrics that are made of the log.
     counts = (*ALWAYS, *SERVERS, "engines/systems", "workloads", "harness/metrics")
-    beside = {
+    besides = [
         name
-        for name in loaded & here.keys() - set(roots)
-        if not here[name].startswith(tuple(f"{folder}/" for folder in counts))
+        for name in sorted(loaded & here.keys() - set(roots))
+        if not name.startswith(("harness.experiments", "harness.replays"))  # they make points
+        and not here[name].startswith(tuple(f"{folder}/" for folder in counts))
         and here[name].count("/") > 1
         and here[name] not in counts
-    }
-    makes_points = ("harness.experiments", "harness.replays")
-    more = {name for name in beside if not name.startswith(makes_points)}
-    more -= {"engines.stock", "engines.stock.plugin"}  # vLLM looks into it where we are installed
-    assert sorted(more) == []
+    ]
+    assert {*besides} <= {"engines.stock", "engines.stock.plugin"}  # vLLM looks into it where we are installed
