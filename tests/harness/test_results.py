@@ -6,6 +6,7 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,9 @@ from harness.records.results import claim, read_results, record_folders, unfinis
 from tests.harness import fakes
 from workloads.errors import UserError
 
+TWO = fakes.experiment(2)
+"""It has two points."""
+
 
 def test_an_experiment_may_extend_its_own_results(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "results"
@@ -28,19 +32,15 @@ def test_an_experiment_may_extend_its_own_results(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_swept(tmp_path: Path) -> None:
-    with claim(tmp_path / "out", fakes.experiment(1)) as points_dir:
+    (tmp_path / ".tmp-experiment.json").write_text("half")  # before its first file: it is nobody's folder yet
+    with claim(tmp_path, fakes.experiment(1)) as points_dir:
         (points_dir / ".tmp-0123456789abcdef-1").mkdir()
         (points_dir / ".tmp-0123456789abcdef-1" / "events.parquet").write_text("half")
-        (tmp_path / "out" / ".tmp-summary.json").write_text("half")
-    with claim(tmp_path / "out", fakes.experiment(1)):
-        assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".tmp")] == []
-        assert list(points_dir.iterdir()) == []
-
-
-def test_a_run_killed_before_its_first_file_does_not_make_the_directory_foreign(tmp_path: Path) -> None:
-    (tmp_path / ".tmp-experiment.json").write_text("half")
+        (tmp_path / ".tmp-summary.json").write_text("half")
     with claim(tmp_path, fakes.experiment(1)):
-        assert (tmp_path / "experiment.json").exists()
+        assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["experiment.json", "points"]
+        assert not list(tmp_path.glob(".tmp*"))
+        assert list(points_dir.iterdir()) == []
 
 
 def refused(out: Path, word: str) -> None:
@@ -62,18 +62,12 @@ def test_directories_of_others_are_refused_and_left_alone(tmp_path: Path) -> Non
     assert (tmp_path / "out" / "experiment.json").read_text() == before
 
 
-def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
+def test_two_runs_do_not_share_a_directory_and_a_newer_experiment_is_refused(tmp_path: Path) -> None:
     with claim(tmp_path, fakes.experiment(1)):
         refused(tmp_path, "in use")
     with claim(tmp_path, fakes.experiment(1)):
         pass
-
-
-def test_a_newer_experiment_is_refused(tmp_path: Path) -> None:
-    with claim(tmp_path, fakes.experiment(1)):
-        pass
-    data = json.loads((tmp_path / "experiment.json").read_text())
-    (tmp_path / "experiment.json").write_text(json.dumps({**data, "schema_version": 99}))
+    edited(tmp_path / "experiment.json", schema_version=99)
     refused(tmp_path, "newer")
 
 
@@ -86,22 +80,29 @@ def test_only_points_with_a_record_count(tmp_path: Path) -> None:
         read_results(tmp_path / "points")
 
 
-def measured(out: Path, seeds: int) -> list[Point]:
+def write(points_dir: Path, point: Point) -> None:
+    (points_dir / point.id).mkdir()
+    write_record(points_dir / point.id, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
+
+
+def measured(out: Path, experiment: Experiment = TWO) -> list[Point]:
     """A results directory in which every point is finished."""
-    points = fakes.points(seeds)
-    with claim(out, fakes.experiment(seeds)) as points_dir:
+    points = expand(experiment)
+    with claim(out, experiment) as points_dir:
         for point in points:
-            folder = points_dir / point.id
-            folder.mkdir()
-            write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
+            write(points_dir, point)
     write_summary(out, [point.id for point in points])
     return points
+
+
+def edited(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def test_a_damaged_record_is_set_aside_and_counts_as_not_measured(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    points = measured(tmp_path, 2)
+    points = measured(tmp_path)
     points_dir, damaged = tmp_path / "points", points[1]
     for kept in (5, 4):  # again, what was set aside before goes
         caplog.clear()
@@ -114,32 +115,22 @@ def test_a_damaged_record_is_set_aside_and_counts_as_not_measured(
         aside = points_dir / f"{damaged.id}.damaged"
         assert (aside / "events.parquet").stat().st_size == kept
         assert record_folders(points_dir) == [points_dir / points[0].id]
-        write_record(
-            _made(points_dir / damaged.id), damaged, fakes.measure(damaged), {}, environment(), datetime.now(UTC)
-        )
+        write(points_dir, damaged)
         assert unfinished(points_dir, points) == []
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def test_a_directory_without_room_for_its_first_file_is_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as disk:
-        disk.setattr(os, "fsync", full)
+        disk.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         refused(tmp_path, "cannot be written: No space left on device; make room")
     with claim(tmp_path, fakes.experiment(1)) as points_dir:
         assert points_dir.is_dir()
 
 
 def test_a_damaged_record_of_another_card_stops_no_summary(tmp_path: Path) -> None:
-    points = measured(tmp_path, 2)
+    points = measured(tmp_path)
     (tmp_path / "points" / points[0].id / "run.json").write_text("{")
     (row,) = write_summary(tmp_path, [point.id for point in points])
     assert row["point"] == points[1].id
@@ -147,23 +138,19 @@ def test_a_damaged_record_of_another_card_stops_no_summary(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[1]", "[{}]", '[{"point": 1}]', '"\\ud800', "[" * 100_000])
 def test_a_garbled_file_is_one_sentence(tmp_path: Path, text: str) -> None:
-    measured(tmp_path, 1)
+    measured(tmp_path, fakes.experiment(1))
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(Damaged, match=r"experiment\.json .*; run its experiment again"):
         read_results(tmp_path)
 
 
 def test_an_edited_or_deleted_summary_has_no_effect(tmp_path: Path) -> None:
-    points = measured(tmp_path, 2)
+    points = measured(tmp_path)
     for edit in (lambda: (tmp_path / "summary.json").write_text("{"), (tmp_path / "summary.json").unlink):
         edit()
         _, records = read_results(tmp_path)
         assert [record.metrics["audio_ttfp_p50"]["value"] for record in records] == [0.0, 0.1]
     assert len(write_summary(tmp_path, [point.id for point in points])) == 2
-
-
-def edited(path: Path, **changes: object) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 @pytest.mark.parametrize(
@@ -181,26 +168,14 @@ def edited(path: Path, **changes: object) -> None:
 )  # fmt: skip
 def test_records_are_the_points_of_the_experiment(tmp_path: Path, change: dict, message: str) -> None:
     """Neither fewer nor others than it asks for, and of its device."""
-    measured(tmp_path, 2)
+    measured(tmp_path)
     edited(tmp_path / "experiment.json", **change)
     with pytest.raises(UserError, match=message):
         read_results(tmp_path)
 
 
-def test_a_list_that_a_point_keeps_in_another_order_is_what_was_asked_for(tmp_path: Path) -> None:
-    experiment = fakes.experiment(1, scale=["talker.host_s=1.25,hop_s=0.75", None])
-    points = expand(experiment)
-    with claim(tmp_path, experiment) as points_dir:
-        for point in points:
-            folder = points_dir / point.id
-            folder.mkdir()
-            write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
-    write_summary(tmp_path, [point.id for point in points])
-    assert len(read_results(tmp_path)[1]) == 2
-
-
 def test_a_lost_record_is_named(tmp_path: Path) -> None:
-    points = measured(tmp_path, 2)
+    points = measured(tmp_path)
     shutil.rmtree(tmp_path / "points" / points[1].id)
     with pytest.raises(Damaged, match=f"lacks the point {points[1].id}, which experiment.json names"):
         read_results(tmp_path)
@@ -212,28 +187,25 @@ def test_a_lost_record_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engines", "grid", "count"),
     [
+        # An axis that a point does not have asks for no more points
         (["vllm_omni", "liveserve"], {"thinker_alpha": [0.5, 1.0], "p": [0, 0.5]}, 2 + 4),
         (["vllm_omni"], {"scheduler": ["fcfs", "liveserve"], "thinker_alpha": [0.5, 1.0]}, 1 + 2),
+        # A point keeps the list in another order
+        (["vllm_omni"], {"scale": ["talker.host_s=1.25,hop_s=0.75", None]}, 2),
     ],
 )
-def test_an_axis_that_a_point_does_not_have_asks_for_no_more_points(
+def test_the_points_that_an_experiment_asks_for_are_found(
     tmp_path: Path, engines: list[str], grid: dict, count: int
 ) -> None:
     experiment = Experiment(name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=1)
-    points = expand(experiment)
-    assert len(points) == count
-    with claim(tmp_path, experiment) as points_dir:
-        for point in points:
-            folder = _made(points_dir / point.id)
-            write_record(folder, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
-        write_summary(tmp_path, [point.id for point in points])
+    assert len(measured(tmp_path, experiment)) == count
     assert len(read_results(tmp_path)[1]) == count
 
 
 def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    points = measured(tmp_path, 2)
+    points = measured(tmp_path)
     (tmp_path / "experiment.json").write_text("{")
     with claim(tmp_path, fakes.experiment(2)) as points_dir:
         assert unfinished(points_dir, points) == []

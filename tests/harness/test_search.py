@@ -13,8 +13,7 @@ from harness.slo.search import AGAIN, CLOSE, Bounds, Interval, Question, Search,
 from harness.slo.targets import Repeat, parse_targets
 
 EXACT = 10**9
-
-
+WHOLE = Bounds(1, 64, 8, whole=True, close=EXACT)
 TARGETS = parse_targets("ttfp_p90<=1.0 continuity>=0.95")
 
 
@@ -102,16 +101,15 @@ def test_rates_that_three_digits_do_not_tell_apart_end_the_search():
 
 
 def test_a_seed_that_holds_more_goes_on_alone():
-    search, rounds = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 11, 1: 11, 2: 13})
+    search, rounds = searched(WHOLE, {0: 11, 1: 11, 2: 13})
     assert [{value for value, _ in tried} for tried in rounds] == [{8}, {16}, {12}, {10}, {11}, {14}, {13}]
     assert [seed for _, seed in rounds[-1]] == [2] and search.interval == Interval(11, 11, 13)
     assert [step.value for step in search.steps] == [8, 10, 11, 12, 16]  # those of every seed
 
 
 def test_what_is_not_monotone_is_a_surprise_and_the_first_break_counts():
-    bounds = Bounds(1, 64, 8, whole=True, close=EXACT)
     passed = {0: {8: True, 16: False, 24: True}, 1: {8: True, 16: True, 24: True}}
-    search = Search(question(bounds, passed), met(passed))
+    search = Search(question(WHOLE, passed), met(passed))
     assert search.holds == 8 and search.surprises == {0: (16, 24)}
 
 
@@ -161,7 +159,7 @@ def test_the_search_brackets_the_capacity(most: int, up_to: int, first: int) -> 
 
 
 def test_a_file_of_an_earlier_find_is_read() -> None:
-    search, _ = searched(Bounds(1, 64, 8, whole=True, close=EXACT), {0: 11, 1: 13})
+    search, _ = searched(WHOLE, {0: 11, 1: 13})
     data = Searches(search.question, (search,)).as_dict()
     kept = ("engine", "settings", "tried")
     earlier = {name: value for name, value in data.items() if name != "counts"}
@@ -178,8 +176,9 @@ def test_doubling_then_halving() -> None:
 
 
 def test_one_bad_repeat_fails_a_number_and_one_late_generator_leaves_it_unmeasured() -> None:
-    assert step(8, (0.9, 0.99), (0.8, 0.95)).verdict == "passes"
-    assert step(8, (0.9, 0.99), (1.1, 0.99)).verdict == "fails"
+    assert step(8, (1.0, 0.95), (0.8, 0.99)).verdict == "passes"  # at both bounds
+    assert step(8, (0.9, 0.99), (1.001, 0.99)).verdict == "fails"
+    assert step(8, (0.9, 0.99), (0.9, 0.949)).verdict == "fails"
     assert step(8, (0.9, 0.99), (None, 0.99)).verdict == "fails"
     assert step(8, (0.1, 1.0), (0.9, 0.99), error="INVALID: late").verdict == "invalid"
     assert step(8, (0.1, 1.0), (1.9, 0.99), error="INVALID: late").verdict == "fails"
