@@ -25,6 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import psutil
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 from engines.endpoint.limits import Limits
 from harness.client.client_params import ClientParams
@@ -42,28 +45,21 @@ from workloads.trace import Trace
 
 SESSIONS, CAP = 32, 64
 """[config] of the issue: healthy sessions, and the server's cap."""
-
 ARRIVALS = 8.0
 """Calls that begin in a second: [chosen]."""
-
 LIMITS = Limits.model_validate(
     {"max_sessions": CAP, "idle_timeout_s": 15, "ping_s": 3, "queue_bytes": 256 * 1024, "handshake_timeout_s": 3}
 )
 """Shorter and lower than the defaults, so that minutes show what would take an hour: [chosen]."""
-
 SETTINGS = {"kv_pool_blocks": 4096, "host_kv_gb": 2.0}
 """Small pools: [chosen] they are full after a minute, and what is kept of each block is then no growth of memory."""
-
 SAMPLE_S = 1.5
 TURN_S = 7.0
 """No turn of the workload with its reply is shorter on average [measured], so that no call ends early."""
-
 LAST_TURN_S = 30.0
 """From the beginning of the last turns to the next calls: [chosen] longer than the longest turn."""
-
 ROUND_S = 90.0
 """Shortest time between two bursts in which calls end and others begin: [chosen] enough for some turns of each."""
-
 WARM_SHARE = 0.25
 """Of the churn, not part of the slope: [chosen] pools and caches fill first."""
 
@@ -121,15 +117,8 @@ def healthy_trace(begin_s: float, end_s: float, sessions: int = SESSIONS, seed: 
     chosen = {name: values[rows] for name, values in columns.items()}
     opening = chosen["turn"] == 0
     chosen["arrival_s"] = np.where(opening, begin_s + np.cumsum(opening) / ARRIVALS, np.nan)
-    header = trace.header
-    return Trace.from_columns(
-        chosen,
-        generator=header.generator,
-        params=header.params,
-        seed=header.seed,
-        streams=header.streams,
-        notes=header.notes,
-    )
+    about = {name: getattr(trace.header, name) for name in ("generator", "params", "seed", "streams", "notes")}
+    return Trace.from_columns(chosen, **about)
 
 
 class Calls:
@@ -199,9 +188,7 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
         calm_s=calm_s,
         end_s=end_s,
         send_delay_p99_s=float(np.quantile(delays, 0.99)),
-        bursts=[
-            (line["burst"][0] - origin, line["burst"][1] - origin, line["answers"]) for line in lines if "burst" in line
-        ],
+        bursts=[(line["burst"][0] - origin, line["burst"][1] - origin, line["answers"]) for line in lines[:-1]],
         faults=lines[-1]["faults"],
         counters=counters,
     )
@@ -253,31 +240,27 @@ def memory(seen: Churn) -> Memory:
         return Memory(np.nan, np.nan, np.nan)
     minutes = np.array([each.t_s for each in kept]) / 60
     kib = np.array([each.rss_kib for each in kept])
-    (a, b), residuals, *_ = np.polyfit(minutes, kib, 1, full=True)
-    del b
-    spread = float(((kib - kib.mean()) ** 2).sum())
-    return Memory(float(a), 1 - float(residuals[0]) / spread if spread else 1.0, float(kib[-1] - kib[0]))
+    slope, _ = np.polyfit(minutes, kib, 1)
+    r_squared = np.corrcoef(minutes, kib)[0, 1] ** 2 if np.ptp(kib) else 1.0
+    return Memory(float(slope), float(r_squared), float(kib[-1] - kib[0]))
 
 
 def healthy(seen: Churn) -> list[dict[str, Any]]:
     """One row each: before, among fault clients, during the bursts, and all: turns, failed ones, and TTFP (ms)."""
-    ends = seen.turns["turn_end_s"].to_numpy()
-    ttfp_ms = 1e3 * seen.turns["audio_ttfp_s"].to_numpy()
-    failed = np.isin(seen.turns["status"].to_numpy(), (FAILED, UNFINISHED))
-    in_burst = np.zeros(len(ends), bool)
-    for begin_s, end_s, _ in seen.bursts:
-        in_burst |= (ends >= begin_s) & (ends <= end_s)
+    ends = seen.turns["turn_end_s"]
+    failed = seen.turns["status"].isin((FAILED, UNFINISHED))
+    in_burst = sum((ends.between(begin_s, end_s) for begin_s, end_s, _ in seen.bursts), start=ends < -1) > 0
     calm = ends < seen.calm_s
     parts = {
         "before": calm,
         "among fault clients": ~calm & ~in_burst,
         "during a burst": in_burst,
-        "all": np.ones(len(ends), bool),
+        "all": pd.Series(True, ends.index),
     }
     rows = []
     for name, chosen in parts.items():
-        known = ttfp_ms[chosen & ~np.isnan(ttfp_ms)]
-        p50, p90 = np.quantile(known, (0.5, 0.9)).tolist() if known.size else (None, None)
+        known = 1e3 * seen.turns["audio_ttfp_s"][chosen].dropna()
+        p50, p90 = known.quantile([0.5, 0.9]).tolist() if len(known) else (None, None)
         counts = {"turns": int(chosen.sum()), "failed": int((chosen & failed).sum())}
         rows.append({"when": name, **counts, "ttfp_p50_ms": p50, "ttfp_p90_ms": p90})
     return rows
@@ -286,8 +269,7 @@ def healthy(seen: Churn) -> list[dict[str, Any]]:
 def wrong(seen: Churn) -> list[str]:
     """What should not have been, in words."""
     found = [f"healthy sessions: {reason}, {count} times" for reason, count in seen.failures.items()]
-    failed = healthy(seen)[-1]["failed"]
-    if failed:
+    if failed := healthy(seen)[-1]["failed"]:
         found.append(f"{failed} turns of healthy sessions failed")
     for kind, answers in seen.faults.items():
         right = FAULTS[kind][1]
@@ -305,10 +287,6 @@ def wrong(seen: Churn) -> list[str]:
 
 def show(seen: Churn) -> None:
     """The table."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, 120)

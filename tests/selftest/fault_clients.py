@@ -42,41 +42,37 @@ DROPPED = "dropped"
 
 
 class FaultClient:
-    """A WebSocket client that may do anything with its socket."""
+    """A WebSocket client that may do anything with its socket. `shakes`: it finishes its handshake."""
 
-    def __init__(self, url: str, receive_bytes: int = 0) -> None:
-        self._url = url
-        self._receive_bytes = receive_bytes
+    def __init__(self, url: str, receive_bytes: int = 0, shakes: bool = True) -> None:
+        self._url, self._receive_bytes, self._shakes = url, receive_bytes, shakes
         self._ws = ClientProtocol(parse_uri(url))
         self._kinds: set[str] = set()
         self.errors = 0
 
     async def __aenter__(self) -> FaultClient:
-        await self.dial()
-        self._ws.send_request(self._ws.connect())
-        await self.flush()
-        await self._read_until(lambda: self._ws.state is not State.CONNECTING)
+        where = urlsplit(self._url)
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        if self._receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
+        await asyncio.get_running_loop().sock_connect(self.socket, (where.hostname, where.port or 80))
+        if self._shakes:
+            self._ws.send_request(self._ws.connect())
+            await self.flush()
+            await self._read_until(lambda: self._ws.state is not State.CONNECTING)
         if self._ws.handshake_exc is not None:
             raise self._ws.handshake_exc
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.hang_up()
-
-    async def dial(self) -> None:
-        where = urlsplit(self._url)
-        assert where.hostname is not None
-        loop = asyncio.get_running_loop()
-        self.socket = socket.socket()
-        self.socket.setblocking(False)
-        if self._receive_bytes:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
-        await loop.sock_connect(self.socket, (where.hostname, where.port or 80))
-
-    def hang_up(self, *, reset: bool = False) -> None:
-        if reset:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
+
+    def reset(self) -> str:
+        """Break the connection."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+        return DROPPED
 
     async def raw(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.socket, data)
@@ -100,10 +96,6 @@ class FaultClient:
             await self.say("input_audio_buffer.append", audio=audio)
             if real_time:
                 await asyncio.sleep(0.1)
-
-    async def ask(self) -> None:
-        await self.say("input_audio_buffer.commit")
-        await self.say("response.create")
 
     async def manual(self) -> None:
         """Turns end when this client says so."""
@@ -130,6 +122,15 @@ class FaultClient:
         code = self._ws.close_rcvd
         return str(code.code) if code is not None else DROPPED
 
+    async def ended(self, sending: Awaitable[None]) -> str:
+        """Send until the server has had enough; what it said."""
+        sent = asyncio.ensure_future(sending)
+        try:
+            return await self.closed()
+        finally:
+            sent.cancel()
+            await asyncio.gather(sent, return_exceptions=True)
+
     async def _read_until(self, true: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         while not true():
@@ -146,166 +147,120 @@ class FaultClient:
                 await self.flush()
 
 
-Fault = Callable[[str], Awaitable[str]]
+async def stalls(client: FaultClient) -> str:
+    """It sends nothing, reads nothing and answers no ping."""
+    await client.speak(0.5)
+    await asyncio.sleep(20)
+    return await client.closed()
 
 
-async def stalls(url: str) -> str:
-    """In mid-utterance it stops: it sends nothing, reads nothing and answers no ping."""
-    async with FaultClient(url) as client:
-        await client.speak(0.5)
-        await asyncio.sleep(20)
-        return await client.closed()
+async def vanishes_speaking(client: FaultClient) -> str:
+    await client.speak(1.0, real_time=True)
+    return client.reset()
 
 
-async def idles(url: str) -> str:
-    """It answers pings, and that is all."""
-    async with FaultClient(url) as client:
-        return await client.closed()
+async def vanishes_listening(client: FaultClient) -> str:
+    await client.manual()
+    await client.speak(0.5)
+    await client.say("input_audio_buffer.commit")
+    await client.say("response.create")
+    await client.wait_for("response.output_audio.delta")
+    return client.reset()
 
 
-async def vanishes_speaking(url: str) -> str:
-    """The connection breaks in mid-utterance."""
-    async with FaultClient(url) as client:
-        await client.speak(1.0, real_time=True)
-        client.hang_up(reset=True)
-        return DROPPED
+GARBAGE = (
+    b"",
+    b"hello",
+    b"[1, 2",
+    b"[]",
+    b"null",
+    b'{"type": 7}',
+    b'{"type": "no.such.event"}',
+    b'{"type": "input_audio_buffer.append", "audio": "%%%"}',
+    b'{"type": "input_audio_buffer.append", "audio": {"a": 1}}',
+    b'{"type": "session.update", "session": "no"}',
+    b'{"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": -5}',
+    b'{"type": "response.create", "response": {"metadata": {"rehearsal": "{"}}}',
+    b'{"type": "x", "deep": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    b'{"type": "' + b"\\u0000" * 1000 + b'"}',
+)
 
 
-async def vanishes_listening(url: str) -> str:
-    """The connection breaks while the reply comes."""
-    async with FaultClient(url) as client:
-        await client.manual()
-        await client.speak(0.5)
-        await client.ask()
-        await client.wait_for("response.output_audio.delta")
-        client.hang_up(reset=True)
-        return DROPPED
-
-
-async def garbage(url: str) -> str:
+async def garbage(client: FaultClient) -> str:
     """Messages that are no JSON, no object, of no known type, or with fields of the wrong type."""
-    async with FaultClient(url) as client:
-        for text in (
-            b"",
-            b"hello",
-            b"[1, 2",
-            b"[]",
-            b"null",
-            b'{"type": 7}',
-            b'{"type": "no.such.event"}',
-            b'{"type": "input_audio_buffer.append", "audio": "%%%"}',
-            b'{"type": "input_audio_buffer.append", "audio": {"a": 1}}',
-            b'{"type": "session.update", "session": "no"}',
-            b'{"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": -5}',
-            b'{"type": "response.create", "response": {"metadata": {"rehearsal": "{"}}}',
-            b'{"type": "x", "deep": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-            b'{"type": "' + b"\\u0000" * 1000 + b'"}',
-        ):
-            await client.text(text)
-        await client.wait_for("error")
-        return await client.part()
+    for text in GARBAGE:
+        await client.text(text)
+    await client.wait_for("error")
+    return await client.part()
 
 
-async def reuses_ids(url: str) -> str:
+async def reuses_ids(client: FaultClient) -> str:
     """The same item, event and response over and over, and what is not its own."""
-    async with FaultClient(url) as client:
-        await client.manual()
-        item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
-        for _ in range(3):
-            await client.say("conversation.item.create", event_id="same", item=item)
-        for _ in range(3):
-            await client.say("response.create", event_id="same")
-        await client.say("response.cancel", response_id="of_another")
-        await client.wait_for("error")
-        await client.wait_for("response.created")
-        for _ in range(3):
-            await client.say("response.cancel", event_id="same")
-        return await client.part()
+    await client.manual()
+    item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    for _ in range(3):
+        await client.say("conversation.item.create", event_id="same", item=item)
+    for _ in range(3):
+        await client.say("response.create", event_id="same")
+    await client.say("response.cancel", response_id="of_another")
+    await client.wait_for("error")
+    await client.wait_for("response.created")
+    for _ in range(3):
+        await client.say("response.cancel", event_id="same")
+    return await client.part()
 
 
-async def oversize(url: str) -> str:
-    """A message of 4 MB."""
-    async with FaultClient(url) as client:
-        return await _ended(client, client.text(b'{"type": "' + b"x" * 4_000_000 + b'"}'))
+async def sends(client: FaultClient, data: bytes) -> str:
+    await client.raw(data)
+    return await client.closed()
 
 
-async def binary(url: str) -> str:
-    """Audio in binary frames."""
-    async with FaultClient(url) as client:
-        for _ in range(10):
-            await client.raw(Frame(Opcode.BINARY, random.randbytes(1920)).serialize(mask=True))
-        return await client.closed()
+async def never_reads(client: FaultClient) -> str:
+    """It asks for one reply after the other."""
+    asked = {"metadata": {"rehearsal": json.dumps({"output_tokens": 120, "reply_audio_s": 40.0})}}
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "talk"}]}
+    await client.manual()
+    for _ in range(4):
+        await client.say("conversation.item.create", item=item)
+        await client.say("response.create", response=asked)
+        await asyncio.sleep(5)
+    return await client.closed()
 
 
-async def bad_frames(url: str) -> str:
-    """Frames that are none."""
-    async with FaultClient(url) as client:
-        await client.raw(random.choice([b"\xff" * 64, b"\x81\x05hello", b"\x80\x80\x00\x00\x00\x00"]))
-        return await client.closed()
+OVERSIZE = b'{"type": "' + b"x" * 4_000_000 + b'"}'
+BINARY = Frame(Opcode.BINARY, random.randbytes(1920)).serialize(mask=True) * 10
+FLOOD = Frame(Opcode.TEXT, b"{}").serialize(mask=True) * 20_000
+BAD_FRAMES = [b"\xff" * 64, b"\x81\x05hello", b"\x80\x80\x00\x00\x00\x00"]
+HALF = b"GET /v1/realtime HTTP/1.1\r\nHost: here\r\n"
 
-
-async def floods(url: str) -> str:
-    """Many small messages at once."""
-    async with FaultClient(url) as client:
-        return await _ended(client, client.raw(Frame(Opcode.TEXT, b"{}").serialize(mask=True) * 20_000))
-
-
-async def rushes(url: str) -> str:
-    """Two minutes of audio at once."""
-    async with FaultClient(url) as client:
-        return await _ended(client, client.speak(120))
-
-
-async def never_reads(url: str) -> str:
-    """It asks for one reply after the other and reads none."""
-    async with FaultClient(url, receive_bytes=8192) as client:
-        asked = {"metadata": {"rehearsal": json.dumps({"output_tokens": 120, "reply_audio_s": 40.0})}}
-        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "talk"}]}
-        await client.manual()
-        for _ in range(4):
-            await client.say("conversation.item.create", item=item)
-            await client.say("response.create", response=asked)
-            await asyncio.sleep(5)
-        return await client.closed()
-
-
-async def half_a_request(url: str) -> str:
-    """It never finishes its handshake."""
-    client = FaultClient(url)
-    await client.dial()
-    with client.socket:
-        await client.raw(b"GET /v1/realtime HTTP/1.1\r\nHost: here\r\n")
-        return await client.closed()
-
-
-async def _ended(client: FaultClient, sending: Awaitable[None]) -> str:
-    """Send until the server has had enough; what it said."""
-    sent = asyncio.ensure_future(sending)
-    try:
-        return await client.closed()
-    finally:
-        sent.cancel()
-        await asyncio.gather(sent, return_exceptions=True)
-
-
-FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
+FAULTS: dict[str, tuple[Callable[[FaultClient], Awaitable[str]], tuple[str, ...]]] = {
     "stalls in mid-utterance": (stalls, ("1011", "1008", DROPPED)),
-    "idles": (idles, ("1008",)),
+    "idles": (FaultClient.closed, ("1008",)),
     "vanishes while speaking": (vanishes_speaking, (DROPPED,)),
     "vanishes while listening": (vanishes_listening, (DROPPED,)),
     "sends garbage": (garbage, ("error",)),
     "reuses ids": (reuses_ids, ("error",)),
-    "sends oversize messages": (oversize, ("1009",)),
-    "sends binary frames": (binary, ("1003",)),
-    "sends bad frames": (bad_frames, ("1002",)),
-    "floods with messages": (floods, ("1008",)),
-    "rushes with audio": (rushes, ("1008",)),
+    "sends oversize messages": (lambda client: client.ended(client.text(OVERSIZE)), ("1009",)),
+    "sends binary frames": (lambda client: sends(client, BINARY), ("1003",)),
+    "sends bad frames": (lambda client: sends(client, random.choice(BAD_FRAMES)), ("1002",)),
+    "floods with messages": (lambda client: client.ended(client.raw(FLOOD)), ("1008",)),
+    "rushes with audio": (lambda client: client.ended(client.speak(120)), ("1008",)),  # seconds at once
     "never reads": (never_reads, ("1008", DROPPED)),
-    "never finishes its request": (half_a_request, (DROPPED,)),
+    "never finishes its request": (lambda client: sends(client, HALF), (DROPPED,)),
 }
 """What each does, and the answers that are right. By RFC 6455, section 7.4.1: 1002 breaks the protocol, 1003 sends what
-is not taken, 1008 breaks a rule, 1009 says too much at once; 1011 where the server gave up. Who does not read may find
-its connection reset."""
+is not taken, 1008 breaks a rule, 1009 says too much at once; 1011 where the server gave up. A client that does not read
+may find its connection reset."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "never reads": {"receive_bytes": 8192},
+    "never finishes its request": {"shakes": False},
+}
+
+
+async def play(url: str, kind: str) -> str:
+    """Let one client misbehave; return how it was answered."""
+    async with FaultClient(url, **OPTIONS.get(kind, {})) as client:
+        return await FAULTS[kind][0](client)
 
 
 async def burst(url: str, size: int) -> dict[str, int]:
@@ -348,7 +303,7 @@ async def misbehave(url: str, seconds: float, burst_size: int, bursts: int) -> d
         while loop.time() < until_s:
             kind = next(order)
             try:
-                answer = await asyncio.wait_for(FAULTS[kind][0](url), PATIENCE_S)
+                answer = await asyncio.wait_for(play(url, kind), PATIENCE_S)
             except TimeoutError:
                 answer = "nothing"
             except OSError:

@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -129,81 +129,53 @@ def _on(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _ms(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{1e3 * value:.{digits}f}"
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{1e3 * value:.2f}"
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def calls_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="calls that send and receive, one process, ms")
-    names = (
-        "sessions",
-        "sends/s",
-        "send delay P50",
-        "P99",
-        "max",
-        "TTFP bias P50",
-        "P99",
-        "CPU",
-        "failed",
-        "server CPU",
-    )
-    for name in names:
-        table.add_column(name, justify="right")
-    for row in rows:
-        times = ("send_delay_p50_s", "send_delay_p99_s", "send_delay_max_s", "bias_p50_s", "bias_p99_s")
-        table.add_row(
-            str(row["sessions"]),
-            f"{row['sends_per_s']:.0f}",
-            *(_ms(row[name]) for name in times),
-            f"{row['cpu_share']:.0%}",
-            str(row["failed"]),
-            f"{row['server_cpu_share']:.0%}",
-        )
-    return table
+CALLS = (
+    ("sessions", "sessions", str),
+    ("sends/s", "sends_per_s", "{:.0f}".format),
+    ("send delay P50", "send_delay_p50_s", _ms),
+    ("P99", "send_delay_p99_s", _ms),
+    ("max", "send_delay_max_s", _ms),
+    ("TTFP bias P50", "bias_p50_s", _ms),
+    ("P99", "bias_p99_s", _ms),
+    ("CPU", "cpu_share", "{:.0%}".format),
+    ("failed", "failed", str),
+    ("server CPU", "server_cpu_share", "{:.0%}".format),
+)
+TEXT = (
+    ("client", "client", str),
+    ("shards", "shards", str),
+    ("planned/s", "planned", _number),
+    ("rate/s", "rate", _number),
+    ("IDC", "dispersion", _number),
+    ("lag-1", "lag_1", _number),
+    ("CV", "gap_cv", _number),
+    ("TTFT P50", "reported_p50_s", _ms),
+    ("true", "true_p50_s", _ms),
+    ("bias P50", "bias_p50_s", _ms),
+    ("P99", "bias_p99_s", _ms),
+    ("of it send delay", "send_delay_p50_s", _ms),
+    ("ITL P50", "itl_reported_p50_s", _ms),
+    ("true", "itl_true_p50_s", _ms),
+    ("CPU/request", "cpu_s_per_answer", _ms),
+)
+"""Head of a column, the value of a row, and how it is written."""
 
 
-def text_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"text, {RATE:g} requests/s (Poisson: IDC 1, lag-1 0, CV 1), ms")
-    table.add_column("client")
-    names = (
-        "shards",
-        "planned/s",
-        "rate/s",
-        "IDC",
-        "lag-1",
-        "CV",
-        "TTFT P50",
-        "true",
-        "bias P50",
-        "P99",
-        "of it send delay",
-        "ITL P50",
-        "true",
-    )
-    for name in (*names, "CPU/request"):
-        table.add_column(name, justify="right")
+def table(title: str, columns: Sequence[tuple[str, str, Callable[[Any], str]]], rows: list[dict[str, Any]]) -> Table:
+    made = Table(title=title)
+    for head, name, _ in columns:
+        made.add_column(head, justify="left" if name == "client" else "right")
     for row in rows:
-        latencies = (
-            "reported_p50_s",
-            "true_p50_s",
-            "bias_p50_s",
-            "bias_p99_s",
-            "send_delay_p50_s",
-            "itl_reported_p50_s",
-            "itl_true_p50_s",
-        )
-        table.add_row(
-            row["client"],
-            str(row["shards"]),
-            *(_number(row.get(name)) for name in ("planned", "rate", "dispersion", "lag_1", "gap_cv")),
-            *(_ms(row.get(name)) for name in latencies),
-            _ms(row["cpu_s_per_answer"]),
-        )
-    return table
+        made.add_row(*(write(row.get(name)) for _, name, write in columns))
+    return made
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -221,11 +193,12 @@ def main(argv: list[str] | None = None) -> int:
     if not console.is_terminal:
         console.width = WIDTH
     voice_rows = [calls(sessions, seconds, cores) for sessions in sizes]
-    console.print(calls_table(voice_rows))
+    console.print(table("calls that send and receive, one process, ms", CALLS, voice_rows))
     text_rows = [text(shards, seconds, cores) for shards in SHARDS]
     if not chosen.quick and (other := peer(seconds, cores)) is not None:
         text_rows.append(other)
-    console.print(text_table(text_rows))
+    title = f"text, {RATE:g} requests/s (Poisson: IDC 1, lag-1 0, CV 1), ms"
+    console.print(table(title, TEXT, text_rows))
     console.print(f"{time.monotonic() - begun:.0f} s; clients on core {cores[0]}, null server on core {cores[1]}")
     if chosen.json:
         chosen.json.write_text(json.dumps({"calls": voice_rows, "text": text_rows}, indent=1) + "\n")
