@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,8 @@ from workloads.trace import Trace, Turn
 
 TURN = builders.turn(arrival_s=1.0, output_tokens=10, reply_audio_s=3.0, network_s=0.0)
 NEXT = TURN.changed(turn=1, arrival_s=None, think_s=1.5)
+CUT = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
+MURMURS = TURN.changed(event="backchannel", event_after_s=1.0, event_s=0.4)
 
 
 class Script:
@@ -46,6 +47,11 @@ class Script:
 
     def playback_done(self, session: int, reply: int) -> None:
         self.heard.append((round(self.loop.time(), 6), "playback_done", reply))
+
+
+def answered(turn: Turn, kind: str) -> list[tuple]:
+    """A reply of 3 s to each turn, 0.5 s after its end."""
+    return reply(turn.turn, 2.5)
 
 
 def call(of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: float) -> tuple[Script, pd.DataFrame]:
@@ -86,27 +92,20 @@ def says(server: Script) -> list[tuple]:
 
 
 def test_a_turn_is_answered_heard_out_and_thought_about():
-    server, events = call(lambda t, _: reply(t.turn, 2.5), TURN, NEXT)
+    server, events = call(answered, TURN, NEXT)
     assert says(server) == [(1.0, 0, "turn"), (8.0, 1, "turn")]  # 1 + 2.5 + 3 s of reply + 1.5 s of thinking
     assert speech(events, "user_speech") == [(1.0, 3.0, 0, "turn"), (8.0, 10.0, 1, "turn")]
     assert speech(events, "agent_speech") == [(3.5, 6.5, 0, "0"), (10.5, 13.5, 1, "1")]
     assert times(events, "playback_done") == times(events, "turn_done") == [6.5, 13.5]
     reports = events[events["kind"] == "told"]
-    assert reports["stage"].tolist() == ["reply_begun", "first_packet"] * 2 and reports["value"].tolist() == [
-        0,
-        0,
-        1,
-        1,
-    ]
+    assert reports["stage"].tolist() == ["reply_begun", "first_packet"] * 2
+    assert reports["value"].tolist() == [0, 0, 1, 1]
 
 
 def test_what_travels_arrives_later_in_both_directions():
-    far, near = (
-        call(lambda t, _: reply(t.turn, 2.5), TURN.changed(network_s=d), replace(NEXT, network_s=d))
-        for d in (0.25, 0.0)
-    )
-    assert times(far[1], "playback_done")[0] == times(near[1], "playback_done")[0] + 0.5
-    assert next(each for each in far[0].heard if each[1:2] == ("playback_done",))[0] == 7.25
+    server, events = call(answered, TURN.changed(network_s=0.25))
+    assert times(events, "playback_done") == [6.5 + 0.5]
+    assert [each[0] for each in server.heard if each[1:2] == ("playback_done",)] == [7.25]
 
 
 def test_a_pause_makes_two_stretches_and_what_cuts_into_it_is_heard():
@@ -120,12 +119,10 @@ def test_a_pause_makes_two_stretches_and_what_cuts_into_it_is_heard():
 
 
 def test_an_interruption_goes_straight_on_to_the_next_turn():
-    cut = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
-
     def of(turn: Turn, kind: str) -> list[tuple]:
         return reply(0, 2.5) if turn.turn == 0 else [(0.4, "stopped", 0), *reply(1, 2.5)]
 
-    server, events = call(of, cut, NEXT)
+    server, events = call(of, CUT, NEXT)
     assert says(server) == [(1.0, 0, "turn"), (4.5, 1, "turn")]
     assert speech(events, "user_speech")[1] == (4.5, 6.5, 1, "interruption")
     assert speech(events, "agent_speech") == [(3.5, 4.9, 0, "0"), (7.0, 10.0, 1, "1")]
@@ -135,41 +132,34 @@ def test_an_interruption_goes_straight_on_to_the_next_turn():
 
 
 def test_a_server_that_goes_on_is_heard_beside_the_interruption():
-    cut = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
-    _, events = call(lambda t, _: reply(0, 2.5) if t.turn == 0 else reply(1, 2.5), cut, NEXT)
+    _, events = call(lambda t, _: reply(0, 2.5) if t.turn == 0 else reply(1, 2.5), CUT, NEXT)
     assert speech(events, "agent_speech")[0] == (3.5, 6.5, 0, "0")
     assert times(events, "playback_done") == [6.5, 10.0] and times(events, "barge_in") == []
 
 
 def test_a_reply_too_short_to_interrupt_is_an_interruption_missed():
-    cut = TURN.changed(event="interruption", event_after_s=1.0, event_s=2.0)
-    server, events = call(lambda t, _: reply(t.turn, 2.5, 0.5), cut, NEXT)
+    server, events = call(lambda t, _: reply(t.turn, 2.5, 0.5), CUT, NEXT)
     assert times(events, "barge_in_missed") == [4.0] and says(server)[1] == (5.5, 1, "turn")
     assert speech(events, "user_speech")[1][3] == "turn"
 
 
 @pytest.mark.parametrize("kind", ["backchannel", "side_speech", "background_speech", "noise"])
 def test_other_sounds_lie_over_the_reply(kind: str):
-    murmurs = TURN.changed(event=kind, event_after_s=1.0, event_s=0.4)
-    server, events = call(lambda t, kind: reply(0, 2.5) if kind == "turn" else [], murmurs)
+    server, events = call(lambda t, kind: reply(0, 2.5) if kind == "turn" else [], MURMURS.changed(event=kind))
     assert says(server) == [(1.0, 0, "turn"), (4.5, 0, kind)]
     assert speech(events, "user_speech") == [(1.0, 3.0, 0, "turn"), (4.5, 4.9, 0, kind)]
     assert speech(events, "agent_speech") == [(3.5, 6.5, 0, "0")]
 
 
 def test_after_a_false_alarm_the_user_waits_for_more_and_then_loses_patience():
-    murmurs = TURN.changed(event="backchannel", event_after_s=1.0, event_s=0.4)
+    def resumes(turn: Turn, kind: str) -> list[tuple]:
+        return reply(turn.turn * 10, 2.5) if kind == "turn" else [(0.2, "stopped", 0), *reply(1, 1.2)]
 
-    def resumes(after_s: float) -> Callable[[Turn, str], list[tuple]]:
-        return lambda turn, kind: (
-            reply(turn.turn * 10, 2.5) if kind == "turn" else [(0.2, "stopped", 0), *reply(1, after_s)]
-        )
-
-    server, events = call(resumes(1.2), murmurs, NEXT)
+    server, events = call(resumes, MURMURS, NEXT)
     assert speech(events, "agent_speech")[:2] == [(3.5, 4.7, 0, "0"), (5.7, 8.7, 0, "1")]
     assert says(server)[2] == (10.2, 1, "turn")
     assert times(events, "audio") == [3.5, 12.7], "the second word on the same turn is no answer of its own"
-    server, _ = call(lambda t, k: resumes(1.2)(t, k)[: 3 if k == "turn" else 1], murmurs, NEXT)
+    server, _ = call(lambda t, k: resumes(t, k)[: 3 if k == "turn" else 1], MURMURS, NEXT)
     assert says(server)[2] == (9.2, 1, "turn")  # stopped at 4.7, 3 s of patience, 1.5 s of thought
 
 
