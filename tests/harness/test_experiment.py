@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
-from pydantic.fields import FieldInfo
 
 from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
@@ -34,10 +33,6 @@ def make(**changes: object) -> Experiment:
     return Experiment.model_validate({**fields, **changes})
 
 
-def cells(experiment: Experiment) -> list[tuple]:
-    return [(point.engine, point.params["c"], point.params["p"], point.seed) for point in expand(experiment)]
-
-
 TRACES = {"turns": ("voice", {"sessions": 1}), "frames": ("metronome", {"sessions": 1, "duration_s": 4})}
 SET = {"liveserve": {"eviction": False, "lead_cap_s": 8}, "metronome": {"admission": "aimd", "beta": 0.5}}
 
@@ -58,14 +53,8 @@ def test_a_worker_is_handed_everything_that_the_settings_came_to(engine: str) ->
 
 
 def test_the_grid_is_complete_and_ordered() -> None:
-    expected = [
-        (engine, c, p, seed)
-        for engine in ("vllm_omni", "liveserve")
-        for c in (4, 8)
-        for p in (0.0, 0.7)
-        for seed in (0, 1, 2)
-    ]
-    assert cells(make()) == expected
+    cells = [(point.engine, point.params["c"], point.params["p"], point.seed) for point in expand(make())]
+    assert cells == [*product(("vllm_omni", "liveserve"), (4, 8), (0.0, 0.7), (0, 1, 2))]
 
 
 def test_ids_are_stable_unique_and_independent_of_the_grid_they_come_from() -> None:
@@ -78,11 +67,8 @@ def test_ids_are_stable_unique_and_independent_of_the_grid_they_come_from() -> N
     ]
 
 
-def test_equal_values_written_differently_are_the_same_point() -> None:
+def test_equal_values_are_the_same_point_and_a_changed_program_gives_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expand(make(grid={"p": [0]}, set={"c": "4"})) == expand(make(grid={"p": [0.0]}, set={"c": 4}))
-
-
-def test_a_changed_program_gives_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {point.id for point in expand(make())}
     monkeypatch.setattr(module, "code_hash", lambda *_: "another program")
     assert before.isdisjoint(point.id for point in expand(make()))
@@ -114,9 +100,8 @@ def test_engines_share_the_trace_and_a_point_survives_its_manifest() -> None:
     [({"c": "16"}, [16], [0.0, 0.7]), ({"c": "1,2,3"}, [1, 2, 3], [0.0, 0.7]), ({"p": "0.5", "c": "8"}, [8], [0.5])],
 )
 def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: list) -> None:
-    points = expand(override(make(), settings))
-    assert sorted({point.params["c"] for point in points}) == c
-    assert sorted({point.params["p"] for point in points}) == p
+    params = [point.params for point in expand(override(make(), settings))]
+    assert [sorted({each[axis] for each in params}) for axis in ("c", "p")] == [c, p]
 
 
 def test_a_title_names_other_engines_and_another_workload() -> None:
@@ -158,24 +143,15 @@ def test_another_workload_drops_what_only_the_old_one_understood() -> None:
         expand(override(base, {"workload": "poisson", "think_s": "1"}))
 
 
-def test_parameter_names_are_unique_over_the_groups() -> None:
+def test_parameter_names_are_unique_over_the_groups_and_each_is_described() -> None:
+    server, client, target = (model.model_fields for model in (ServerParams, ClientParams, TargetParams))
     for workload in WORKLOADS.values():
-        for engine in ENGINES.values():
-            fields = workload.Params.model_fields, ClientParams.model_fields, ServerParams.model_fields
-            _unique((*fields, engine.fields({})))
-        _unique((workload.Params.model_fields, ClientParams.model_fields, TargetParams.model_fields))
-
-
-def _unique(groups: Iterable[Mapping[str, FieldInfo]]) -> None:
-    names = [name for fields in groups for name in fields]
-    assert sorted(names) == sorted(set(names))
-
-
-def test_every_parameter_says_what_it_is() -> None:
-    models = [*(spec.Params for spec in WORKLOADS.values()), ClientParams, ServerParams, TargetParams]
-    for fields in (*(model.model_fields for model in models), *(each.fields({}) for each in ENGINES.values())):
-        for name, field in fields.items():
-            assert field.description, name
+        fields = workload.Params.model_fields
+        groups = [(fields, client, target), *((fields, client, server, each.fields({})) for each in ENGINES.values())]
+        for group in groups:
+            names = sorted(chain(*group))
+            assert names == sorted({*names})
+            assert not [name for fields in group for name, field in fields.items() if not field.description]
 
 
 def test_a_yaml_file_holds_an_experiment(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def table(rows: list[tuple[int, int, float, float, float]]) -> tuple[pd.DataFram
     return requests, requests[["session", "turn"]]
 
 
+def one_a_second(count: int, lasting_s: float = 0.5) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Users of one turn each."""
+    return table([(k, 0, float(k), float(k), k + lasting_s) for k in range(count)])
+
+
 def called(calls_s: list[list[float]], c: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Calls that come within `RAMP_S`, of which c at once are on line; each number is the length of a turn, s."""
     rows, free_s = [], [0.0] * c
@@ -76,45 +81,33 @@ def test_a_closed_loop_is_steady_while_every_slot_is_taken_and_one_turn_of_each_
 
 def test_where_c_counts_requests_as_many_of_them_must_have_ended_as_there_are_slots():
     # Two slots; a reply that lasts for 100 s, or a request that hangs, does not take the window from the others.
-    rows = [(0, 0, 0.0, 0.0, 100.0), (1, 0, 0.0, 0.0, 2.0)]
-    rows += [(k, 0, 2.0 * (k - 1), 2.0 * (k - 1), 2.0 * k) for k in range(2, 20)]
-    requests, turns = table(rows)
-    for hangs in (False, True):
-        if hangs:
-            requests.loc[0, "ended_s"] = np.nan
+    for end_s in (100.0, np.nan):
+        others = [(k, 0, 2.0 * (k - 1), 2.0 * (k - 1), 2.0 * k) for k in range(1, 20)]
+        requests, turns = table([(0, 0, 0.0, 0.0, end_s), *others])
         window = steady_window(requests, turns, Load(slots=2))
         assert window == Window(4.0, 38.0)
         assert (phases(requests, window) == STEADY).sum() == 17
 
 
-def test_slots_of_every_replica_count():
-    load = load_of(ClientParams(c=4, c_scope="replica", c_counts="reply"), replicas=3)
-    assert load.slots == 12
-    assert load_of(ClientParams()).slots is None
-
-
 def test_an_open_loop_is_counted_from_its_first_user_however_slow_the_server_is():
     for lasting_s in (0.5, 2.5, 50.0):
-        requests, turns = table([(k, 0, float(k), float(k), k + lasting_s) for k in range(20)])
+        requests, turns = one_a_second(20, lasting_s)
         window = steady_window(requests, turns, Load())
         assert window == Window(0.0, 19.0) and (phases(requests, window) == STEADY).all()
     assert steady_window(requests, turns, Load(stop_after_s=10.0)) == Window(0.0, 10.0)
 
 
-def test_a_run_whose_turns_are_all_among_the_first_is_measured_whole():
-    requests, turns = table([(k, 0, 0.0, 0.0, 2.0 + k) for k in range(5)])
-    for load in (Load(slots=5), Load(slots=8)):
-        assert steady_window(requests, turns, load) == WHOLE
-    assert (phases(requests, WHOLE) == STEADY).all()
-
-
-def test_users_that_never_were_all_answered_have_no_window():
-    requests, turns = table([(k, 0, 0.0, 0.0, np.nan) for k in range(5)] + [(5, 0, 1.0, 1.0, 2.0)])
-    assert steady_window(requests, turns, Load(slots=5)) == WHOLE
+def test_without_a_turn_after_the_first_ones_a_run_is_measured_whole():
+    ended = [(k, 0, 0.0, 0.0, 2.0 + k) for k in range(5)]
+    hang = [(k, 0, 0.0, 0.0, np.nan) for k in range(5)]
+    for rows, slots in ((ended, 5), (ended, 8), ([*hang, (5, 0, 1.0, 1.0, 2.0)], 5)):
+        requests, turns = table(rows)
+        assert steady_window(requests, turns, Load(slots=slots)) == WHOLE
+        assert (phases(requests, WHOLE) == STEADY).all()
 
 
 def test_a_backlog_and_agents_that_are_called_are_no_users():
-    requests, turns = table([(k, 0, float(k), float(k), k + 0.5) for k in range(6)])
+    requests, turns = one_a_second(6)
     backlog = [np.nan, 2.0, np.nan, 2.0, np.nan, np.nan]
     assert steady_window(requests, turns.assign(backlog=backlog), Load(slots=1)).begin_s == 0.5
     assert steady_window(requests, turns.assign(backlog=backlog), Load(slots=2)).begin_s == 2.5
@@ -165,12 +158,8 @@ def asked() -> pd.DataFrame:
     for session, (end_s, wait_s) in enumerate(zip(ENDS_S, WAITS_S, strict=True)):
         for kind in ("session_start", "turn_start", "turn_end"):
             log.event(end_s, kind, session, 0, value=0.0)
-        if session == 2:
-            log.event(end_s + wait_s, "turn_failed", session, 0)
-        else:
-            log.event(end_s + wait_s, "first_text", session, 0, value=1)
-            log.event(end_s + wait_s, "reply_done", session, 0)
-            log.event(end_s + wait_s, "turn_done", session, 0)
+        for kind in ("turn_failed",) if session == 2 else ("first_text", "reply_done", "turn_done"):
+            log.event(end_s + wait_s, kind, session, 0, value=1)
         log.event(end_s + wait_s, "session_end", session, 0)
     return log.events().to_pandas()
 
@@ -202,19 +191,19 @@ def test_metrics_are_over_the_steady_window_and_the_whole_run_is_kept():
     assert whole == pytest.approx(8.0)  # of 0.1, 7, 9 s and the one that failed
 
 
-UNBOUNDED = FieldInfo(annotation=int)
-"""Of a parameter that may be any number."""
-
-
 def test_the_load_of_requests_comes_as_fast_as_requests_may_end():
     """Else the places of a closed loop stay empty until the next one comes."""
+    unbounded = FieldInfo(annotation=int)
     for c in (8, 64):
-        _, fixed = TURNS.load("sharegpt", {"rate": UNBOUNDED, "requests": UNBOUNDED}, c, None, 20.0)
+        _, fixed = TURNS.load("sharegpt", {"rate": unbounded, "requests": unbounded}, c, None, 20.0)
         assert fixed["requests"] / fixed["rate"] <= 20.0 + 1.0
-        _, fixed = TURNS.load("voice", {"rate": UNBOUNDED, "sessions": UNBOUNDED}, c, None, 20.0)
+        _, fixed = TURNS.load("voice", {"rate": unbounded, "sessions": unbounded}, c, None, 20.0)
         assert fixed["rate"] == max(c / 2.0, 10.0)
 
 
 def test_clients_have_the_window_of_their_parameters():
     load = TURNS.target_timing(typed(sessions=4), ClientParams(c=2, stop_after_s=6.0), 7)
     assert load == Load(slots=2, stop_after_s=6.0, judged=7)
+    every_replica = ClientParams(c=4, c_scope="replica", c_counts="reply")
+    assert load_of(every_replica, replicas=3).slots == 12
+    assert load_of(ClientParams()).slots is None
