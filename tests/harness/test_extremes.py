@@ -4,6 +4,7 @@ Nothing here asserts a time. A generator that made more turns than `MOST_TURNS`,
 at their number would take all memory.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
@@ -52,21 +53,8 @@ NUMBERS: list[Any] = [
     1e300, float("inf"), float("-inf"), float("nan"), True, False,
 ]  # fmt: skip
 TEXTS = [
-    "",
-    " ",
-    "\0",
-    "\n",
-    "\x1b[31m",
-    "é",
-    "\ud800",
-    "x" * 300,
-    "x" * 100_000,
-    "../" * 2000,
-    "/dev",
-    "1",
-    "nan",
-    ",",
-]
+    "", " ", "\0", "\n", "\x1b[31m", "é", "\ud800", "x" * 300, "x" * 100_000, "../" * 2000, "/dev", "1", "nan", ",",
+]  # fmt: skip
 ODD: list[Any] = [None, [], {}, [[]], [None], {"": None}, [10**5000], {"a": float("inf")}, ["x" * 100_000]]
 extreme = st.sampled_from(NUMBERS) | st.sampled_from(TEXTS) | st.sampled_from(ODD)
 
@@ -117,6 +105,13 @@ def given_to(fields: Mapping[str, FieldInfo], most: int) -> st.SearchStrategy[di
     return st.lists(pair, min_size=1, max_size=most).map(dict) if fields else st.just({})
 
 
+def values_for(model: type[BaseModel], most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Values of all fields that are required, and of a few others."""
+    fields = model.model_fields
+    needed = {name: values_of(field) for name, field in fields.items() if field.is_required()}
+    return st.builds(operator.or_, st.fixed_dictionaries(needed), given_to(fields, most))
+
+
 def answered(call: Callable[[], Any]) -> Any:
     """Return what `call` returns; None where it refuses in a sentence."""
     try:
@@ -136,8 +131,7 @@ def test_every_number_has_a_least_and_a_most(model: type[BaseModel]) -> None:
 @given(data=st.data())
 @fuzz
 def test_a_model_takes_a_value_or_says_why_not(model: type[BaseModel], data: st.DataObject) -> None:
-    needed = {name: values_of(field) for name, field in model.model_fields.items() if field.is_required()}
-    values = data.draw(st.fixed_dictionaries(needed)) | data.draw(given_to(model.model_fields, 4))
+    values = data.draw(values_for(model, 4))
     made = answered(lambda: validate(model, values, "here"))
     assert made is None or isinstance(made, model)
 
@@ -170,9 +164,7 @@ FIRST["duplex"] = FIRST["turns"]
 @given(data=st.data())
 @fuzz
 def test_a_workload_makes_a_trace_or_says_why_not(few_turns: None, workload: str, data: st.DataObject) -> None:
-    params = WORKLOADS[workload].Params
-    needed = {name: values_of(field) for name, field in params.model_fields.items() if field.is_required()}
-    chosen = data.draw(st.fixed_dictionaries(needed)) | data.draw(given_to(params.model_fields, 3))
+    chosen = data.draw(values_for(WORKLOADS[workload].Params, 3))
     points(FIRST[WORKLOADS[workload].serves], workload, chosen, seeds=[data.draw(st.sampled_from([0, MOST_SEED]))])
 
 
@@ -203,26 +195,14 @@ def test_targets_are_read_or_refused(names: list[str], value: Any) -> None:
 def test_a_file_is_read_or_refused(tmp_path, text: str) -> None:
     for field in ("name", "seeds", "timeout_s", "set", "engines"):
         path = tmp_path / "x.yaml"
-        path.write_bytes(
-            f"engines: [vllm_omni]\nworkload: voice\n{field}: {text}\n".encode(
-                errors="surrogateescape" if "\ud800" not in text else "surrogatepass"
-            )
-        )
+        content = f"engines: [vllm_omni]\nworkload: voice\n{field}: {text}\n"
+        path.write_bytes(content.encode(errors="surrogatepass"))
         answered(partial(load_experiment, path))
 
 
 DIGITS = "a number of 5,000 digits"
-WRITTEN = [
-    *NUMBERS,
-    *TEXTS,
-    None,
-    [],
-    {},
-    [[]],
-    {"value": DIGITS, "source": "x"},
-    {"value": float("inf"), "source": "x"},
-]
-WRITTEN = [value for value in WRITTEN if value not in (10**5000, "\ud800")] + [DIGITS]
+WRITTEN = [value for value in (*NUMBERS, *TEXTS) if value not in (10**5000, "\ud800")]
+WRITTEN += [None, [], {}, [[]], DIGITS, *({"value": value, "source": "x"} for value in (DIGITS, float("inf")))]
 """Values as a file may hold them."""
 
 FACTS = {
