@@ -20,6 +20,9 @@ def document(session: int, **changes) -> Turn:
     return TURN.changed(session=session, arrival_s=0.0, request_class="batch", backlog=2, **changes)
 
 
+EIGHT = [document(session) for session in range(1, 9)]
+
+
 def play(turns: list[Turn], lasts: dict[int, float], **params) -> tuple[pd.DataFrame, pd.DataFrame, Answering]:
     """`lasts`: how long the answers to a session take, s; those to others take 2 s."""
     trace = Trace.from_turns(turns)
@@ -29,8 +32,7 @@ def play(turns: list[Turn], lasts: dict[int, float], **params) -> tuple[pd.DataF
 
 def test_as_one_ends_the_next_begins_and_all_end_with_the_last_user():
     """A user from 1 s to 6.5 s, documents of 2.5 s with the network, two at a time from 0 s."""
-    turns = [TURN, *(document(session) for session in range(1, 9))]
-    events, requests, server = play(turns, {0: 5.0})
+    events, requests, server = play([TURN, *EIGHT], {0: 5.0})
     starts = events.query("kind == 'turn_start' and session > 0")["t"].tolist()
     assert starts == pytest.approx([0, 0, 2.75, 2.75, 5.5, 5.5])
     assert requests["status"].tolist() == [COMPLETED] * 5 + [ABORTED] * 2
@@ -50,9 +52,9 @@ def test_a_backlog_that_the_trace_cannot_keep_full_says_so():
 
 
 def test_nobody_waits_for_a_document_so_it_may_take_long():
-    turns = [TURN, document(1)]
-    assert play(turns, {0: 30.0, 1: 25.0}, turn_timeout_s=40)[1]["status"].tolist() == [COMPLETED] * 2
-    assert play(turns, {0: 8.0, 1: 50.0}, turn_timeout_s=9)[1]["status"].tolist() == [COMPLETED, ABORTED]
+    for lasts, turn_timeout_s, status in (({0: 30, 1: 25}, 40, COMPLETED), ({0: 8, 1: 50}, 9, ABORTED)):
+        _, requests, _ = play([TURN, document(1)], lasts, turn_timeout_s=turn_timeout_s)
+        assert requests["status"].tolist() == [COMPLETED, status]
 
 
 def test_a_backlog_without_users_is_a_closed_loop_that_ends_with_its_last_session():
@@ -70,9 +72,8 @@ def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the
 
 
 def test_a_conversation_of_a_backlog_ends_while_its_user_thinks():
-    second = document(1, turn=1)
-    turns = [TURN, document(1), second.changed(arrival_s=None, think_s=100.0)]
-    events, requests, server = play(turns, {0: 5.0})
+    second = document(1, turn=1).changed(arrival_s=None, think_s=100.0)
+    events, requests, server = play([TURN, document(1), second], {0: 5.0})
     assert requests["status"].tolist() == [COMPLETED] * 2
     assert server.closed[1] < 10 and events["t"].max() < 10
 
@@ -104,10 +105,8 @@ def test_a_backlog_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, 
 
 
 def test_a_recorded_run_is_played_again_as_it_was():
-    turns = [TURN, *(document(session) for session in range(1, 9))]
-    first, _, _ = play(turns, {0: 5.0})
-    log = first.drop(columns="stage").assign(stage="")
-    again = recorded(Trace.from_turns(turns), log)
+    first, _, _ = play([TURN, *EIGHT], {0: 5.0})
+    again = recorded(Trace.from_turns([TURN, *EIGHT]), first.assign(stage=""))
     assert len(again) == 7  # two of the documents never began
     second, _, _ = play([turn for session in again.sessions for turn in session.turns], {0: 5.0})
     pd.testing.assert_frame_equal(second, first)

@@ -50,33 +50,27 @@ def test_it_cancels_a_coroutine_that_waits_and_closes_the_loop():
     assert seen[0].is_closed() and seen[1] == "cancelled"
 
 
-def test_before_the_loop_runs_it_cancels_as_well():
+def test_before_the_loop_runs_it_cancels_as_well(monkeypatch: pytest.MonkeyPatch):
+    make, opened = asyncio.new_event_loop, []
+
     async def never():
         raise AssertionError("it began")
-
-    make, opened = asyncio.new_event_loop, []
 
     def interrupted():
         signal.raise_signal(signal.SIGINT)
         opened.append(make())
         return opened[0]
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(asyncio.events, "new_event_loop", interrupted)
+    monkeypatch.setattr(asyncio.events, "new_event_loop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         run_until_ctrl_c(never())
     assert opened[0].is_closed()
 
 
 def test_without_ctrl_c_it_returns_and_raises_as_asyncio_run():
-    async def answer():
-        return 42
-
-    async def wrong():
-        raise ValueError("no")
-
-    assert run_until_ctrl_c(answer()) == 42
-    with pytest.raises(ValueError, match="no"):
-        run_until_ctrl_c(wrong())
+    assert run_until_ctrl_c(asyncio.sleep(0, result=42)) == 42
+    with pytest.raises(TimeoutError):
+        run_until_ctrl_c(asyncio.wait_for(asyncio.sleep(60), 0))
 
 
 def test_an_interrupt_that_a_destructor_swallows_comes_again():

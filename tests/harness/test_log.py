@@ -16,7 +16,6 @@ from harness.events import log as log_module
 from harness.events import point_progress
 from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
 from harness.records.record import write_tables
 from harness.replays.worker.measure import measure
 from harness.request_tables.request_table import request_table
@@ -28,11 +27,9 @@ SMALL = 100
 """Rows of a row group here."""
 
 
-def point(**settings: object) -> Point:
-    (one,) = expand(
-        Experiment(name="one", engines=["liveserve"], workload="voice", set={"sessions": 3, "p": 0.5, **settings})
-    )
-    return one
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
 
 
 def fill(log: EventLog, events: int) -> EventLog:
@@ -43,8 +40,7 @@ def fill(log: EventLog, events: int) -> EventLog:
     return log
 
 
-def test_shares_are_a_column_where_they_are_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+def test_shares_are_a_column_where_they_are_announced(tmp_path: Path, small: None) -> None:
     zeros = [0] * (len(STEP_FIELDS) - 3)
     for log in (EventLog(tmp_path), EventLog()):
         log.divide()
@@ -63,8 +59,7 @@ def test_shares_are_a_column_where_they_are_announced(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("events", [0, SMALL - 1, SMALL, 3 * SMALL + 7])
-def test_a_log_on_disk_is_the_log_in_memory(events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+def test_a_log_on_disk_is_the_log_in_memory(events: int, tmp_path: Path, small: None) -> None:
     spilled, kept = fill(EventLog(tmp_path), events), fill(EventLog(), events)
     assert len(spilled) == len(kept) == events
     assert list(EVENT_FIELDS) == spilled.events().column_names
@@ -79,8 +74,7 @@ def test_a_log_on_disk_is_the_log_in_memory(events: int, tmp_path: Path, monkeyp
         assert [piece.num_rows for piece in spilled.event_pieces()] == groups * [SMALL] + in_memory
 
 
-def test_no_more_than_a_row_group_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
+def test_no_more_than_a_row_group_stays_in_memory(tmp_path: Path, small: None) -> None:
     log, path, sizes = EventLog(tmp_path), tmp_path / "events.parquet", set()
     for i in range(5 * SMALL + 1):
         log.event(i, "token", i, 0, "thinker", 1)
@@ -92,21 +86,22 @@ def test_no_more_than_a_row_group_stays_in_memory(tmp_path: Path, monkeypatch: p
 
 
 def test_a_long_run_measures_what_a_short_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = measure(point())
+    settings = {"sessions": 3, "p": 0.5}
+    (point,) = expand(Experiment(name="one", engines=["liveserve"], workload="voice", set=settings))
+    whole = measure(point)
+    assert not isinstance(whole.events, Path)
     monkeypatch.setattr(log_module, "ROW_GROUP", SMALL)
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
-        long = measure(point(), folder)
-        write_tables(folder, point(), long)
-        assert long.events == folder / "events.parquet"
-        assert long.metrics == whole.metrics
+        long = measure(point, folder)
+        write_tables(folder, point, long)
+        assert long.events == folder / "events.parquet" and long.metrics == whole.metrics
         pd.testing.assert_frame_equal(long.requests, whole.requests)
         events = pd.read_parquet(folder / "events.parquet").astype({"kind": str, "stage": str})
-        assert not isinstance(whole.events, Path)
         pd.testing.assert_frame_equal(events, whole.events.to_pandas().astype({"kind": str, "stage": str}))
-    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
-    assert first == second and set(first) >= {"events.parquet", "steps.parquet", "requests.parquet"}
+        written.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert written[0] == written[1] and {*written[0]} >= {"events.parquet", "steps.parquet", "requests.parquet"}
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """A recorded run, played again, gives the same client schedule; and what a log says of each turn."""
 
+import shutil
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.provenance import environment
 from harness.records.log_to_trace import KEYS, from_record, recorded
-from harness.records.record import MANIFEST, write_failure, write_record
+from harness.records.record import write_failure, write_record
 from harness.replays.worker.measure import measure
 from tests import builders
 from tests.engines.replays import replay
@@ -49,7 +50,7 @@ def test_a_recorded_run_replays_to_the_microsecond(engine: str, c: int | None, a
     first = first_run(engine, c)
     again = play(recorded(users(), first, arrivals), engine)
     was, came = schedule(first), schedule(again)
-    assert {"barge_in", "barge_in_missed"} <= set(was.index.get_level_values("kind"))
+    assert {"barge_in", "barge_in_missed"} <= {*was.index.get_level_values("kind")}
     assert came.index.equals(was.index)
     apart_s = (came - was).abs()
     # Where a policy waits for less than a millisecond, the rounding of a recorded time can turn one decision.
@@ -67,8 +68,7 @@ def test_an_open_loop_recorded_in_relative_times_is_the_trace_that_was_played() 
 
 
 def turn(session: int, index: int, **fields: Any) -> Turn:
-    think_s = None if index == 0 else 0.7
-    defaults = {"input_tokens": 13, "audio_s": 1.0, "reply_audio_s": 9.0, "think_s": think_s}
+    defaults = {"audio_s": 1.0, "reply_audio_s": 9.0, "think_s": None if index == 0 else 0.7}
     return builders.turn(session, index, **{**defaults, **fields})
 
 
@@ -115,8 +115,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_record_becomes_a_trace_that_names_it(record: Path) -> None:
-    trace = from_record(record)
-    header = trace.header
+    header = from_record(record).header
     assert header.generator == "recorded"
     assert header.params["point"] == record.name and header.params["arrivals"] == "absolute"
     assert any(record.name in note and "vllm_omni serving voice" in note for note in header.notes)
@@ -125,17 +124,16 @@ def test_a_record_becomes_a_trace_that_names_it(record: Path) -> None:
 
 
 def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> None:
-    cases = {record.parent.parent: "holds the points of a run", tmp_path / "nothing": "does not exist"}
     (point,) = expand(Experiment(name="one", engines=["vllm_omni"], workload="voice"))
     write_failure(tmp_path / "failed", point, "it broke", environment(), datetime.now(UTC))
-    cases[tmp_path / "failed"] = "is a failed point"
-    damaged = tmp_path / "damaged"
-    damaged.mkdir()
-    for path in record.iterdir():
-        (damaged / path.name).write_bytes(path.read_bytes() if path.suffix == ".json" else b"x")
-    assert (damaged / MANIFEST).exists()
-    (damaged / "trace.parquet").write_bytes((record / "trace.parquet").read_bytes())
-    cases[damaged] = "is not a readable record"
+    damaged = shutil.copytree(record, tmp_path / "damaged")
+    (damaged / "events.parquet").write_bytes(b"x")
+    cases = {
+        record.parent.parent: "holds the points of a run",
+        tmp_path / "nothing": "does not exist",
+        tmp_path / "failed": "is a failed point",
+        damaged: "is not a readable record",
+    }
     for folder, words in cases.items():
         with pytest.raises(UserError, match=words):
             from_record(folder)

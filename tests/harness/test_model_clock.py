@@ -71,25 +71,27 @@ def test_a_loop_that_falls_far_behind_gives_up_and_says_so():
     assert passed_s >= 2 * MOST_LAG_S and jumps == 1
 
 
-def test_sockets_are_served_and_threads_can_wake_the_loop():
-    async def main() -> tuple[list[bytes], int]:
-        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            while line := await reader.readline():
-                writer.write(line.upper())
-            writer.close()
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 12):
+        writer.write(data)
 
+
+def test_sockets_and_threads_are_served_and_starve_no_timer():
+    async def main() -> tuple[bool, int]:
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        lines = []
-        for word in (b"one\n", b"two\n"):
-            writer.write(word)
-            lines.append(await reader.readline())
+        rung = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.02, rung.set)
+        for _ in range(100_000):
+            writer.write(b"x" * 100)
+            assert set(await reader.read(1 << 12)) == {ord("x")}
+            if rung.is_set():
+                break
         writer.close()
-        await writer.wait_closed()
         server.close()
-        return lines, await asyncio.get_running_loop().run_in_executor(None, lambda: 5)
+        return rung.is_set(), await asyncio.get_running_loop().run_in_executor(None, lambda: 5)
 
-    assert run(main()) == ([b"ONE\n", b"TWO\n"], 5)
+    assert run(main()) == (True, 5)
 
 
 @settings(max_examples=20)
@@ -107,29 +109,6 @@ def test_timers_run_in_order_at_their_own_times_unless_cancelled(timers: list[tu
         return ran
 
     ran = undisturbed(main)
-    assert [number for _, number, _ in ran] == [
-        number for _, number in sorted((d, n) for n, (d, cancelled) in enumerate(timers) if not cancelled)
-    ]
+    due = sorted((delay_ms, n) for n, (delay_ms, cancelled) in enumerate(timers) if not cancelled)
+    assert [number for _, number, _ in ran] == [number for _, number in due]
     assert all(at_s == when for when, _, at_s in ran)
-
-
-def test_a_timer_is_not_starved_by_busy_sockets():
-    async def main() -> bool:
-        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            while data := await reader.read(1 << 12):
-                writer.write(data)
-
-        server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        rung = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.02, rung.set)
-        for _ in range(100_000):
-            writer.write(b"x" * 100)
-            await reader.read(1 << 12)
-            if rung.is_set():
-                break
-        writer.close()
-        server.close()
-        return rung.is_set()
-
-    assert run(main())

@@ -46,9 +46,8 @@ def test_each_release_has_a_fork_server_and_its_workers_that_vllm(tmp_path: Path
     assert {outcome.status for outcome in outcomes} == {"ok"}
     manifests = [load_record(outcome.folder).manifest for outcome in outcomes]
     installed, old, new, again = (manifest["proof"] for manifest in manifests)
-    assert [Path(each["vllm"]).parts[-3][:13] for each in (old, new, again)] == [
-        f"python-{release}-"[:13] for release in (OLD, NEW, NEW)
-    ]
+    folders = [Path(each["vllm"]).parts[-3][:13] for each in (old, new, again)]
+    assert folders == [f"python-{release}-" for release in (OLD, NEW, NEW)]
     assert not Path(installed["vllm"]).is_relative_to(cache)
     assert new["fork_server_pid"] == again["fork_server_pid"]
     assert len({each["fork_server_pid"] for each in (installed, old, new)}) == 3
@@ -66,13 +65,10 @@ def test_releases_are_variants_of_one_experiment_told_apart():
     assert seen[0].cell == seen[1].cell == ()
 
 
-def test_a_process_with_another_vllm_measures_nothing(cache: Path):
+def test_a_process_with_another_vllm_measures_nothing_and_what_the_adapter_misses_is_named(cache: Path):
     with pytest.raises(RuntimeError, match=r"is to run on vLLM 9\.9\.0"):
         vllm_release.check_loaded(NEW)
     vllm_release.check_loaded(None)
-
-
-def test_what_the_adapter_misses_is_named(cache: Path):
     with pytest.raises(UserError, match=r"vLLM 9\.9\.0 is not one that replays run on: .*'vllm\.\w+"):
         vllm_release.check([NEW])
 
@@ -85,16 +81,12 @@ def test_a_checkout_is_named_by_its_content_and_kept(tmp_path: Path, cache: Path
     assert {"vllm": one}.items() <= expand(override(fakes.experiment(1), {"vllm": one}))[0].params.items()
     scheduler = vllm_release.python_path(other) / "vllm" / "v1" / "core" / "sched" / "scheduler.py"
     assert scheduler.read_text() == "changed = True\n"
-
-
-def test_a_checkout_that_nobody_kept_is_asked_for(cache: Path):
     with pytest.raises(UserError, match="no longer in the cache"):
         vllm_release.python_path("0.0.0.dev0+12345678")
 
 
 @pytest.mark.parametrize("given", ["0.33", "../x", "latest", ""])
 def test_a_release_is_a_version(given: str):
-    with pytest.raises(UserError, match=r"is (not a|neither a) release"):
-        vllm_release.release_of(given)
-    with pytest.raises(UserError, match=r"is (not a|neither a) release"):
-        vllm_release.source(given)
+    for read in (vllm_release.release_of, vllm_release.source):
+        with pytest.raises(UserError, match=r"is (not a|neither a) release"):
+            read(given)
