@@ -18,18 +18,16 @@ def test_text_is_the_load_of_our_own_measurement(tmp_path: Path) -> None:
     write_text(tmp_path / "text.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "text.jsonl").read_text().splitlines()]
     turns = [turn for session in make_trace("poisson", TEXT, 0).sessions for turn in session.turns]
-    assert sorted((row["input_length"], row["output_length"]) for row in rows) == sorted(
-        (turn.input_tokens, turn.output_tokens) for turn in turns
-    )
+    lengths = sorted((row["input_length"], row["output_length"]) for row in rows)
+    assert lengths == sorted((turn.input_tokens, turn.output_tokens) for turn in turns)
     assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
 
 
 def test_vidur_gets_times_and_lengths(tmp_path: Path) -> None:
-    lines = [
-        {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]},
-        {"timestamp": 1500, "input_length": 7, "output_length": 2, "hash_ids": [2]},
-    ]
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "a.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
+        '{"timestamp": 1500, "input_length": 7, "output_length": 2, "hash_ids": [2]}\n'
+    )
     write_vidur(tmp_path / "a.jsonl", tmp_path / "a.csv")
     with (tmp_path / "a.csv").open() as file:
         rows = [[*row.values()] for row in csv.DictReader(file)]
@@ -42,22 +40,14 @@ def test_first_requests_are_copied_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "first").read_text().splitlines() == [str(line) for line in range(FIRST)]
 
 
-def test_without_an_environment_one_line_says_how(
+def test_without_an_environment_one_line_says_how_and_a_peer_that_is_not_installed_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("REHEARSAL_PEERS", raising=False)
     assert main([]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert "set REHEARSAL_PEERS" in line and "ai-dynamo==1.6.1" in line and "vidur==0.0.26" in line
-
-
-def test_a_peer_that_is_not_installed_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("REHEARSAL_PEERS", sys.executable)
     assert main([]) == 0
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert [row.split(": pip")[0] for row in rows] == [
-        "| Dynamo replay | is not installed",
-        "| Vidur | is not installed",
-    ]
+    rows = [row.split(": pip")[0] for row in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == ["| Dynamo replay | is not installed", "| Vidur | is not installed"]

@@ -37,12 +37,9 @@ def test_plain_words_and_code_pass(text: str) -> None:
 
 def test_a_finding_has_its_line() -> None:
     assert [line for line, _, _ in in_page("one\n\n```\nbeside\n```\nbeside")] == [6]
-    assert [line for line, _, _ in in_program('a = 1\nb = f"x {a} beside"\n')] == [2]
-
-
-def test_docstrings_are_read() -> None:
-    source = 'def run():\n    "It runs beside."\n\nclass Params:\n    c: int\n    "Calls beside."\n'
-    assert sorted(line for line, _, _ in in_program(source)) == [2, 6]
+    docstrings = 'def run():\n    "It runs beside."\n\nclass Params:\n    c: int\n    "Calls beside."\n'
+    for source, lines in (('a = 1\nb = f"x {a} beside"\n', [2]), (docstrings, [2, 6])):
+        assert sorted(line for line, _, _ in in_program(source)) == lines
 
 
 def test_the_exit_status_names_file_line_words_and_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
