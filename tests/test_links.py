@@ -1,8 +1,10 @@
 """No link of a page is dead: in a checkout, on a code host, on the built site."""
 
+import posixpath
 import re
 import subprocess
 import unicodedata
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -34,13 +36,8 @@ def text_of(page: str) -> str:
 @cache
 def tracked() -> frozenset[str]:
     """Return the files and folders of the repository, by their exact case."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     return frozenset(listed) | {str(parent) for each in listed for parent in PurePosixPath(each).parents}
 
 
@@ -56,23 +53,26 @@ def headings(page: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def dead(page: str) -> list[str]:
-    """Each dead link of a page, with the place where it is dead."""
-    found = []
-    for link in links(text_of(page)):
-        path, _, anchor = link.partition("#")
-        target = resolved(page, path)
-        if target not in tracked():
-            found.append(f"{link}: not in the repository")
-        elif anchor and anchor not in headings(target)[0]:
-            found.append(f"{link}: no such heading on a code host")
+    """Return the dead links of a page, each with the place where it is dead."""
+    found = broken(page, links(text_of(page)), tracked(), "", "in the repository", "on a code host")
     if page.startswith("docs/"):
-        for link in links(on_page_markdown(text_of(page))):
-            path, _, anchor = link.partition("#")
-            target = resolved(page.removeprefix("docs/"), path)
-            if target not in SITE:
-                found.append(f"{link}: not on the site")
-            elif anchor and anchor not in headings(f"docs/{target}")[1]:
-                found.append(f"{link}: no such heading on the site")
+        found += broken(page, links(on_page_markdown(text_of(page))), SITE, "docs/", "on the site", "on the site")
+    return found
+
+
+def broken(
+    page: str, links: list[str], there: Collection[str], root: str, of_files: str, of_headings: str
+) -> list[str]:
+    """Return what is wrong with links between the files `there`, which are below `root`."""
+    found = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        place = PurePosixPath(page.removeprefix(root))
+        target = posixpath.normpath(place.parent / path if path else place)
+        if target not in there:
+            found.append(f"{link}: not {of_files}")
+        elif anchor and anchor not in headings(root + target)[1 if root else 0]:
+            found.append(f"{link}: no such heading {of_headings}")
     return found
 
 
@@ -80,17 +80,6 @@ def links(text: str) -> list[str]:
     """Return the links of a page to places in the repository."""
     found = [link or image for link, image in LINK.findall(text)]
     return [each for each in found if not re.match(r"[a-z]+:", each)]
-
-
-def resolved(page: str, path: str) -> str:
-    """Return the path that a relative link of a page leads to; a bare anchor leads to the page."""
-    parts: list[str] = list(PurePosixPath(page).parent.parts) if path else list(PurePosixPath(page).parts)
-    for part in PurePosixPath(path).parts:
-        if part == ".." and parts:
-            parts.pop()
-        else:
-            parts.append(part)
-    return "/".join(parts)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -34,14 +34,11 @@ def test_locks_agree() -> None:
     assert read("torch").items() <= read("cuda").items() and not read("torch").keys() & read("cpu").keys()
 
 
-def test_what_make_installs_is_locked() -> None:
+def test_what_make_installs_is_locked_and_the_audit_reads_every_lock() -> None:
     makefile = (ROOT / "Makefile").read_text()
     installed = re.findall(r"\$\(LOCKED\) requirements/(\w+)\.txt", makefile)
     assert sorted(installed) == sorted(path.stem for path in LOCKS)
     assert re.findall(r"\$\(PIP_INSTALL\) (-r \S+)", makefile) == ["-r requirements/torch.txt"] * 2
-
-
-def test_the_audit_reads_every_lock() -> None:
     done = subprocess.run(["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True)
     (read,) = re.findall(r"for lock in (.+?);", done.stdout)
     assert sorted(read.split()) == [str(path.relative_to(ROOT)) for path in LOCKS]
@@ -62,8 +59,6 @@ def test_the_page_of_licences_is_current() -> None:
     text, wanted = PAGE.read_text(), pinned()
     assert text.startswith(HEAD)
     lines = text.removeprefix(HEAD).splitlines(keepends=True)
-    named = [tuple(line.split(" | ")[:2]) for line in lines]
-    assert named == [(f"| {name}", version) for name, version in sorted(wanted.items())]
-    here = {dist.name: dist.version.split("+")[0] for dist in distributions()}
-    here = {normal(name): version for name, version in here.items()}.items() & wanted.items()
+    assert [line.split(" | ")[:2] for line in lines] == [[f"| {name}", wanted[name]] for name in sorted(wanted)]
+    here = {normal(dist.name): dist.version.split("+")[0] for dist in distributions()}.items() & wanted.items()
     assert len(here) > 20 and {row(*pin) for pin in here} <= {*lines}, "run python -m tools.licences"

@@ -39,16 +39,16 @@ def tokens_of(asked: Trace, **params: Any) -> list[float]:
     return [received[row["session"]] for row in events if row["kind"] == "reply_done"]
 
 
-def test_every_turn_is_answered_to_its_length():
-    assert tokens_of(trace(output_tokens=50)) == [50] * 20
-
-
-def test_no_answer_is_longer_than_the_parameter_says():
-    assert tokens_of(trace(output_tokens=50), longest=7) == [7] * 20
-
-
-def test_a_context_longer_than_the_model_takes_is_cut():
-    assert tokens_of(trace(output_tokens=50, history_tokens=200_000)) == [50] * 20
+@pytest.mark.parametrize(
+    ("columns", "params", "answered"),
+    [
+        ({}, {}, 50),
+        ({}, {"longest": 7}, 7),
+        ({"history_tokens": 200_000}, {}, 50),  # a context longer than the model takes is cut
+    ],
+)
+def test_every_turn_is_answered_to_its_length(columns: dict[str, int], params: dict[str, int], answered: int):
+    assert tokens_of(trace(output_tokens=50, **columns), **params) == [answered] * 20
 
 
 def test_a_deployment_of_several_stages_is_refused():

@@ -143,18 +143,11 @@ def test_a_system_shows_its_composition_and_its_parameters(rehearse: Rehearse) -
 
 def test_the_earliest_deadline_meets_more_deadlines(place: Path, edf: str) -> None:
     assert "by class of request" in edf
-    met = {
-        row["params"]["scheduler"]: row["metrics"]["online.ttft_in_deadline"]["value"] for row in rows(place / "edf")
-    }
+    assert "scheduler=edf" in (place / "edf" / "report.html").read_text()
+    metric = "online.ttft_in_deadline"
+    met = {row["params"]["scheduler"]: row["metrics"][metric]["value"] for row in rows(place / "edf")}
     assert met.keys() == {"fcfs", "priority", "edf"}
     assert met["edf"] >= met["fcfs"] and met["edf"] > 0.9
-
-
-def test_the_order_of_another_package_is_named_in_the_results(place: Path, edf: str, rehearse: Rehearse) -> None:
-    report = (place / "edf" / "report.html").read_text()
-    assert "scheduler=edf" in report
-    again = rehearse("report", "edf")
-    assert again.returncode == 0 and "by class of request" in again.stdout
 
 
 def test_questions_have_a_table_and_metrics_of_their_own(place: Path, rag: str) -> None:
@@ -195,9 +188,9 @@ def test_questions_of_a_closed_loop_that_give_up_leave_nothing_behind(place: Pat
     chosen = settings("c=4", "turn_timeout_s=0.8", "prefix_caching=true", "engine=rag", "scheduler=edf")
     measured(rehearse("run", *RAG, *chosen, "--out", "closed"), place / "closed")
     (row,) = rows(place / "closed")
-    counts = {name: row["metrics"][name]["value"] for name in ("started", "failed", "completed", "unfinished")}
-    assert counts["started"] == 40 and counts["failed"] > 0 and counts["completed"] > 0
-    assert counts["failed"] + counts["completed"] == 40
+    started, failed, completed = (row["metrics"][name]["value"] for name in ("started", "failed", "completed"))
+    assert started == failed + completed == 40
+    assert failed > 0 and completed > 0
     manifest = json.loads((place / "closed" / "points" / row["point"] / "manifest.json").read_text())
     assert manifest["proof"]["kv_blocks_used_after"] == manifest["proof"]["requests_after"] == 0
 
@@ -238,11 +231,6 @@ def test_a_trace_keeps_its_kind_in_a_file(rehearse_all: RehearseAll) -> None:
     assert "made of rag" in refused(edf)
     assert "made of turns" in refused(turns)
     assert "serves turns" in refused(other)
-
-
-def test_a_server_of_ours_does_not_take_questions(rehearse: Rehearse) -> None:
-    pytest.importorskip("picows")
-    assert "rag has no protocol over sockets" in refused(rehearse("serve", "rag", "--set", "deployment=rag_2gpu"))
 
 
 def test_the_paper_of_a_package_has_cards_and_passes_its_own_tests(

@@ -45,7 +45,6 @@ def test_its_cells_give_what_they_show(tmp_path: Path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == shown
