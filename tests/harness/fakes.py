@@ -39,10 +39,10 @@ from workloads.registry import make_trace
 def sealed(record: Path) -> Path:
     """The record with the sums of its files as they are now, so that a test's changes are not taken for damage."""
     manifest = json.loads((record / MANIFEST).read_text())
-    files = [path for path in record.iterdir() if path.name not in (MANIFEST, LOG, ERROR)]
     manifest["files"] = {
         path.name: {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        for path in files
+        for path in record.iterdir()
+        if path.name not in (MANIFEST, LOG, ERROR)
     }
     (record / MANIFEST).write_text(json.dumps(manifest))
     return record
@@ -178,33 +178,28 @@ def lose_slot(point: Point, folder: Path) -> Measurement:
 
 
 def lose_server_once(diary: Path, point: Point, folder: Path) -> Measurement:
-    """Notes in `diary` that `point` began, and ends the fork server for the first time."""
-    again = diary.exists()
-    _note(diary, f"begin {point.id} {os.getpid()}")
-    if not again:
+    """Ends the fork server for the first time."""
+    if _begun(diary, point) == 1:
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(3600)
     return measure(point)
 
 
 def stuck_once(diary: Path, point: Point, folder: Path) -> Measurement:
-    """Notes in `diary` that `point` began; that of seed 0 does not get on, but for the second time."""
-    again = diary.exists() and f"begin {point.id}" in diary.read_text()
-    _note(diary, f"begin {point.id} {os.getpid()}")
-    if point.seed == 0 and not again:
+    """The point of seed 0 does not get on, but for the second time."""
+    if _begun(diary, point) == 1 and point.seed == 0:
         time.sleep(3600)
     return measure(point)
 
 
 def counted(diary: Path, pause_s: float, point: Point, folder: Path) -> Measurement:
-    """Notes in `diary` that `point` began and, at its end, that it was measured."""
-    _note(diary, f"begin {point.id} {os.getpid()}")
+    _begun(diary, point)
     time.sleep(pause_s)
-    measurement = measure(point)
-    _note(diary, f"measured {point.id} {os.getpid()}")
-    return measurement
+    return measure(point)
 
 
-def _note(diary: Path, line: str) -> None:
+def _begun(diary: Path, point: Point) -> int:
+    """Note in `diary` that `point` begins; return how often it has begun."""
     with diary.open("a") as file:
-        file.write(line + "\n")
+        file.write(f"begin {point.id} {os.getpid()}\n")
+    return diary.read_text().count(point.id)

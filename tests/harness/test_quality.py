@@ -74,28 +74,18 @@ def test_what_else_is_said_does_not_matter(before: str, after: str, keyword: str
 def test_a_session_answers_a_segment_with_all_that_it_says_in_it(folder: Path):
     """Session 0 always answers, in two halves of a word; 1 always says what it was first asked; 2 is silent; 3 answers
     the question before."""
-    free = trace(folder)
-    right = expected(free)
-
-    def word(session: int, segment: int) -> str:
-        return right[session][segment].keywords[0]
-
-    frame_answers = []
+    free, frame_answers = trace(folder), []
+    words = [[question.keywords[0] for question in session] for session in expected(free)]
     for frame in range(FRAMES):
-        now, before = frame // 2, max(0, frame // 2 - 1)
-        half = word(0, now)
-        middle = len(half) // 2
-        frame_answers.append((0, frame, encode(half[:middle] if frame % 2 == 0 else half[middle:])))
-        frame_answers.append((1, frame, encode(f"well, {word(1, 0)} ")))
-        frame_answers.append((3, frame, encode(f" {word(3, before)} ")))
+        segment, second = divmod(frame, 2)
+        word = words[0][segment]
+        half = word[len(word) // 2 :] if second else word[: len(word) // 2]
+        said = {0: half, 1: f"well, {words[1][0]} ", 3: f" {words[3][max(0, segment - 1)]} "}
+        frame_answers += [(session, frame, encode(text)) for session, text in said.items()]
     quality = judge(free, frame_answers, decode)
     answers = quality.answers.to_pandas().pivot(index="session", columns="segment", values="answered")
-    assert answers.to_numpy().tolist() == [
-        [True] * 5,
-        [True, False, False, False, True],
-        [False] * 5,
-        [True, False, False, False, False],
-    ]
+    only_the_first = [True, False, False, False, False]
+    assert answers.to_numpy().tolist() == [[True] * 5, [*only_the_first[:4], True], [False] * 5, only_the_first]
     assert quality.answers["kind"].to_pylist()[:5] == ["question"] * 3 + ["fresh", "recall"]
     values = {name: metric.value for name, metric in summed(free, quality).items()}
     assert list(values) == list(QUALITY_DEFINITIONS)
@@ -110,17 +100,20 @@ def test_a_session_answers_a_segment_with_all_that_it_says_in_it(folder: Path):
 def test_in_turns_each_frame_is_judged_and_silence_is_missing(folder: Path):
     turns = trace(folder, mode="turns", segments=1, segment_s=8.0)
     words = [questions[0].keywords[0] for questions in expected(turns)]
-    frame_answers = [(0, 0, encode(words[0])), (0, 1, encode("no")), (0, 1, encode(" idea"))]
-    frame_answers += [(1, frame, encode(words[1])) for frame in range(4)]
-    frame_answers += [(2, 2, encode("hm"))]
-    quality = judge(turns, frame_answers, decode)
+    said = [
+        (0, 0, words[0]),
+        (0, 1, "no"),
+        (0, 1, " idea"),
+        *((1, frame, words[1]) for frame in range(4)),
+        (2, 2, "hm"),
+    ]
+    quality = judge(turns, [(session, frame, encode(text)) for session, frame, text in said], decode)
     metrics = summed(turns, quality)
     assert metrics["answer_stated"].value == 0.5
     right = metrics["frames_right"]
     assert (right.value, right.n, right.missing) == (pytest.approx(5 / 7), 7, 9)
-    assert quality.outputs.to_pylist()[1] == {
-        "session": 0, "frame": 1, "tokens": encode("no idea"), "text": "no idea", "right": False,
-    }  # fmt: skip
+    second = {"session": 0, "frame": 1, "tokens": encode("no idea"), "text": "no idea", "right": False}
+    assert quality.outputs.to_pylist()[1] == second
     assert metrics["answered_mid_call"].value is None
 
 
