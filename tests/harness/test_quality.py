@@ -100,13 +100,8 @@ def test_a_session_answers_a_segment_with_all_that_it_says_in_it(folder: Path):
 def test_in_turns_each_frame_is_judged_and_silence_is_missing(folder: Path):
     turns = trace(folder, mode="turns", segments=1, segment_s=8.0)
     words = [questions[0].keywords[0] for questions in expected(turns)]
-    said = [
-        (0, 0, words[0]),
-        (0, 1, "no"),
-        (0, 1, " idea"),
-        *((1, frame, words[1]) for frame in range(4)),
-        (2, 2, "hm"),
-    ]
+    said = [(0, 0, words[0]), (0, 1, "no"), (0, 1, " idea"), (2, 2, "hm")]
+    said += [(1, frame, words[1]) for frame in range(4)]
     quality = judge(turns, [(session, frame, encode(text)) for session, frame, text in said], decode)
     metrics = summed(turns, quality)
     assert metrics["answer_stated"].value == 0.5

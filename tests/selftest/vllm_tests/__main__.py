@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -68,23 +69,19 @@ def intended(path: Path = INTENDED) -> list[Intended]:
 
 def policies() -> list[str]:
     """The engines whose policy our stock plug-in can run."""
-    return [name for name in ENGINES if _has_policy(name)]
-
-
-def _has_policy(engine: str) -> bool:
-    try:
-        return policy_of(engine, ENTRY, {}) is not None
-    except UserError:  # takes more of vLLM than its order
-        return False
+    found = []
+    for name in ENGINES:
+        with suppress(UserError):  # takes more of vLLM than its order
+            found += [name] if policy_of(name, ENTRY, {}) is not None else []
+    return found
 
 
 def judge(stock: Outcomes, ours: Mapping[str, Outcomes], listed: Iterable[Intended]) -> list[str]:
     """What is wrong, a sentence each."""
-    wrong, needed = [], set()
-    listed = list(listed)
+    listed, wrong, needed = list(listed), [], set()
     for under, outcomes in ours.items():
-        for test, outcome in stock.items():
-            if outcome != "passed" or test not in outcomes or outcomes[test] == "passed":
+        for test in asked(stock, outcomes):
+            if outcomes[test] == "passed":
                 continue
             covering = [each for each in listed if each.covers(test, under)]
             needed.update((each, under) for each in covering)
@@ -98,34 +95,31 @@ def judge(stock: Outcomes, ours: Mapping[str, Outcomes], listed: Iterable[Intend
     return wrong
 
 
+def asked(stock: Outcomes, ours: Outcomes) -> list[str]:
+    """The tests that pass with vLLM's own scheduler and ran with ours."""
+    return [test for test, outcome in stock.items() if outcome == "passed" and test in ours]
+
+
 def table(stock: Outcomes, ours: Mapping[str, Outcomes], listed: Iterable[Intended]) -> str:
     """Markdown: a file a line; tests, those that pass with vLLM's own, and of these under each of ours, + intended."""
     listed = list(listed)
-    files: dict[str, list[str]] = {}
-    for test in stock:
-        files.setdefault(test.partition("::")[0], []).append(test)
+
+    def cell(tests: Outcomes, under: str) -> str:
+        ran, outcomes = asked(tests, ours[under]), ours[under]
+        failed = [test for test in ran if outcomes[test] != "passed"]
+        meant = sum(any(each.covers(test, under) for each in listed) for test in failed)
+        fine = str(len(ran) - len(failed)) + (f" + {meant}" if meant else "")
+        return fine if ran else "–"
+
+    files: dict[str, dict[str, str]] = {}
+    for test, outcome in stock.items():
+        files.setdefault(test.partition("::")[0], {})[test] = outcome
     lines = [["file", "tests", "vLLM's own", *ours]]
-    totals: list[Counter[str]] = [Counter() for _ in ours]
-    for file, tests in sorted(files.items()):
-        passed = [test for test in tests if stock[test] == "passed"]
-        line = [file, str(len(tests)), str(len(passed))]
-        for total, (under, outcomes) in zip(totals, ours.items(), strict=True):
-            asked = [test for test in passed if test in outcomes]
-            fine = sum(outcomes[test] == "passed" for test in asked)
-            meant = sum(
-                outcomes[test] != "passed" and any(each.covers(test, under) for each in listed) for test in asked
-            )
-            total.update(fine=fine, meant=meant)
-            line.append(_count(fine, meant) if asked else "–")
-        lines.append(line)
-    stock_passed = sum(outcome == "passed" for outcome in stock.values())
-    lines.append(["all", str(len(stock)), str(stock_passed), *(_count(each["fine"], each["meant"]) for each in totals)])
+    for file, tests in [*sorted(files.items()), ("all", stock)]:
+        passed = sum(outcome == "passed" for outcome in tests.values())
+        lines.append([file, str(len(tests)), str(passed), *(cell(tests, under) for under in ours)])
     rows = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([rows[0], "|---|" + "---:|" * (len(lines[0]) - 1), *rows[1:]])
-
-
-def _count(fine: int, meant: int) -> str:
-    return f"{fine} + {meant}" if meant else str(fine)
 
 
 def run(tests: Path, release_path: Path | None, under: str, folder: Path) -> dict[str, str]:
