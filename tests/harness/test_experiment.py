@@ -12,7 +12,7 @@ from engines.registry import ENGINES
 from engines.server import ServerParams, resolve
 from harness.by_device import expand, override
 from harness.client.client_params import ClientParams
-from harness.experiments.experiment import Experiment, load_experiment
+from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.live.endpoints.target import TargetParams
 from harness.replays import expand as module
@@ -152,14 +152,6 @@ def test_parameter_names_are_unique_over_the_groups_and_each_is_described() -> N
             names = sorted(chain(*group))
             assert names == sorted({*names})
             assert not [name for fields in group for name, field in fields.items() if not field.description]
-
-
-def test_a_yaml_file_holds_an_experiment(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("name: mine\nengines: [liveserve]\nworkload: voice\nset: {sessions: 2}\ngrid: {c: [4]}\nseeds: 2\n")
-    experiment = load_experiment(file)
-    assert experiment.seeds == [0, 1]
-    assert len(expand(experiment)) == 2
 
 
 def calls(engine: str, **settings: object) -> list[Point]:

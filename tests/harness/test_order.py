@@ -41,17 +41,11 @@ def executor(points_dir: Path, order: Order, work: Work = fakes.measure) -> Loca
     return LocalExecutor(points_dir, work, jobs=1, timeout_s=60, order=order, preload=fakes.PRELOAD)
 
 
-@pytest.mark.parametrize(("work", "status"), [(fakes.measure, "ok"), (fakes.fail, "failed")])
-def test_points_run_in_it_and_every_record_says_where_it_stood(tmp_path: Path, work: Work, status: str):
-    order = shuffled(POINTS[:3], 3)
-    outcomes = list(executor(tmp_path, order, work).run(order.points))
-    assert tuple(outcome.point for outcome in outcomes) == order.points
-    assert {outcome.status for outcome in outcomes} == {status}
+def test_a_failed_point_has_its_place_as_well(tmp_path: Path):
+    order = shuffled(POINTS[:2], 1)
+    outcomes = list(executor(tmp_path, order, fakes.fail).run(order.points))
     manifests = [load_record(outcome.folder).manifest for outcome in outcomes]
-    assert [(manifest["order"], manifest["order_seed"]) for manifest in manifests] == [(1, 3), (2, 3), (3, 3)]
-    assert {len(manifest["load_average"]) for manifest in manifests} == {3}
-    started = [manifest["started"] for manifest in manifests]
-    assert started == sorted(started)
+    assert [(each["status"], each["order"]) for each in manifests] == [("failed", 1), ("failed", 2)]
 
 
 def test_a_resumed_run_goes_on_where_the_order_stood(tmp_path: Path):

@@ -23,14 +23,6 @@ TWO = fakes.experiment(2)
 """It has two points."""
 
 
-def test_an_experiment_may_extend_its_own_results(tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "results"
-    with claim(out, fakes.experiment(1)) as points_dir:
-        assert points_dir == out / "points"
-    with claim(out, fakes.experiment(3, p=[0, 0.5])):
-        assert json.loads((out / "experiment.json").read_text())["seeds"] == [0, 1, 2]
-
-
 def test_what_a_killed_run_left_is_swept(tmp_path: Path) -> None:
     (tmp_path / ".tmp-experiment.json").write_text("half")  # before its first file: it is nobody's folder yet
     with claim(tmp_path, fakes.experiment(1)) as points_dir:
