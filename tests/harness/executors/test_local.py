@@ -30,11 +30,10 @@ pytestmark = pytest.mark.slow
 PATIENCE_S = 300
 
 
-def run(
-    points_dir: Path, points: list[Point], work: Work, timeout_s: float = PATIENCE_S, jobs: int = 2
-) -> list[Outcome]:
+def run(points_dir: Path, points: list[Point], work: Work, **options: Any) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
-    return list(LocalExecutor(points_dir, work, jobs=jobs, timeout_s=timeout_s, preload=fakes.PRELOAD).run(points))
+    options = {"jobs": 2, "timeout_s": PATIENCE_S, "preload": fakes.PRELOAD, **options}
+    return list(LocalExecutor(points_dir, work, **options).run(points))
 
 
 def test_results_that_vanish_end_the_run_in_a_sentence(tmp_path: Path) -> None:
@@ -75,15 +74,13 @@ def test_how_far_points_are_is_seen_while_they_run(tmp_path: Path) -> None:
         if under_way >= 1:  # two points, each half done
             (tmp_path / "seen").touch()
 
-    work = partial(fakes.measure_once_seen, tmp_path / "seen")
-    executor = LocalExecutor(tmp_path, work, jobs=2, timeout_s=PATIENCE_S, preload=(), watch=watch)
-    assert [outcome.status for outcome in executor.run(fakes.points(2))] == ["ok", "ok"]
+    outcomes = run(tmp_path, fakes.points(2), partial(fakes.measure_once_seen, tmp_path / "seen"), watch=watch)
+    assert [outcome.status for outcome in outcomes] == ["ok", "ok"]
     assert max(shares) == 1 and shares[-1] == 0
 
 
 def test_a_spawned_worker_is_the_command_s_own_child_and_as_fresh(tmp_path: Path) -> None:
-    points = fakes.points(2)
-    outcomes = LocalExecutor(tmp_path, fakes.measure, jobs=1, timeout_s=PATIENCE_S, spawn=True).run(points)
+    outcomes = run(tmp_path, fakes.points(2), fakes.measure, spawn=True)
     proofs = [load_record(outcome.folder).manifest["proof"] for outcome in outcomes]
     assert len({proof["pid"] for proof in proofs}) == 2
     assert {(proof["parent_pid"], proof["fork_server_pid"]) for proof in proofs} == {(os.getpid(), None)}
@@ -132,21 +129,13 @@ def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path)
 
 def test_an_interrupt_stops_the_workers_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    work = partial(fakes.counted, diary, 3600)
-    outcomes = LocalExecutor(tmp_path, work, jobs=1, timeout_s=PATIENCE_S, preload=fakes.PRELOAD).run(fakes.points(1))
 
-    def interrupt(*_: object) -> None:
+    def interrupt(_: float) -> None:
         if diary.exists():
-            signal.setitimer(signal.ITIMER_REAL, 0)
             raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            next(outcomes)
-    finally:
-        signal.signal(signal.SIGALRM, previous)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, fakes.points(1), partial(fakes.counted, diary, 3600), watch=interrupt)
     assert not _pids(diary) & running(os.getsid(0))
     assert not list(tmp_path.glob(".tmp-*"))
 
@@ -177,16 +166,6 @@ if __name__ == "__main__":
             sys.exit(str(error))
         write_summary(out, [point.id for point in points])
 """
-
-
-def test_everything_dies_with_a_killed_command(tmp_path: Path) -> None:
-    diary = tmp_path / "diary"
-    process = _command(tmp_path / "out", fakes.points(2), diary=diary, pause_s=3600)
-    wait_until(lambda: diary.exists() and len(_pids(diary)) == 2)
-    assert _pids(diary) < running(process.pid)
-    process.kill()
-    process.wait()
-    wait_until(lambda: not running(process.pid))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
