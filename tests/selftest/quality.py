@@ -85,26 +85,27 @@ def peer(seconds: float, cores: tuple[int, int]) -> dict[str, Any] | None:
         for n in (int(RATE * seconds), int(RATE * seconds) // 10):
             with NullServer("text", Path(name), core=cores[1]) as server:
                 said = vllm_bench.bench(server, Path(name), n, RATE, PROMPT, TOKENS)
-                runs.append((said, server.stop()[0].to_pandas().tail(n)))
-    (whole, truth), (short, _) = runs
+                runs.append((*said, server.stop()[0].to_pandas().tail(n)))
+    (whole, whole_cpu_s, truth), (short, short_cpu_s, _) = runs
     first = truth["first_s"] - truth["read_s"]
-    per_request_s = (whole.cpu_s - short.cpu_s) / (whole.requests - short.requests)
+    per_request_s = (whole_cpu_s - short_cpu_s) / (whole["completed"] - short["completed"])
     gap = (truth["last_s"] - truth["first_s"]) / (truth["packets"] - 1)
+    p50_s, p99_s = whole["p50_ttft_ms"] / 1e3, whole["p99_ttft_ms"] / 1e3
     return {
         "client": f"vllm bench serve {vllm_bench.version()}",
         "shards": 1,
-        "answers": whole.requests,
-        "reported_p50_s": whole.ttft_p50_s,
-        "reported_p99_s": whole.ttft_p99_s,
+        "answers": whole["completed"],
+        "reported_p50_s": p50_s,
+        "reported_p99_s": p99_s,
         "true_p50_s": float(first.median()),
         "true_p99_s": float(first.quantile(0.99)),
         # Its answers are not known one by one: differences of percentiles. It counts from the send, not the schedule.
-        "bias_p50_s": whole.ttft_p50_s - float(first.median()),
-        "bias_p99_s": whole.ttft_p99_s - float(first.quantile(0.99)),
-        "itl_reported_p50_s": whole.itl_mean_s,
+        "bias_p50_s": p50_s - float(first.median()),
+        "bias_p99_s": p99_s - float(first.quantile(0.99)),
+        "itl_reported_p50_s": whole["mean_itl_ms"] / 1e3,
         "itl_true_p50_s": float(gap.mean()),
         "cpu_s_per_answer": per_request_s,
-        "start_cpu_s": short.cpu_s - per_request_s * short.requests,
+        "start_cpu_s": short_cpu_s - per_request_s * short["completed"],
     } | _arrivals(np.sort(truth["read_s"].to_numpy()))
 
 

@@ -17,7 +17,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -25,18 +24,6 @@ from harness.live.null_server.null_server import NullServer
 
 WORDS = 2000  # of the tokenizer: more than a prompt has [chosen]
 TIMEOUT_S = 300.0  # of one run; starting takes 14 s of a core [chosen]
-
-
-@dataclass(frozen=True)
-class PeerRun:
-    """What it reports of itself (s), and what it cost with its start (s of CPU)."""
-
-    requests: int
-    ttft_mean_s: float
-    ttft_p50_s: float
-    ttft_p99_s: float
-    itl_mean_s: float
-    cpu_s: float
 
 
 def version() -> str | None:
@@ -49,14 +36,16 @@ def version() -> str | None:
     return None
 
 
-def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: int, tokens: int) -> PeerRun:
+def bench(
+    server: NullServer, folder: Path, requests: int, rate: float, prompt: int, tokens: int
+) -> tuple[dict[str, float], float]:
     """Poisson arrivals at `rate` per s, `prompt` words each, answered by `tokens` tokens.
 
-    RuntimeError with its last words when it fails.
+    Returns what it reports of itself, by its own names, and what it cost with its start (s of CPU). RuntimeError with
+    its last words when it fails.
     """
-    base, _, _ = server.url.partition("/v1/")
     options = {
-        "base-url": base,
+        "base-url": server.url.partition("/v1/")[0],
         "model": "null",
         "random-input-len": prompt,
         "random-output-len": tokens,
@@ -79,29 +68,19 @@ def bench(server: NullServer, folder: Path, requests: int, rate: float, prompt: 
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if ran.returncode:
         raise RuntimeError(f"vllm bench serve ended with status {ran.returncode}: {ran.stderr.strip()[-300:]}")
-    said = json.loads((folder / f"bench-{requests}.json").read_text())
-    return PeerRun(
-        requests=said["completed"],
-        ttft_mean_s=said["mean_ttft_ms"] / 1e3,
-        ttft_p50_s=said["p50_ttft_ms"] / 1e3,
-        ttft_p99_s=said["p99_ttft_ms"] / 1e3,
-        itl_mean_s=said["mean_itl_ms"] / 1e3,
-        cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-    )
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return json.loads((folder / f"bench-{requests}.json").read_text()), cpu_s
 
 
 def make_tokenizer(folder: Path) -> None:
     """One token a word."""
     vocabulary = {word: i for i, word in enumerate(["<unk>", *(f"word{i}" for i in range(WORDS))])}
+    unused = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
     tokenizer = {
+        **unused,
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
         "added_tokens": [],
-        "normalizer": None,
         "pre_tokenizer": {"type": "Whitespace"},
-        "post_processor": None,
-        "decoder": None,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
