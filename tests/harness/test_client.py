@@ -28,10 +28,10 @@ class ScriptedServer:
     def __init__(self, *packets: tuple[float, float], done: bool = True) -> None:
         self.packets, self.done = packets, done
         self.sends: list[tuple] = []
-        self.listener: dict[int, object] = {}
+        self.listener: dict[int, Any] = {}
         self.loop = asyncio.get_running_loop()
 
-    def open(self, session: int, listener: object) -> None:
+    def open(self, session: int, listener: Any) -> None:
         self.listener[session] = listener
         self._note("open", session)
 
@@ -96,7 +96,7 @@ def test_users_are_there_from_their_arrival_to_their_goodbye_and_no_longer():
     sessions, there = 200, []
 
     class Counting(ScriptedServer):
-        def open(self, session: int, listener: object) -> None:
+        def open(self, session: int, listener: Any) -> None:
             super().open(session, listener)
             clients = sum(type(each) is Client for each in gc.get_objects())
             there.append((clients, len(asyncio.all_tasks())))
@@ -294,7 +294,7 @@ class LosingServer(ScriptedServer):
         super().__init__((0.5, 3.0))
         self.after_s, self.refuses = after_s, refuses
 
-    def open(self, session: int, listener: object) -> None:
+    def open(self, session: int, listener: Any) -> None:
         super().open(session, listener)
         if session == 0:
             lose = listener.rejected if self.refuses else lambda: listener.failed("closed 1006")

@@ -26,9 +26,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 HERE = Path(__file__).resolve().parents[2]
 # Both trees replay the loads of this file.
@@ -120,14 +121,10 @@ def in_vllm() -> Iterator[list[float]]:
 
         return counted
 
-    calls = {name: getattr(Scheduler, name) for name in ("schedule", "update_from_output")}
-    for name, call in calls.items():
-        setattr(Scheduler, name, timed(call))
-    try:
+    with ExitStack() as patched:
+        for name in ("schedule", "update_from_output"):
+            patched.enter_context(mock.patch.object(Scheduler, name, timed(getattr(Scheduler, name))))
         yield spent
-    finally:
-        for name, call in calls.items():
-            setattr(Scheduler, name, call)
 
 
 def replayed(tree: Path, load: str, engine: str, *options: str) -> dict[str, Any]:
