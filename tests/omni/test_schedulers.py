@@ -74,11 +74,6 @@ def talker() -> Iterator[Talker]:
     made.adapter.stop_event.set() if hasattr(made.adapter, "stop_event") else None
 
 
-def seen(talker: Talker) -> list[str]:
-    """Candidates of the policy in the rounds so far."""
-    return [name for names in talker.scheduler.planner.seen for name in names]
-
-
 class Watched:
     """The policy, and whom it was shown."""
 
@@ -105,7 +100,8 @@ def test_who_waits_for_a_chunk_is_no_candidate(talker: Talker):
     talker.chunk("b")
     talker.chunk("a")
     assert set(talker.step()) == {"a", "b"}
-    assert set(seen(talker)) == {"a", "b"} and talker.scheduler.planner.seen[0] == ["a"]
+    seen = talker.scheduler.planner.seen
+    assert {name for names in seen for name in names} == {"a", "b"} and seen[0] == ["a"]
 
 
 def test_the_policy_s_order_holds_among_those_that_have_a_chunk(talker: Talker):

@@ -14,6 +14,8 @@ import pytest
 from tests.builders import free_ports
 
 FRAME_BYTES = 3840
+WORD = "say "
+"""One token."""
 START = """
 import sys
 from engines.stock.omni.omni_params import OmniParams
@@ -75,10 +77,6 @@ def client() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60))
 
 
-def text_of(tokens: int) -> str:
-    return "say " * tokens
-
-
 async def is_empty(http: aiohttp.ClientSession, server: Started) -> bool:
     async with http.get(f"{server.address}/rehearsal/state") as answer:
         state = await answer.json()
@@ -88,7 +86,7 @@ async def is_empty(http: aiohttp.ClientSession, server: Started) -> bool:
 def test_a_text_is_spoken_in_the_frames_that_it_asks_for(started: Started):
     async def said() -> list[Heard]:
         async with client() as http:
-            return [await say(http, started, text_of(tokens)) for tokens in (2, 20, 40)]
+            return [await say(http, started, WORD * tokens) for tokens in (2, 20, 40)]
 
     word, sentence, two = asyncio.run(said())
     assert (word.frames, sentence.frames, two.frames) == (7, 70, 140)  # 0.28 s a token, 0.08 s a frame
@@ -99,7 +97,7 @@ def test_a_text_is_spoken_in_the_frames_that_it_asks_for(started: Started):
 def test_eight_at_once_are_whole(started: Started):
     async def said() -> list[Heard]:
         async with client() as http:
-            return await asyncio.gather(*(say(http, started, text_of(20 + 2 * i)) for i in range(8)))
+            return await asyncio.gather(*(say(http, started, WORD * (20 + 2 * i)) for i in range(8)))
 
     assert [heard.frames for heard in asyncio.run(said())] == [70 + 7 * i for i in range(8)]
 
@@ -108,13 +106,13 @@ def test_who_hangs_up_leaves_nothing_behind(started: Started):
     async def hang_up() -> float:
         async with client() as http:
             assert await is_empty(http, started)
-            cut = [say(http, started, text_of(400), pieces=1 + i) for i in range(4)]
+            cut = [say(http, started, WORD * 400, pieces=1 + i) for i in range(4)]
             await asyncio.gather(*cut)
             until_s = time.monotonic() + WITHIN_S
             while not await is_empty(http, started):
                 assert time.monotonic() < until_s, "it speaks to nobody"
                 await asyncio.sleep(0.1)
-            return (await say(http, started, text_of(20))).frames
+            return (await say(http, started, WORD * 20)).frames
 
     assert asyncio.run(hang_up()) == 70
 
@@ -122,7 +120,7 @@ def test_who_hangs_up_leaves_nothing_behind(started: Started):
 def test_a_barge_in_ends_what_its_session_is_told(started: Started):
     async def cut() -> tuple[dict, Heard]:
         async with client() as http:
-            speech = asyncio.create_task(say(http, started, text_of(400), session="cut"))
+            speech = asyncio.create_task(say(http, started, WORD * 400, session="cut"))
             await asyncio.sleep(1.5)
             signal = {"verb": "barge_in", "session": "cut"}
             async with http.post(f"{started.address}/rehearsal/signal", json=signal) as answer:
