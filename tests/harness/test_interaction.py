@@ -21,18 +21,16 @@ B = 2.0
 class FakeServer:
     """Takes what comes, and at every tick returns each session's newest frame with `tokens` after `latency_s`.
 
-    `stalls_s`: it returns nothing from then on. `room`: sessions that it takes; `fails_s`: it fails them all.
+    `stalls_s`: it returns nothing from then on. `room`: sessions that it takes.
     """
 
-    def __init__(self, room: int = 10**6, stalls_s: float = math.inf, fails_s: float = math.inf, tokens: int = 9):
+    def __init__(self, room: int = 10**6, stalls_s: float = math.inf, tokens: int = 9):
         self.room, self.stalls_s, self.tokens = room, stalls_s, tokens
         self.listeners: dict[int, Any] = {}
         self.sends: list[tuple[float, str, int, int]] = []
         self.newest: dict[int, int] = {}
         self.loop = asyncio.get_running_loop()
         self.ticks = asyncio.create_task(self._tick())
-        if fails_s < math.inf:
-            self.loop.call_at(fails_s, self._fail)
 
     def open(self, session: int, listener: Any) -> None:
         self._note("open", session)
@@ -52,10 +50,6 @@ class FakeServer:
 
     def _note(self, verb: str, session: int, turn: int = -1) -> None:
         self.sends.append((self.loop.time(), verb, session, turn))
-
-    def _fail(self) -> None:
-        for listener in self.listeners.values():
-            listener.failed("the engine has crashed")
 
     async def _tick(self) -> None:
         beat = 0
@@ -118,15 +112,6 @@ def test_who_is_rejected_hangs_up_and_does_not_ask_again() -> None:
     kinds = events["kind"].value_counts()
     assert (kinds["session_start"], kinds["admitted"], kinds["shed"], kinds["session_end"]) == (5, 3, 2, 5)
     assert len(times(events, "turn_end", session=4)) == 0
-
-
-def test_a_failed_session_ends_and_its_frames_count_as_lost() -> None:
-    trace = calls()
-    events, sends = play(trace, fails_s=9.0)
-    assert all(t < 9.1 for t, _, _, _ in sends)
-    assert (events["kind"] == "session_failed").sum() == 5
-    table = frame_table(events, pd.DataFrame(trace.columns()), Beat(B, 1.6, 0.6))
-    assert len(table) == len(trace) and (table["status"] == "failed").sum() > 20
 
 
 def test_frames_that_begin_after_the_duration_are_not_said() -> None:
