@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
 from harness.client.session import Client
-from harness.request_tables.request_table import request_table
 from tests import builders
 from tests.harness.servers import played
 from workloads.trace import Trace, Turn
@@ -322,14 +321,6 @@ def test_a_lost_session_fails_a_turn_and_the_user_hangs_up(after_s: float, last:
     assert events.query("session == 0 and kind == 'session_end'")["t"].round(6).tolist() == [at_s[2]]
     assert [entry[2] for entry in sends if entry[1] == "close"].count(0) == 1
     assert times(events, "turn_done", session=1) == [7.0]
-
-
-def test_what_a_lost_user_never_sent_has_no_lag():
-    events, sends = serve([TURN], lambda: LosingServer(0.75))
-    assert events.query("kind == 'turn_end'")["value"].isna().all()
-    assert not [entry for entry in sends if entry[1] == "commit"]
-    table = request_table(events, pd.DataFrame(Trace.from_turns([TURN]).columns()))
-    assert table["status"].tolist() == ["failed"] and table["send_delay_s"].isna().all()
 
 
 def test_a_rejected_session_is_shed_and_its_turn_failed():

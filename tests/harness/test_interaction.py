@@ -19,7 +19,7 @@ B = 2.0
 
 
 class FakeServer:
-    """Takes what comes, and at every tick returns each session's newest frame with `tokens` after `latency_s`.
+    """Takes what comes, and at every tick returns each session's newest frame with `tokens` after 4 ms.
 
     `stalls_s`: it returns nothing from then on. `room`: sessions that it takes.
     """
