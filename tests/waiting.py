@@ -1,10 +1,8 @@
 """Waiting for what nobody tells, as of another process: it is looked at again and again, and not for ever."""
 
 import asyncio
-import contextlib
 import functools
 import inspect
-import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -84,13 +82,3 @@ def runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def running(session: int) -> set[int]:
-    """Return the pids of a session that its first process, with this pid, began; no zombies."""
-    found = set()
-    for pid in psutil.pids():
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getsid(pid) == session and runs(pid):
-                found.add(pid)
-    return found

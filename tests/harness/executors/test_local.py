@@ -7,11 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from harness.experiments.point import Point
@@ -22,7 +24,7 @@ from harness.replays.executors.local import LocalExecutor
 from harness.replays.worker.isolation import Work
 from tests.harness import fakes
 from tests.harness.fakes import measured
-from tests.waiting import running, wait_until
+from tests.waiting import runs, wait_until
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -268,3 +270,13 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def _pids(diary: Path) -> set[int]:
     return {int(line.split()[2]) for line in diary.read_text().splitlines()}
+
+
+def running(session: int) -> set[int]:
+    """Return the pids of a session that its first process, with this pid, began; no zombies."""
+    found = set()
+    for pid in psutil.pids():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getsid(pid) == session and runs(pid):
+                found.add(pid)
+    return found
