@@ -119,7 +119,8 @@ def rehearse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit) as end:
             cli.main()
         assert isinstance(end.value.code, int)
-        return end.value.code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return end.value.code, out, err
 
     yield rehearse
 

@@ -165,7 +165,7 @@ def test_the_shortest_question_first_scores_sooner_in_the_middle(place: Path, ra
     middle = {name: row["metrics"]["scored_p50"]["value"] for name, row in by_engine.items()}
     assert middle["rag_shortest"] < middle["rag"]
     for row in by_engine.values():
-        table = pd.read_parquet(place / "rag" / "points" / row["point"] / "requests.parquet")
+        table: Any = pd.read_parquet(place / "rag" / "points" / row["point"] / "requests.parquet")
         assert (table["status"] == "completed").all() and len(table) == 40
         assert (table["scored_s"] < table["ttft_s"]).all() and (table["ttft_s"] <= table["e2e_s"]).all()
 

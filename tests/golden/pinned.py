@@ -71,7 +71,7 @@ def _row(table: pd.DataFrame, at: int) -> dict[str, Any]:
     }
 
 
-def _facts(column: pd.Series) -> dict[str, float]:
+def _facts(column: Any) -> dict[str, float]:
     """What a column comes to: of numbers the exact sum, of text how often each value is there."""
     there = column.dropna()
     if pd.api.types.is_numeric_dtype(column):

@@ -44,7 +44,7 @@ def test_where_a_log_goes_another_way_a_row_shows_how(table: pd.DataFrame):
 
 
 def test_rows_and_columns_that_come_and_go_are_named(table: pd.DataFrame):
-    assert told(table[:80])[0] == "rows: 160 -> 80"
+    assert told(table.head(80))[0] == "rows: 160 -> 80"
     assert told(table.drop(columns="value"))[0] == "column value: sum 80.0 -> –, missing 80 -> –"
     assert told(table.assign(stage="thinker"))[0] == "column stage: thinker – -> 160"
 

@@ -15,7 +15,6 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 
-from harness.by_device import expand
 from harness.events import point_progress
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
@@ -33,6 +32,8 @@ from harness.records.record import (
     cache_of,
     load_record,
 )
+from harness.replays.expand import expand
+from harness.replays.point import ReplayPoint
 from workloads.registry import make_trace
 
 
@@ -63,7 +64,7 @@ def measured(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
-def points(seeds: int, **grid: list) -> list[Point]:
+def points(seeds: int, **grid: list) -> list[ReplayPoint]:
     """Points that differ by seed, and over `grid`."""
     return expand(experiment(seeds, **grid))
 
@@ -131,7 +132,7 @@ PRELOAD = (__name__,)
 """A fork server that has imported this starts a worker at once. vLLM is not needed."""
 
 
-def assert_misbehaved(run: Callable[[list[Point], float], Sequence[Outcome]]) -> None:
+def assert_misbehaved(run: Callable[[list[ReplayPoint], float], Sequence[Outcome]]) -> None:
     """Of five points that did, under `run(points, limit in s)`: every failure has its reason and its log, and the first
     is fine. Only the one that sleeps has a limit: a busy machine may take any time for the others."""
     *ending, sleeping = points(5)

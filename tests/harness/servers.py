@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import pandas as pd
-
 from harness.client.client_params import ClientParams
 from harness.clocks.clock import run
 from harness.events.log import EventLog
@@ -61,7 +59,7 @@ def played(
     replicas: int = 1,
     held_s: tuple[float, float] | None = None,
     **client: Any,
-) -> tuple[pd.DataFrame, Server]:
+) -> tuple[Any, Server]:
     """The events of the users of `trace` at the server that `make` gives, and that server. `held_s`: when something
     else holds their thread, and for how long, s."""
     log = EventLog()

@@ -1,6 +1,8 @@
 """Background sessions that never run dry: how many are under way, when they end, and what the log says of them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,7 +25,7 @@ def document(session: int, **changes) -> Turn:
 EIGHT = [document(session) for session in range(1, 9)]
 
 
-def play(turns: list[Turn], lasts: dict[int, float], **params) -> tuple[pd.DataFrame, pd.DataFrame, Answering]:
+def play(turns: list[Turn], lasts: Mapping[int, float], **params) -> tuple[Any, Any, Answering]:
     """`lasts`: how long the answers to a session take, s; those to others take 2 s."""
     trace = Trace.from_turns(turns)
     events, server = played(trace, lambda: Answering(lambda turn: lasts.get(turn.session, 2.0)), **params)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 import weakref
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,8 @@ async def test_timers_fire_by_time_and_in_the_order_they_were_made(delays: list[
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.30000000000000004]), max_size=12), st.sampled_from([0.1, 0.2]))
 @in_virtual_time
 async def test_what_is_to_be_first_passes_timers_that_were_made_earlier(delays: list[float], at_s: float):
-    loop, fired = asyncio.get_running_loop(), []
+    loop: Any = asyncio.get_running_loop()
+    fired = []
     for delay in delays:
         loop.call_at(delay, fired.append, delay)
     loop.call_first_at(at_s, fired.append, "first")

@@ -1,5 +1,7 @@
 """Kind duplex: engines of turns behind an open ear, from the same trace the same bytes, and delays that add up."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -67,7 +69,8 @@ def test_what_stages_do_counts_for_the_turn_in_which_the_reply_began():
 
 
 def test_the_ear_is_a_parameter_of_open_microphones():
-    settings = {"sessions": 2, "silence_duration_ms": 300}
+    settings: dict[str, Any] = {"sessions": 2, "silence_duration_ms": 300}
     (point,) = expand(Experiment(name="x", engines=["vllm_omni"], workload="duplex", set=settings, seeds=[0]))
     assert point.server_params["silence_duration_ms"] == 300
-    assert named("duplex").served_by == "turns"
+    kind: Any = named("duplex")
+    assert kind.served_by == "turns"

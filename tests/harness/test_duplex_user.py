@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ def answered(turn: Turn, kind: str) -> list[tuple]:
     return reply(turn.turn, 2.5)
 
 
-def call(of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: float) -> tuple[Script, pd.DataFrame]:
+def call(of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: Any) -> tuple[Script, pd.DataFrame]:
     """The server after a call of `turns`, and the log."""
     log = EventLog()
     (session,) = Trace.from_turns(turns).sessions
@@ -78,7 +79,7 @@ def reply(number: int, after_s: float, audio_s: float = 3.0) -> list[tuple]:
 
 def speech(events: pd.DataFrame, kind: str) -> list[tuple]:
     """(begin, end, turn, label) of each stretch."""
-    rows = events[events["kind"] == kind]
+    rows: Any = events[events["kind"] == kind]
     # In the order of the log
     return [(round(r.t - r.value, 6), round(r.t, 6), r.turn, r.stage) for r in rows.itertuples()]
 

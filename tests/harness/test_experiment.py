@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +102,7 @@ def test_engines_share_the_trace_and_a_point_survives_its_manifest() -> None:
     [({"c": "16"}, [16], [0.0, 0.7]), ({"c": "1,2,3"}, [1, 2, 3], [0.0, 0.7]), ({"p": "0.5", "c": "8"}, [8], [0.5])],
 )
 def test_an_override_narrows_or_replaces_an_axis(settings: dict, c: list, p: list) -> None:
-    params = [point.params for point in expand(override(make(), settings))]
+    params: list[dict[str, Any]] = [point.params for point in expand(override(make(), settings))]
     assert [sorted({each[axis] for each in params}) for axis in ("c", "p")] == [c, p]
 
 
@@ -154,7 +156,7 @@ def test_parameter_names_are_unique_over_the_groups_and_each_is_described() -> N
             assert not [name for fields in group for name, field in fields.items() if not field.description]
 
 
-def calls(engine: str, **settings: object) -> list[Point]:
+def calls(engine: str, **settings: Any) -> Sequence[Point]:
     fixed = {"deployment": "qwen3_omni_pro6000", **settings}
     return expand(Experiment(name="e", engines=[engine], workload="metronome", set=fixed))
 

@@ -58,7 +58,8 @@ TEXTS = [
 ODD: list[Any] = [None, [], {}, [[]], [None], {"": None}, [10**5000], {"a": float("inf")}, ["x" * 100_000]]
 extreme = st.sampled_from(NUMBERS) | st.sampled_from(TEXTS) | st.sampled_from(ODD)
 
-fuzz = settings(max_examples=12, suppress_health_check=list(HealthCheck))
+EVERY: Any = list(HealthCheck)
+fuzz = settings(max_examples=12, suppress_health_check=EVERY)
 
 
 def models() -> Iterator[type[BaseModel]]:
@@ -213,7 +214,7 @@ FACTS = {
 
 @pytest.mark.parametrize("kind", FACTS)
 @given(data=st.data())
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=EVERY)
 def test_a_file_of_facts_is_read_or_refused(tmp_path, kind: str, data: st.DataObject) -> None:
     facts, load = FACTS[kind]
     place = data.draw(st.sampled_from(list(places(facts))))

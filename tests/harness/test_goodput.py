@@ -23,7 +23,7 @@ TURNS = pd.DataFrame(
 )
 
 
-def record(requests: pd.DataFrame | None = TURNS, **metrics: float | None) -> Any:
+def record(requests: Any = TURNS, **metrics: float | None) -> Any:
     """A record whose window is 10 to 20 s."""
     values = {"steady_begin": 10.0, "steady_end": 20.0, **metrics}
     return SimpleNamespace(

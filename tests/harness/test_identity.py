@@ -187,7 +187,7 @@ def test_the_tables_name_what_there_is() -> None:
 
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where another author's packages are found: a system, a module, and a paper with a card, a page and a GPU."""
+    """The folder of another author: a system, a module, and a paper with a card, a page and a GPU."""
     names = ("__init__.py", "entry.py", "other.py", "sizes.yaml", "page.md", "page.json", "gpus/__init__.py")
     for name in (*names, "gpus/mine.yaml", "fig1.py", "broken.py"):
         (tmp_path / "foreign" / name).parent.mkdir(parents=True, exist_ok=True)

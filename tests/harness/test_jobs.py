@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,7 +23,7 @@ TOOK_S = {reply: end_s - begin_s for steps in STEPS_OF.values() for begin_s, end
 """As the record has it, by the tokens of the reply."""
 
 
-def play(trace: Trace, lasts: Callable[[Turn], float | None], **params) -> tuple[pd.DataFrame, dict, Answering]:
+def play(trace: Trace, lasts: Callable[[Turn], float | None], **params) -> tuple[Any, dict, Answering]:
     """The request table, the metrics of jobs, and the server, which everybody has left."""
     events, server = played(trace, lambda: Answering(lasts), **params)
     assert not server.listeners

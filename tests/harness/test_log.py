@@ -3,6 +3,7 @@ a replay says of its progress."""
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.by_device import expand
 from harness.events import log as log_module
 from harness.events import point_progress
 from harness.events.log import EVENT_FIELDS, STEP_FIELDS, EventLog
 from harness.experiments.experiment import Experiment
 from harness.records.record import write_tables
+from harness.replays.expand import expand
 from harness.replays.worker.measure import measure
 from harness.request_tables.request_table import request_table
 from tests.engines.replays import replay
@@ -86,7 +87,7 @@ def test_no_more_than_a_row_group_stays_in_memory(tmp_path: Path, small: None) -
 
 
 def test_a_long_run_measures_what_a_short_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"sessions": 3, "p": 0.5}
+    settings: dict[str, Any] = {"sessions": 3, "p": 0.5}
     (point,) = expand(Experiment(name="one", engines=["liveserve"], workload="voice", set=settings))
     whole = measure(point)
     assert not isinstance(whole.events, Path)
@@ -130,7 +131,7 @@ def test_requests_are_the_same_from_any_pieces_of_a_log(data, served) -> None:
     [("vllm_omni", "voice", {"sessions": 3, "p": 0.5}), ("metronome", "metronome", {"sessions": 2, "duration_s": 10})],
 )
 def test_at_its_end_all_planned_turns_are_over(engine: str, workload: str, settings: dict) -> None:
-    share = SimpleNamespace(value=0.0)
+    share: Any = SimpleNamespace(value=0.0)
     point_progress.tell(share)
     replay(engine, {}, {}, {}, make_trace(workload, settings, 0), 0)
     assert share.value == pytest.approx(1)

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.provenance import environment
 from harness.records.log_to_trace import KEYS, from_record, recorded
 from harness.records.record import write_failure, write_record
+from harness.replays.expand import expand
 from harness.replays.worker.measure import measure
 from tests import builders
 from tests.engines.replays import replay
@@ -40,7 +40,7 @@ def first_run(engine: str, c: int | None) -> pd.DataFrame:
     return play(users(), engine, c=c)
 
 
-def schedule(events: pd.DataFrame) -> pd.Series:
+def schedule(events: pd.DataFrame) -> Any:
     """When each user did what, by session, turn and kind."""
     return events[events["kind"].isin(SCHEDULE)].set_index([*KEYS, "kind"])["t"].sort_index()
 
@@ -59,7 +59,8 @@ def test_a_recorded_run_replays_to_the_microsecond(engine: str, c: int | None, a
 
 def test_an_open_loop_recorded_in_relative_times_is_the_trace_that_was_played() -> None:
     trace = recorded(users(), first_run("vllm_omni", None), "relative")
-    was, now = pd.DataFrame(users().columns()), pd.DataFrame(trace.columns())
+    was: Any = pd.DataFrame(users().columns())
+    now: Any = pd.DataFrame(trace.columns())
     same = ["session", "turn", "arrival_s", "audio_s", "input_tokens", "output_tokens", "barge_in_after_s"]
     pd.testing.assert_frame_equal(now[same], was[same], check_exact=True)
     assert (now["reply_audio_s"] - was["reply_audio_s"]).abs().max() <= 0.04  # whole codec frames of 80 ms

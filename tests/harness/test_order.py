@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ def test_the_order_of_a_seed_does_not_change_with_the_program():
     assert [POINTS.index(point) for point in shuffled(POINTS, 0).points] == [6, 0, 7, 3, 5, 1, 4, 8, 2, 9]
 
 
-def executor(points_dir: Path, order: Order, work: Work = fakes.measure) -> LocalExecutor:
+def executor(points_dir: Path, order: Order, work: Work = fakes.measure) -> Any:
     return LocalExecutor(points_dir, work, jobs=1, timeout_s=60, order=order, preload=fakes.PRELOAD)
 
 

@@ -7,6 +7,7 @@ that nothing is faster than the model.
 from dataclasses import replace
 from functools import cache
 from time import monotonic
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,7 +16,7 @@ from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.replays.worker.replay import Replay
 from harness.request_tables.request_table import request_table
-from tests.engines.frames import Calls, frames, serve
+from tests.engines.frames import frames, serve
 from tests.engines.replays import replay
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -29,7 +30,7 @@ def calls() -> Trace:
 
 
 @cache
-def served(device: str, trace: Trace | None = None) -> tuple[Replay, pd.DataFrame, float]:
+def served(device: str, trace: Trace | None = None) -> tuple[Replay, Any, float]:
     """The replay, its turns, and the seconds that it took."""
     begun, asked = monotonic(), trace or calls()
     run = replay("vllm_omni", {}, {}, {"turn_send_delay_limit_s": 60}, asked, 7, device)
@@ -65,14 +66,16 @@ def test_a_modelled_device_takes_profiles_and_factors(setting: dict):
 
 
 @cache
-def sessions(device: str, engine: str) -> Calls:
+def sessions(device: str, engine: str) -> Any:
     """Eight sessions of six frames of half a second, each of about 0.1 s of work."""
     outputs = [[4 + (session + turn) % 5 for turn in range(6)] for session in range(8)]
     due_together = frames(8, 6, lambda session, turn: outputs[session][turn], frame_s=0.5)
     # Half a period from the ticks on either side, so that no delay of a shared machine changes what is due at one.
     turns = (turn for session in due_together.sessions for turn in session.turns)
-    trace = Trace.from_turns((replace(turn, arrival_s=turn.arrival_s + 0.25) for turn in turns), generator="metronome")
-    window = {"window": 64} if engine == "metronome" else {}
+    trace = Trace.from_turns(
+        (replace(turn, arrival_s=(turn.arrival_s or 0.0) + 0.25) for turn in turns), generator="metronome"
+    )
+    window: dict[str, Any] = {"window": 64} if engine == "metronome" else {}
     return serve(trace, engine, device, formula=False, template_tokens=16, **window)
 
 
@@ -84,7 +87,7 @@ def test_interaction_sessions_are_the_same_ones_on_both_clocks(engine: str):
     """
     paced, virtual = sessions("paced", engine), sessions("virtual", engine)
 
-    def fed(run: Calls) -> list[list[float]]:
+    def fed(run: Any) -> list[list[float]]:
         return sorted(run.kind("fed")[["session", "turn", "value"]].to_numpy().tolist())
 
     assert len(fed(virtual)) == 48 and fed(paced) == fed(virtual)

@@ -4,18 +4,19 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from harness.by_device import expand
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.records.record import Damaged, write_record
 from harness.records.results import claim, read_results, record_folders, unfinished, write_summary
+from harness.replays.expand import expand
 from tests.harness import fakes
 from workloads.errors import UserError
 
@@ -77,7 +78,7 @@ def write(points_dir: Path, point: Point) -> None:
     write_record(points_dir / point.id, point, fakes.measure(point), {}, environment(), datetime.now(UTC))
 
 
-def measured(out: Path, experiment: Experiment = TWO) -> list[Point]:
+def measured(out: Path, experiment: Experiment = TWO) -> Sequence[Point]:
     """A results directory in which every point is finished."""
     points = expand(experiment)
     with claim(out, experiment) as points_dir:
@@ -189,7 +190,7 @@ def test_a_lost_record_is_named(tmp_path: Path) -> None:
 def test_the_points_that_an_experiment_asks_for_are_found(
     tmp_path: Path, engines: list[str], grid: dict, count: int
 ) -> None:
-    experiment = Experiment(name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=1)
+    experiment = Experiment(name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=[0])
     assert len(measured(tmp_path, experiment)) == count
     assert len(read_results(tmp_path)[1]) == count
 

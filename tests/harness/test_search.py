@@ -108,7 +108,7 @@ def test_a_seed_that_holds_more_goes_on_alone():
 
 
 def test_what_is_not_monotone_is_a_surprise_and_the_first_break_counts():
-    passed = {0: {8: True, 16: False, 24: True}, 1: {8: True, 16: True, 24: True}}
+    passed: dict[int, dict[float, bool]] = {0: {8: True, 16: False, 24: True}, 1: {8: True, 16: True, 24: True}}
     search = Search(question(WHOLE, passed), met(passed))
     assert search.holds == 8 and search.surprises == {0: (16, 24)}
 

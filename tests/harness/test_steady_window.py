@@ -1,6 +1,7 @@
 """The steady window: in it the load is the planned one, and metrics are over the turns that were asked in it."""
 
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,19 +32,19 @@ from tests.metrics.event_log import steps as no_steps
 RAMP_S = 1.0
 
 
-def table(rows: list[tuple[int, int, float, float, float]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def table(rows: list[tuple[int, int, float, float, float]]) -> tuple[Any, Any]:
     """A request table and the trace of these turns: session, turn, begin, end of the user's turn, end, s."""
     columns = ["session", "turn", "turn_start_s", "turn_end_s", "ended_s"]
     requests = pd.DataFrame(rows, columns=columns).assign(status="completed")
     return requests, requests[["session", "turn"]]
 
 
-def one_a_second(count: int, lasting_s: float = 0.5) -> tuple[pd.DataFrame, pd.DataFrame]:
+def one_a_second(count: int, lasting_s: float = 0.5) -> tuple[Any, Any]:
     """Users of one turn each."""
     return table([(k, 0, float(k), float(k), k + lasting_s) for k in range(count)])
 
 
-def called(calls_s: list[list[float]], c: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def called(calls_s: list[list[float]], c: int) -> tuple[Any, Any]:
     """Calls that come within `RAMP_S`, of which c at once are on line; each number is the length of a turn, s."""
     rows, free_s = [], [0.0] * c
     for session, turns_s in enumerate(calls_s):
@@ -202,8 +203,8 @@ def test_the_load_of_requests_comes_as_fast_as_requests_may_end():
 
 
 def test_clients_have_the_window_of_their_parameters():
-    load = TURNS.target_timing(typed(sessions=4), ClientParams(c=2, stop_after_s=6.0), 7)
+    load = TURNS.target_timing(typed(sessions=4), ClientParams.model_validate({"c": 2, "stop_after_s": 6.0}), 7)
     assert load == Load(slots=2, stop_after_s=6.0, judged=7)
-    every_replica = ClientParams(c=4, c_scope="replica", c_counts="reply")
+    every_replica = ClientParams.model_validate({"c": 4, "c_scope": "replica", "c_counts": "reply"})
     assert load_of(every_replica, replicas=3).slots == 12
-    assert load_of(ClientParams()).slots is None
+    assert load_of(ClientParams.model_validate({})).slots is None

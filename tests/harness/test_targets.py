@@ -36,11 +36,14 @@ def test_a_turn_without_a_latency_is_late_only_if_it_failed() -> None:
     status = ["completed", "completed", "completed", "unfinished", "barged_in"]
     ttfp_s = [0.2, math.nan, math.nan, math.nan, 0.3]
     requests = pd.DataFrame({"spoken": True, "status": status, "audio_ttfp_s": ttfp_s, "packets": [5, 5, 0, 0, 2]})
-    assert turn_values("audio_ttfp_p50", requests).tolist() == [0.2, math.inf, math.inf, 0.3]
+    values = turn_values("audio_ttfp_p50", requests)
+    assert values is not None and values.tolist() == [0.2, math.inf, math.inf, 0.3]
 
 
 def judged(metric: str, requests: pd.DataFrame) -> float | None:
-    return statistic(turn_values(metric, requests), parsed(metric).statistic)[0]
+    values = turn_values(metric, requests)
+    assert values is not None
+    return statistic(values, parsed(metric).statistic)[0]
 
 
 def test_a_share_of_failed_turns_is_the_only_meaning_of_failed() -> None:

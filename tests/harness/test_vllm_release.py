@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.by_device import expand, override
-from harness.experiments.point import Point
+from harness.by_device import override
 from harness.records.record import load_record
 from harness.replays.executors.local import LocalExecutor
+from harness.replays.expand import expand
+from harness.replays.point import ReplayPoint
 from harness.replays.worker import vllm_release
 from reports.runs.measured import Measured
 from tests.harness import fakes
@@ -34,7 +35,7 @@ def checkout(folder: Path, text: str = "") -> Path:
     return folder
 
 
-def points() -> list[Point]:
+def points() -> list[ReplayPoint]:
     here = fakes.experiment(1)
     return [*expand(here), *expand(override(here, {"vllm": [OLD, NEW]}))]
 

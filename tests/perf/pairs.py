@@ -69,7 +69,8 @@ def one(load: str, engine: str, mooncake: str | None, size: float, profile: str 
     if load == "mooncake":
         settings = {**settings, "path": mooncake}
     settings = {name: int(value * size) if name in SIZES else value for name, value in settings.items()}
-    [point] = expand(Experiment(name="perf", engines=[engine], workload=workload, set=settings))
+    points: Any = expand(Experiment(name="perf", engines=[engine], workload=workload, set=settings))
+    [point] = points
     trace = make_trace(point.workload, point.workload_params, point.seed)
     watch, begun = cProfile.Profile() if profile else None, []
 

@@ -247,8 +247,8 @@ def memory(seen: Churn) -> Memory:
 
 def healthy(seen: Churn) -> list[dict[str, Any]]:
     """One row each: before, among fault clients, during the bursts, and all: turns, failed ones, and TTFP (ms)."""
-    ends = seen.turns["turn_end_s"]
-    failed = seen.turns["status"].isin((FAILED, UNFINISHED))
+    turns: Any = seen.turns
+    ends, failed = turns["turn_end_s"], turns["status"].isin((FAILED, UNFINISHED))
     in_burst = sum((ends.between(begin_s, end_s) for begin_s, end_s, _ in seen.bursts), start=ends < -1) > 0
     calm = ends < seen.calm_s
     parts = {
@@ -259,7 +259,7 @@ def healthy(seen: Churn) -> list[dict[str, Any]]:
     }
     rows = []
     for name, chosen in parts.items():
-        known = 1e3 * seen.turns["audio_ttfp_s"][chosen].dropna()
+        known = 1e3 * turns["audio_ttfp_s"][chosen].dropna()
         p50, p90 = known.quantile([0.5, 0.9]).tolist() if len(known) else (None, None)
         counts = {"turns": int(chosen.sum()), "failed": int((chosen & failed).sum())}
         rows.append({"when": name, **counts, "ttfp_p50_ms": p50, "ttfp_p90_ms": p90})

@@ -16,11 +16,11 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
 from harness.records.record import load_record
 from harness.records.results import claim, unfinished, write_summary
 from harness.replays.executors.local import LocalExecutor
+from harness.replays.point import ReplayPoint
 from harness.replays.worker.isolation import Work
 from tests.harness import fakes
 from tests.harness.fakes import measured
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 PATIENCE_S = 300
 
 
-def run(points_dir: Path, points: list[Point], work: Work, **options: Any) -> list[Outcome]:
+def run(points_dir: Path, points: list[ReplayPoint], work: Work, **options: Any) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
     options = {"jobs": 2, "timeout_s": PATIENCE_S, "preload": fakes.PRELOAD, **options}
     return list(LocalExecutor(points_dir, work, **options).run(points))
@@ -232,7 +232,7 @@ def test_without_room_a_run_stops_with_one_sentence_and_keeps_what_is_finished(
     assert len(json.loads((out / "summary.json").read_text())) == 4
 
 
-def _command(out: Path, points: list[Point], **asked: Any) -> subprocess.Popen[str]:
+def _command(out: Path, points: list[ReplayPoint], **asked: Any) -> subprocess.Popen[str]:
     """A run of its own session. The points come from here: expanded there, an edit of the code in between would give
     them other ids. With a `diary`, where it is noted, each takes `pause_s`; no file grows beyond `file_bytes`."""
     asked = {

@@ -4,18 +4,18 @@ import resource
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.by_device import expand
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
 from harness.experiments.provenance import environment
 from harness.experiments.run_order import Order
 from harness.records.record import load_record
 from harness.replays.executors.local import LocalExecutor
 from harness.replays.executors.node import SLOT, Ended, Slot, Task, give_up, receive
-from harness.replays.expand import code_of
+from harness.replays.expand import code_of, expand
+from harness.replays.point import ReplayPoint
 from harness.replays.worker.isolation import Work
 from reports.cards.card import Card, chosen
 from tests.harness import fakes
@@ -23,11 +23,11 @@ from tests.harness.fakes import measured
 from workloads.errors import UserError
 
 
-def task(work: Work, points: list[Point], timeout_s: float = 60) -> Task:
+def task(work: Work, points: list[ReplayPoint], timeout_s: float = 60) -> Task:
     return Task(work, Order(tuple(points)), timeout_s, preload=fakes.PRELOAD)
 
 
-def sent_home(slot: Slot, point: Point) -> Ended:
+def sent_home(slot: Slot, point: ReplayPoint) -> Ended:
     answer = slot.measure(point)
     while not isinstance(answer, Ended):
         answer = slot.measure(None)
@@ -125,8 +125,12 @@ def test_a_machine_with_other_code_or_without_the_system_is_refused() -> None:
 def test_the_code_of_a_point_is_found_again_from_the_point() -> None:
     bench = chosen("bench")
     assert isinstance(bench, Card)
-    turns = [{"sessions": 1}, {"sessions": 1, "scheduler": "liveserve"}, {"sessions": 1, "kv": "liveserve"}]
-    frames = {"sessions": 1, "duration_s": 8}
+    turns: list[dict[str, Any]] = [
+        {"sessions": 1},
+        {"sessions": 1, "scheduler": "liveserve"},
+        {"sessions": 1, "kv": "liveserve"},
+    ]
+    frames: dict[str, Any] = {"sessions": 1, "duration_s": 8}
     experiments = [
         bench.experiment,
         *(Experiment(name="x", engines=["vllm_omni"], workload="voice", set=each) for each in turns),

@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from harness.experiments.identity import PACKAGES
-from harness.experiments.point import Point
 from harness.experiments.provenance import ROOT
 from harness.experiments.run_order import Outcome
 from harness.records.record import load_record
 from harness.replays.executors.local import LocalExecutor
 from harness.replays.executors.ray import CHANCES, RayExecutor, connected
+from harness.replays.point import ReplayPoint
 from harness.replays.worker.isolation import Work
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
@@ -78,7 +78,7 @@ def node(cluster: Any) -> Iterator[Callable[..., Any]]:
         cluster.remove_node(each)
 
 
-def run(points_dir: Path, points: list[Point], work: Work, **options: Any) -> list[Outcome]:
+def run(points_dir: Path, points: list[ReplayPoint], work: Work, **options: Any) -> list[Outcome]:
     points_dir.mkdir(parents=True, exist_ok=True)
     options = {"jobs": None, "timeout_s": PATIENCE_S, "preload": fakes.PRELOAD, **options}
     with connected("auto"):
