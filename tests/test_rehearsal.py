@@ -87,7 +87,7 @@ def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):
 
 
 def test_a_trace_is_a_frame_that_says_how_it_was_made(tmp_path: Path):
-    turns = rehearsal.trace("voice", {"p": 0.5, "sessions": 20}, seed=3, out=tmp_path / "voice.parquet")
+    turns: Any = rehearsal.trace("voice", {"p": 0.5, "sessions": 20}, seed=3, out=tmp_path / "voice.parquet")
     assert turns["session"].nunique() == 20 and True in set(turns["barge_in_after_s"].notna())
     assert turns.attrs["generator"] == "voice" and turns.attrs["seed"] == 3
     again = rehearsal.trace("file", {"path": str(tmp_path / "voice.parquet")})

@@ -62,7 +62,7 @@ def call(of: Callable[[Turn, str], list[tuple]], *turns: Turn, **params: Any) ->
 
     async def main() -> Script:
         server = Script(of)
-        await DuplexUser(session, server, log, ClientParams(**params)).run(turns[0].arrival_s)
+        await DuplexUser(session, server, log, ClientParams(**params)).run(turns[0].arrival_s or 0.0)
         return server
 
     server = run(main(), virtual=True)

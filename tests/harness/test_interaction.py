@@ -124,7 +124,7 @@ def test_frames_that_begin_after_the_duration_are_not_said() -> None:
     ends = events[events["kind"] == "session_end"].set_index("session")["t"].sort_index()
     last_s = begun.groupby("session")["arrival_s"].max() + 3 * B
     assert ends.to_numpy() == pytest.approx(last_s.to_numpy())
-    assert (frame_table(events, planned, Beat(B, 1.6, 0.6))["status"] != "failed").all()
+    assert "failed" not in set(frame_table(events, planned, Beat(B, 1.6, 0.6))["status"])
 
 
 def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.experiments.point import Point
 from harness.experiments.run_order import Order, shuffled
 from harness.records.record import load_record
 from harness.records.results import unfinished
@@ -15,7 +16,7 @@ from harness.replays.executors.local import LocalExecutor
 from harness.replays.worker.isolation import Work
 from tests.harness import fakes
 
-POINTS = fakes.points(10)
+POINTS: list[Point] = [*fakes.points(10)]
 
 
 @given(count=st.integers(0, len(POINTS)), seed=st.integers(0, 2**32))
