@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.measured import RunFacts
 from harness.records.record import Measurement
@@ -20,7 +19,7 @@ from reports.runs.answer import Finished, answer, find_answer
 from reports.runs.measured import Run, load_run
 from reports.runs.notes import failed_turns, notes
 from reports.runs.policies import counters, identical_sentences, order_sentences
-from reports.runs.useful import useful_loads
+from reports.runs.useful import useful_loads, useful_rps
 from tests.harness import fakes
 from tests.reports.served import bench, serve
 from tests.reports.written import never, write_run
@@ -31,71 +30,76 @@ def points(engine: str, by_seed: dict[int, float], metric: str = "continuity", *
     return [Finished(engine, params, seed, {**spoken, metric: value}) for seed, value in by_seed.items()]
 
 
-def test_the_highest_load_with_most_interruptions_is_told_the_best_variant_first():
-    measured = [
-        *points("stock", {0: 0.41, 1: 0.37, 2: 0.35}, c=16, p=0.7),
-        *points("ours", {0: 1.0, 1: 0.999, 2: 1.0}, c=16, p=0.7),
-        *points("stock", {0: 0.9}, c=16, p=0.0),
-        *points("ours", {0: 0.1}, c=8, p=0.7),
-    ]
-    assert answer(measured, ["c", "p"]) == (
-        "At 16 callers, 70 % interrupting, ours plays 100 % of replies without a gap, stock 37 % "
-        "(median of three seeds)."
-    )
-
-
-def test_only_seeds_that_all_variants_finished_count():
-    measured = [*points("a", {0: 0.5, 1: 0.9}, c=4), *points("b", {0: 0.6}, c=4)]
-    assert answer(measured, ["c"]) == "At 4 callers, b plays 60 % of replies without a gap, a 50 % (one seed)."
-    apart = [*points("a", {0: 0.5}, c=4), *points("b", {1: 0.6}, c=4)]
-    assert answer(apart, ["c"]) is None
-    assert answer([], []) is None
-
-
-def test_what_a_variant_is_set_to_is_told_where_it_differs():
-    window = [*points("m", {0: 1.0}, "frames_with_speech", sessions=48, window=1024)]
-    window += points("m", {0: 0.928}, "frames_with_speech", sessions=48, window=None)
-    assert answer(window, ["window"]) == (
-        "With 48 calls, m window=1024 answers 100 % of frames with speech, m window=none 92.8 % (one seed)."
-    )
-
-
-def test_nobody_interrupts_what_is_read():
-    typed = points("m", {0: 0.1}, "ttft_p90", c=4, p=0.0)
-    found = find_answer(typed, ["c"])
-    assert found is not None and found.fixed == {"c": 4}
-    assert found.sentence.startswith("At 4 users, m gives nine requests of ten")
-
-
 def slow(engine: str, p50_s: float, p90_s: float) -> Finished:
     return Finished(engine, {"rate": 1}, 0, {"ttft_p50": p50_s, "ttft_p90": p90_s})
 
 
-def test_variants_that_are_alike_are_told_so():
-    assert answer([slow("a", 1.0, 24.4870), slow("b", 1.0, 24.4871), slow("c", 1.0, 24.4872)], []) == (
-        "At 1 a second, a gives nine requests of ten their first token within 24.5 s, and so do b and c (one seed)."
-    )
+def urgent(share: float) -> list[Finished]:
+    classes = {"online.ttft_in_deadline": share, "online.priority": -1, "batch.priority": 1}
+    return [Finished("e", {"rate": 1}, 0, {"ttft_p90": 3.0, **classes})]
 
 
-def test_where_they_are_alike_in_the_usual_metric_another_answers():
-    assert answer([slow("a", 10.910, 24.487), slow("b", 1.249, 24.817)], []) == (
-        "At 1 a second, b has the best P50 TTFT, 1,249 ms, a 10.9 s (one seed)."
-    )
+GAPLESS = "of replies without a gap"
+MANY = [point for i in range(6) for point in points("m", {0: 0.1 * (i + 1)}, "ttft_p90", rate=2, x=i)]
+WINDOWS = points("m", {0: 1.0}, "frames_with_speech", sessions=48, window=1024)
+WINDOWS += points("m", {0: 0.928}, "frames_with_speech", sessions=48, window=None)
+MOST_INTERRUPTED = [
+    *points("stock", {0: 0.41, 1: 0.37, 2: 0.35}, c=16, p=0.7),
+    *points("ours", {0: 1.0, 1: 0.999, 2: 1.0}, c=16, p=0.7),
+    *points("stock", {0: 0.9}, c=16, p=0.0),
+    *points("ours", {0: 0.1}, c=8, p=0.7),
+]
 
 
-def test_of_many_variants_the_best_and_the_worst_are_named():
-    many = [point for i in range(6) for point in points("m", {0: 0.1 * (i + 1)}, "ttft_p90", rate=2, x=i)]
-    assert answer(many, ["x"]) == (
-        "At 2 a second, m x=0 gives nine requests of ten their first token within 100 ms, m x=5 600 ms, "
-        "the best and the worst of 6 (one seed)."
-    )
+@pytest.mark.parametrize(
+    ("measured", "axes", "sentence"),
+    [
+        (
+            MOST_INTERRUPTED,
+            ["c", "p"],
+            f"At 16 callers, 70 % interrupting, ours plays 100 % {GAPLESS}, stock 37 % (median of three seeds).",
+        ),
+        (  # only seeds that all variants finished count
+            [*points("a", {0: 0.5, 1: 0.9}, c=4), *points("b", {0: 0.6}, c=4)],
+            ["c"],
+            f"At 4 callers, b plays 60 % {GAPLESS}, a 50 % (one seed).",
+        ),
+        ([*points("a", {0: 0.5}, c=4), *points("b", {1: 0.6}, c=4)], ["c"], None),
+        ([], [], None),
+        (  # what a variant is set to is told where it differs
+            WINDOWS,
+            ["window"],
+            "With 48 calls, m window=1024 answers 100 % of frames with speech, m window=none 92.8 % (one seed).",
+        ),
+        (  # variants that are alike
+            [slow("a", 1.0, 24.4870), slow("b", 1.0, 24.4871), slow("c", 1.0, 24.4872)],
+            [],
+            "At 1 a second, a gives nine requests of ten their first token within 24.5 s, "
+            "and so do b and c (one seed).",
+        ),
+        (  # alike in the usual metric
+            [slow("a", 10.910, 24.487), slow("b", 1.249, 24.817)],
+            [],
+            "At 1 a second, b has the best P50 TTFT, 1,249 ms, a 10.9 s (one seed).",
+        ),
+        (
+            MANY,
+            ["x"],
+            "At 2 a second, m x=0 gives nine requests of ten their first token within 100 ms, m x=5 600 ms, "
+            "the best and the worst of 6 (one seed).",
+        ),
+        (urgent(1.0), [], "At 1 a second, e gives 100 % of online requests their first token in time (one seed)."),
+        (urgent(0.59), [], "At 1 a second, e gives 59 % of online requests their first token in time (one seed)."),
+    ],
+)
+def test_the_answer_is_one_sentence(measured: list[Finished], axes: list[str], sentence: str | None):
+    assert answer(measured, axes) == sentence
 
 
-@pytest.mark.parametrize("share", [1.0, 0.59])
-def test_classes_ask_for_the_most_urgent_one(share: float):
-    values = {"ttft_p90": 3.0, "online.ttft_in_deadline": share, "online.priority": -1, "batch.priority": 1}
-    said = answer([Finished("e", {"rate": 1}, 0, values)], [])
-    assert said == f"At 1 a second, e gives {100 * share:g} % of online requests their first token in time (one seed)."
+def test_nobody_interrupts_what_is_read():
+    found = find_answer(points("m", {0: 0.1}, "ttft_p90", c=4, p=0.0), ["c"])
+    assert found is not None and found.fixed == {"c": 4}
+    assert found.sentence.startswith("At 4 users, m gives nine requests of ten")
 
 
 COUNTED = {
@@ -113,14 +117,8 @@ def counted(tmp_path: Path, later: float = 0.0, kv_pool_blocks: int | None = Non
         counters = COUNTED[point.engine] | (changed if own else {})
         return replace(fakes.measure(point), requests=requests, facts=RunFacts(counters=counters))
 
-    experiment = Experiment(
-        name="two",
-        engines=[*COUNTED],
-        workload="voice",
-        set={"sessions": 2, "kv_pool_blocks": kv_pool_blocks},
-        grid={"c": [4]},
-        seeds=[0, 1],
-    )
+    settings = {"sessions": 2, "kv_pool_blocks": kv_pool_blocks}
+    experiment = bench(name="two", engines=[*COUNTED], set=settings, grid={"c": [4]}, seeds=[0, 1])
     return load_run(write_run(tmp_path / "two", experiment, measure, never))
 
 
@@ -132,6 +130,13 @@ def test_a_policy_that_never_mattered_is_told(tmp_path: Path):
     found = counters(run)
     assert found is not None and found["sentences"] == [order, same] and found["variants"] == ["liveserve"]
     assert ("thinker.mine", ["14"]) in found["rows"]
+
+
+def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):
+    run = counted(tmp_path, later=0.5, **{"thinker.order_mattered": 3})
+    assert order_sentences(run, never=True) == []
+    assert order_sentences(run) == ["liveserve: order mattered in 6 of 116,000 rounds."]
+    assert identical_sentences(run) == ["vllm_omni and liveserve are identical in every request of 1 of 2 points."]
 
 
 def test_what_was_measured_otherwise_than_asked_is_told(tmp_path: Path):
@@ -157,33 +162,51 @@ def test_failed_turns_are_told_with_their_reasons():
     assert failed_turns(run) == [f"2 turns failed: {why}." for why in ("http 400", "no answer in time")]
 
 
-def test_a_policy_that_mattered_is_told_on_the_page_alone(tmp_path: Path):
-    run = counted(tmp_path, later=0.5, **{"thinker.order_mattered": 3})
-    assert order_sentences(run, never=True) == []
-    assert order_sentences(run) == ["liveserve: order mattered in 6 of 116,000 rounds."]
-    assert identical_sentences(run) == ["vllm_omni and liveserve are identical in every request of 1 of 2 points."]
-
-
-def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path):
+def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path: Path):
     run = load_run(serve(tmp_path / "run", bench(set={"sessions": 150, "turns": 2})))
     useful = useful_loads(run)
-    assert useful is not None
-    assert useful["axes"] == ["p"]
+    assert useful is not None and useful["axes"] == ["p"]
     assert len(useful["rows"]) == len(run.variants) * len(run.values("p"))
     for row in useful["rows"]:
-        variant = run.variants[row["variant"]]
-        loads = {
-            f"{value:.3f}"
-            for c in run.values("c")
-            for point in run.at(variant, c=c)
-            if (value := point.value("completed_rps")) is not None
-        }
+        if row["value"] == "–":
+            assert "no load qualifies" in row["reason"]
+            continue
         said, _, callers = row["value"].partition(", with ")
-        assert (said in loads and callers in {f"{c} callers" for c in run.values("c")}) or (
-            row["value"] == "–" and "no load qualifies" in row["reason"]
-        )
+        points = run.at(run.variants[row["variant"]], c=int(callers.removesuffix(" callers")))
+        assert said in {f"{value:.3f}" for point in points if (value := point.value("completed_rps")) is not None}
 
 
+def test_without_a_varied_load_there_is_nothing_to_say(tmp_path: Path):
+    one_load = bench(grid={"p": [0.0]}, set={**bench().set, "c": 4})
+    assert useful_loads(load_run(serve(tmp_path / "run", one_load))) is None
+
+
+@pytest.mark.parametrize(
+    ("loads", "value", "reason"),
+    [
+        (
+            {1.0: [1.0] * 3, 2.0: [0.96, 0.95, 0.94], 4.0: [0.9, 0.96, 0.94]},
+            2.0,
+            "highest of 3 loads with a median continuity of at least 95%",
+        ),
+        ({1.0: [1.0] * 3, 2.0: [0.9, 0.9499, 1.0]}, 1.0, "highest of 2 loads with a median continuity of at least 95%"),
+        ({1.0: [1.0, 1.0], 2.0: [0.5] * 3}, None, "1 rps: not judged, 2 of 3 seeds"),
+        ({1.0: [1.0, 1.0], 2.0: [0.5] * 3}, None, "2 rps: median continuity 50.0%"),
+        ({1.0: [0.5] * 3, 3.0: [1.0, 1.0, None]}, None, "3 rps: continuity unknown for 1 of 3 seeds"),
+        ({1.0: [1.0], 2.0: [0.5]}, None, "not judged: a load takes 3 seeds, and one seed of each was run"),
+        ({1.0: [1.0] * 2}, None, "not judged: a load takes 3 seeds, and at most 2 seeds of each were run"),
+        ({1.0: [0.5] * 3, 2.0: [1.0] * 3}, 2.0, "although lower loads do not qualify: 1 rps"),
+        ({}, None, "no load was measured"),
+    ],
+)
+def test_the_useful_load_is_the_highest_that_keeps_95_percent(
+    loads: dict[float, list[float | None]], value: float | None, reason: str
+):
+    result = useful_rps({load: dict(enumerate(seeds)) for load, seeds in loads.items()})
+    assert result.value == value and reason in result.reason
+
+
+@pytest.mark.usefixtures("unrendered")
 def test_callers_beyond_the_sessions_are_said_in_one_sentence(tmp_path: Path) -> None:
     def run(name: str, **changes) -> Run:
         return load_run(serve(tmp_path / name, bench(**{"seeds": [0], **changes})))
@@ -197,8 +220,3 @@ def test_callers_beyond_the_sessions_are_said_in_one_sentence(tmp_path: Path) ->
     assert some.beyond_sessions == (
         "c = 8 exceeds the 6 to 7 sessions in 4 of 6 points, so that at most 7 callers are there at a time."
     )
-
-
-def test_without_a_varied_load_there_is_nothing_to_say(tmp_path):
-    one_load = bench(grid={"p": [0.0]}, set={**bench().set, "c": 4})
-    assert useful_loads(load_run(serve(tmp_path / "run", one_load))) is None
