@@ -6,7 +6,7 @@ import pytest
 
 from reports.comparison.compare import compare
 from reports.pages.html import write_report
-from reports.tables.columns import CLASSES, class_names, column_for
+from reports.tables.columns import CLASSES, class_names
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 from workloads.errors import UserError
@@ -63,12 +63,6 @@ def test_metrics_of_classes_are_compared_by_name(folder: Path, tmp_path: Path) -
     assert [compared.a.median is not None for compared in comparison.cells[0].metrics] == [True] * 3
     with pytest.raises(UserError, match=r"unknown metric 'online\.continuity'"):
         compare(folder, other, ["online.continuity"])
-
-
-def test_columns_of_a_class_are_written_as_the_class_table_writes_them() -> None:
-    column = column_for("online.ttft_p99")
-    assert (column.heading, column.unit, column.text(1.5)) == ("online: TTFT P99", "ms", "1,500")
-    assert column_for("batch.preemptions").heading == "batch: preemptions"
 
 
 def test_the_most_urgent_class_comes_first_and_points_without_one_name_none() -> None:

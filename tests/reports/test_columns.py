@@ -2,19 +2,35 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from harness.metrics.turns import DISTRIBUTIONS, columns_of
+from harness.metrics.classes import CLASS_DEFINITIONS
+from harness.metrics.definitions import Definition
+from harness.metrics.frames import FRAME_DEFINITIONS
+from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
+from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
 from reports.pages.html import write_report
 from reports.runs.measured import load_run
 from reports.runs.table import flat, results_data
-from reports.tables.columns import asked_columns, columns, legend, live_notes, parse_columns, shown
+from reports.tables.columns import (
+    asked_columns,
+    column_for,
+    columns,
+    families,
+    least_events,
+    legend,
+    live_notes,
+    parse_columns,
+    shown,
+    too_few,
+)
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -24,16 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return serve(tmp_path_factory.mktemp("columns") / "run", bench())
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return json.loads((folder / "summary.json").read_text())
-
-
-def events(folder: Path, engine: str, c: int, p: float, metric: str) -> int:
-    return min(
-        row["metrics"][metric]["n"]
-        for row in rows(folder)
-        if row["engine"] == engine and row["params"]["c"] == c and row["params"]["p"] == p
-    )
+def events(folder: Path, metric: str, **cell: object) -> int:
+    """The fewest events behind the values of a cell, over its seeds."""
+    rows = json.loads((folder / "summary.json").read_text())
+    points = [row for row in rows if {**row["params"], "engine": row["engine"]}.items() >= cell.items()]
+    return min(row["metrics"][metric]["n"] for row in points)
 
 
 @pytest.mark.parametrize("width", [80, 150])
@@ -41,10 +52,11 @@ def test_the_terminal_has_n_behind_the_values_it_is_of(folder: Path, width: int)
     lines = terminal(folder, width)
     assert max(map(len, lines)) <= width and not any("…" in line for line in lines)
     row = next(line.split() for line in lines if line.split()[:3] == ["vllm_omni", "16", "1.0"])
-    turns, replies = (events(folder, "vllm_omni", 16, 1.0, metric) for metric in ("audio_ttfp_p90", "continuity"))
+    cell = {"engine": "vllm_omni", "c": 16, "p": 1.0}
+    turns, replies = (events(folder, metric, **cell) for metric in ("audio_ttfp_p90", "continuity"))
     assert turns != replies
-    assert [int(cell) for cell in row if cell in (str(turns), str(replies))][:2] == [turns, replies]
-    assert any("300*" in cell for cell in row) == (turns < 10)
+    assert [int(text) for text in row if text in (str(turns), str(replies))][:2] == [turns, replies]
+    assert any("300*" in text for text in row) == (turns < 10)
     assert "P90 10" in " ".join(" ".join(lines).split())
 
 
@@ -53,47 +65,54 @@ def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
     assert header.split() == ["engine", "c", "p", "ms", "ms", "n", "runs"]
 
 
-def test_what_else_is_to_know_of_a_live_run_is_said() -> None:
-    runs = {"c=8: ": [{"tokens_stated": 1.0, "requests_repeated": 0.0}] * 2}
-    assert live_notes(runs) == live_notes({"": [{"tokens_stated": None}, {}]}) == []
-    runs["c=16: "] = [{"tokens_stated": 0.25, "requests_repeated": 2.0}, {"requests_repeated": 1.0}]
-    assert live_notes(runs) == [
-        "Times between tokens count messages, one token each, where the server states no token counts; it states them "
-        "for c=8: 100 %, c=16: 25 % of the replies.",
-        "Requests that were sent again, because the server had just closed the kept connection: c=16: 3.",
-    ]
-    assert live_notes({"c=1: ": [{"early_replies": 2.0}, {"early_replies": 0.0}]}) == [
-        "Replies that began before the caller had finished, so they have no TTFP: c=1: 2. --workload duplex measures "
-        "overlapping speech."
-    ]
+STATED = (
+    "Times between tokens count messages, one token each, where the server states no token counts; it states them for"
+)
+AGAIN = "Requests that were sent again, because the server had just closed the kept connection:"
+EARLY = "Replies that began before the caller had finished, so they have no TTFP:"
+
+
+@pytest.mark.parametrize(
+    ("runs", "notes"),
+    [
+        ({"c=8: ": [{"tokens_stated": 1.0, "requests_repeated": 0.0}] * 2}, []),
+        ({"": [{"tokens_stated": None}, {}]}, []),
+        (
+            {"c=8: ": [{"tokens_stated": 1.0}], "c=16: ": [{"tokens_stated": 0.25}]},
+            [f"{STATED} c=8: 100 %, c=16: 25 % of the replies."],
+        ),
+        ({"c=16: ": [{"requests_repeated": 2.0}, {"requests_repeated": 1.0}]}, [f"{AGAIN} c=16: 3."]),
+        (
+            {"c=1: ": [{"early_replies": 2.0}, {"early_replies": 0.0}]},
+            [f"{EARLY} c=1: 2. --workload duplex measures overlapping speech."],
+        ),
+    ],
+)
+def test_what_else_is_to_know_of_a_live_run_is_said(runs: dict[str, list[dict]], notes: list[str]) -> None:
+    assert live_notes(runs) == notes
 
 
 def test_any_metric_can_be_asked_for_by_name() -> None:
     assert parse_columns("p95, ttfp_p99 continuity,p95") == ("p95", "audio_ttfp_p99", "continuity")
     assert parse_columns("online.ttft_p99,busy_vision") == ("online.ttft_p99", "busy_vision")
-    spoken, text = (asked_columns(("p95",), columns(spoken=spoken)) for spoken in (True, False))
-    assert [(c.metric, c.heading, c.unit) for c in (*spoken, *text)] == [
-        ("audio_ttfp_p95", "TTFP P95", "ms"),
-        ("ttft_p95", "TTFT P95", "ms"),
-    ]
+    (spoken,), (text,) = (asked_columns(("p95",), columns(spoken=spoken)) for spoken in (True, False))
+    assert (spoken.metric, spoken.heading, spoken.unit) == ("audio_ttfp_p95", "TTFP P95", "ms")
+    assert (text.metric, text.heading, text.unit) == ("ttft_p95", "TTFT P95", "ms")
 
 
 def test_a_percentile_alone_is_of_what_the_run_waits_for(folder: Path) -> None:
     calls = shown([{"frames_with_speech": 1.0, "frame_latency_p50": 1.0, "frame_latency_p99": 1.0}])
     asked = asked_columns(("p50", "p99.9"), calls)
     assert [column.title for column in asked] == ["latency P50, ms", "latency P99.9, ms"]
-    with pytest.raises(
-        UserError, match=r"--columns: 'p999' is no metric with a percentile .* write for example p99\.9\."
-    ):
-        parse_columns("p999")
     run = load_run(folder)
     (first, *_) = results_data(run, ("p12.5",))
-    values = [
-        np.percentile(DISTRIBUTIONS["audio_ttfp"].sample(columns_of(point.requests)), 12.5)
+    cell = [
+        point
         for point in run.points
-        if point.point.engine == first["engine"]
-        and all(point.params[axis] == first["settings"][axis] for axis in run.experiment.grid)
+        if {**point.params, "engine": point.point.engine}.items()
+        >= {**first["settings"], "engine": first["engine"]}.items()
     ]
+    values = [np.percentile(DISTRIBUTIONS["audio_ttfp"].sample(columns_of(each.requests)), 12.5) for each in cell]
     assert first["metrics"]["audio_ttfp_p12.5"]["median"] == pytest.approx(np.median(values))
     assert "audio_ttfp_p12.5" not in run.points[0].values
 
@@ -101,15 +120,16 @@ def test_a_percentile_alone_is_of_what_the_run_waits_for(folder: Path) -> None:
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:
     run = load_run(folder)
     (first, *_) = flat(results_data(run))
+    cell = {name: first[name] for name in ("engine", "c", "p")}
     for metric, needs in (("audio_ttfp_p50", 2), ("audio_ttfp_p90", 10), ("audio_ttfp_p99", 100), ("continuity", 1)):
-        n = events(folder, first["engine"], first["c"], first["p"], metric)
-        assert (first[f"{metric}.n"], first[f"{metric}.runs"]) == (n, 3)
-        assert first[f"{metric}.few"] == (n < needs)
+        n = events(folder, metric, **cell)
+        found = [first[f"{metric}.{part}"] for part in ("n", "runs", "few")]
+        assert found == [n, 3, n < needs]
     (asked, *_) = results_data(run, ("p99", "continuity"))
     assert [*asked["metrics"]] == ["audio_ttfp_p99", "continuity"]
 
 
-def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path, tmp_path: Path) -> None:
+def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path) -> None:
     html = write_report(folder, ("p99", "continuity")).read_text()
     header, *body = Page(html).section("Results")
     assert header[3:-1] == ["TTFP P99 | ms?", "continuity | %?"]
@@ -117,3 +137,64 @@ def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path,
     assert legend(asked_columns(("p99",), columns(spoken=True))) in html
     assert "* of fewer" in html and "P99 100" in html
     assert "*" not in write_report(folder).read_text().partition('id="results"')[0].rpartition("continuity, %")[2]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("audio_ttfp_p95", 0.245, "TTFP P95, ms: 245"),
+        ("continuity", 0.616, "continuity, %: 61.6"),
+        ("tbt_p50", 0.0045, "TBT P50, ms: 4.5"),
+        ("rtf_p50", 0.27, "RTF P50, : 0.27"),
+        ("generation_span", 8.2, "generation span, s: 8.2"),
+        ("heard_tokens", 120.0, "heard tokens, token: 120"),
+        ("frame_latency_p90", 0.0041, "latency P90, ms: 4.1"),
+        ("touch_s", 2.0, "touch, s: 2.0"),
+        ("pool_end", 0.5, "pool end, %: 50.0"),
+        ("online.ttft_p99", 1.5, "online: TTFT P99, ms: 1,500"),
+        ("batch.preemptions", 3.0, "batch: preemptions, : 3"),
+    ],
+)
+def test_any_metric_can_be_written(metric: str, value: float, text: str) -> None:
+    column = column_for(metric)
+    assert f"{column.heading}, {column.unit}: {column.text(value)}" == text
+
+
+def test_a_percentile_needs_as_many_events_as_lie_beyond_it() -> None:
+    needs = {"ttft_p50": 2, "audio_ttfp_p90": 10, "ttft_p95": 20, "online.ttft_p99": 100, "send_delay_p99.9": 1000}
+    needs |= dict.fromkeys(("continuity", "ttft_mean", "tbt_p99_in_deadline", "kv_peak"), 1)  # no percentiles
+    assert {metric: least_events(metric) for metric in needs} == needs
+    assert all(least_events(name) > 1 for name in DEFINITIONS if name.endswith(("_p50", "_p90", "_p99")))
+    assert [too_few("ttft_p99", n) for n in (0, 1, 99, 100)] == [False, True, True, False]  # no value is not marked
+
+
+@given(st.sampled_from([50, 75, 90, 95, 99]), st.data())
+def test_a_percentile_of_fewer_events_lies_between_the_two_largest(percentile: int, data: st.DataObject) -> None:
+    """From the least number on, one event is expected beyond it."""
+    metric = f"any_p{percentile}"
+    n = data.draw(st.integers(2, 3 * least_events(metric)))
+    if too_few(metric, n):
+        assert np.percentile(np.arange(n, dtype=float), percentile) > n - 2
+    else:
+        assert n * (100 - percentile) >= 100
+
+
+VOCABULARIES = (DEFINITIONS, CLASS_DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, TURN_TAKING_DEFINITIONS)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_every_metric_is_told_once_and_in_its_order(vocabulary: dict[str, Definition]) -> None:
+    told = [names for names, _ in families(vocabulary)]
+    assert sorted(name for names in told for name in names) == sorted(vocabulary)
+    first = {names[0] for names in told}
+    assert [names[0] for names in told] == [name for name in vocabulary if name in first]
+
+
+def test_a_family_says_all_its_statistics_once() -> None:
+    told = {names[0]: (names, each.definition) for names, each in families(DEFINITIONS)}
+    names, sentence = told["audio_ttfp_p50"]
+    assert names == [f"audio_ttfp_{statistic}" for statistic in ("p50", "p90", "p95", "p99", "mean")]
+    assert sentence.startswith("P50, P90, P95, P99 and mean over turns: time to the first")
+    for single in ("continuity", "turn_send_delay_p99"):
+        [(names, each)] = families({single: DEFINITIONS[single]})
+        assert (names, each.definition) == ([single], DEFINITIONS[single].definition)
