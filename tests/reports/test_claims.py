@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,14 +53,19 @@ from reports.claims.stated import (
 RUNS = {"panel": None}
 
 
-def halves(values: Values, **changes: object) -> Claim:
+def halves(values: Values, **changes: Any) -> Claim:
     """The paper says that something falls to a half."""
-    fields = {"id": "x", "text": "halved", "paper": 0.5, "tolerance": 0.1, "unit": "×", "neutral": 1.0}
-    return Claim(**{**fields, "measure": lambda panels: values, **changes})  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"id": "x", "text": "halved", "paper": 0.5, "tolerance": 0.1, "unit": "×", "neutral": 1.0}
+    return Claim(**{**fields, "measure": lambda panels: values, **changes})
 
 
-def graded(values: Values, **changes: object) -> Graded:
-    return grade(halves(values, **changes), "card", RUNS)  # type: ignore[arg-type]
+def of_runs(claim: Claim) -> Graded:
+    runs: Any = RUNS
+    return grade(claim, "card", runs)
+
+
+def graded(values: Values, **changes: Any) -> Graded:
+    return of_runs(halves(values, **changes))
 
 
 def thrice(value: float) -> Values:
@@ -66,39 +73,36 @@ def thrice(value: float) -> Values:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "changes", "expected"),
     [
-        ({0: 0.5, 1: 0.55, 2: 0.45}, MATCHES),
-        (thrice(0.6), MATCHES),  # the band's end belongs to it
-        (thrice(0.61), DIRECTION),
-        ({0: 0.5, 1: 0.5, 2: 0.7}, MATCHES),  # a seed outside the band, not outside twice the band
-        ({0: 0.5, 1: 0.5, 2: 0.71}, DIRECTION),
-        (thrice(0.2), DIRECTION),  # more than the paper is not the paper's number
-        ({0: 0.5, 1: 0.5, 2: 1.1}, INCONCLUSIVE),  # both the paper's number and no effect
-        ({0: 0.8, 1: 0.9, 2: 1.1}, MISSES),
-        (thrice(1.3), MISSES),
-        (thrice(0.998), MISSES),  # shown as 1.00
-        ({0: 0.5, 1: 0.5}, INCONCLUSIVE),
-        ({0: 0.5, 1: 0.5, 2: None}, INCONCLUSIVE),
-        ({0: None, 1: None}, NOT_MEASURED),
-        ({}, NOT_MEASURED),
+        ({0: 0.5, 1: 0.55, 2: 0.45}, {}, MATCHES),
+        (thrice(0.6), {}, MATCHES),  # the band's end belongs to it
+        (thrice(0.61), {}, DIRECTION),
+        ({0: 0.5, 1: 0.5, 2: 0.7}, {}, MATCHES),  # a seed outside the band, not outside twice the band
+        ({0: 0.5, 1: 0.5, 2: 0.71}, {}, DIRECTION),
+        (thrice(0.2), {}, DIRECTION),  # more than the paper is not the paper's number
+        ({0: 0.5, 1: 0.5, 2: 1.1}, {}, INCONCLUSIVE),  # both the paper's number and no effect
+        ({0: 0.8, 1: 0.9, 2: 1.1}, {}, MISSES),
+        (thrice(1.3), {}, MISSES),
+        (thrice(0.998), {}, MISSES),  # shown as 1.00
+        ({0: 0.5, 1: 0.5}, {}, INCONCLUSIVE),
+        ({0: 0.5, 1: 0.5, 2: None}, {}, INCONCLUSIVE),
+        ({0: None, 1: None}, {}, NOT_MEASURED),
+        ({}, {}, NOT_MEASURED),
+        # an interval that reaches the band decides nothing
+        ({0: 0.6, 1: 1.1, 2: 1.2}, {"neutral": 1}, INCONCLUSIVE),
+        ({0: 0.61, 1: 1.1, 2: 1.2}, {"neutral": 1}, MISSES),
+        ({0: 0.4, 1: -0.1, 2: -0.2}, {"neutral": 0}, INCONCLUSIVE),
+        ({0: 0.39, 1: -0.1, 2: -0.2}, {"neutral": 0}, MISSES),
+        # a level has no direction
+        ({0: 0.4, 1: 0.5, 2: 0.69}, {"neutral": None}, MATCHES),
+        ({0: 0.5, 1: 0.5, 2: 0.71}, {"neutral": None}, INCONCLUSIVE),
+        ({0: 0.5, 1: 0.61, 2: 0.61}, {"neutral": None}, MISSES),
+        (thrice(0.39), {"neutral": None}, MISSES),
     ],
 )
-def test_a_number_is_judged_by_its_value(values: Values, expected: str) -> None:
-    assert graded(values).outcome == expected
-
-
-@pytest.mark.parametrize(
-    ("values", "neutral", "expected"),
-    [
-        ({0: 0.6, 1: 1.1, 2: 1.2}, 1, INCONCLUSIVE),
-        ({0: 0.61, 1: 1.1, 2: 1.2}, 1, MISSES),
-        ({0: 0.4, 1: -0.1, 2: -0.2}, 0, INCONCLUSIVE),
-        ({0: 0.39, 1: -0.1, 2: -0.2}, 0, MISSES),
-    ],
-)
-def test_an_interval_that_reaches_the_band_decides_nothing(values: Values, neutral: float, expected: str) -> None:
-    assert graded(values, neutral=neutral).outcome == expected
+def test_a_number_is_judged_by_its_value(values: Values, changes: dict[str, Any], expected: str) -> None:
+    assert graded(values, **changes).outcome == expected
 
 
 @pytest.mark.parametrize(
@@ -113,33 +117,17 @@ def test_an_interval_that_reaches_the_band_decides_nothing(values: Values, neutr
     ],
 )
 def test_a_claim_that_nothing_is_lost_is_parity_or_a_bound(values: Values, parity: str, bound: str) -> None:
-    def ours(panels: object) -> Values:
-        return values
-
-    same_as, not_below = claim("no loss", same(within=0.03), ours), claim("no loss", at_least(0.95), ours)
+    same_as, not_below = (claim("no loss", said, lambda panels: values) for said in (same(within=0.03), at_least(0.95)))
     assert (outcome(same_as, values), outcome(not_below, values)) == (parity, bound)
     assert (same_as.published, not_below.published) == ("1.00 ×", "at least 0.95 ×")
-    assert claim("no loss", at_least(0.95, words="hardly any"), ours).sentence
+    assert claim("no loss", at_least(0.95, words="hardly any"), lambda panels: values).sentence
 
 
 def test_the_source_of_a_number_stands_next_to_it() -> None:
     half = claim("halved", times(0.5, within=0.1), lambda panels: thrice(0.5), source="read off Fig. 5")
     assert half.published == "0.50 × (read off Fig. 5)"
-    [row] = as_rows([grade(half, "card", RUNS)])  # type: ignore[arg-type]
+    [row] = as_rows([of_runs(half)])
     assert (row["source"], row["paper_text"]) == ("read off Fig. 5", "0.50 × (read off Fig. 5)")
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({0: 0.4, 1: 0.5, 2: 0.69}, MATCHES),
-        ({0: 0.5, 1: 0.5, 2: 0.71}, INCONCLUSIVE),  # a seed outside twice the band
-        ({0: 0.5, 1: 0.61, 2: 0.61}, MISSES),
-        (thrice(0.39), MISSES),
-    ],
-)
-def test_a_level_has_no_direction(values: Values, expected: str) -> None:
-    assert graded(values, neutral=None).outcome == expected
 
 
 @pytest.mark.parametrize(
@@ -153,10 +141,10 @@ def test_a_level_has_no_direction(values: Values, expected: str) -> None:
 )
 def test_a_sentence_holds_in_every_seed(values: Values, expected: str) -> None:
     rises = claim("it rises", times((1.1, 100), words="rises"), lambda panels: values)
-    assert rises.sentence and grade(rises, "card", RUNS).outcome == expected  # type: ignore[arg-type]
+    assert rises.sentence and of_runs(rises).outcome == expected
     below = claim("it falls", times((0.2, 0.9), words="falls"), lambda panels: values)
     falls = all(value is not None and value <= 0.9 for value in values.values())
-    assert (grade(below, "card", RUNS).outcome == HOLDS) == (falls and len(values) > 2)  # type: ignore[arg-type]
+    assert (of_runs(below).outcome == HOLDS) == (falls and len(values) > 2)
 
 
 @pytest.mark.parametrize(
@@ -180,36 +168,51 @@ def test_provenance_stands_next_to_the_outcome(changes: dict[str, str], expected
 def test_no_outcome_contradicts_its_values(values: Values, paper: float, tolerance: float) -> None:
     """The rules of docs/outcomes.md once more, from the raw values."""
     found = graded(values, paper=paper, tolerance=tolerance)
-    assert found.spread.interval is not None and found.spread.median == median(values.values())  # type: ignore[type-var]
+    known = [value for value in values.values() if value is not None]
+    assert found.spread.interval is not None and found.spread.median == median(known)
     low, high = found.spread.interval
-    off = max(abs(value - paper) for value in values.values() if value is not None)
     if found.outcome in (MATCHES, DIRECTION):
         assert high < 1
     if found.outcome == MATCHES:
-        assert abs(found.spread.median - paper) <= tolerance + 1e-9 and off <= 2 * tolerance + 1e-9
+        assert abs(found.spread.median - paper) <= tolerance + 1e-9
+        assert max(abs(value - paper) for value in known) <= 2 * tolerance + 1e-9
     if found.outcome == INCONCLUSIVE:
         assert high >= 0.995 and low <= paper + tolerance
-    if low > 1:
-        assert found.outcome == MISSES
+    assert low <= 1 or found.outcome == MISSES
 
 
-def test_an_outcome_that_is_not_good_needs_a_cause() -> None:
-    assert graded(thrice(0.8)).cause == UNEXPLAINED
-    assert graded(thrice(0.8), explanation=lambda ours: f"only to {ours}").cause == "only to 0.8"
-    assert graded(thrice(0.5), explanation="x").cause == ""
-    assert graded({0: 0.5, 1: 0.5}, explanation="x").cause == "fewer than three seeds; x"
+@pytest.mark.parametrize(
+    ("values", "explanation", "cause"),
+    [
+        (thrice(0.8), "", UNEXPLAINED),
+        (thrice(0.8), lambda ours: f"only to {ours}", "only to 0.8"),
+        (thrice(0.5), "x", ""),
+        ({0: 0.5, 1: 0.5}, "", "fewer than three seeds"),
+        ({0: 0.5, 1: 0.5}, "x", "fewer than three seeds; x"),
+        ({0: 0.5, 1: 0.5, 2: 1.1}, "", "seeds differ by more than the band"),
+    ],
+)
+def test_an_outcome_that_is_not_good_has_a_cause(values: Values, explanation: Any, cause: str) -> None:
+    assert graded(values, **({"explanation": explanation} if explanation else {})).cause == cause
+
+
+def test_other_causes_are_what_a_card_lacks_and_chance() -> None:
     lacking = grade(halves({}), "card", {}, needs="the weights")
     assert (lacking.outcome, lacking.cause) == (NOT_MEASURED, "needs the weights")
+    found = of_runs(tallied(5, 5, paper=0.4, count=(2, 5), explanation="they tip"))
+    assert found.cause == "counts this different occur by chance with p = 0.17; they tip"
 
 
 def test_what_follows_from_another_number_shares_its_fact_and_its_provenance() -> None:
-    half = lambda panels: thrice(0.5)  # noqa: E731
+    def half(panels: object) -> Values:
+        return thrice(0.5)
+
     claims = {
         "time": claim("time", level(0.5, within=0.1), half, fitted="step times"),
         "rate": claim("rate", level(0.5, within=0.1), half, follows="time"),
         "both": claim("both", level(0.5, within=0.1), half, follows="rate"),
     }
-    [fact] = facts(grade(each, "card", RUNS) for each in named(claims))  # type: ignore[arg-type]
+    [fact] = facts(of_runs(each) for each in named(claims))
     assert [each.claim.id for each in fact.claims] == ["time", "rate", "both"]
     assert (fact.provenance, fact.outcome) == (FITTED, MATCHES)
     with pytest.raises(ValueError, match=r"'rate' follows 'rata', which is no claim .* Did you mean 'rate'\?"):
@@ -268,8 +271,6 @@ def test_a_band_is_the_precision_of_the_papers_number() -> None:
 
 @given(st.sampled_from([0.5, 0.9, 0.99]), st.integers(20, 2000), st.floats(0.2, 1.0))
 def test_the_band_of_a_percentile_covers_that_of_simulated_requests(q: float, n: int, sigma: float) -> None:
-    import numpy as np
-
     draws = np.random.default_rng(0).lognormal(0.0, sigma, (400, n))
     relative = np.quantile(draws, q, axis=1) / np.quantile(draws, q)
     inside = np.mean(np.abs(np.log(relative)) <= np.log(1 + of_percentile(q, n, sigma).relative))
@@ -277,32 +278,39 @@ def test_the_band_of_a_percentile_covers_that_of_simulated_requests(q: float, n:
 
 
 def test_measures_combine_seed_by_seed_and_need_every_part() -> None:
-    first = lambda panels: {0: 1.0, 1: 4.0, 2: None}  # noqa: E731
-    second = lambda panels: {0: 3.0, 1: 2.0, 2: 5.0, 3: 1.0}  # noqa: E731
-    assert largest(first, second)({}) == {0: 3.0, 1: 4.0, 2: None, 3: None}
-    assert smallest(first, second)({}) == {0: 1.0, 1: 2.0, 2: None, 3: None}
-    assert average(first, second)({}) == {0: 2.0, 1: 3.0, 2: None, 3: None}
+    values: tuple[Values, Values] = {0: 1.0, 1: 4.0, 2: None}, {0: 3.0, 1: 2.0, 2: 5.0, 3: 1.0}
+    both = [lambda panels, each=each: each for each in values]
+    assert largest(*both)({}) == {0: 3.0, 1: 4.0, 2: None, 3: None}
+    assert smallest(*both)({}) == {0: 1.0, 1: 2.0, 2: None, 3: None}
+    assert average(*both)({}) == {0: 2.0, 1: 3.0, 2: None, 3: None}
 
 
-def test_numbers_are_written_in_the_claims_unit() -> None:
-    assert halves({}, paper=-0.398, neutral=0, unit="%").published == "−39.8 %"
-    assert halves({}, paper=(0.56, 0.78), neutral=0, unit="%").published == "56.0 to 78.0 %"
-    assert halves({}, paper=0.3021, unit="ms").published == "302.1 ms"
-    assert halves({}, paper_text="about half").published == "about half"
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"paper": -0.398, "neutral": 0, "unit": "%"}, "−39.8 %"),
+        ({"paper": (0.56, 0.78), "neutral": 0, "unit": "%"}, "56.0 to 78.0 %"),
+        ({"paper": 0.3021, "unit": "ms"}, "302.1 ms"),
+        ({"paper_text": "about half"}, "about half"),
+    ],
+)
+def test_numbers_are_written_in_the_claims_unit(fields: dict[str, Any], text: str) -> None:
+    assert halves({}, **fields).published == text
 
 
 class Runs(Tally):
     """k of n runs have it, one failed."""
 
     def __call__(self, panels: object) -> dict[str, float | None]:
-        k, n = self.settings  # type: ignore[misc]
-        return {**{f"run {i}": float(i < k) for i in range(n)}, "failed": None}  # type: ignore[operator]
+        settings: Any = self.settings
+        k, n = settings
+        return {**{f"run {i}": float(i < k) for i in range(n)}, "failed": None}
 
 
-def tallied(k: int, n: int, **changes: object) -> Claim:
+def tallied(k: int, n: int, **changes: Any) -> Claim:
     """The paper says that 7 of 10 runs have it."""
-    fields = {"id": "x", "text": "7 of 10", "paper": 0.7, "tolerance": 0.0, "unit": "%"}
-    return Claim(**{**fields, "measure": Runs("wall", (k, n)), **changes})  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"id": "x", "text": "7 of 10", "paper": 0.7, "tolerance": 0.0, "unit": "%"}
+    return Claim(**{**fields, "measure": Runs("wall", (k, n)), **changes})
 
 
 @pytest.mark.parametrize(
@@ -323,24 +331,16 @@ def tallied(k: int, n: int, **changes: object) -> Claim:
 def test_counts_are_compared_as_counts(
     ours: tuple[int, int], paper: tuple[int, int], neutral: float | None, expected: str
 ) -> None:
-    fields = {"paper": paper[0] / paper[1], "count": paper, "neutral": neutral}
-    found = grade(tallied(*ours, **fields), "card", RUNS)  # type: ignore[arg-type]
+    found = of_runs(tallied(*ours, paper=paper[0] / paper[1], count=paper, neutral=neutral))
     assert found.outcome == expected and runs(*paper).count == paper
     assert found.ours == (f"{ours[0]} of {ours[1]}" if ours[1] else "–") and found.spread.missing == 1
 
 
 @pytest.mark.parametrize(("k", "expected"), [(0, HOLDS), (1, DOES_NOT)])
 def test_a_sentence_about_every_run_holds_in_every_run(k: int, expected: str) -> None:
-    none = grade(tallied(k, 20, paper=0.0, paper_text="none"), "card", RUNS)  # type: ignore[arg-type]
+    none = of_runs(tallied(k, 20, paper=0.0, paper_text="none"))
     assert none.outcome == expected
     assert k or none.interval == "0.0 to 16.1 %"
-
-
-def test_what_is_inconclusive_says_why() -> None:
-    assert graded({0: 0.5, 1: 0.5}).cause == "fewer than three seeds"
-    assert graded({0: 0.5, 1: 0.5, 2: 1.1}).cause == "seeds differ by more than the band"
-    found = grade(tallied(5, 5, paper=0.4, count=(2, 5), explanation="they tip"), "card", RUNS)  # type: ignore[arg-type]
-    assert found.cause == "counts this different occur by chance with p = 0.17; they tip"
 
 
 def test_the_rules_page_is_short_and_its_examples_are_what_the_program_says() -> None:
@@ -348,5 +348,4 @@ def test_the_rules_page_is_short_and_its_examples_are_what_the_program_says() ->
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 350
     for name, example in re.findall(r"^\| ([a-z ]+) \|.*\| (\d\.\d\d \(.*?\)).* \|$", text, re.MULTILINE):
         middle, low, high = map(float, re.findall(r"\d\.\d\d", example))
-        values: Values = {0: low, 1: middle, 2: high}
-        assert outcome(halves(values, paper=0.62), values) == name  # type: ignore[arg-type]
+        assert graded({0: low, 1: middle, 2: high}, paper=0.62).outcome == name
