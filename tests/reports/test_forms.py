@@ -26,14 +26,13 @@ class Point(SimpleNamespace):
 def point(engine: str, c: int, seed: int, error: str | None = None) -> Any:
     """The metric is c, twice that of the second engine, and a tenth more for each seed; one turn in two is answered."""
     known = (c if engine == PAIR[0] else 2 * c) * (1 + seed / 10)
-    waits = pd.DataFrame({"audio_ttfp_s": [known / 10, np.nan], "spoken": [True, True]})
     return Point(
         point=SimpleNamespace(engine=engine, id=f"{engine}-{c}-{seed}"),
         params={"c": c},
         seed=seed,
         error=error,
         value=lambda name: None if error or name == "unknown" else known,
-        requests=waits,
+        requests=pd.DataFrame({"audio_ttfp_s": [known / 10, np.nan], "spoken": [True, True]}),
     )
 
 
@@ -53,29 +52,37 @@ def named(picture: Picture) -> list[str]:
     return [text.get_text() for text in picture.figure.legends[0].get_texts()]
 
 
+def xy(line: Any) -> list[list[float]]:
+    return np.asarray(line.get_xydata()).tolist()
+
+
+def marks_of(axes: Any) -> list[list[float]]:
+    """Where the paper's values stand."""
+    return [xy(line)[0] for line in axes.lines if line.get_markerfacecolor() == "white"]
+
+
 def test_lines_join_medians_and_name_their_axes_by_metric_and_parameter() -> None:
     picture = drawn(lines("completed_rps", grid("load", PAIR, c=LOADS), marks={"liveserve": {16: 40.0, 8: None}}))
     (axes,) = picture.figure.axes
-    first, second = (line for line in axes.lines if line.get_label() in PAIR)
-    assert list(first.get_xdata()) == LOADS and np.allclose(first.get_ydata(), [2.2, 8.8, 17.6])
-    assert np.allclose(second.get_ydata(), [4.4, 17.6, 35.2])
+    first, second = (xy(line) for line in axes.lines if line.get_label() in PAIR)
+    assert np.allclose(first, [[2, 2.2], [8, 8.8], [16, 17.6]]) and np.allclose(
+        second, [[2, 4.4], [8, 17.6], [16, 35.2]]
+    )
     assert axes.get_xlabel() == "concurrent callers, c" and axes.get_ylabel() == "completed, 1/s"
-    assert [list(line.get_xydata()[0]) for line in axes.lines if line.get_markerfacecolor() == "white"] == [[16, 40]]
-    assert axes.get_ylim()[0] == 0 and named(picture) == [*PAIR, "paper"]
+    assert marks_of(axes) == [[16, 40]] and axes.get_ylim()[0] == 0 and named(picture) == [*PAIR, "paper"]
 
 
 def test_a_share_is_in_per_cent_and_a_time_in_the_unit_that_tables_have() -> None:
     picture = drawn(*(lines(name, grid("load", PAIR, c=LOADS)) for name in ("continuity", "audio_ttfp_p90")))
     share, wait = picture.figure.axes
     assert share.get_ylim() == pytest.approx((0, 1.02)) and share.yaxis.get_major_formatter()(0.5) == "50 %"
-    assert wait.get_ylabel() == "P90 TTFP, ms" and max(wait.lines[0].get_ydata()) == pytest.approx(17_600)
+    assert wait.get_ylabel() == "P90 TTFP, ms" and max(y for _, y in xy(wait.lines[0])) == pytest.approx(17_600)
 
 
 def test_a_curve_stands_over_the_medians_of_another_quantity() -> None:
     series = {"one": {c: of("load", "liveserve", c=c) for c in LOADS}}
-    picture = drawn(lines("completed_rps", series, against="audio_ttfp_p90", beside=str))
-    (axes,) = picture.figure.axes
-    assert np.allclose(axes.lines[0].get_xydata(), [[1000 * x, x] for x in (4.4, 17.6, 35.2)])
+    (axes,) = drawn(lines("completed_rps", series, against="audio_ttfp_p90", beside=str)).figure.axes
+    assert np.allclose(xy(axes.lines[0]), [[1000 * x, x] for x in (4.4, 17.6, 35.2)])
     assert [text.get_text() for text in axes.texts] == ["2", "8", "16"] and axes.get_xlabel() == "P90 TTFP, ms"
 
 
@@ -84,11 +91,9 @@ def test_values_over_time_are_those_of_the_first_finished_seed() -> None:
         return np.array([0.0, 1.0]), np.array([point.seed, point.value("any")])
 
     series = {engine: of("load", engine, c=8) for engine in PAIR}
-    picture = drawn(over_time(waits, series, title="of c = 8", ylabel="wait, ms"))
-    (axes,) = picture.figure.axes
-    assert [line.get_ydata().tolist() for line in axes.lines] == [[0, 8000], [0, 16000]]
+    (axes,) = drawn(over_time(waits, series, title="of c = 8", ylabel="wait, ms")).figure.axes
+    assert [xy(line) for line in axes.lines] == [[[0, 0], [1, 8000]], [[0, 0], [1, 16000]]]
     assert axes.get_title("left") == "of c = 8, seed 0" and axes.get_xlabel() == "time, s"
-    assert named(picture) == PAIR
 
 
 def test_a_name_has_one_colour_in_all_axes_and_shares_it_with_no_other() -> None:
@@ -104,15 +109,13 @@ def test_bars_stand_in_clusters_and_lie_in_rows() -> None:
     gain = {"c = 2": ratio("x", of("load", "liveserve", c=2), to=of("load", "vllm_omni", c=2))}
     series = {"vllm_omni": {"c = 2": 1.0, "c = 8": 2.0}, "liveserve": gain}
     marks = {"liveserve": {"c = 8": 3.0}}
-    standing, lying = drawn(
-        bars(None, series, marks=marks), bars(None, series, marks=marks, rows=True, text="{:.1f}")
-    ).figure.axes
-    assert [bar.get_height() for bar in standing.patches] == pytest.approx([1, 2, 2])
+    rows = bars(None, series, marks=marks, rows=True, text="{:.1f}")
+    standing, lying = drawn(bars(None, series, marks=marks), rows).figure.axes
+    boxes: list[Any] = [*standing.patches, *lying.patches]
+    assert [bar.get_height() for bar in boxes[:3]] == pytest.approx([1, 2, 2])
+    assert [bar.get_width() for bar in boxes[3:]] == pytest.approx([1, 2, 2])
     assert [label.get_text() for label in standing.get_xticklabels()] == ["c = 2", "c = 8"]
-    for axes, place in ((standing, [1.2, 3.0]), (lying, [3.0, 1.2])):
-        (mark,) = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
-        assert list(mark.get_xydata()[0]) == pytest.approx(place)
-    assert [bar.get_width() for bar in lying.patches] == pytest.approx([1, 2, 2])
+    assert marks_of(standing) == [pytest.approx([1.2, 3.0])] and marks_of(lying) == [pytest.approx([3.0, 1.2])]
     assert [text.get_text() for text in lying.texts] == ["1.0", "2.0", "2.0"] and lying.yaxis_inverted()
 
 
@@ -120,17 +123,17 @@ def test_stacked_bars_add_up() -> None:
     parts = {"wait": (lambda point: 1.0, "red"), "work": ("completed_rps", "blue")}
     groups = {f"c = {c}": of("load", "vllm_omni", c=c) for c in LOADS[:2]}
     (axes,) = drawn(stacked(parts, groups, ylabel="time, ms", marks={"c = 8": 0.09})).figure.axes
-    assert [bar.get_y() for bar in axes.patches[2:]] == [1000, 1000]
+    upper: list[Any] = axes.patches[2:]
+    assert [bar.get_y() for bar in upper] == [1000, 1000]
     assert [text.get_text() for text in axes.texts] == ["3200", "9800"]
-    assert list(axes.lines[0].get_xydata()[0]) == pytest.approx([1.38, 90])
+    assert xy(axes.lines[0])[0] == pytest.approx([1.38, 90])
 
 
 def test_a_distribution_ends_at_the_share_that_was_answered() -> None:
     series = {"vllm_omni": of("load", "vllm_omni", c=2)}
     (axes,) = drawn(distribution("audio_ttfp_s", series, marks={"vllm_omni": {50: 0.3}})).figure.axes
-    steps, mark = axes.lines
-    assert np.allclose(steps.get_xydata(), [[0.2, 1 / 6], [0.22, 2 / 6], [0.24, 3 / 6]])
-    assert list(mark.get_xydata()[0]) == [0.3, 0.5]
+    assert np.allclose(xy(axes.lines[0]), [[0.2, 1 / 6], [0.22, 2 / 6], [0.24, 3 / 6]])
+    assert xy(axes.lines[1]) == [[0.3, 0.5]]
 
 
 def test_the_caption_ends_with_the_points_that_are_shown() -> None:
@@ -167,18 +170,9 @@ def test_a_card_has_neither_numbers_nor_a_figure_of_nothing(name: str) -> None:
         assert card.draw is None or isinstance(card.draw({}), LeftOut)
 
 
-@pytest.mark.parametrize("name", [card.name for name in ("liveserve", "metronome") for card in cards.group(name)])
-def test_what_may_differ_from_the_paper_is_explained(name: str) -> None:
-    claims = [] if cards.figures()[name].needs else cards.figures()[name].claims
-    free = [each for each in claims if not (each.own or each.fitted or each.chosen or each.check or each.follows)]
-    assert all(each.explanation for each in free)
-
-
 def test_panels_that_share_axes_show_all_their_values() -> None:
-    few, many = grid("load", PAIR, c=LOADS[:1]), grid("load", PAIR, c=LOADS)
-    shown = lines("completed_rps", few), lines("completed_rps", many)
-    picture = drawn(*shown, sharex=True, sharey=True)
-    first, second = picture.figure.axes
-    highest = max(line.get_ydata().max() for line in second.lines)
-    assert highest > 30 and first.get_ylim() == second.get_ylim()
-    assert first.get_ylim()[0] == 0 and first.get_ylim()[1] > highest and first.get_xlim()[1] >= LOADS[-1]
+    plots = (lines("completed_rps", grid("load", PAIR, c=loads)) for loads in (LOADS[:1], LOADS))
+    first, second = drawn(*plots, sharex=True, sharey=True).figure.axes
+    highest = max(y for line in second.lines for _, y in xy(line))
+    assert first.get_ylim() == second.get_ylim() and first.get_ylim()[0] == 0
+    assert 30 < highest < first.get_ylim()[1] and first.get_xlim()[1] >= LOADS[-1]
