@@ -1,6 +1,7 @@
 """What users mistype, one command a line: each is refused with one sentence and status 2, whatever the files are.
 
 Behind `=>` stand the words that the sentence must have, `&` between them: the field, the value, what would be right.
+An experiment on the line, or what follows `x.yaml+`, is put into `made.yaml`.
 """
 
 import json
@@ -12,10 +13,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import rehearsal
+from engines.devices.kernels.choose import shipped
+from engines.devices.kernels.grids import save_kernels
 from harness.exit_status import BAD_INPUT
 from reports.comparison.gate import LEAST_SEEDS
+from tests.calibration.test_profile_file import FACTS
 from tests.cli.conftest import LLAMA, small
 from tests.conftest import Rehearse
 from tests.reports import served
@@ -70,10 +75,6 @@ FILES: dict[str, str | bytes] = {
     "good.csv": BURST + "1,ChatGPT,10,20,30,Conversation log\n",
     "none.csv": "",
     "open.yaml": "name: [",
-    "engless.yaml": "name: x\nworkload: voice\n",
-    "single.yaml": EXPERIMENT.replace("engines: [liveserve]", "engine: liveserve"),
-    "typo.yaml": EXPERIMENT + "set: {session: 2}\n",
-    "twice.yaml": EXPERIMENT + "grid: {c: [4, 4]}\n",
     "e.yaml": EXPERIMENT + "set: {sessions: 2}\n",
     "config.json": json.dumps(LLAMA),
     "list.json": "[1]",
@@ -89,58 +90,27 @@ FILES: dict[str, str | bytes] = {
     "unsourced.yaml": "stages: {thinker: {layers: 3}}\n",
     "anchor.yaml": "a: &a [*a]\n",
     "bin.yaml": "\0\1",
-    "both.yaml": EXPERIMENT + "grid: {c: [1, 2]}\nset: {c: 1}\n",
-    "dup.yaml": EXPERIMENT.replace("liveserve", "liveserve, liveserve"),
-    "emptyaxis.yaml": EXPERIMENT + "grid: {c: []}\n",
-    "kindmix.yaml": EXPERIMENT.replace("liveserve", "metronome"),
     "latin.yaml": b"name: caf\xe9\n",
     "list.yaml": "- a\n",
-    "nan.yaml": EXPERIMENT + "set: {p: .nan}\n",
-    "noeng.yaml": EXPERIMENT.replace("liveserve", ""),
     "null.yaml": "",
-    "num.yaml": EXPERIMENT.replace("name: x", "name: 3"),
     "profile.yaml": "name: x\n",
-    "schema.yaml": "schema_version: 99\n" + EXPERIMENT,
-    "seedneg.yaml": EXPERIMENT + "seeds: [-1]\n",
-    "seedstr.yaml": EXPERIMENT + "seeds: many\n",
-    "slash.yaml": EXPERIMENT.replace("name: x", "name: ../../x"),
+    "measured.yaml": yaml.safe_dump(FACTS),
+    "log.csv": "timestamp,input_tokens,output_tokens\n0.1,100,20\n0.5,300,40\n",
+    "text.yaml": "name: x\nworkload: poisson\nengines: [vllm_omni_wo]\n"
+    "set: {deployment: llama_70b_4xh100, modality: text, reply: text, requests: 2}\n",
     "tab.yaml": "name: x\n\tengines: [a]\n",
-    "timeout.yaml": EXPERIMENT + "timeout_s: -1\n",
-    "dupname.yaml": EXPERIMENT + "name: y\n",
-    "dupset.yaml": EXPERIMENT + "set:\n  sessions: 4\n  p: 0.3\n  sessions: 8\n",
-    "dupflow.yaml": EXPERIMENT + "grid: {c: [1], c: [2]}\n",
     "dupmodel.yaml": "stages: {thinker: {layers: 3}}\nstages: {}\n",
     "dupdeployment.yaml": "like: qwen3_omni_2gpu\nlike: qwen3_omni_8gpu\n",
     "dupprofile.yaml": "stages: {}\nname: x\nstages: {}\n",
-    "seedint.yaml": EXPERIMENT + "seeds: -1\n",
-    "seedmany.yaml": EXPERIMENT + "seeds: 1000000000\n",
-    "seedbool.yaml": EXPERIMENT + "seeds: true\n",
-    "seedoctal.yaml": EXPERIMENT + "seeds: 010\n",
-    "seedclock.yaml": EXPERIMENT + "seeds: 1:30\n",
-    "seedtwice.yaml": EXPERIMENT + "seeds: [1, 1]\n",
     "longname.yaml": EXPERIMENT.replace("name: x", f"name: {'x' * 5000}"),
     "longtitle.yaml": EXPERIMENT + f"title: {'x' * 5000}\n",
-    "esctitle.yaml": EXPERIMENT + 'title: "a \\e[31m b"\n',
-    "escset.yaml": EXPERIMENT + 'set: {voice: "\\e]0;x\\a"}\n',
-    "seednone.yaml": EXPERIMENT + "seeds: []\n",
-    "setlist.yaml": EXPERIMENT + "set: [1]\n",
-    "gridtext.yaml": EXPERIMENT + "grid: c\n",
-    "gridscalar.yaml": EXPERIMENT + "grid: {c: 4}\n",
-    "engtext.yaml": EXPERIMENT.replace("[liveserve]", "liveserve"),
-    "noload.yaml": EXPERIMENT.replace("workload: voice\n", ""),
-    "noname.yaml": EXPERIMENT.replace("name: x\n", ""),
     "object.yaml": "!!python/object/apply:os.system ['true']\n",
     "utf16.yaml": EXPERIMENT.encode("utf-16"),
     "words.yaml": "run the bench please\n",
-    "extra.yaml": EXPERIMENT + "gird: {c: [1]}\n",
     "digits.yaml": EXPERIMENT + f"set: {{c: {'9' * 5000}}}\n",
-    "seedbig.yaml": EXPERIMENT + "seeds: [4294967296]\n",
-    "timeinf.yaml": EXPERIMENT + "timeout_s: .inf\n",
-    "month.yaml": EXPERIMENT + "title: 2026-13-45\n",
     "deep.yaml": EXPERIMENT + f"set: {'[' * 50_000}\n",
     "laugh.yaml": "x0: &x0 [a]\n" + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)),
     "many.yaml": EXPERIMENT + f"grid: {{p: {[i / 100 for i in range(100)]}, c: {[*range(1, 101)]}}}\nseeds: 1000\n",
-    "unit.yaml": EXPERIMENT + "timeout_s: 5 min\n",
 }
 
 
@@ -159,6 +129,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pq.write_table(table.replace_schema_metadata({b"rehearsal": json.dumps(newer)}), place / "newer.parquet")
     latin = (place / "good.parquet").read_bytes().replace(b"arrival_s", b"arrival_\xe9")
     (place / "latin.parquet").write_bytes(latin)
+    kernels = shipped("llama_3_1_70b", "h100")
+    assert kernels is not None
+    save_kernels(kernels, place / "kernels.yaml")
     served.serve(place / "runs", small(grid={"c": [8]}, seeds=list(range(LEAST_SEEDS))))
     os.mkfifo(place / "pipe")
     yield place
@@ -167,14 +140,30 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_refused_in_a_sentence(case: str, place: Path, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
-    before = sorted(place.rglob("*"))
+    command, _, words = case.partition(" => ")
+    arguments = [as_file(word, place) for word in shlex.split(command)]
+    before = written(place)
     monkeypatch.chdir(place)
     monkeypatch.setenv("BROKEN_TOKEN", "S3CRET\nlines")
-    command, _, words = case.partition(" => ")
-    status, out, err = rehearse(*shlex.split(command))
+    status, out, err = rehearse(*arguments)
     (line,) = [line for line in err.splitlines() if not line.endswith(" …")]  # stages, on a slow machine
     assert (status, out) == (BAD_INPUT, "")
     assert line.startswith("rehearse: ") and line.endswith((".", "?")) and "S3CRET" not in line
     assert "Traceback" not in line and "Error(" not in line
     assert [word for word in words.split(" & ") if word not in line] == [], line
-    assert sorted(place.rglob("*")) == before, "it left something"
+    assert written(place) == before, "it left or changed something"
+
+
+def as_file(word: str, place: Path) -> str:
+    """A word that is an experiment, or `x.yaml+` and lines that follow those of `EXPERIMENT`, as the name of a file."""
+    more = word.removeprefix("x.yaml+")
+    if word == more and not word.startswith("{"):
+        return word
+    text = word if word == more else EXPERIMENT + more.replace("\\n", "\n")
+    (place / "made.yaml").write_text(f"{text}\n")
+    return "made.yaml"
+
+
+def written(place: Path) -> dict[Path, int]:
+    """When each file was changed, ns."""
+    return {path: path.stat().st_mtime_ns for path in place.rglob("*")}
