@@ -17,6 +17,7 @@ from reports.runs.measured import load_run
 from reports.tables.columns import asked_columns, columns
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
+from tests.reports import framed
 from tests.reports.lived import live, serve_live
 
 TTFP = ("--metrics", "audio_ttfp_p50")
@@ -33,14 +34,13 @@ def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable
     status, out, err = rehearse("compare", "real", "model")
     assert (status, err) == (0, "")
     assert "A: real, device cpu" in out and "B: model, device virtual" in out
-    assert "TTFP P50, ms" in out and "300 (300–300)" in out and "450 (450–450)" in out
-    assert "1.500 (1.500–1.500)" in out
+    for words in ("TTFP P50, ms", "300 (300–300)", "450 (450–450)", "1.500 (1.500–1.500)"):
+        assert words in out
     found = compared(rehearse, "real", "model")
     assert [cell["settings"] for cell in found["cells"]] == [{"c": 8}, {"c": 16}]
     assert all(cell["seeds"] == [0, 1, 2] and cell["same_trace"] for cell in found["cells"])
     metric = found["cells"][0]["metrics"]["audio_ttfp_p50"]
-    assert metric["better"] == "lower" and metric["unit"] == "s"
-    assert metric["ratio"]["median"] == pytest.approx(1.5)
+    assert (metric["better"], metric["unit"], metric["ratio"]["median"]) == ("lower", "s", pytest.approx(1.5))
     assert found["a"]["device"] == "cpu" and set(found["differing"]) == {"step times"}
     told = found["differing"]["step times"]
     assert told["a"] == "real execution" and "measured on h200" in told["b"]
@@ -48,8 +48,6 @@ def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable
 
 def test_one_directory_is_compared_over_its_devices(rehearse: Rehearse, serve: Callable) -> None:
     serve("both", small(), slower=2.0)
-    status, _, err = rehearse("compare", "both")
-    assert status == 2 and "results of one device, virtual" in err and "second directory" in err
     serve("both", small(), device="cpu")
     found = compared(rehearse, "both", *TTFP)
     assert (found["a"]["device"], found["b"]["device"]) == ("cpu", "virtual")
@@ -121,6 +119,8 @@ def metric(name: str, a: tuple[float, ...], b: tuple[float, ...]) -> Compared:
     return Compared(column, spread(*a), spread(*b), pairs.difference, pairs.ratio, known)
 
 
+WORSE = "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs"
+BETTER = "wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs."
 P90 = metric("ttft_p90", (0.057, 0.055, 0.058), (0.708, 0.70, 0.72))
 P50 = metric("ttft_p50", (0.02, 0.02, 0.021), (0.6, 0.61, 0.59))
 NOISE = metric("completed_rps", (5.0, 5.1, 4.9), (4.9, 5.2, 4.9))
@@ -137,41 +137,43 @@ def cell(*metrics: Compared, seeds: int = 3, failed_b: int = 0, **known: Any) ->
     return Cell("endpoint", settings, [*range(seeds)], known.pop("same_trace", True), 0, failed_b, [*metrics], **known)
 
 
+def rises(to_s: float) -> Cell:
+    return cell(metric("ttft_p90", (1.0,) * 3, (to_s,) * 3))
+
+
+SLOWER = metric("audio_ttfp_p50", (0.6, 0.61), (1.8, 1.82))
+TOKENS = metric("tbt_p50", (0.0001, 0.0001), (0.0, 0.0))
+ONE_MORE_REPLY = replace(metric("continuity", (0.966, 0.966), (1.0, 1.0)), n=29)
+
+
 @pytest.mark.parametrize(
     ("cells", "sentence"),
     [
-        (
-            [cell(P50, P90, NOISE)],
-            "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs, also P50 TTFT (x 30); "
-            "within the spread: completed.",
-        ),
-        ([cell(FAIRER)], "B is better: wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs."),
-        (
-            [cell(P90, FAIRER)],
-            "Mixed. Worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs; "
-            "better: wasted tokens 31 -> 21 % (x 0.68) in 3 of 3 runs.",
-        ),
+        ([cell(P50, P90, NOISE)], f"{WORSE}, also P50 TTFT (x 30); within the spread: completed."),
+        ([cell(FAIRER)], f"B is better: {BETTER}"),
+        ([cell(P90, FAIRER)], f"{WORSE.replace('B is worse', 'Mixed. Worse')}; better: {BETTER}"),
         ([cell(FAILED, P90)], "B is worse: failed 0 -> 5 turns in 3 of 3 runs, also P90 TTFT (x 12)."),
-        (
-            [cell(metric("ttft_p90", (1.0,) * 3, (1.95,) * 3))],
-            "B is worse: P90 TTFT 1,000 -> 1,950 ms (x 1.9) in 3 of 3 runs.",
-        ),
-        (
-            [cell(metric("ttft_p90", (1.0,) * 3, (9.5,) * 3))],
-            "B is worse: P90 TTFT 1,000 -> 9,500 ms (x 10) in 3 of 3 runs.",
-        ),
+        ([rises(1.95)], "B is worse: P90 TTFT 1,000 -> 1,950 ms (x 1.9) in 3 of 3 runs."),
+        ([rises(9.5)], "B is worse: P90 TTFT 1,000 -> 9,500 ms (x 10) in 3 of 3 runs."),
         ([cell(SOME), cell(MORE)], "No difference beyond the spread of 3 runs: P90 TTFT."),
         ([cell(NOISE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(SLOW, seeds=2)], "B is worse: P90 TTFT 900 ms -> 12.2 s (x 14) in 2 of 2 runs."),
-        (
-            [cell(NOISE), cell(P90, settings={"c": 20})],
-            "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs at c=20; within the spread: completed.",
-        ),
+        ([cell(NOISE), cell(P90, settings={"c": 20})], f"{WORSE} at c=20; within the spread: completed."),
         ([cell(NOISE, failed_b=1)], "B is worse: 1 point failed, 0 in A; within the spread: completed."),
         ([cell(NOISE, LATE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(P90, identical=True)], "B is identical to A in every request."),
-        ([cell(P90, same_trace=False, redrawn=True)], "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 3 of 3 runs."),
+        ([cell(P90, same_trace=False, redrawn=True)], f"{WORSE}."),
         ([cell(P90, same_trace=False)], "Not judged: A and B did not serve the same users in any cell."),
+        ([cell(TOKENS, NOISE)], "No difference that a person would notice: P50 TBT, completed."),
+        (  # a slower bot is worse although one reply more played through
+            [cell(SLOWER, TOKENS, ONE_MORE_REPLY, seeds=2)],
+            "B is worse: P50 TTFP 605 -> 1,810 ms (x 3.0) in 2 of 2 runs; too small to notice: P50 TBT, continuity.",
+        ),
+        (
+            [cell(metric("ttft_p90", (0.057,), (0.708,)), seeds=1)],
+            f"{WORSE.replace('3 of 3 runs', '1 of 1 run')}. "
+            "One run of each cannot show how far two runs of the same differ.",
+        ),
     ],
 )
 def test_the_first_sentence_says_which_side_is_worse(cells: list[Cell], sentence: str) -> None:
@@ -211,12 +213,12 @@ def test_a_difference_counts_if_a_person_would_notice_it(name: str, a: float, b:
 @pytest.mark.parametrize(
     ("name", "a", "b", "worse_by", "beyond"),
     [
-        ("ttft_p90", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0), 0.5, True),
-        ("ttft_p90", (2.0, 2.0, 2.0), (2.0, 3.0, 3.0), 0.5, False),
-        ("ttft_p90", (2.0, 2.0, 2.0), (1.0, 1.0, 1.0), -0.5, False),
-        ("completed_rps", (2.0, 2.0, 2.0), (1.5, 1.5, 1.5), 0.25, True),
-        ("completed_rps", (2.0, 2.0, 2.0), (2.0, 1.5, 1.5), 0.25, False),
-        ("completed_rps", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0), -0.5, False),
+        ("ttft_p90", (2.0,) * 3, (3.0,) * 3, 0.5, True),
+        ("ttft_p90", (2.0,) * 3, (2.0, 3.0, 3.0), 0.5, False),
+        ("ttft_p90", (2.0,) * 3, (1.0,) * 3, -0.5, False),
+        ("completed_rps", (2.0,) * 3, (1.5,) * 3, 0.25, True),
+        ("completed_rps", (2.0,) * 3, (2.0, 1.5, 1.5), 0.25, False),
+        ("completed_rps", (2.0,) * 3, (3.0,) * 3, -0.5, False),
         ("failed", (0.0,), (1.0,), np.inf, True),
         ("failed", (0.0,), (0.0,), 0.0, False),
         ("completed_rps", (0.0,), (1.0,), 0.0, False),
@@ -231,8 +233,8 @@ def test_worse_is_a_share_of_a_in_the_metrics_own_direction(
 
 
 def of_server(name: str, seed: int | None) -> Side:
-    point = SimpleNamespace(point=SimpleNamespace(device="live"), params={"users_seed": seed})
-    return Side(Path(name), [point], name)  # type: ignore[list-item]
+    point: Any = SimpleNamespace(point=SimpleNamespace(device="live"), params={"users_seed": seed})
+    return Side(Path(name), [point], name)
 
 
 def test_a_regression_is_beyond_limit_and_spread_or_lost_or_failed() -> None:
@@ -265,29 +267,6 @@ def test_live_runs_say_whose_users_they_had(seed: int | None, known: dict[str, b
     assert sentence in said and bool(said) == bool(sentence) and said.count("--seed") == sentence.count("--seed")
 
 
-def test_a_slower_bot_is_worse_although_one_reply_more_played_through() -> None:
-    slower = metric("audio_ttfp_p50", (0.6, 0.61), (1.8, 1.82))
-    tokens = metric("tbt_p50", (0.0001, 0.0001), (0.0, 0.0))
-    whole = replace(metric("continuity", (0.966, 0.966), (1.0, 1.0)), n=29)
-    side = Side(Path("x"), [])
-    said = headline(Comparison(side, side, [cell(slower, tokens, whole, seeds=2)], 0, 0, {}))
-    assert said == (
-        "B is worse: P50 TTFP 605 -> 1,810 ms (x 3.0) in 2 of 2 runs; too small to notice: P50 TBT, continuity."
-    )
-    said = headline(Comparison(side, side, [cell(tokens, NOISE)], 0, 0, {}))
-    assert said == "No difference that a person would notice: P50 TBT, completed."
-
-
-def test_one_run_of_each_shows_no_spread() -> None:
-    one = metric("ttft_p90", (0.057,), (0.708,))
-    side = Side(Path("x"), [])
-    said = headline(Comparison(side, side, [cell(one, seeds=1)], 0, 0, {}))
-    assert said == (
-        "B is worse: P90 TTFT 57 -> 708 ms (x 12) in 1 of 1 run. "
-        "One run of each cannot show how far two runs of the same differ."
-    )
-
-
 def test_of_a_server_the_label_is_named_and_not_our_commit(rehearse: Rehearse, tmp_path: Path) -> None:
     for name in ("before", "after"):
         serve_live(tmp_path / name, live(grid={"c": [4]}))
@@ -309,21 +288,30 @@ def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"grid": {"c": [32]}}, ("c is 8, 16 in A and 32 in B",)),
-        ({"seeds": [7]}, ("seed is 0, 1, 2 in A and 7 in B",)),
-        ({"engines": ["liveserve"]}, ("engine is vllm_omni in A and liveserve in B",)),
+        ({"grid": {"c": [32]}}, "c is 8, 16 in A and 32 in B"),
+        ({"seeds": [7]}, "seed is 0, 1, 2 in A and 7 in B"),
+        ({"engines": ["liveserve"]}, "engine is vllm_omni in A and liveserve in B"),
         (
             {"set": {"sessions": 6, "turns": 2, "deployment": "qwen3_omni_8gpu"}},
-            ("deployment is qwen3_omni_2gpu in A and qwen3_omni_8gpu in B",),
+            "deployment is qwen3_omni_2gpu in A and qwen3_omni_8gpu in B",
         ),
     ],
 )
 def test_directories_without_a_common_cell_name_what_differs(
-    rehearse: Rehearse, serve: Callable, changes: dict, words: tuple[str, ...]
+    rehearse: Rehearse, serve: Callable, changes: dict[str, Any], words: str
 ) -> None:
     serve("one", small())
     serve("two", small(**changes))
     status, out, err = rehearse("compare", "one", "two")
-    assert (status, out) == (2, "") and len(err.splitlines()) == 1
-    for word in ("no cell in common", *words):
-        assert word in err, err
+    assert (status, out) == (2, "") and err.count("\n") == 1
+    assert "no cell in common" in err and words in err
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_frames_are_compared_and_reported(rehearse: Rehearse, tmp_path: Path) -> None:
+    framed.serve(tmp_path / "calls", framed.calls(seeds=[0, 1]))
+    status, out, err = rehearse("compare", "calls", "calls", "--fail-above", "1")
+    assert (status, err) == (0, "") and "speech, % frames" in out and "TTFP" not in out
+    (first, *_) = compared(rehearse, "calls", "calls", "--metrics", "frame_latency_p90,wall")["cells"]
+    assert (first["metrics"]["wall"]["better"], first["metrics"]["frame_latency_p90"]["unit"]) == ("lower", "s")
+    assert "latency P99" in rehearse("report", "calls")[1]

@@ -14,28 +14,26 @@ from reports.comparison.gate import LEAST_SEEDS, P_VALUE, Limit, chance, parse
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
 from tests.harness import fakes
-from workloads.errors import UserError
 
 GATE = ("--gate", "audio_ttfp_p50±5%")
 
 
-def five() -> dict:
-    return {"seeds": list(range(LEAST_SEEDS))}
-
-
 @pytest.fixture
 def sides(serve: Callable) -> Callable[[float], None]:
+    """Fills the directories before and after, this one `slower`."""
+
     def sides(slower: float) -> None:
-        serve("before", small(**five()))
-        serve("after", small(**five()), slower=slower)
+        for name, factor in (("before", 1.0), ("after", slower)):
+            serve(name, small(seeds=list(range(LEAST_SEEDS))), slower=factor)
 
     return sides
 
 
-@pytest.mark.parametrize(("slower", "verdict"), [(1.2, "worse"), (1.04, "within"), (1.0, "within"), (0.8, "better")])
-def test_a_change_fails_when_it_is_material_and_for_the_worse(
-    rehearse: Rehearse, sides: Callable, slower: float, verdict: str
-) -> None:
+@pytest.mark.parametrize(
+    ("slower", "verdict"),
+    [(1.2, "worse"), (1.06, "worse"), (1.04, "within"), (1.0, "within"), (0.96, "within"), (0.94, "better")],
+)
+def test_a_change_for_the_worse_fails(rehearse: Rehearse, sides: Callable, slower: float, verdict: str) -> None:
     sides(slower)
     status, out, err = rehearse("compare", "before", "after", *GATE, "--json")
     found = json.loads(out)
@@ -72,11 +70,6 @@ def test_limits_are_read_as_they_are_written() -> None:
     limits = [Limit("audio_ttfp_p90", 5), Limit("online.ttft_p99", 2.5)]
     assert parse("audio_ttfp_p90±5% online.ttft_p99±2.5%") == limits
     assert parse("audio_ttfp_p90+-5%, online.ttft_p99+/-2.5%") == limits
-    for text in ("", "continuity", "continuity±1", "continuity<=1%", "continuity±-1%"):
-        with pytest.raises(UserError, match="is no limit"):
-            parse(text)
-    with pytest.raises(UserError, match=r"names online\.ttft_p99 twice"):
-        parse("online.ttft_p99±5% continuity±1% online.ttft_p99±6%")
 
 
 def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None:
@@ -89,26 +82,26 @@ def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None
     assert "or use --fail-above 5 --metrics audio_ttfp_p50, which passes." in err
 
 
-def without(name: str, metric: str, lacks: Callable[[dict], bool]) -> None:
+def without(name: str, lacks: Callable[[dict], bool]) -> None:
     """Take the metric out of the records of the points that `lacks` says."""
     rows = json.loads(Path(name, "summary.json").read_text())
     for row in filter(lacks, rows):
         record = Path(name, "points", row["point"])
-        fakes.restated(record, lambda metrics: metrics[metric].update(value=None, n=0))
+        fakes.restated(record, lambda metrics: metrics["audio_ttfp_p50"].update(value=None, n=0))
     write_summary(Path(name), [row["point"] for row in rows])
 
 
 def test_a_gate_that_looked_at_nothing_does_not_pass(rehearse: Rehearse, sides: Callable) -> None:
     sides(2.0)
     for name in ("before", "after"):
-        without(name, "audio_ttfp_p50", lambda row: True)
+        without(name, lambda row: True)
     status, out, err = rehearse("compare", "before", "after", *GATE)
     assert (status, out) == (2, "") and "audio_ttfp_p50 can be judged in no cell: 0 seeds" in err
 
 
 def test_what_b_lacks_on_some_seeds_is_missing(rehearse: Rehearse, sides: Callable) -> None:
     sides(1.0)
-    without("after", "audio_ttfp_p50", lambda row: row["seed"] in (1, 3))
+    without("after", lambda row: row["seed"] in (1, 3))
     status, out, err = rehearse("compare", "before", "after", *GATE)
     assert status == 1 and "0 of 2 limits hold" in out
     assert err.count("missing in B on 2 of the 5 seeds that have it in A") == 2
@@ -116,7 +109,7 @@ def test_what_b_lacks_on_some_seeds_is_missing(rehearse: Rehearse, sides: Callab
 
 def test_too_few_pairs_are_not_judged_and_do_not_hold(rehearse: Rehearse, sides: Callable) -> None:
     sides(1.0)
-    without("before", "audio_ttfp_p50", lambda row: row["seed"] == 0 and row["params"]["c"] == 8)
+    without("before", lambda row: row["seed"] == 0 and row["params"]["c"] == 8)
     status, out, err = rehearse("compare", "before", "after", *GATE)
     assert status == 0 and "1 of 2 limits hold, 1 not judged" in out
     assert "audio_ttfp_p50 of vllm_omni c=8 is not judged: of 5 seeds A has it on 4, B on 5 and both on 4" in err
