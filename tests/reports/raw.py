@@ -1,7 +1,5 @@
-"""A card's run for tests that compute its values again, and the few rules that they need for it."""
+"""A card's run for tests that compute its values again."""
 
-from collections.abc import Sequence
-from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +22,6 @@ def _replayed(point: Point) -> Measurement:
     return measure(point)
 
 
-def events(point: Measured) -> list[dict[str, Any]]:
+def events(point: Measured) -> Any:
     """What happened, in the order of time."""
-    return point.record.table("events").sort_values("t", kind="stable").to_dict("records")
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """By linear interpolation between the two nearest."""
-    ordered = sorted(values)
-    place = percent / 100 * (len(ordered) - 1)
-    low = floor(place)
-    above = ordered[min(low + 1, len(ordered) - 1)]
-    return ordered[low] + (place - low) * (above - ordered[low])
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return point.record.table("events").sort_values("t", kind="stable")

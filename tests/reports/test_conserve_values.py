@@ -1,7 +1,8 @@
 """Five values of ConServe's cards, computed again from a run's raw events and trace, without the code of any metric."""
 
-from collections import defaultdict
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from reports.claims.quantities import over_points
@@ -9,7 +10,7 @@ from reports.papers.conserve.loads import SLO, both
 from reports.papers.conserve.measures import TBT, TPS, TTFT, kept
 from reports.papers.conserve.systems import OURS
 from reports.runs.measured import Measured
-from tests.reports.raw import events, percentile, served
+from tests.reports.raw import events, served
 
 SCALE = 1.1
 TTFT_S, TBT_S = (SCALE * limit_s for limit_s in SLO["rate 2"])
@@ -25,39 +26,28 @@ class Raw:
     """What the events say of each request: s of the run."""
 
     def __init__(self, point: Measured) -> None:
-        trace = point.record.table("trace").to_dict("records")
-        prompts = {row["session"]: row["input_tokens"] for row in trace}
-        online = {row["session"] for row in trace if row["request_class"] == "online"}
-        asked, came = {}, defaultdict(list)
-        for event in events(point):
-            if event["kind"] == "turn_end" and event["session"] in online:
-                asked[event["session"]] = event["t"]
-            elif event["kind"] in ("first_text", "text"):
-                came[event["session"]].append((event["t"], event["value"]))
-        self.ttft_s = [came[session][0][0] - at for session, at in asked.items()]
-        self.gaps_s = [
-            later - before
-            for session in asked
-            for (before, _), (later, _) in zip(came[session], came[session][1:], strict=False)
-        ]
+        log = events(point)
+        trace: Any = point.record.table("trace").set_index("session")
+        online = trace.index[trace["request_class"] == "online"]
+        texts = log[log["kind"].isin(["first_text", "text"])]
+        theirs = texts[texts["session"].isin(online)].groupby("session")["t"]
+        asked = log[(log["kind"] == "turn_end") & log["session"].isin(online)].set_index("session")["t"]
+        self.ttft_s, self.gaps_s = theirs.first() - asked, theirs.diff().dropna()
         # Open loop: from the first user to the last request.
-        begin_s, end_s = min(asked.values()), max(asked.values())
-        tokens = 0.0
-        for session, texts in came.items():
-            if session not in online:
-                tokens += sum(count for t, count in texts if begin_s < t <= end_s)
-                tokens += prompts[session] * (begin_s < texts[0][0] <= end_s)
-        self.offline_tps = tokens / (end_s - begin_s)
+        offline = texts[~texts["session"].isin(online) & (texts["t"] <= asked.max())]
+        begun = offline.groupby("session")["t"].first().loc[lambda t: t > asked.min()].index
+        tokens = offline.query("t > @asked.min()")["value"].sum() + trace["input_tokens"].loc[begun].sum()
+        self.offline_tps = tokens / (asked.max() - asked.min())
 
 
-def share(values: list[float], limit: float) -> float:
-    return sum(round(value, 6) <= limit for value in values) / len(values)
+def share(values: pd.Series, limit: float) -> float:
+    return (values.round(6) <= limit).mean()
 
 
 def test_values_follow_from_raw_events(point: Measured) -> None:
     raw = Raw(point)
-    assert point.value(TTFT) == pytest.approx(percentile(raw.ttft_s, 99), rel=1e-9)
-    assert point.value(TBT) == pytest.approx(percentile(raw.gaps_s, 99), rel=1e-9)
+    assert point.value(TTFT) == pytest.approx(raw.ttft_s.quantile(0.99), rel=1e-9)
+    assert point.value(TBT) == pytest.approx(raw.gaps_s.quantile(0.99), rel=1e-9)
     assert point.value(TPS) == pytest.approx(raw.offline_tps, rel=1e-9)
     for which, values, limit_s in (("ttft", raw.ttft_s, TTFT_S), ("tbt", raw.gaps_s, TBT_S)):
         attained = over_points(kept(which, SLO["rate 2"], SCALE), [point])

@@ -1,16 +1,18 @@
 """Eleven values of Metronome's cards, computed again from raw events and steps, without the code of any metric."""
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from reports.papers.metronome.calls import BASELINE, calls
 from reports.papers.metronome.fig7 import oldest_call
 from reports.papers.metronome.measures import speech_after_wall
 from reports.runs.measured import Measured
-from tests.reports.raw import events, mean, percentile, served
+from tests.reports.raw import events, served
 
-FRAME_S, LONGEST_S = 2.0, 1.6
-Frame = tuple[int, int]
+FRAME_S, SLOW_S = 2.0, 0.95 * 1.6
 
 
 @pytest.fixture(scope="module")
@@ -21,76 +23,54 @@ def point(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 class Raw:
-    """What the events say of each frame: s of the run, and tokens."""
+    """What the events say: times (s of the run) and values of each frame by session and turn, and of sessions."""
 
     def __init__(self, point: Measured) -> None:
-        self.due, self.fed, self.out, self.said = {}, {}, {}, {}
-        self.asked, self.admitted, self.prompt, self.refused = 0, {}, {}, []
-        for event in events(point):
-            kind, at_s, frame = event["kind"], event["t"], (event["session"], event["turn"])
-            if kind == "turn_end":
-                self.due[frame] = at_s
-            elif kind == "fed":
-                self.fed[frame], self.prompt[frame] = at_s, event["value"]
-            elif kind == "frame_out":
-                self.out[frame], self.said[frame] = at_s, event["value"]
-            elif kind == "session_start":
-                self.asked += 1
-            elif kind == "admitted":
-                self.admitted[event["session"]] = at_s
-            elif kind == "alloc_fail" and event["value"] == 0:
-                self.refused.append(at_s)
-            self.end_s = at_s
-        self.latency = {frame: at_s - self.fed[frame] for frame, at_s in self.out.items()}
+        log = events(point)
+        by_kind = dict([*log.groupby("kind", observed=True)])
+        self.due, self.fed, self.out = (
+            by_kind[kind].set_index(["session", "turn"]) for kind in ("turn_end", "fed", "frame_out")
+        )
+        self.admitted, self.asked = by_kind["admitted"].set_index("session")["t"], len(by_kind["session_start"])
+        self.refused_s = log.query("kind == 'alloc_fail' and value == 0")["t"].min()
+        self.end_s = log["t"].max()
+        self.fed_s = self.fed["t"].loc[self.out.index]
+        self.latency_s = self.out["t"] - self.fed_s
 
     def wall_s(self) -> float:
         """The first slow Step of the first of the 10 s from which on every median is at the longest wait."""
-        last = max(int(self.fed[frame] // 10) for frame in self.out)
-        by_ten: list[list[tuple[float, float]]] = [[] for _ in range(last + 1)]
-        for frame, latency_s in self.latency.items():
-            by_ten[int(self.fed[frame] // 10)].append((self.fed[frame], latency_s))
-        slow = [len(ten) > 0 and percentile([s for _, s in ten], 50) >= 0.95 * LONGEST_S for ten in by_ten]
-        first = max(number for number, each in enumerate(slow) if not each) + 1
-        return min(at_s for ten in by_ten[first:] for at_s, s in ten if s >= 0.95 * LONGEST_S)
-
-
-def occupied(point: Measured, until_s: float) -> list[float]:
-    """The share of blocks in use at 0, 1, 2, ... s."""
-    steps = point.record.table("steps").to_dict("records")
-    ends = [(step["t_s"] + step["dt_s"], step["kv_used"] / step["kv_blocks"]) for step in steps]
-    return [
-        next((used for end_s, used in reversed(ends) if end_s <= second), 0.0) for second in range(int(until_s) + 1)
-    ]
+        ten = self.fed_s // 10
+        medians = self.latency_s.groupby(ten).median().reindex(range(int(ten.max()) + 1))
+        first = medians.index[~(medians >= SLOW_S)].max() + 1
+        return self.fed_s[(ten >= first) & (self.latency_s >= SLOW_S)].min()
 
 
 def test_latencies_and_speech_follow_from_raw_events(point: Measured) -> None:
-    raw, wall_s = Raw(point), point.value("wall_s")
-    later = [latency_s for (_, turn), latency_s in raw.latency.items() if turn > 0]
-    second_half = [
-        latency_s for frame, latency_s in raw.latency.items() if frame[1] > 0 and raw.fed[frame] >= raw.end_s / 2
-    ]
-    judged = [frame for frame in raw.due if frame[1] >= 2 and frame in raw.out]
-    assert wall_s == pytest.approx(raw.wall_s())
-    assert point.value("frame_latency_p50") == pytest.approx(percentile(later, 50))
-    assert point.value("steady_latency_p99") == pytest.approx(percentile(second_half, 99))
-    assert point.value("frames_with_speech") == pytest.approx(mean([raw.said[each] > 0 for each in judged]))
-    assert speech_after_wall(point) == pytest.approx(
-        mean([raw.said[each] > 0 for each in judged if raw.due[each] >= raw.wall_s()])
-    )
-    assert point.value("deadline_misses") == sum(s > FRAME_S for s in raw.latency.values()) == 0
+    raw = Raw(point)
+    later = raw.latency_s[raw.latency_s.index.get_level_values("turn") > 0]
+    judged = raw.out.loc[raw.out.index.intersection(raw.due.query("turn >= 2").index)]
+    after = raw.due["t"].loc[judged.index] >= raw.wall_s()
+    assert point.value("wall_s") == pytest.approx(raw.wall_s())
+    assert point.value("frame_latency_p50") == pytest.approx(later.quantile(0.5))
+    second_half = later[raw.fed_s.loc[later.index] >= raw.end_s / 2]
+    assert point.value("steady_latency_p99") == pytest.approx(second_half.quantile(0.99))
+    assert point.value("frames_with_speech") == pytest.approx((judged["value"] > 0).mean())
+    assert speech_after_wall(point) == pytest.approx((judged["value"][after] > 0).mean())
+    assert point.value("deadline_misses") == (raw.latency_s > FRAME_S).sum() == 0
 
 
 def test_pool_and_admission_follow_from_raw_events(point: Measured) -> None:
     raw = Raw(point)
-    shares = occupied(point, max(raw.due.values()))
-    early = [second for second in range(10, 61) if shares[second] < 0.6]
-    slope, at_0 = np.polyfit(early, [shares[second] for second in early], 1)
-    full_s = min(raw.refused + [second for second, share in enumerate(shares) if share >= 0.995])
-    assert point.value("pool_peak") == pytest.approx(max(shares))
-    assert point.value("saturation_measured_s") == pytest.approx(full_s)
+    steps: Any = point.record.table("steps")
+    used = pd.Series((steps["kv_used"] / steps["kv_blocks"]).to_numpy(), steps["t_s"] + steps["dt_s"]).sort_index()
+    seconds = np.arange(int(raw.due["t"].max()) + 1)
+    shares = np.array([used.loc[:second].iloc[-1] if (used.index <= second).any() else 0.0 for second in seconds])
+    early = (seconds >= 10) & (seconds <= 60) & (shares < 0.6)
+    slope, at_0 = np.polyfit(seconds[early], shares[early], 1)
+    assert point.value("pool_peak") == pytest.approx(shares.max())
+    assert point.value("saturation_measured_s") == pytest.approx(min([raw.refused_s, *seconds[shares >= 0.995]]))
     assert point.value("saturation_predicted_s") == pytest.approx((1 - at_0) / slope)
     assert point.value("admitted") == len(raw.admitted) < raw.asked
-    oldest, last_s = min(raw.admitted, key=raw.admitted.__getitem__), max(raw.admitted.values())
-    tokens = sum(value for frame, value in raw.prompt.items() if frame[0] == oldest and raw.fed[frame] <= last_s)
-    tokens += sum(value for frame, value in raw.said.items() if frame[0] == oldest and raw.out[frame] <= last_s)
+    oldest = (table.loc[raw.admitted.idxmin()] for table in (raw.fed, raw.out))
+    tokens = sum(rows["value"][rows["t"] <= raw.admitted.max()].sum() for rows in oldest)
     assert oldest_call(point) == pytest.approx(tokens / 4096)

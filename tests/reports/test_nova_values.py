@@ -1,7 +1,6 @@
 """Ten values of Nova's cards, computed again from a run's raw events, without the code of any metric."""
 
-from collections import Counter, defaultdict
-from statistics import correlation
+from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from reports.papers.nova.fig11 import TTFT, decode_batch
 from reports.papers.nova.fig14 import quickens
 from reports.papers.nova.table5 import WAIT, processing_s, theory_s
 from reports.runs.measured import Measured
-from tests.reports.raw import events, mean, served
+from tests.reports.raw import events, served
 
 RATE, REQUESTS = 0.7, 60
 ALIKE_S = 1e-9
@@ -25,38 +24,27 @@ def point(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 class Raw:
-    """What the events say of each request, by session: s of the run. The first token ends its prefill, which follows
-    its vision at once."""
+    """What the events say: when things happened to each request, by session, s of the run. The first token ends its
+    prefill, which follows its vision at once."""
 
     def __init__(self, point: Measured) -> None:
-        at: dict[str, dict[int, float]] = defaultdict(dict)
-        self.texts: Counter[int] = Counter()
-        decoded: list[float] = []
-        for event in events(point):
-            kind, session, t = event["kind"], event["session"], event["t"]
-            if kind in ("first_text", "text"):
-                at["first_text"].setdefault(session, t)
-                at["last_text"][session] = t
-                self.texts[session] += event["value"]
-            elif kind == "token" and session in at["first_token"]:
-                decoded.append(t)
-            else:
-                at["first_token" if kind == "token" else kind][session] = t
-        self.at = at
-        self.iterations = Counter(decoded)
+        log = events(point)
+        texts = log[log["kind"].isin(["first_text", "text"])].groupby("session")
+        tokens = log[log["kind"] == "token"]
+        others = log[~log["kind"].isin(["first_text", "text", "token"])]
+        self.at = others.groupby(["session", "kind"], observed=True)["t"].last().unstack()
+        self.at["first_text"], self.at["last_text"] = texts["t"].first(), texts["t"].last()
+        self.at["first_token"] = tokens.groupby("session")["t"].first()
+        self.at = self.at.dropna(subset="turn_end")
+        self.texts = texts["value"].sum()
+        self.batches = tokens[tokens["session"].duplicated()].groupby("t").size()
 
-    def each(self, since: str, until: str) -> list[float]:
-        """Return the seconds from one event of a request to another."""
-        return [t - self.at[since][session] for session, t in self.at[until].items()]
+    def each(self, since: str, until: str) -> Any:
+        """The seconds from one event of a request to another."""
+        return self.at[until] - self.at[since]
 
     def count(self, kind: str, until_s: float) -> int:
-        return sum(t <= until_s + ALIKE_S for t in self.at[kind].values())
-
-
-def ranks(values: list[float]) -> list[float]:
-    """From the least up; equal ones share the mean of theirs."""
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+        return int((self.at[kind] <= until_s + ALIKE_S).sum())
 
 
 def ours(quantity: Quantity, point: Measured) -> float | None:
@@ -66,32 +54,32 @@ def ours(quantity: Quantity, point: Measured) -> float | None:
 def test_latencies_follow_from_raw_events(point: Measured) -> None:
     raw = Raw(point)
     e2e_s = raw.each("turn_end", "last_text")
-    spans = {each: raw.at["last_text"][each] - raw.at["first_text"][each] for each in raw.at["turn_end"]}
-    lasted_s = max(raw.at["last_text"].values()) - min(raw.at["turn_end"].values())
+    tbt_s = raw.each("first_text", "last_text") / (raw.texts - 1)
+    lasted_s = raw.at["last_text"].max() - raw.at["turn_end"].min()
     assert len(e2e_s) == REQUESTS
-    assert ours(E2E, point) == pytest.approx(mean(e2e_s))
-    assert ours(E2E_MAX, point) == pytest.approx(max(e2e_s))
-    assert ours(TTFT, point) == pytest.approx(mean(raw.each("turn_end", "first_text")))
-    assert ours(TBT, point) == pytest.approx(mean([span_s / (raw.texts[each] - 1) for each, span_s in spans.items()]))
+    assert ours(E2E, point) == pytest.approx(e2e_s.mean()) and ours(E2E_MAX, point) == pytest.approx(e2e_s.max())
+    assert ours(TTFT, point) == pytest.approx(raw.each("turn_end", "first_text").mean())
+    assert ours(TBT, point) == pytest.approx(tbt_s.mean())
     assert ours(throughput, point) == pytest.approx(REQUESTS / lasted_s)
 
 
 def test_stages_follow_from_raw_events(point: Measured) -> None:
     raw = Raw(point)
-    services_s = raw.each("start", "first_token")
-    squares = mean([service_s**2 for service_s in services_s])
-    assert ours(WAIT, point) == pytest.approx(mean(raw.each("arrive", "start")))
-    assert ours(processing_s, point) == pytest.approx(mean(services_s))
-    assert ours(theory_s, point) == pytest.approx(RATE * squares / 2 / (1 - RATE * mean(services_s)))
-    assert ours(decode_batch, point) == pytest.approx(mean([*map(float, raw.iterations.values())]))
+    service_s = raw.each("start", "first_token")
+    theory = RATE * (service_s**2).mean() / 2 / (1 - RATE * service_s.mean())
+    assert ours(WAIT, point) == pytest.approx(raw.each("arrive", "start").mean())
+    assert ours(processing_s, point) == pytest.approx(service_s.mean())
+    assert ours(theory_s, point) == pytest.approx(theory)
+    assert ours(decode_batch, point) == pytest.approx(raw.batches.mean())
 
 
 def test_the_correlation_follows_from_raw_events(point: Measured) -> None:
-    raw, passes = Raw(point), point.record.table("steps").query("stage == 'vision' and requests > 0")
-    seconds, pending = [], []
-    for at_s, lasted_s in zip(passes["t_s"], passes["dt_s"], strict=True):
-        if raw.count("first_token", at_s) > raw.count("finish", at_s):  # somebody decodes
-            seconds.append(lasted_s)
-            pending.append(raw.count("arrive", at_s) - raw.count("first_token", at_s))
-    assert len(seconds) > 30
-    assert ours(quickens, point) == pytest.approx(correlation(ranks(seconds), ranks(pending)))
+    raw = Raw(point)
+    passes: Any = point.record.table("steps").query("stage == 'vision' and requests > 0")
+    done, ended, came = (
+        passes["t_s"].map(lambda t, kind=kind: raw.count(kind, t)) for kind in ("first_token", "finish", "arrive")
+    )
+    decoding = done > ended  # somebody decodes
+    assert decoding.sum() > 30
+    ranks = [values[decoding].rank() for values in (passes["dt_s"], came - done)]
+    assert ours(quickens, point) == pytest.approx(ranks[0].corr(ranks[1]))

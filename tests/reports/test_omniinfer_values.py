@@ -1,11 +1,14 @@
 """Six values of OmniInfer's tables, computed again from a run's raw events, without the code of any metric."""
 
+from typing import Any
+
+import pandas as pd
 import pytest
 
 from reports.papers.omniinfer.cluster import cluster, qpm, steady
 from reports.papers.omniinfer.table2 import ALL
 from reports.runs.measured import Measured
-from tests.reports.raw import events, mean, percentile, served
+from tests.reports.raw import events, served
 
 IN_FLIGHT, NODES = 32, 10
 
@@ -18,31 +21,24 @@ def point(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 def test_values_follow_from_raw_events(point: Measured) -> None:
-    came: dict[int, float] = {}
-    first: dict[int, float] = {}
-    last: dict[int, float] = {}
-    tokens: dict[int, float] = {}
-    for event in events(point):
-        session, at_s = event["session"], event["t"]
-        if event["kind"] == "turn_end":
-            came[session] = at_s
-        elif event["kind"] in ("first_text", "text"):
-            first.setdefault(session, at_s)
-            last[session] = at_s
-            tokens[session] = tokens.get(session, 0) + event["value"]
+    log = events(point)
+    texts = log[log["kind"].isin(["first_text", "text"])].groupby("session")
+    requests: Any = pd.DataFrame(
+        {"first": texts["t"].first(), "last": texts["t"].last(), "tokens": texts["value"].sum()}
+    )
+    requests["came"] = log[log["kind"] == "turn_end"].set_index("session")["t"]
     # From the end of as many requests as are in flight to the first end after the last one has come.
-    ends = sorted(last.values())
-    begin_s = ends[IN_FLIGHT - 1]
-    end_s = next(at_s for at_s in ends if at_s > max(came.values()))
-    inside = [session for session, at_s in came.items() if begin_s <= at_s <= end_s]
-    per_s = sum(begin_s < at_s <= end_s for at_s in ends) / (end_s - begin_s)
-    early = [each for each in inside if came[each] <= begin_s + (end_s - begin_s) / 3]
+    ends = requests["last"].sort_values()
+    begin_s, end_s = ends.iloc[IN_FLIGHT - 1], ends[ends > requests["came"].max()].min()
+    inside = requests[requests["came"].between(begin_s, end_s)]
+    early = inside[inside["came"] <= begin_s + (end_s - begin_s) / 3]
     assert len(inside) > 60 and len(early) > 20
+    per_s = ((ends > begin_s) & (ends <= end_s)).sum() / (end_s - begin_s)
+    tpot_s, e2e_s = (early["last"] - early["first"]) / (early["tokens"] - 1), early["last"] - early["came"]
     ours = steady(point)
     assert ours is not None
     assert qpm(point) == pytest.approx(60 * per_s * 2 / NODES)
-    assert ours.ttft_mean_s == pytest.approx(mean([first[each] - came[each] for each in inside]))
-    assert ours.tpot_mean_s == pytest.approx(mean([(last[each] - first[each]) / (tokens[each] - 1) for each in early]))
-    assert ours.e2e_mean_s == pytest.approx(mean([last[each] - came[each] for each in early]))
-    assert ours.e2e_p99_s == pytest.approx(percentile([last[each] - came[each] for each in early], 99))
-    assert ours.output_tps == pytest.approx(per_s * mean([tokens[each] for each in inside]))
+    assert ours.ttft_mean_s == pytest.approx((inside["first"] - inside["came"]).mean())
+    assert ours.tpot_mean_s == pytest.approx(tpot_s.mean())
+    assert (ours.e2e_mean_s, ours.e2e_p99_s) == pytest.approx((e2e_s.mean(), e2e_s.quantile(0.99)))
+    assert ours.output_tps == pytest.approx(per_s * inside["tokens"].mean())
