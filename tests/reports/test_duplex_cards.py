@@ -7,7 +7,7 @@ from reports.cards.group import Group, load_group
 from reports.claims.grading import MATCHES
 from reports.figures.picture import Picture
 from reports.figures.style import style
-from reports.papers.duplex import backchannels, calls, timeout
+from reports.papers.duplex import timeout
 from tests.reports import open_calls
 from tests.reports.figure_card import serve_cards, smaller
 
@@ -30,11 +30,11 @@ def test_a_time_out_adds_what_it_lasts_and_detectors_are_compared_at_one_call_an
     assert found["backchannels-none"].spread.median == 0
 
 
-@pytest.mark.parametrize("card", [timeout, calls, backchannels])
-def test_it_is_drawn(measured: Group, card):
-    shown = next(each for each in measured.cards if each.figure.experiments == card.EXPERIMENTS)
-    with style():
-        picture = card.draw(shown.panels)
+def test_they_are_drawn(measured: Group) -> None:
+    panels = {card.figure.name: card.panels for card in measured.cards}
+    for name, draw in {card.name: card.draw for card in cards.group("duplex")}.items():
+        with style():
+            picture = draw(panels[name]) if draw else None
         assert isinstance(picture, Picture) and "seeds 0, 1, 2" in picture.caption
-        empty = [axes.get_ylabel() for axes in picture.figure.axes if not axes.lines]
-        assert set(empty) <= {"wasted tokens", "P90 TTFP, ms", ""}  # scripted calls generate nothing
+        empty = {axes.get_ylabel() for axes in picture.figure.axes if not axes.lines}
+        assert empty <= {"wasted tokens", "P90 TTFP, ms", ""}  # scripted calls generate nothing

@@ -48,29 +48,32 @@ def test_only_what_was_observed_in_between_counts() -> None:
     assert found.mean == pytest.approx(0.225)
 
 
-def test_a_server_that_began_anew_or_answered_once_tells_nothing() -> None:
-    name = "vllm:time_to_first_token_seconds"
-    assert observed(scrape({0.0: [0.1, 0.1], 1.0: [0.1]}), name) is None
-    assert observed(scrape({0.0: [0.1]}), name) is None
-    assert observed(scrape({0.0: [], 1.0: []}), "another") is None
+@pytest.mark.parametrize(
+    ("polls", "name"),
+    [
+        ({0.0: [0.1, 0.1], 1.0: [0.1]}, "vllm:time_to_first_token_seconds"),  # began anew
+        ({0.0: [0.1]}, "vllm:time_to_first_token_seconds"),  # answered once
+        ({0.0: [], 1.0: []}, "another"),
+    ],
+)
+def test_a_server_may_tell_nothing(polls: dict[float, list[float]], name: str) -> None:
+    assert observed(scrape(polls), name) is None
 
 
-def requests(**columns: list) -> pd.DataFrame:
-    plain = {"session": [0, 1, 2], "turn": [0, 0, 0], "status": ["completed", "completed", "failed"]}
-    plain |= {"turn_start_s": [1.0, 1.0, 1.0], "turn_end_s": [1.0, 1.0, 1.0]}
+def requests(turn_start_s: float = 1.0) -> pd.DataFrame:
+    plain = {"session": [0, 1, 2], "turn": 0, "status": ["completed", "completed", "failed"]}
+    plain |= {"turn_start_s": turn_start_s, "turn_end_s": 1.0}
     plain |= {"ttft_s": [0.152, 0.162, 9.0], "send_delay_s": [0.002, np.nan, 0.0]}
-    plain |= {"generated_entry": pd.array([3, 1, pd.NA], "Int64")}
-    return pd.DataFrame({**plain, **columns})
+    return pd.DataFrame(plain | {"generated_entry": pd.array([3, 1, pd.NA], "Int64")})
 
 
 def test_clients_count_from_their_send() -> None:
     events = pd.DataFrame({"t": [], "kind": [], "session": [], "turn": []})
     [both] = both_sides(scrape({0.0: [], 1.0: [0.14, 0.15]}), requests(), events)
-    assert (both.name, both.client_n, both.server_n) == ("ttft", 2, 2)
+    assert (both.name, both.client_n, both.server_n, both.within) == ("ttft", 2, 2, (0.1, 0.2))
     assert both.client_p50_s == pytest.approx(0.156) and both.server_mean_s == pytest.approx(0.145)
-    assert both.within == (0.1, 0.2)
-    spoken = requests(turn_start_s=[0.0, 0.0, 0.0])
-    assert both_sides(scrape({0.0: [], 1.0: [0.14]}), spoken, events) == [], "vllm counts from each piece of sound"
+    spoken = both_sides(scrape({0.0: [], 1.0: [0.14]}), requests(turn_start_s=0.0), events)
+    assert spoken == [], "vllm counts from each piece of sound"
 
 
 @pytest.mark.parametrize(
@@ -82,21 +85,11 @@ def test_no_difference_is_known_within_the_bucket(client_s: float, said: str) ->
 
 
 def test_times_between_tokens() -> None:
-    events = pd.DataFrame(
-        {
-            "t": [1.1, 1.3, 1.2, 1.6, 5.0],
-            "kind": ["first_text", "text", "first_text", "text", "audio"],
-            "session": [0, 0, 1, 1, 0],
-            "turn": 0,
-        }
-    )
-    table = pd.concat(
-        [
-            scrape({0.0: [], 1.0: [0.2, 0.4]}, "vllm:inter_token_latency_seconds"),
-            scrape({0.0: [], 1.0: [0.1]}, "vllm:request_time_per_output_token_seconds"),
-        ]
-    )
-    each, reply = both_sides(table, requests(), events)
+    messages = [(1.1, "first_text", 0), (1.3, "text", 0), (1.2, "first_text", 1), (1.6, "text", 1), (5.0, "audio", 0)]
+    events = pd.DataFrame(messages, columns=["t", "kind", "session"]).assign(turn=0)
+    gaps = scrape({0.0: [], 1.0: [0.2, 0.4]}, "vllm:inter_token_latency_seconds")
+    means = scrape({0.0: [], 1.0: [0.1]}, "vllm:request_time_per_output_token_seconds")
+    each, reply = both_sides(pd.concat([gaps, means]), requests(), events)
     assert (each.name, each.client_n, reply.name) == ("itl", 2, "tpot")
     assert each.client_p50_s == pytest.approx(0.3)
     assert reply.client_p50_s == pytest.approx(0.1), "three tokens in two messages, and a reply of one has none"
