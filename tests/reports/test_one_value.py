@@ -14,7 +14,7 @@ from harness.events.log import EventLog
 from harness.live.live_slo import Asked
 from harness.slo.targets import parse_targets
 from reports.comparison.compare import compare
-from reports.live.live_verdict import live_verdict, rows
+from reports.live.live_verdict import LiveVerdict, live_verdict, rows
 from reports.pages.html import write_report
 from reports.runs.measured import load_run
 from reports.runs.table import flat, results_data
@@ -49,35 +49,54 @@ def endpoint(outcomes: list[str], late_s: list[float]):
 
 def answer(log: EventLog, failures: list, t: float, session: int, turn: int, outcome: str, wait_s: float) -> float:
     """Write one turn from `t` on; returns its end."""
-    log.event(t, "turn_start", session, turn)
+
+    def event(t: float, kind: str, value: float = math.nan) -> None:
+        log.event(t, kind, session, turn, value=value)
+
     end_s = t + 1.0
+    event(t, "turn_start")
     if outcome == "early":
-        log.event(end_s - 0.2, "audio", session, turn, value=0.5)
-    log.event(end_s, "turn_end", session, turn, value=0.0)
+        event(end_s - 0.2, "audio", 0.5)
+    event(end_s, "turn_end", 0.0)
     if outcome == "early":
-        log.event(end_s, "early_reply", session, turn)
+        event(end_s, "early_reply")
     if outcome not in ("refused", "mute"):
         first_s = end_s + (0.1 if outcome == "fine" else wait_s)
-        log.event(first_s, "first_text", session, turn, value=1)
+        event(first_s, "first_text", 1)
         for piece in range(4):
-            gap_s = wait_s if outcome == "late pieces" else 0.25
-            log.event(first_s + gap_s * piece, "audio", session, turn, value=0.5)
+            event(first_s + (wait_s if outcome == "late pieces" else 0.25) * piece, "audio", 0.5)
         end_s = first_s + 4 * max(wait_s, 0.5)
     if outcome in ("broken", "refused"):
-        log.event(end_s, "turn_failed", session, turn)
+        event(end_s, "turn_failed")
         failures.append((end_s, session, turn, "error: overloaded"))
         return end_s
     if outcome == "cut off":
-        log.event(end_s, "barge_in", session, turn, value=0.5)
+        event(end_s, "barge_in", 0.5)
     else:
-        log.event(end_s, "reply_done", session, turn)
-        log.event(end_s, "playback_done", session, turn, value=2.0)
-    log.event(end_s, "turn_done", session, turn)
+        event(end_s, "reply_done")
+        event(end_s, "playback_done", 2.0)
+    event(end_s, "turn_done")
     return end_s
 
 
 def same(one: float | None, other: float | None) -> bool:
     return one == other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-9))
+
+
+def values_of(folder: Path, verdict: LiveVerdict) -> dict[str, dict[str, float | None]]:
+    """What each place says of each metric that is judged."""
+    (load,) = verdict.loads
+    judged = {each.target.metric: each.value for each in load.result.judgements}
+    (row,) = results_data(load_run(folder), list(judged))
+    (line,) = csv.DictReader(io.StringIO(csv_of(flat([row]))))
+    compared = {each.column.metric: each for each in compare(folder, folder, list(judged)).cells[0].metrics}
+    return {
+        "verdict": judged,
+        "table": {name: row["metrics"][name]["median"] for name in judged},
+        "CSV": {name: float(line[name]) if line[name] else None for name in judged},
+        "A": {name: compared[name].a.median if name in compared else None for name in judged},
+        "B": {name: compared[name].b.median if name in compared else None for name in judged},
+    }
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -90,25 +109,13 @@ def test_a_name_has_one_value_wherever_it_stands(outcomes: list[str], late_s: li
     with tempfile.TemporaryDirectory() as base:
         folder = serve_live(Path(base) / "run", experiment, play=endpoint(outcomes, late_s))
         Asked(TARGETS, given=True).write(folder)
-        run = load_run(folder)
-        verdict = live_verdict(run)
+        verdict = live_verdict(load_run(folder))
         assert verdict is not None
-        (load,) = verdict.loads
-        judged = {each.target.metric: each.value for each in load.result.judgements}
-        (row,) = results_data(run, list(judged))
-        (line,) = csv.DictReader(io.StringIO(csv_of(flat([row]))))
-        compared = {each.column.metric: each for each in compare(folder, folder, list(judged)).cells[0].metrics}
+        found = values_of(folder, verdict)
         page = Page(write_report(folder).read_text())
-        header, *judged_rows = next(iter(page.tables.values()))
-        at = header.index("target")
-        on_page = {cells[at].removesuffix("?"): cells[at + 1] for cells in judged_rows}
-    for target, shown in zip(TARGETS, rows(verdict), strict=True):
-        name, value = target.metric, judged[target.metric]
-        table = row["metrics"][name]["median"]
-        assert same(value, table), (name, value, table)
-        assert same(value, float(line[name]) if line[name] else None), (name, value, line[name])
-        if name in compared:
-            assert same(value, compared[name].a.median) and same(value, compared[name].b.median), name
-        else:
-            assert value is None
-        assert on_page[str(target)] == shown["value"]
+    for place, values in found.items():
+        assert [name for name in values if not same(values[name], found["verdict"][name])] == [], place
+    header, *judged = next(iter(page.tables.values()))
+    at = header.index("target")
+    on_page = {cells[at].removesuffix("?"): cells[at + 1] for cells in judged}
+    assert [on_page[str(target)] for target in TARGETS] == [shown["value"] for shown in rows(verdict)]
