@@ -1,22 +1,21 @@
 """The fit on made-up steps: known coefficients come back, nothing is negative, more work never takes less time."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.core.device import Row
 from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, StepTime, Totals, term, terms, totals
 from harness.calibration.fit import Sample, TooFewSteps, fit, fit_stage, held_out, knots, predict, undisturbed
 
 
-@dataclass
-class Row:
-    tokens: int
-    context: int
-    samples: bool = True
-    request_id: str = ""
+def row(tokens: int, context: int, samples: bool = True) -> Row:
+    return Row("", tokens, context, samples)
 
 
 TRUTH = {"k1": 4.2e-4, "k2": 2.4e-7, "k4": 2.1e-6, "k5": 2.1e-2}
@@ -26,22 +25,24 @@ TRUTH = {"k1": 4.2e-4, "k2": 2.4e-7, "k4": 2.1e-6, "k5": 2.1e-2}
 def grid_steps(truth: dict[str, float], noise: float = 0.0, repeats: int = 3, seed: int = 0) -> list[Sample]:
     rng = np.random.default_rng(seed)
     model, samples = StepTime(truth), []
-    for decodes in (0, 1, 4, 8, 16, 31):
-        for context in (32, 128, 320, 640):
-            for chunk in (0, 8, 16, 32, 64, 128):
-                if not decodes + chunk:
-                    continue
-                rows = [Row(1, context)] * decodes + ([Row(chunk, context, samples=False)] if chunk else [])
-                total = totals(rows)
-                for _ in range(repeats):
-                    seconds = model.seconds(total) * float(rng.lognormal(-0.5 * noise**2, noise))
-                    at = len(samples)
-                    samples.append(Sample((decodes, context, chunk), total, seconds, at, 1e-3 + 1e-9 * at))
+    for decodes, context, chunk in product((0, 1, 4, 8, 16, 31), (32, 128, 320, 640), (0, 8, 16, 32, 64, 128)):
+        if not decodes + chunk:
+            continue
+        rows = [row(1, context)] * decodes + ([row(chunk, context, samples=False)] if chunk else [])
+        for _ in range(repeats):
+            seconds = model.seconds(totals(rows)) * float(rng.lognormal(-0.5 * noise**2, noise))
+            at = len(samples)
+            samples.append(Sample((decodes, context, chunk), totals(rows), seconds, at, 1e-3 + 1e-9 * at))
     return samples
 
 
+def longer(samples: list[Sample], factor: Callable[[int, Sample], float]) -> list[Sample]:
+    """The same, each with its time times a factor of its number and itself."""
+    return [replace(sample, seconds=sample.seconds * factor(i, sample)) for i, sample in enumerate(samples)]
+
+
 def test_totals_are_summed_request_by_request():
-    total = totals([Row(1, 99), Row(10, 20, samples=False), Row(3, 0)])
+    total = totals([row(1, 99), row(10, 20, samples=False), row(3, 0)])
     assert total == Totals(requests=3, tokens=14, samples=2, pairs=100 + 300 + 9, visible=100 + 30 + 3)
 
 
@@ -63,24 +64,17 @@ def test_known_coefficients_come_back(noise: float):
 
 def test_stalls_do_not_bend_the_fit_but_are_in_its_mean():
     quiet = grid_steps(TRUTH)
-    stalled = [
-        Sample(s.cell, s.totals, s.seconds * (4 if i % 40 == 0 else 1), s.at_s, s.canary_s) for i, s in enumerate(quiet)
-    ]
+    stalled = longer(quiet, lambda i, _: 4 if i % 40 == 0 else 1)
     clean, found = fit(quiet, terms(CONSERVE)), fit(stalled, terms(CONSERVE))
     scale = sum(s.seconds for s in stalled) / sum(s.seconds for s in quiet)
-    for name in TRUTH:
-        assert found[name] == pytest.approx(clean[name] * scale, rel=1e-4)
+    assert {name: found[name] for name in TRUTH} == pytest.approx({n: clean[n] * scale for n in TRUTH}, rel=1e-4)
 
 
 def test_what_others_disturbed_is_left_out_and_counted():
     quiet = grid_steps(TRUTH, 0.02)
     clean = fit_stage(quiet)
-    disturbed = [
-        Sample(s.cell, s.totals, s.seconds * 3, s.at_s, 2 * s.canary_s)
-        if 100 <= i < 160
-        else Sample(s.cell, s.totals, s.seconds * (5 if i in (7, 200) else 1), s.at_s, s.canary_s)
-        for i, s in enumerate(quiet)
-    ]
+    disturbed = longer(quiet, lambda i, _: 3 if 100 <= i < 160 else 5 if i in (7, 200) else 1)
+    disturbed[100:160] = [replace(sample, canary_s=2 * sample.canary_s) for sample in disturbed[100:160]]
     found = fit_stage(disturbed)
     assert found.left_out * len(quiet) == pytest.approx(62, abs=4)
     assert found.samples + 62 == pytest.approx(len(quiet), abs=4)
@@ -91,22 +85,18 @@ def test_what_others_disturbed_is_left_out_and_counted():
 
 def test_a_machine_that_was_never_quiet_still_gives_a_fit():
     rng = np.random.default_rng(2)
-    steps = [
-        Sample(s.cell, s.totals, s.seconds, s.at_s, s.canary_s * float(rng.uniform(1, 20)))
-        for s in grid_steps(TRUTH, 0.1, repeats=1)[:40]
-    ]
-    assert len(undisturbed(steps)) == len(steps)
-    assert fit_stage(steps).left_out == 0
+    few = grid_steps(TRUTH, 0.1, repeats=1)[:40]
+    steps = [replace(sample, canary_s=sample.canary_s * float(rng.uniform(1, 20))) for sample in few]
+    assert len(undisturbed(steps)) == len(steps) and fit_stage(steps).left_out == 0
 
 
 def test_a_cell_is_predicted_by_fits_that_never_saw_it():
     samples = grid_steps(TRUTH)
     odd = samples[0].cell
-    bent = [Sample(s.cell, s.totals, s.seconds * (10 if s.cell == odd else 1), s.at_s, s.canary_s) for s in samples]
+    bent = longer(samples, lambda _, sample: 10 if sample.cell == odd else 1)
     before, after = held_out(samples, terms(CONSERVE)), held_out(bent, terms(CONSERVE))
-    for i, sample in enumerate(samples):
-        if sample.cell == odd:
-            assert after[i] == pytest.approx(before[i], rel=1e-6)
+    here = [i for i, sample in enumerate(samples) if sample.cell == odd]
+    assert here and after[here] == pytest.approx(before[here], rel=1e-6)
 
 
 def test_the_better_form_is_used_and_both_are_kept():
@@ -123,7 +113,7 @@ def test_the_better_form_is_used_and_both_are_kept():
 def test_noise_shows_in_the_residual_and_drift_in_the_canary():
     noisy = grid_steps(TRUTH, 0.1)
     assert fit_stage(noisy).residual_cv == pytest.approx(0.1, rel=0.15)
-    slowing = [Sample(s.cell, s.totals, s.seconds, s.at_s, 1e-3 * (1 + s.at_s / len(noisy))) for s in noisy]
+    slowing = [replace(sample, canary_s=1e-3 * (1 + sample.at_s / len(noisy))) for sample in noisy]
     assert fit_stage(slowing).drift.canary_spread == pytest.approx(0.7, abs=0.2)
 
 
@@ -145,10 +135,9 @@ def test_more_work_never_takes_less_time(truth: dict[str, float], form: str, row
     samples = grid_steps(truth, 0.1, repeats=1)
     model = StepTime(fit(samples, terms(form, knots(samples))))
     assert min(model.coefficients.values()) >= 0
-    step = [Row(tokens, context) for tokens, context in rows]
-    here = model.predict(step)
-    index = which % len(rows)
-    tokens, context = rows[index]
-    for more in (Row(tokens + 1, context), Row(tokens, context + 50)):
+    step = [row(tokens, context) for tokens, context in rows]
+    here, index = model.predict(step), which % len(rows)
+    one = step[index]
+    for more in (replace(one, tokens=one.tokens + 1), replace(one, context=one.context + 50)):
         assert model.predict([*step[:index], more, *step[index + 1 :]]) >= here
-    assert model.predict([*step, Row(1, 10)]) >= here >= 0
+    assert model.predict([*step, row(1, 10)]) >= here >= 0

@@ -1,5 +1,7 @@
 """The grid on a modelled device, where a step takes exactly what the model says: every sample can be checked."""
 
+from typing import Any
+
 import pytest
 
 from engines.builder import Parts, Serving
@@ -10,7 +12,7 @@ from engines.devices.stage import VirtualStage
 from engines.devices.step_time import StepTime
 from engines.registry import ENGINES
 from engines.server import ResolvedServer, ServerParams
-from harness.calibration.fit import Sample, fit_stage
+from harness.calibration.fit import fit_stage
 from harness.calibration.grid import TRIES, Driver, GridRun, Limits, grid, limits_of, react, reaction_shapes
 from harness.clocks.clock import run
 from harness.events.log import EventLog
@@ -18,7 +20,7 @@ from tests.waiting import in_virtual_time
 
 
 def server_of(deployment: str) -> Serving:
-    params = ServerParams(deployment=deployment, step_noise_cv=0.0)
+    params = ServerParams.model_validate({"deployment": deployment, "step_noise_cv": 0.0})
     system = ENGINES["vllm_omni"]
     return system.build(Parts(ResolvedServer.of(params), EventLog(), seed=1), system.read({}))
 
@@ -31,7 +33,9 @@ def grid_run(driver: Driver) -> GridRun:
     return GridRun(driver, canary=lambda: 0.001, show=lambda: None)
 
 
-def measured(stage: str, deployment: str = "speech_tiny", repeats: int = 1) -> tuple[list[Sample], Serving, Driver]:
+def measured(stage: str, deployment: str = "speech_tiny", repeats: int = 1) -> tuple[list[Any], Serving, Driver]:
+    """The samples have cells of a group and a chunk."""
+
     async def main():
         server = server_of(deployment)
         engine = next(e for e in server.engines if e.stage == stage)

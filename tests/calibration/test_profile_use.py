@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 
@@ -27,7 +27,7 @@ SPEECH = {
 }
 
 
-def steps(profile: dict | None, **server) -> pd.DataFrame:
+def steps(profile: dict | None, **server) -> Any:
     trace = make_trace("voice", {"sessions": 2, "turns": 1.0}, 3)
     params = {"deployment": "speech_tiny", **server}
     run = replay("vllm_omni", {}, params, {}, trace, seed=7, profile=profile)
