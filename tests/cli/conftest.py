@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,8 @@ from harness.replays.worker import fork_server, isolation
 from reports.pages import group_page, html
 from tests.reports import served, written
 
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "vocab_size": 32000,
-}
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 32, "vocab_size": 32000}
+LLAMA |= {"num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 11008}
 """The config.json of a model."""
 
 
@@ -63,10 +57,8 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
 
     def serve(name: str, experiment: Experiment, slower: float = 1.0, device: str = "virtual", **more) -> None:
         def moved(experiment: Experiment) -> list[ReplayPoint]:
-            return [
-                ReplayPoint(**{**point.model_dump(), "device": device, "setup": point.setup})
-                for point in expand(experiment.model_copy(update={"device": "virtual"}))
-            ]
+            points: Any = expand(experiment.model_copy(update={"device": "virtual"}))
+            return [ReplayPoint(**{**each.model_dump(), "device": device, "setup": each.setup}) for each in points]
 
         with monkeypatch.context() as patch:
             patch.setattr(written, "expand", moved)

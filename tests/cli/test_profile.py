@@ -18,7 +18,7 @@ def test_a_measured_profile_is_written_and_used_by_its_command(rehearse: Rehears
     """Measured on the modelled device, in this process: how the command line uses a measurement is what is tested."""
 
     def in_this_process(device: str, model: str, quick: bool, show: profiling.Show) -> profiling.Measured:
-        return profiling.measure("virtual", ServerParams(deployment=model), quick, show)
+        return profiling.measure("virtual", ServerParams.model_validate({"deployment": model}), quick, show)
 
     monkeypatch.setattr(profiling, "profile", in_this_process)
     monkeypatch.setattr(profiling, "LIMIT_S", {True: 1e6})  # of virtual time

@@ -8,6 +8,7 @@ number is known in advance.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,16 +33,10 @@ UNBOUNDED = ("vllm_realtime", "vllm_realtime_pr49439")
 
 def calls(**changes) -> Experiment:
     """Two minutes of ten sessions, of which those of even seeds hit the wall when their KV is not bounded."""
-    fields = {
-        "name": "calls",
-        "title": "some <small> calls",
-        "engines": ["metronome", "vllm_realtime"],
-        "workload": "metronome",
-        "set": {"deployment": "qwen3_omni_pro6000", "duration_s": 120},
-        "grid": {"sessions": [5, 10]},
-        "seeds": [0, 1, 2],
-    }
-    return Experiment(**{**fields, **changes})
+    fields = {"name": "calls", "title": "some <small> calls", "engines": ["metronome", "vllm_realtime"]}
+    small = {"deployment": "qwen3_omni_pro6000", "duration_s": 120}
+    load = {"workload": "metronome", "set": small, "grid": {"sessions": [5, 10]}, "seeds": [0, 1, 2]}
+    return Experiment(**{**fields, **load, **changes})
 
 
 def serve(folder: Path, experiment: Experiment, fails: Fails = never) -> Path:
@@ -49,14 +44,14 @@ def serve(folder: Path, experiment: Experiment, fails: Fails = never) -> Path:
     return write_run(folder, experiment, measure, fails)
 
 
-def full_s(point: Point) -> float:
+def full_s(point: Any) -> float:
     """When the pool of this point is full, in s; infinite where it never is."""
     if point.engine not in UNBOUNDED:
         return np.inf
     return FULL_S * point.params["duration_s"] / 120 * (1 if point.seed % 2 == 0 else 2)
 
 
-def measure(point: Point) -> Measurement:
+def measure(point: Any) -> Measurement:
     trace = point.trace()
     system = point.setup.system
     assert isinstance(system, CallParams)
@@ -89,7 +84,7 @@ def _rows(trace: Trace, point: Point, beat: Beat, end_s: float) -> Iterator[tupl
             continue
         yield begin_s, "admitted", own, -1
         for turn in session.turns:
-            due_s = turn.arrival_s + turn.audio_s
+            due_s = (turn.arrival_s or 0.0) + (turn.audio_s or 0.0)
             yield due_s, "turn_end", own, turn.turn, "", 0.0
             number = int(np.ceil((due_s + turn.network_s) / budget_s - 1e-9))
             t, latency_s = number * budget_s, FIRST_S if turn.turn == 0 else usual_s
@@ -110,7 +105,7 @@ def _rows(trace: Trace, point: Point, beat: Beat, end_s: float) -> Iterator[tupl
 
 def _steps(point: Point, end_s: float) -> pd.DataFrame:
     log, wall_s = EventLog(), full_s(point)
-    for t in np.arange(0.0, min(end_s, wall_s + 1), 0.5):
+    for t in np.arange(0.0, min(end_s, wall_s + 1), 0.5).tolist():
         share = min(1.0, t / wall_s) if np.isfinite(wall_s) else PLATEAU * min(1.0, t / 10)
         running = 0 if t >= wall_s else 5
         log.step(t, 0.02, "thinker", 0, 5, 5, 0, running, 10 - 2 * running, 0, round(BLOCKS * share), BLOCKS, 0)

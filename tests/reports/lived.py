@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,6 @@ from harness.by_device import expand
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
 from harness.live.kinds.turns import TURNS
 from harness.live.run.plan import FAILURES, SENDS
 from harness.metrics.live import LAG
@@ -46,24 +46,18 @@ Play = Callable[[Trace, int, EventLog, list], float]
 
 def live(**changes) -> Experiment:
     """Calls to an endpoint, c at once."""
-    fields = {
-        "name": "live",
-        "title": "an <endpoint> measured",
-        "engines": ["endpoint"],
-        "workload": "voice",
-        "device": "live",
-        "set": {"sessions": 24, "turns": 2, "p": 0.5, "url": URL, "dialect": "openai", "scrape": METRICS_URL},
-        "grid": {"c": [4, 8, 32]},
-        "seeds": [0, 1],
-    }
-    return Experiment(**{**fields, **changes})
+    fields = {"name": "live", "title": "an <endpoint> measured", "engines": ["endpoint"], "device": "live"}
+    called = {"sessions": 24, "turns": 2, "p": 0.5, "url": URL, "dialect": "openai", "scrape": METRICS_URL}
+    load = {"workload": "voice", "set": called, "grid": {"c": [4, 8, 32]}, "seeds": [0, 1]}
+    return Experiment(**{**fields, **load, **changes})
 
 
 def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = True, play: Play | None = None) -> Path:
     """Write every point; those with `BROKEN_AT` calls and more are INVALID. Without `more`, no scrape and no floor.
     `play`: another endpoint than this one."""
     experiment = experiment or live()
-    points, started = expand(experiment), datetime(2025, 1, 1, tzinfo=UTC)
+    points: Any = expand(experiment)
+    started = datetime(2025, 1, 1, tzinfo=UTC)
     with claim(folder, experiment) as points_dir:
         for point in points:
             bad = point.params["c"] >= BROKEN_AT
@@ -78,7 +72,7 @@ def serve_live(folder: Path, experiment: Experiment | None = None, more: bool = 
     return folder
 
 
-def measured(point: Point, more: bool = True, play: Play | None = None) -> Measurement:
+def measured(point: Any, more: bool = True, play: Play | None = None) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
     log, failures = EventLog(), []
     end_s = (play or _play)(trace, point.params["c"], log, failures)
@@ -157,7 +151,7 @@ def _fail(log: EventLog, failures: list, t: float, session: int, turn: int, reas
     failures.append((t, session, turn, reason))
 
 
-def _sends(requests: pd.DataFrame, point: Point) -> pa.Table:
+def _sends(requests: pd.DataFrame, point: Any) -> pa.Table:
     """Twenty chunks a turn, one in fifty of them ten times as late as the others."""
     due_s = np.sort(np.repeat(requests["turn_end_s"].dropna().to_numpy(), 20))
     usual = LATE_DELAY_S if point.params["c"] >= BROKEN_AT else DELAY_S
@@ -170,7 +164,7 @@ def _sends(requests: pd.DataFrame, point: Point) -> pa.Table:
 
 def _scrape(end_s: float) -> pa.Table:
     rows: list[tuple[float, str, str, float]] = []
-    for t in np.arange(0.0, end_s, 1.0):
+    for t in np.arange(0.0, end_s, 1.0).tolist():
         silent = 10 <= t < 13
         rows.append((t, "up", '{"reason":"timeout"}' if silent else "{}", 0.0 if silent else 1.0))
         if not silent:

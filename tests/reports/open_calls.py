@@ -5,11 +5,11 @@ each call; whatever it hears over a reply silences it after 0.3 s.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from harness.experiments.experiment import Experiment
-from harness.experiments.point import Point
 from harness.metrics.turn_taking import summarise_turn_taking
 from harness.metrics.turns import summarise
 from harness.records.record import Measurement
@@ -26,15 +26,9 @@ STOPS_S = 0.3
 
 
 def experiment(**changes) -> Experiment:
-    fields = {
-        "name": "duplex-test",
-        "engines": ["vllm_omni", "liveserve"],
-        "workload": "duplex",
-        "set": {"sessions": 8, "turns": 3},
-        "grid": {"c": [1, 16], "silence_duration_ms": [200, 800]},
-        "seeds": [0, 1],
-    }
-    return Experiment(**{**fields, **changes})
+    fields = {"name": "duplex-test", "engines": ["vllm_omni", "liveserve"], "workload": "duplex"}
+    load = {"set": {"sessions": 8, "turns": 3}, "grid": {"c": [1, 16], "silence_duration_ms": [200, 800]}}
+    return Experiment(**{**fields, **load, "seeds": [0, 1], **changes})
 
 
 def serve(folder: Path, wanted: Experiment) -> Path:
@@ -46,7 +40,7 @@ def latency_s(c: int) -> float:
     return 0.2 + 0.01 * c
 
 
-def measure(point: Point) -> Measurement:
+def measure(point: Any) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
     patience_s = point.params["silence_duration_ms"] / 1000
     log = OpenCalls()
@@ -54,7 +48,7 @@ def measure(point: Point) -> Measurement:
         _call(log, session, patience_s, latency_s(point.params["c"]))
     turns = pd.DataFrame(trace.columns())
     events = log.events.sort_values("t", kind="stable", ignore_index=True)
-    end_s = float(events["t"].max())
+    end_s = events["t"].to_numpy().max()
     table = turn_taking_table(events, turns)
     requests = request_table(events, turns)
     metrics = {**summarise(requests, no_steps(), end_s), **summarise_turn_taking(table)}
@@ -65,7 +59,7 @@ def measure(point: Point) -> Measurement:
 def _call(log: OpenCalls, session: Session, patience_s: float, latency_s: float) -> None:
     begin_s, says, reply = 0.0, "turn", 0
     for turn in session.turns:
-        place = {"turn": turn.turn, "session": session.id}
+        place: dict[str, Any] = {"turn": turn.turn, "session": session.id}
         spans = [(begin_s + a, begin_s + b) for a, b in turn.stretches]
         log.turn(turn.turn, *spans, says=says, event=turn.microphone.event or "", session=session.id)
         log.event("turn_end", spans[-1][1], **place)
@@ -76,12 +70,12 @@ def _call(log: OpenCalls, session: Session, patience_s: float, latency_s: float)
             reply += 1
         end_s = spans[-1][1]
         first_s = end_s + patience_s + latency_s
-        last_s = first_s + turn.reply_audio_s
+        last_s = first_s + (turn.reply_audio_s or 0.0)
         says, begin_s = "turn", last_s + 0.5
         if turn.microphone.event == "correction":
-            says, begin_s = "correction", end_s + turn.microphone.event_after_s
+            says, begin_s = "correction", end_s + (turn.microphone.event_after_s or 0.0)
         elif turn.microphone.event:
-            at_s = first_s + turn.microphone.event_after_s
+            at_s = first_s + (turn.microphone.event_after_s or 0.0)
             cut_s = min(last_s, at_s + STOPS_S)
             if turn.microphone.event in TAKES_FLOOR:
                 says, begin_s = "interruption", at_s

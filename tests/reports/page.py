@@ -44,9 +44,8 @@ class Page(HTMLParser):
             self.ids.append(str(given["id"]))
         self.links += [str(given[name]) for name in ("href", "src", "xlink:href", "srcset") if given.get(name)]
         if tag == "tr":
-            self._row = self.tables.setdefault(self._heading, [])
             self._row = []
-            self.tables[self._heading].append(self._row)
+            self.tables.setdefault(self._heading, []).append(self._row)
         if tag in ("td", "th", "h2", "h3"):
             self._text = []
         if tag in ("small", "br") and self._text is not None:

@@ -8,6 +8,7 @@ known in advance, and nothing is loaded that a report does not need.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -32,16 +33,9 @@ NONE = float("nan")
 
 def bench(**changes) -> Experiment:
     """The default bench in small: the card's own name, so that the paper's numbers belong to it."""
-    fields = {
-        "name": "bench",
-        "title": "a <small> bench",
-        "engines": ["liveserve", "vllm_omni"],
-        "workload": "voice",
-        "set": {"sessions": 6, "turns": 2},
-        "grid": {"c": [8, 16], "p": [0.0, 1.0]},
-        "seeds": [0, 1, 2],
-    }
-    return Experiment(**{**fields, **changes})
+    fields = {"name": "bench", "title": "a <small> bench", "engines": ["liveserve", "vllm_omni"], "workload": "voice"}
+    size = {"set": {"sessions": 6, "turns": 2}, "grid": {"c": [8, 16], "p": [0.0, 1.0]}, "seeds": [0, 1, 2]}
+    return Experiment(**{**fields, **size, **changes})
 
 
 def serve(folder: Path, experiment: Experiment, fails: Fails = never) -> Path:
@@ -60,11 +54,11 @@ def measure(point: Point) -> Measurement:
     return _answered[asked]
 
 
-def _answer(point: Point) -> Measurement:
+def _answer(point: Any) -> Measurement:
     trace = make_trace(point.workload, point.workload_params, point.seed)
     rows = sorted(_events(trace, point), key=lambda row: row[0])
-    end_s = rows[-1][0]
-    log = pd.DataFrame([*rows, (end_s, "run_end", -1, -1, "", NONE)], columns=_COLUMNS).astype(_COLUMNS)
+    end_s, types = rows[-1][0], dict(zip(_COLUMNS, _TYPES, strict=True))
+    log = pd.DataFrame([*rows, (end_s, "run_end", -1, -1, "", NONE)], columns=_COLUMNS).astype(types)
     turns, steps, load = (
         pd.DataFrame(trace.columns()),
         no_steps(),
@@ -75,14 +69,8 @@ def _answer(point: Point) -> Measurement:
     return replace(measurement(trace, log, steps, requests, metrics, end_s), facts=RunFacts(end_s, load))
 
 
-_COLUMNS = {
-    "t": "float64",
-    "kind": "category",
-    "session": "int32",
-    "turn": "int16",
-    "stage": "category",
-    "value": "float64",
-}
+_COLUMNS = ["t", "kind", "session", "turn", "stage", "value"]
+_TYPES: list[Any] = ["float64", "category", "int32", "int16", "category", "float64"]
 
 
 def _events(trace: Trace, point: Point) -> Iterator[Row]:
@@ -94,7 +82,7 @@ def _events(trace: Trace, point: Point) -> Iterator[Row]:
             t = max(row[0] for row in rows)
 
 
-def _turn(turn: Turn, begin_s: float, point: Point) -> Iterator[Row]:
+def _turn(turn: Turn, begin_s: float, point: Any) -> Iterator[Row]:
     def event(t: float, kind: str, stage: str = "", value: float = NONE) -> Row:
         return t, kind, turn.session, turn.turn, stage, value
 

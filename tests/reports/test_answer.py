@@ -199,9 +199,7 @@ def test_without_a_varied_load_there_is_nothing_to_say(tmp_path: Path):
         ({}, None, "no load was measured"),
     ],
 )
-def test_the_useful_load_is_the_highest_that_keeps_95_percent(
-    loads: dict[float, list[float | None]], value: float | None, reason: str
-):
+def test_a_useful_load_keeps_95_percent(loads: dict[float, list[float | None]], value: float | None, reason: str):
     result = useful_rps({load: dict(enumerate(seeds)) for load, seeds in loads.items()})
     assert result.value == value and reason in result.reason
 

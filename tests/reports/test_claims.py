@@ -174,7 +174,7 @@ def test_no_outcome_contradicts_its_values(values: Values, paper: float, toleran
     if found.outcome in (MATCHES, DIRECTION):
         assert high < 1
     if found.outcome == MATCHES:
-        assert abs(found.spread.median - paper) <= tolerance + 1e-9
+        assert found.spread.median is not None and abs(found.spread.median - paper) <= tolerance + 1e-9
         assert max(abs(value - paper) for value in known) <= 2 * tolerance + 1e-9
     if found.outcome == INCONCLUSIVE:
         assert high >= 0.995 and low <= paper + tolerance
@@ -310,7 +310,8 @@ class Runs(Tally):
 def tallied(k: int, n: int, **changes: Any) -> Claim:
     """The paper says that 7 of 10 runs have it."""
     fields: dict[str, Any] = {"id": "x", "text": "7 of 10", "paper": 0.7, "tolerance": 0.0, "unit": "%"}
-    return Claim(**{**fields, "measure": Runs("wall", (k, n)), **changes})
+    counts: Any = (k, n)
+    return Claim(**{**fields, "measure": Runs("wall", counts), **changes})
 
 
 @pytest.mark.parametrize(

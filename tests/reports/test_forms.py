@@ -12,6 +12,7 @@ from reports.claims.quantities import of, ratio, value
 from reports.figures.forms import Plot, bars, custom, distribution, figure, grid, lines, over_time, stacked
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
+from tests.reports.figure_card import StandIn
 
 PAIR = ["vllm_omni", "liveserve"]
 LOADS = [2, 8, 16]
@@ -19,14 +20,10 @@ MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8", "omniinfer-attention-memory",
 """Cards whose figures ask a model and need no runs."""
 
 
-class Point(SimpleNamespace):
-    __hash__ = object.__hash__
-
-
 def point(engine: str, c: int, seed: int, error: str | None = None) -> Any:
     """The metric is c, twice that of the second engine, and a tenth more for each seed; one turn in two is answered."""
     known = (c if engine == PAIR[0] else 2 * c) * (1 + seed / 10)
-    return Point(
+    return StandIn(
         point=SimpleNamespace(engine=engine, id=f"{engine}-{c}-{seed}"),
         params={"c": c},
         seed=seed,

@@ -1,6 +1,7 @@
 """Reports of interaction sessions: what the table says, what the pictures show, and how two runs meet."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from reports.pages.html import write_report
 from reports.pages.sections import comparison, tiles
 from reports.runs.answer import find_answer
 from reports.runs.measured import Run, load_run
-from reports.tables.columns import FRAMES, column_for, shown
+from reports.tables.columns import FRAMES, shown
 from tests.reports import framed
 from tests.reports.page import Page
 
@@ -40,37 +41,32 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_page_says_what_was_scripted(folder: Path, run: Run) -> None:
+def test_the_page_says_what_was_scripted(folder: Path) -> None:
     html = write_report(folder).read_text()
     page = Page(html)
     assert len(page.ids) == len(set(page.ids)) and "http" not in html
-    header, *rows = page.section("Results")
-    assert [name for name in ("TTFP", "continuity", "wasted") if any(name in cell for cell in header)] == []
-    walled = rows[0]
+    header, walled, *rows = page.section("Results")
+    assert not [name for name in ("TTFP", "continuity", "wasted") if any(name in cell for cell in header)]
     assert walled[1] == "vllm_realtime"
     by_name = dict(zip((cell.split(" | ")[0] for cell in header), walled, strict=True))
     assert by_name["wall"] == "2 of 3 | 21 to 94 %" and by_name["misses"].startswith("0 |")
     assert by_name["latency P99"].startswith("1,600.0") and by_name["wall at"].startswith("70")
-    assert rows[1][1] == "metronome" and rows[3][-1] == "2 of 3"  # the failed point
-    assert "user's turn" not in Page(html).section("Meaning of the metrics")[1][1]
-    assert {path.stem for path in (folder / "figures").iterdir()} == {
-        "answer",
-        "dashboard_and_user",
-        "gpu_timeline",
-        "kv_pool",
-    }
+    assert rows[0][1] == "metronome" and rows[2][-1] == "2 of 3"  # the failed point
+    assert "user's turn" not in page.section("Meaning of the metrics")[1][1]
+    pictures = {path.stem for path in (folder / "figures").iterdir()}
+    assert pictures == {"answer", "dashboard_and_user", "gpu_timeline", "kv_pool"}
     assert "no session was rejected" in html
 
 
 def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:
     (point,) = [p for p in run.points if p.variant.engine == "vllm_realtime" and p.params["sessions"] == 10][:1]
-    latency, speech, misses = (curve(point) for curve in (frames.latency, frames.speech, frames.misses))
+    curves: list[Any] = [curve(point) for curve in (frames.latency, frames.speech, frames.misses, frames.pool)]
+    latency, speech, misses, filled = curves
     wall_s = framed.FULL_S
     assert latency[latency.index < wall_s].to_numpy() == pytest.approx(0.004)
     assert latency[latency.index > wall_s].to_numpy() == pytest.approx(1.6)
     assert (speech[speech.index < wall_s - 10] == 1).all() and (speech[speech.index > wall_s + 10] == 0).all()
     assert (misses == 0).all()
-    filled = frames.pool(point)
     assert filled.asof(35) == pytest.approx(0.5, abs=0.02) and filled.iloc[-1] == 1
     assert frames.waiting(point).iloc[-1] == 10
     assert frames.running(point).iloc[0] == 5 and frames.running(point).iloc[-1] == 0
@@ -94,25 +90,27 @@ def test_who_was_let_in_is_read_off_the_log(controlled: Run) -> None:
     assert np.median(highest) == pytest.approx(framed.OTHERS_S)
 
 
-def test_walls_are_compared_as_counts(run: Run, tmp_path: Path) -> None:
-    columns = shown(point.values for point in run.points)
-    assert {"saturation_measured_s", "wall"} <= {column.metric for column in columns} <= {c.metric for c in FRAMES}
+def verdict_on(run: Run, metric: str) -> dict[str, Any]:
+    """What the comparison with the baseline says of a metric in the first row."""
+    columns = [*shown(point.values for point in run.points)]
     cells = comparison(run, columns)[0]["rows"][0]["values"]
-    wall = cells[[column.metric for column in columns].index("wall")]
-    assert wall["difference"] == "0 of 3, not 2 of 3" and wall["verdict"] == ""  # three runs say little
+    return cells[[column.metric for column in columns].index(metric)]
+
+
+def test_walls_are_compared_as_counts(run: Run, tmp_path: Path) -> None:
+    columns = {column.metric for column in shown(point.values for point in run.points)}
+    assert {"saturation_measured_s", "wall"} <= columns <= {column.metric for column in FRAMES}
+    wall = verdict_on(run, "wall")
+    assert (wall["difference"], wall["verdict"]) == ("0 of 3, not 2 of 3", "")  # three runs say little
     many = load_run(framed.serve(tmp_path / "run", framed.calls(seeds=[0, 2, 4, 6, 8], grid={})))
-    cells = comparison(many, columns)[0]["rows"][0]["values"]
-    assert cells[[column.metric for column in columns].index("wall")]["verdict"] == "better"
+    assert verdict_on(many, "wall")["verdict"] == "better"
+
+
+def test_the_tiles_have_what_differs_and_name_what_is_alike(tmp_path: Path) -> None:
+    many = load_run(framed.serve(tmp_path / "run", framed.calls(seeds=[0, 2, 4, 6, 8], grid={})))
     answer = find_answer([point.finished for point in many.points], [])
     assert answer is not None and answer.named == ["metronome", "vllm_realtime"]
-    told = tiles(many, answer, columns)
-    wanted = {tile["column"].metric: [value["text"] for value in tile["values"]] for tile in told["tiles"]}
-    assert wanted["wall"] == ["0 of 5", "5 of 5"]
-    assert "deadline_misses" not in wanted and "misses" in told["alike"]  # both have none
-
-
-def test_any_metric_of_frames_can_be_written() -> None:
-    column = column_for("frame_latency_p90")
-    assert (column.heading, column.unit, column.text(0.0041)) == ("latency P90", "ms", "4.1")
-    assert column_for("touch_s").unit == "s"
-    assert column_for("pool_end").title == "pool end, %"
+    told = tiles(many, answer, shown(point.values for point in many.points))
+    tile = {tile["column"].metric: [value["text"] for value in tile["values"]] for tile in told["tiles"]}
+    assert tile["wall"] == ["0 of 5", "5 of 5"]
+    assert "deadline_misses" not in tile and "misses" in told["alike"]  # both have none

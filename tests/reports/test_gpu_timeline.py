@@ -25,9 +25,8 @@ Step = dict[str, Any]
 
 
 def step(stage: str, t_s: float, dt_s: float, prompt: int = 0, **more: Any) -> Step:
-    zero = dict.fromkeys(STEP_FIELDS, 0)
-    own = {"requests": 1, "tokens": max(1, prompt), "prefill_tokens": prompt}
-    return zero | own | {"stage": stage, "t_s": t_s, "dt_s": dt_s} | more
+    own = {"requests": 1, "tokens": max(1, prompt), "prefill_tokens": prompt, "stage": stage, "t_s": t_s, "dt_s": dt_s}
+    return {**dict.fromkeys(STEP_FIELDS, 0), **own, **more}
 
 
 def thinker_alone() -> Iterator[Step]:
@@ -60,7 +59,8 @@ def test_the_gpu_that_most_stages_share_is_shown_from_the_middle_on(tmp_path: Pa
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["vocoder", "talker"]
     vocoder, talker = axes[0].collections
     assert len(talker.get_paths()) + len(vocoder.get_paths()) == pytest.approx(gpu.STEPS, abs=2)
-    opaque = {face[3] for face in talker.get_facecolor()}
+    faces: Any = talker.get_facecolor()
+    opaque = {face[3] for face in faces}
     assert opaque == {1.0, 0.45}  # with a prompt, and without
     assert "c\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}16" in picture.caption
 

@@ -103,9 +103,7 @@ def test_playback_pauses_when_dry_and_ends_at_the_interruption() -> None:
     assert TurnLog(log.events).playback() == [(2.0, 5.0)]
 
 
-def test_the_timeline_shows_a_whole_reply_where_nobody_interrupts_and_failed_points_have_no_curve(
-    tmp_path: Path,
-) -> None:
+def test_the_timeline_shows_a_whole_reply_and_failed_points_have_no_curve(tmp_path: Path) -> None:
     run = load_run(serve(tmp_path / "run", bench(seeds=[0], grid={"c": [8]})))
     with style():
         picture = timeline.draw(run)

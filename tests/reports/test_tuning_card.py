@@ -13,16 +13,13 @@ from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.papers.liveserve import tuning
 from reports.papers.liveserve.tuning import QUEUES, RATIOS, STAGES, cheapest, judged
-
-
-class Point(SimpleNamespace):
-    __hash__ = object.__hash__
+from tests.reports.figure_card import StandIn
 
 
 def point(waste: float | None, stall_s: float) -> Any:
     """A finished point that wasted so much and whose requests waited so long at each stage."""
     waits = [stall_s / 2, stall_s / 2, float("nan")]
-    return Point(
+    return StandIn(
         point=SimpleNamespace(engine="liveserve", id=f"{waste} {stall_s}"),
         params={},
         seed=1000,
@@ -49,16 +46,23 @@ def test_the_best_wastes_and_stalls_least_each_over_its_largest() -> None:
     assert cheapest(tried) == ["1/16"]
 
 
-def test_of_equals_the_one_nearest_to_one_is_chosen_and_nothing_of_nothing() -> None:
+ALL_STILL = {f"r{i}": (0.4 - 0.01 * i, 0.0) for i in range(len(RATIOS))}
+
+
+@pytest.mark.parametrize(
+    ("panels", "best"),
+    [
+        (sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)), ["1/4", "1/1024"]),  # of equals the one nearest to 1
+        (sweep(**ALL_STILL), ["inf"]),  # judged by waste
+        ({}, []),
+    ],
+)
+def test_the_cheapest_is_chosen(panels: Any, best: list[str]) -> None:
+    assert cheapest(judged(panels, "thinker")) == best
+
+
+def test_where_all_are_equal_it_is_one() -> None:
     assert cheapest(judged(sweep(), "thinker"))[0] == "1"
-    equal = judged(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)), "thinker")
-    assert cheapest(equal) == ["1/4", "1/1024"]
-    assert judged({}, "thinker") == {} and cheapest({}) == []
-
-
-def test_a_workload_in_which_nothing_stalls_is_judged_by_waste() -> None:
-    all_still = {f"r{i}": (0.4 - 0.01 * i, 0.0) for i in range(len(RATIOS))}
-    assert cheapest(judged(sweep(**all_still), "thinker")) == ["inf"]
 
 
 def test_the_picture_says_what_was_chosen_and_what_costs_the_same() -> None:
@@ -70,8 +74,8 @@ def test_the_picture_says_what_was_chosen_and_what_costs_the_same() -> None:
 
 def test_the_sweep_varies_one_stage_at_a_time_on_seeds_of_its_own() -> None:
     names = [f"{stage}_{weight}" for stage in STAGES for weight in ("alpha", "beta")]
-    small = [each.model_copy(update={"set": {**each.set, "sessions": 2, "turns": 1, "c": 1}})
-             for each in tuning.EXPERIMENTS.values()]  # fmt: skip
+    few = {"sessions": 2, "turns": 1, "c": 1}
+    small = [each.model_copy(update={"set": each.set | few}) for each in tuning.EXPERIMENTS.values()]
     points = [point for each in small for point in expand(each)]
     weights = {tuple(point.engine_params[name] for name in names) for point in points}
     assert len(weights) == 2 * len(RATIOS) - 1  # 1 and 1 at both stages is one point

@@ -1,19 +1,23 @@
 """Pictures of turn-taking: what they show of a scripted server, and when there are none."""
 
-import hashlib
-import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
 from reports.figures import call_timeline, turn_taking
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import BROKEN, style
 from reports.pages.html import write_report
 from reports.runs.measured import Run, load_run
+from tests.harness.fakes import sealed
 from tests.reports import open_calls, served
 from tests.reports.page import Page
 
@@ -28,85 +32,87 @@ def run(folder: Path) -> Run:
     return load_run(folder)
 
 
-def drawn(draw, run: Run) -> Picture:
+def drawn(draw: Callable[[Run], Picture | LeftOut], run: Run) -> Picture:
     with style():
         picture = draw(run)
+    assert isinstance(picture, Picture)
     picture.figure.canvas.draw()
     return picture
+
+
+def named(axes: Axes) -> dict[str, np.ndarray]:
+    """The points of the lines with a name."""
+    lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+    return {str(line.get_label()): np.asarray(line.get_xydata()) for line in lines}
 
 
 def test_each_rate_and_delay_over_the_number_of_calls(run: Run) -> None:
     picture = drawn(turn_taking.draw, run)
     panels = picture.figure.axes
     assert len(panels) == len(turn_taking.DELAYS | turn_taking.RATES)
-    lines = {line.get_label(): line for line in panels[0].lines if not line.get_label().startswith("_")}
+    lines = named(panels[0])
     assert set(lines) == {"vllm_omni", "liveserve"}
-    x, y = lines["liveserve"].get_data()
-    assert list(x) == [1, 16]
-    assert np.allclose(y, [1000 * (0.2 + open_calls.latency_s(c)) for c in (1, 16)])
+    assert np.allclose(lines["liveserve"], [[c, 1000 * (0.2 + open_calls.latency_s(c))] for c in (1, 16)])
     (stop,) = [panel for panel in panels if panel.get_title(loc="left").startswith("time to stop")]
-    shown = [line.get_ydata() for line in stop.lines if not line.get_label().startswith("_")]
-    assert np.allclose(shown, 1000 * open_calls.STOPS_S)
-    assert "silence_duration_ms" in picture.figure.get_suptitle()
-    assert "seeds 0, 1" in picture.caption
+    assert all(np.allclose(line[:, 1], 1000 * open_calls.STOPS_S) for line in named(stop).values())
+    assert "silence_duration_ms" in picture.figure.get_suptitle() and "seeds 0, 1" in picture.caption
 
 
 def test_patience_trades_delay_for_takeovers(run: Run) -> None:
-    picture = drawn(turn_taking.trade, run)
-    for panel, c in zip(picture.figure.axes, (1, 16), strict=True):
-        x, y = panel.lines[0].get_data()
-        assert np.allclose(x, [1000 * (patience_s + open_calls.latency_s(c)) for patience_s in (0.2, 0.8)])
-        assert y[0] > y[1]
+    for panel, c in zip(drawn(turn_taking.trade, run).figure.axes, (1, 16), strict=True):
+        (delay, takeovers) = np.asarray(panel.lines[0].get_xydata()).T
+        assert np.allclose(delay, [1000 * (patience_s + open_calls.latency_s(c)) for patience_s in (0.2, 0.8)])
+        assert takeovers[0] > takeovers[1]
         assert [text.get_text() for text in panel.texts][:2] == ["200", "800"]
+
+
+def chosen(picture: Picture) -> int:
+    """The session that it shows."""
+    return int(picture.caption.split("session ")[1].split(",")[0])
 
 
 def test_a_call_with_both_channels(run: Run) -> None:
     picture = drawn(call_timeline.draw, run)
     panels = picture.figure.axes
     assert [panel.get_title(loc="left") for panel in panels] == ["vllm_omni", "liveserve"]
-    session = int(picture.caption.split("session ")[1].split(",")[0])
     point = run.at(run.variants[0], c=16, silence_duration_ms=200)[0]
-    events = point.events(session)
-    begins = (events["t"] - events["value"])[events["kind"] == "user_speech"]
-    bars = {(round(bar.get_x(), 6), round(bar.get_width(), 6)) for bar in panels[0].patches if bar.get_y() > 0}
-    wanted = events[events["kind"] == "user_speech"]
-    assert bars == {
-        (round(t - value - begins.min(), 6), round(max(value, 0.02), 6))
-        for t, value in zip(wanted["t"], wanted["value"], strict=True)
-    }
-    both = [patch for patch in panels[0].collections if to_hex(patch.get_facecolor()[0]) == BROKEN]
-    over = point.all_requests.query(f"session == {session}")["talk_over_s"].sum()
-    widths = [np.ptp(patch.get_paths()[0].vertices[:, 0]) for patch in both]
-    assert sum(widths) == pytest.approx(over)
+    said = point.events(chosen(picture)).query("kind == 'user_speech'")
+    begins = said["t"] - said["value"]
+    wanted = np.column_stack([begins - begins.min(), said["value"].clip(lower=0.02)])
+    above = [bar for bar in panels[0].patches if isinstance(bar, Rectangle) and bar.get_y() > 0]
+    assert np.allclose(sorted((bar.get_x(), bar.get_width()) for bar in above), sorted(wanted.tolist()))
+    filled: list[Any] = [*panels[0].collections]
+    both = [patch for patch in filled if to_hex(patch.get_facecolor()[0]) == BROKEN]
+    over = point.all_requests.query(f"session == {chosen(picture)}")["talk_over_s"].sum()
+    assert sum(np.ptp(patch.get_paths()[0].vertices[:, 0]) for patch in both) == pytest.approx(over)
+
+
+@pytest.fixture
+def kept(run: Run) -> Iterator[Path]:
+    """The sound of a call: the user from 3 to 4 s, the agent from 6 to 7 s; another call than the picture shows else,
+    as of the calls that were kept one is drawn."""
+    session, rate = (chosen(drawn(call_timeline.draw, run)) + 1) % 8, 24_000
+    record = run.at(run.variants[0], c=16, silence_duration_ms=200)[0].record.folder
+    sound = np.zeros((10 * rate, 2))
+    sound[3 * rate : 4 * rate, 0] = sound[6 * rate : 7 * rate, 1] = 0.5
+    saved, before = record / f"call-{session}.flac", (record / "manifest.json").read_text()
+    soundfile.write(saved, sound, rate)
+    sealed(record)
+    yield saved
+    saved.unlink()
+    (record / "manifest.json").write_text(before)
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run) -> None:
+def test_waveforms_where_the_sound_was_kept(folder: Path, run: Run, kept: Path) -> None:
     """The file's clock is another than the log's: the user's first sound is where both meet."""
-    import soundfile
-
-    chosen = int(drawn(call_timeline.draw, run).caption.split("session ")[1].split(",")[0])
-    session = (chosen + 1) % 8  # of the calls that were kept, one is drawn
+    session = int(kept.stem.removeprefix("call-"))
+    picture = drawn(call_timeline.draw, run)
+    assert "Waveforms are of the sound that was kept" in picture.caption and chosen(picture) == session
+    (player,) = re.findall('<audio .* src="(.+)">', write_report(folder).read_text())
+    assert (folder / player).samefile(kept)
     point = run.at(run.variants[0], c=16, silence_duration_ms=200)[0]
-    rate = 24_000
-    sound = np.zeros((10 * rate, 2))
-    sound[3 * rate : 4 * rate, 0] = sound[6 * rate : 7 * rate, 1] = 0.5
-    saved, manifest = point.record.folder / f"call-{session}.flac", point.record.folder / "manifest.json"
-    before = manifest.read_text()
-    soundfile.write(saved, sound, rate)
-    told = json.loads(before)
-    sums = {"bytes": saved.stat().st_size, "sha256": hashlib.sha256(saved.read_bytes()).hexdigest()}
-    manifest.write_text(json.dumps(told | {"files": told["files"] | {saved.name: sums}}))
-    try:
-        picture = drawn(call_timeline.draw, run)
-        assert "Waveforms are of the sound that was kept" in picture.caption
-        assert f"session {session}," in picture.caption
-        (player,) = re.findall('<audio .* src="(.+)">', write_report(folder).read_text())
-        assert (folder / player).exists() and player.endswith(f"call-{session}.flac")
-        ((times_s, (user, agent)),) = call_timeline.saved_call(point, session, 0.0)
-    finally:
-        saved.unlink()
-        manifest.write_text(before)
+    ((times_s, (user, agent)),) = call_timeline.saved_call(point, session, 0.0)
     assert times_s[np.argmax(user > 0.5)] == pytest.approx(0, abs=0.021)
     assert times_s[np.argmax(agent > 0.5)] == pytest.approx(3, abs=0.021)
 
@@ -122,8 +128,7 @@ def test_reports_have_these_pictures_and_none_that_need_turns_of_the_server(tmp_
     assert "Turn-taking over the number of calls" in text and "it needs an axis of the server" in text
 
 
-@pytest.mark.parametrize("draw", [turn_taking.draw, turn_taking.trade, call_timeline.draw])
-def test_runs_that_have_no_such_picture(tmp_path: Path, draw) -> None:
+def test_runs_that_have_no_such_picture(tmp_path: Path) -> None:
     run = load_run(served.serve(tmp_path / "run", served.bench(grid={"c": [8, 16]}, seeds=[0])))
-    assert isinstance(draw(run), LeftOut)
     assert not run.duplex
+    assert all(isinstance(draw(run), LeftOut) for draw in (turn_taking.draw, turn_taking.trade, call_timeline.draw))
