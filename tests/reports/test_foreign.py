@@ -10,15 +10,9 @@ from workloads.errors import UserError
 
 
 def guidellm(path: Path, late_s: float = 0.0, rate: float = 2.0, n: int = 12) -> Path:
+    fixed = {"time_to_first_token_ms": 100.0 + 1000 * late_s, "prompt_tokens": 10, "output_tokens": 10}
     requests = [
-        {
-            "request_start_time": at / rate,
-            "request_end_time": at / rate + 1.0 + late_s,
-            "time_to_first_token_ms": 100.0 + 1000 * late_s,
-            "prompt_tokens": 10,
-            "output_tokens": 10,
-        }
-        for at in range(n)
+        {"request_start_time": at / rate, "request_end_time": at / rate + 1.0 + late_s, **fixed} for at in range(n)
     ]
     strategy = {"type_": "constant", "rate": rate}
     document = {"benchmarks": [{"config": {"strategy": strategy}, "requests": {"successful": requests}}]}
@@ -27,39 +21,31 @@ def guidellm(path: Path, late_s: float = 0.0, rate: float = 2.0, n: int = 12) ->
 
 
 def bench(path: Path) -> Path:
-    document = {
-        "endpoint_type": "vllm",
-        "model_id": "some/model",
-        "request_rate": 2.0,
-        "input_lens": [10] * 12,
-        "output_lens": [10] * 12,
-        "ttfts": [0.2] * 12,
-        "itls": [[0.1] * 9] * 12,
-        "start_times": [at / 2 for at in range(12)],
-    }
-    path.write_text(json.dumps(document))
+    """A result of `vllm bench serve`."""
+    each = {"input_lens": 10, "output_lens": 10, "ttfts": 0.2, "itls": [0.1] * 9}
+    document = {"endpoint_type": "vllm", "model_id": "some/model", "request_rate": 2.0}
+    document |= {name: [value] * 12 for name, value in each.items()}
+    path.write_text(json.dumps(document | {"start_times": [at / 2 for at in range(12)]}))
     return path
 
 
 def aiperf(folder: Path, prefix: str = "") -> Path:
     """Write the files of aiperf 0.13 and return its summary."""
+    metrics = {"time_to_first_token": (200.0, "ms"), "request_latency": (1100.0, "ms")}
+    metrics |= {"input_sequence_length": (10, "tokens"), "output_sequence_length": (10, "tokens")}
+    stated = {name: {"value": value, "unit": unit} for name, (value, unit) in metrics.items()}
     lines = [
         {
-            "metadata": {"request_start_ns": at * 5 * 10**8, "request_end_ns": at * 5 * 10**8 + 13 * 10**8},
-            "metrics": {
-                "time_to_first_token": {"value": 200.0, "unit": "ms"},
-                "request_latency": {"value": 1100.0, "unit": "ms"},
-                "input_sequence_length": {"value": 10, "unit": "tokens"},
-                "output_sequence_length": {"value": 10, "unit": "tokens"},
-            },
+            "metadata": {"request_start_ns": begin_ns, "request_end_ns": begin_ns + 13 * 10**8},
+            "metrics": stated,
             "error": None,
         }
-        for at in range(12)
+        for begin_ns in range(0, 6 * 10**9, 5 * 10**8)
     ]
     (folder / f"{prefix or 'profile_export'}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     phases = [{"name": "profiling", "type": "constant", "rate": 2.0}]
-    summary = folder / f"{prefix or 'profile_export_aiperf'}.json"
     asked = {"models": {"items": [{"name": "some/model"}]}, "phases": phases}
+    summary = folder / f"{prefix or 'profile_export_aiperf'}.json"
     summary.write_text(json.dumps({"schema_version": "1.4", "aiperf_version": "0.13.0", "input_config": asked}))
     return summary
 
@@ -92,12 +78,14 @@ def test_metrics_of_both_are_made_in_one_way(tmp_path: Path) -> None:
     rates = {"requests": 12, "tokens of prompts": 120, "tokens of replies": 120}
     expected |= {(name, "1/s"): (total / 6.5, total / 6.6) for name, total in rates.items()}
     found = {(row.metric, row.unit): (row.a, row.b) for row in compared.rows}
-    assert found.keys() == expected.keys() and {row.load for row in compared.rows} == {"2/s"}
-    for key, pair in expected.items():
-        assert found[key] == pytest.approx(pair), key
-    assert compared.rows[1].ratio == 2 and Row("", "", "", 0.0, 1.0).ratio is Row("", "", "", 1.0, None).ratio is None
+    assert found == {key: pytest.approx(pair) for key, pair in expected.items()}
+    assert {row.load for row in compared.rows} == {"2/s"} and compared.rows[1].ratio == 2
     assert compared.notes[0].startswith("guidellm: TTFT and E2E count from when the client sent")
     assert compared.notes[1].startswith("vllm bench serve: ")
+
+
+def test_there_is_no_ratio_to_nothing() -> None:
+    assert [Row("", "", "", a, b).ratio for a, b in ((2.0, 1.0), (0.0, 1.0), (1.0, None))] == [0.5, None, None]
 
 
 @pytest.mark.parametrize(("n", "shown"), [(1, [50]), (9, [50]), (10, [50, 90]), (99, [50, 90]), (100, [50, 90, 99])])

@@ -16,7 +16,6 @@ from reports.pages.index_page import Listed, since
 from reports.pages.latex import latex_of
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 
 def report(folder: Path, *options: str) -> None:
@@ -36,67 +35,47 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_figure_has_the_width_the_names_and_no_title(runs: Path) -> None:
-    before = (runs / "first" / "figures" / "continuity.svg").read_bytes()
-    renamed = ("--names", "vllm_omni=vLLM-Omni")
-    report(runs / "first", "--figure", "continuity", "--width", "3.3", "--no-title", *renamed)
-    svg = (runs / "first" / "figures" / "paper" / "continuity.svg").read_text()
-    assert re.search(r'width="237.6pt"', svg)
+    own = runs / "first" / "figures"
+    before = (own / "continuity.svg").read_bytes()
+    options = ("--figure", "continuity", "--width", "3.3", "--no-title", "--names", "vllm_omni=vLLM-Omni")
+    report(runs / "first", *options)
+    svg = (own / "paper" / "continuity.svg").read_text()
     texts = re.findall("<!-- (.*) -->", svg)
-    assert "vLLM-Omni" in texts and "vllm_omni" not in texts and not any("Continuity" in t for t in texts)
-    assert (runs / "first" / "figures" / "paper" / "continuity.pdf").read_bytes().startswith(b"%PDF")
-    assert (runs / "first" / "figures" / "continuity.svg").read_bytes() == before
+    assert 'width="237.6pt"' in svg and "vLLM-Omni" in texts and "vllm_omni" not in texts
+    assert not [text for text in texts if "Continuity" in text]
+    assert (own / "paper" / "continuity.pdf").read_bytes().startswith(b"%PDF")
+    assert (own / "continuity.svg").read_bytes() == before
 
 
 def test_panels_too_narrow_for_their_text_are_stacked() -> None:
+    names = [f"a rather long name {index}" for index in range(3)]
     with style():
         figure, axes = sheet(3, "title", 3.0, 3, sharex=True, sharey=True)
-        for index, panel in enumerate(axes):
-            panel.plot([0, 1], [index, 1], label=f"a rather long name {index}")
+        for index, (panel, name) in enumerate(zip(axes, names, strict=True)):
+            panel.plot([0, 1], [index, 1], label=name)
             panel.set_ylabel("share" if index == 0 else "")
         legend(figure)
         fit(figure, 3.3)
-    assert figure.get_size_inches()[0] == 3.3
     places = [place.colspan.start for panel in axes if (place := panel.get_subplotspec()) is not None]
-    assert places == [0, 0, 0]
+    assert figure.get_size_inches()[0] == 3.3 and places == [0, 0, 0]
     assert [panel.get_ylabel() for panel in axes] == ["share"] * 3
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        f"a rather long name {index}" for index in range(3)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        ("--figure continuty", "unknown figure 'continuty'. Did you mean 'continuity'?"),
-        ("--figure wasted_tokens", "figure wasted_tokens cannot be drawn: it needs two probabilities"),
-        ("--width 3.3", "give --figure NAME too"),
-        ("--names a=b", "--names is for --figure and --latex"),
-        ("--latex --names a", "--names a is not a list of names"),
-    ],
-)
-def test_a_mistake_is_one_sentence(runs: Path, asked: str, sentence: str) -> None:
-    with pytest.raises(UserError, match=re.escape(sentence)):
-        report(runs / "first", *asked.split())
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
 
 
 def test_the_latex_table_has_the_rows_of_the_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report(runs / "first", "--latex", "--names", "vllm_omni=vLLM-Omni")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("% ") and lines[2] == r"\toprule" and lines[-2:] == [r"\bottomrule", r"\end{tabular}"]
-    rows = [line for line in lines if line.endswith(r"\\")]
-    assert [row.split(" & ")[:3] for row in rows[1:]] == [
-        ["liveserve", "8", "0.0"], ["liveserve", "16", "0.0"], ["vLLM-Omni", "8", "0.0"], ["vLLM-Omni", "16", "0.0"],
-    ]  # fmt: skip
-    assert len({row.count(" & ") for row in rows}) == 1 and r"continuity, \%" in rows[0]
+    head, *rows = [line.split(" & ") for line in lines if line.endswith(r"\\")]
+    cells = [[engine, c, "0.0"] for engine in ("liveserve", "vLLM-Omni") for c in ("8", "16")]
+    assert [row[:3] for row in rows] == cells and {len(row) for row in rows} == {len(head)}
+    assert r"continuity, \%" in " & ".join(head)
 
 
-def test_latex_escapes_its_own_signs() -> None:
+def test_latex_escapes_its_own_signs_and_names_are_replaced_as_whole_words() -> None:
     table = Table("a_b", caption="n\nof 1")
     table.add_row("50 % – ≤ x^2 & $")
     assert r"50 \% -- $\leq$ x\textasciicircum{}2 \& \$ \\" in latex_of(table, {})
-
-
-def test_a_name_is_replaced_as_a_whole_word() -> None:
     names = {"vllm_omni": "vLLM-Omni", "vllm_omni_wo": "without"}
     assert named("vllm_omni, vllm_omni_wo, my_vllm_omni", names) == "vLLM-Omni, without, my_vllm_omni"
     assert named("vllm_omni", {}) == "vllm_omni"
@@ -104,19 +83,18 @@ def test_a_name_is_replaced_as_a_whole_word() -> None:
 
 def test_the_index_lists_every_run_with_its_verdict(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report(runs, "--json")
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["run"] for row in rows] == ["more/second", "first"]
-    assert rows[1]["verdict"].startswith("At 16 callers, nobody interrupting, ")
-    assert rows[0]["verdict"].endswith(". 2 points failed.")
-    assert [row["load"].replace("\xa0", " ") for row in rows] == ["c = 8, p = 0", "c = 16, p = 0"]
-    assert [row["p90_ms"] for row in rows] == pytest.approx([300, 300])
-    assert (rows[0]["before"], rows[0]["trend"]) == ("first", "")  # of other loads
+    second, first = json.loads(capsys.readouterr().out)
+    assert (second["run"], first["run"]) == ("more/second", "first")
+    assert first["verdict"].startswith("At 16 callers, nobody interrupting, ")
+    assert second["verdict"].endswith(". 2 points failed.")
+    assert [row["load"].replace("\xa0", " ") for row in (second, first)] == ["c = 8, p = 0", "c = 16, p = 0"]
+    assert [row["p90_ms"] for row in (second, first)] == pytest.approx([300, 300])
+    assert (second["before"], second["trend"]) == ("first", "")  # of other loads
     html = (runs / "index.html").read_text()
     page = Page(html)
     cells = [row[0].split(" |")[0] for row in next(iter(page.tables.values()))]
-    assert cells == ["run", "more/second", "first"]
+    assert cells == ["run", "more/second", "first"] and page.links == ["first/report.html"]
     assert f"rehearse compare {runs}/first {runs}/more/second" in html
-    assert page.links == ["first/report.html"]
 
 
 @pytest.mark.parametrize(("now_ms", "worse"), [(249.0, None), (250.0, True), (150.0, False)])
