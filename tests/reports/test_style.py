@@ -12,12 +12,19 @@ from reports.figures.style import name_systems, named, names, style
 from reports.figures.svg import embedded_all, save
 
 
-def test_systems_have_their_names_of_papers_and_nothing_else_changes() -> None:
-    assert named("vllm_omni_wo, 3.4 s", names()) == "vLLM-Omni-wo, 3.4 s"
-    assert named("nova, fixed shares", names()) == "Nova, fixed shares"
-    for text in ("rehearse run nova-fig10", "renovate", "my_nova", "metronome_x", "0.7 requests/s"):
-        assert named(text, names()) == text
-    assert all(named(named(name, names()), names()) == names()[name] for name in names())
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("vllm_omni_wo, 3.4 s", "vLLM-Omni-wo, 3.4 s"),
+        ("nova, fixed shares", "Nova, fixed shares"),
+        *((text, text) for text in ("rehearse run nova-fig10", "renovate", "my_nova", "metronome_x", "0.7 requests/s")),
+    ],
+)
+def test_systems_have_their_names_of_papers_and_nothing_else_changes(text: str, shown: str) -> None:
+    assert named(text, names()) == named(named(text, names()), names()) == shown
+
+
+def test_every_system_with_a_name_is_there() -> None:
     assert names().keys() - {"eplb", "omniplacement", "omniattn"} <= ENGINES.keys()
 
 
@@ -89,11 +96,8 @@ def test_processes_that_draw_end_in_silence(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("reports.figures.svg.cores", lambda: 2)
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with style():
-            for _ in range(3):
-                embedded_all([Picture(name, name, sheet(1, name)[0], "") for name in "ab"], tmp_path)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, interrupt)  # undone after each test
+    with style():
+        for _ in range(3):
+            embedded_all([Picture(name, name, sheet(1, name)[0], "") for name in "ab"], tmp_path)
     assert "KeyboardInterrupt" not in capfd.readouterr().err
