@@ -80,8 +80,9 @@ def _call(log: OpenCalls, session: Session, patience_s: float, latency_s: float)
             if turn.microphone.event in TAKES_FLOOR:
                 says, begin_s = "interruption", at_s
             else:
-                log.beside(turn.microphone.event, at_s, at_s + turn.microphone.event_s, **place)
-                begin_s = max(cut_s, at_s + turn.microphone.event_s) + 1.0
+                until_s = at_s + (turn.microphone.event_s or 0.0)
+                log.beside(turn.microphone.event, at_s, until_s, **place)
+                begin_s = max(cut_s, until_s) + 1.0
             log.told("stopped", cut_s, reply, session.id)
             last_s = cut_s
         if begin_s > first_s:
