@@ -155,7 +155,7 @@ def test_it_is_refused_in_a_sentence(case: str, place: Path, rehearse: Rehearse,
 
 
 def as_file(word: str, place: Path) -> str:
-    """A word that is an experiment, or `x.yaml+` and lines that follow those of `EXPERIMENT`, as the name of a file."""
+    """A word that is an experiment, or `x.yaml+` and lines that follow `EXPERIMENT`, as the name of a file."""
     more = word.removeprefix("x.yaml+")
     if word == more and not word.startswith("{"):
         return word

@@ -77,7 +77,7 @@ def checked(found: list[Event]) -> dict[str, list[Event]]:
 
 
 def nested(found: list[Event]) -> None:
-    """Asynchronous slices of a track begin after, and end before, those around them, and all of them end."""
+    """The asynchronous slices of a track lie within one another, and each of them ends."""
     tracks = defaultdict[tuple, list[Event]](list)
     for e in found:
         if e["ph"] in "be":
