@@ -9,6 +9,8 @@ from statistics import median
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from harness.experiments.point import id_of
 from harness.live.live_slo import Asked
@@ -73,47 +75,47 @@ def at(run: Run, c: int) -> live.Load:
     return next(load for load in live.loads(run) if dict(load.cell)["c"] == c)
 
 
-def left_out(run: Run, c: int) -> list[list[int]]:
-    """Of each point of a load: failed turns, turns in the ramp, and in the drain."""
-    tables = [point.record.table("requests") for point in at(run, c).points]
-    failed = [int((t["status"] == "failed").sum()) for t in tables]
-    return [failed, *([int((t["phase"] == phase).sum()) for t in tables] for phase in ("ramp", "drain"))]
+def counts(run: Run, c: int, column: str, value: str) -> list[int]:
+    """How many turns of each point of a load have this value."""
+    return [point.record.table("requests")[column].tolist().count(value) for point in at(run, c).points]
 
 
-def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: Path, run: Run) -> None:
+def curves(axes: Axes, marker: str | None = None) -> list[tuple[list[float], list[float]]]:
+    """x and y of the lines with this marker, or of all lines."""
+    lines = [line for line in axes.get_lines() if marker in (None, line.get_marker())]
+    return [(np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()) for line in lines]
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_the_terminal_shows_send_delay_shed_failed_and_what_is_invalid(folder: Path, run: Run, page: Page) -> None:
     lines = terminal(folder)
-    said = "\n".join(lines)
-    lines = [line.split() for line in lines if line.strip().startswith("endpoint")]
-    assert [line[:2] for line in lines] == [["endpoint", "4"], ["endpoint", "8"], ["endpoint", "32"]]
-    failed = f"{median(left_out(run, 4)[0]):.0f}"
-    assert lines[0][-4:] == ["0.80", "3", failed, "2"]  # send delay P99 in ms, turned away, failed, runs
-    before, after = ({n for c in (4, 8) for n in left_out(run, c)[i]} for i in (1, 2))
-    note = f"{min(before)} to {max(before)} before the steady window, {min(after)} to {max(after)} after it."
-    assert note in " ".join(said.split())
-    assert lines[2][-4:] == ["0", "of", "2", "INVALID"] and set(lines[2][2:-4]) != {"–"}
+    said = " ".join(" ".join(lines).split())
+    rows = [line.split() for line in lines if line.strip().startswith("endpoint")]
+    assert [row[:2] for row in rows] == [["endpoint", "4"], ["endpoint", "8"], ["endpoint", "32"]]
+    failed = f"{median(counts(run, 4, 'status', 'failed')):.0f}"
+    assert rows[0][-4:] == ["0.80", "3", failed, "2"]  # send delay P99 in ms, turned away, failed, runs
+    assert rows[2][-4:] == ["0", "of", "2", "INVALID"] and set(rows[2][2:-4]) != {"–"}
+    before, after = ({n for c in (4, 8) for n in counts(run, c, "phase", phase)} for phase in ("ramp", "drain"))
+    assert f"{min(before)} to {max(before)} before the steady window, {min(after)} to {max(after)} after it." in said
     assert "send delay" in said and "rejected" in said and "wasted audio" in said
     assert ERROR.split(",")[0] not in said and said.count("INVALID, and its numbers do not count") == 2
-
-
-def test_the_load_that_was_stands_beside_the_load_that_was_asked_for(folder: Path, run: Run, page: Page) -> None:
-    for c in (4, 8):
-        was = median(point.kept["on_line_mean"] or 0.0 for point in at(run, c).points)
-        assert 0 < was <= c + 1e-9
-        (row,) = [line.split() for line in terminal(folder) if line.split()[:2] == ["endpoint", str(c)]]
-        assert row[2] == f"{was:.1f}"
-        (found,) = [row for row in page.section("Results") if row[0] == str(c)]
-        assert found[2].startswith(f"{was:.1f}")
+    for row, on_page in zip(rows[:2], page.section("Results")[1:], strict=False):
+        was = median(point.kept["on_line_mean"] or 0.0 for point in at(run, int(row[1])).points)
+        assert 0 < was <= int(row[1]) + 1e-9
+        assert row[2] == f"{was:.1f}" and on_page[2].startswith(row[2])
 
 
 def test_80_columns_have_room_for_every_heading(folder: Path) -> None:
     lines = terminal(folder, width=80)
     said = "\n".join(lines)
     assert "…" not in said and max(map(len, lines)) <= 80
-    for word in ("users", "mean", "continuity", "sessions", "failed", "INVALID"):
-        assert word in said.split()
+    assert {"users", "mean", "continuity", "sessions", "failed", "INVALID"} <= {*said.split()}
 
 
-def test_numbers_of_an_invalid_point_are_shown_and_marked_and_are_no_results(run: Run, page: Page) -> None:
+def test_an_invalid_load_is_shown_and_marked_and_is_no_result(run: Run, page: Page) -> None:
     for point in at(run, 32).points:
         assert point.kept["send_delay_p99"] is not None and point.value("send_delay_p99") is None
     row = next(row for row in page.section("Results")[1:] if row[0] == "32")
@@ -124,41 +126,20 @@ def test_numbers_of_an_invalid_point_are_shown_and_marked_and_are_no_results(run
 
 def test_the_generators_table_says_how_late_and_how_late_at_best(run: Run, page: Page) -> None:
     found = {row[0]: row for row in page.section("The load generator")[2:]}
-    delay, floor = f"{1000 * DELAY_S:.2f}", f"{1000 * FLOOR_S:.2f}"
-    assert found["4"][1:] == [
-        found["4"][1],
-        "0.08",
-        delay,
-        delay,
-        floor,
-        "0.10 / 0.40",
-        "3.00 / 3.00",
-        f"{1000 * LAG_S:.2f}",
-        " / ".join(str(sum(counts)) for counts in left_out(run, 4)[1:]),
-        "6",
-        "11",
-        "valid",
-    ]
+    delay, floor, lag = (f"{1000 * s:.2f}" for s in (DELAY_S, FLOOR_S, LAG_S))
+    left_out = " / ".join(str(sum(counts(run, 4, "phase", phase))) for phase in ("ramp", "drain"))
+    assert found["4"][2:8] == ["0.08", delay, delay, floor, "0.10 / 0.40", "3.00 / 3.00"]
+    assert found["4"][8:] == [lag, left_out, "6", "11", "valid"]
     assert found["32"][3] == f"{1000 * LATE_DELAY_S:.2f}" and found["32"][-1] == "INVALID"
-
-
-def test_send_delays_of_the_table_are_those_that_were_written(run: Run) -> None:
-    load = at(run, 4)
-    written = np.concatenate([pd.read_parquet(p.record.folder / "sends.parquet")["send_delay_s"] for p in load.points])
-    assert np.array_equal(live.delays_s(load.points), np.sort(written))
-    assert live.send_delay_limit_s(load.points) == 0.02
 
 
 def test_failures_are_counted_by_reason(run: Run, page: Page) -> None:
     header, *rows = page.section("Failures by reason")
-    assert header == ["reason", "c = 4", "c = 8", "c = 32"] or [text.replace("\xa0", " ") for text in header] == [
-        "reason", "c = 4", "c = 8", "c = 32",
-    ]  # fmt: skip
+    assert [text.replace("\xa0", " ") for text in header] == ["reason", "c = 4", "c = 8", "c = 32"]
     assert [row[0] for row in rows] == ["error: overloaded", "closed 1006"]
-    for row in rows:
-        for count, c in zip(row[1:], (4, 8, 32), strict=True):
-            tables = [point.record.table("failures") for point in at(run, c).points]
-            assert int(count) == sum((one["reason"] == row[0]).sum() for one in tables)
+    for place, c in enumerate((4, 8, 32), 1):
+        failures = pd.concat([point.record.table("failures") for point in at(run, c).points])
+        assert [int(row[place]) for row in rows] == [(failures["reason"] == row[0]).sum() for row in rows]
 
 
 def test_every_picture_is_on_the_page_in_order(folder: Path, page: Page) -> None:
@@ -238,18 +219,19 @@ def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(copy: 
 
 def test_the_send_delay_curves_are_the_tails_of_their_messages(run: Run) -> None:
     picture = live_send_delay.draw(run)
+    assert isinstance(picture, Picture)
     (axes,) = picture.figure.axes
-    curves = [line for line in axes.get_lines() if "c\xa0" in str(line.get_label())]
-    assert len(curves) == 3
-    for line, c in zip(curves, (4, 8, 32), strict=True):
-        delays = live.delays_s(at(run, c).points)
+    shown = [line for line in axes.get_lines() if "c\xa0" in str(line.get_label())]
+    for line, c in zip(shown, (4, 8, 32), strict=True):
+        sends = [pd.read_parquet(point.record.folder / "sends.parquet") for point in at(run, c).points]
+        delays = pd.concat(sends)["send_delay_s"].to_numpy()
         x, share = (np.asarray(values, float) for values in line.get_data())
         assert share[0] == 1 and share[-1] == pytest.approx(1 / delays.size)
         assert (np.diff(x) >= 0).all() and (np.diff(share) < 0).all()
         late = x[share >= 0.01].max()  # where the curve meets the line of P99
         assert late == pytest.approx(1000 * np.percentile(delays, 99, method="lower"), rel=0.02)
-    markers = [line for line in axes.get_lines() if line.get_marker() == "o"]
-    assert len(markers) == 6  # P50 and P99 of the floor at each load
+    assert len(curves(axes, "o")) == 6  # P50 and P99 of the floor at each load
+    assert live.send_delay_limit_s(at(run, 4).points) == 0.02
 
 
 def test_sessions_on_line_never_exceed_the_places(run: Run) -> None:
@@ -262,14 +244,15 @@ def test_sessions_on_line_never_exceed_the_places(run: Run) -> None:
 def test_the_run_as_it_went_is_of_the_busiest_load_that_counts(run: Run) -> None:
     assert {dict(load.cell)["c"] for load in live.busiest(run)} == {8}
     picture = live_time.draw(run)
+    assert isinstance(picture, Picture)
     upper, lower = picture.figure.axes
     point = live.one(at(run, 8).points)
-    dots = next(line for line in upper.get_lines() if line.get_label() == "one turn")
-    assert len(dots.get_xdata()) == point.all_requests["audio_ttfp_s"].notna().sum()  # type: ignore[arg-type]
-    crosses = next(line for line in upper.get_lines() if line.get_marker() == "x")
-    assert len(crosses.get_xdata()) == len(point.kinds("turn_failed"))  # type: ignore[arg-type]
-    failed = next(line for line in lower.get_lines() if "failed" in str(line.get_label()))
-    assert np.asarray(failed.get_ydata())[-1] == len(point.kinds("turn_failed"))
+    (dots,) = [line for line in upper.get_lines() if line.get_label() == "one turn"]
+    assert len(np.asarray(dots.get_xdata())) == point.all_requests["audio_ttfp_s"].notna().sum()
+    ((crosses, _),) = curves(upper, "x")
+    (failed,) = [line for line in lower.get_lines() if "failed" in str(line.get_label())]
+    assert len(crosses) == np.asarray(failed.get_ydata())[-1] == len(point.kinds("turn_failed"))
+    assert "target P90 TTFP ≤ 800 ms" in texts(upper) and [800.0, 800.0] in [y for _, y in curves(upper)]
 
 
 def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
@@ -277,34 +260,27 @@ def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
 
 
 def test_known_series_come_first_then_what_moved_and_parts_of_histograms_never() -> None:
-    rows = []
-    for t in (0.0, 1.0, 2.0):
-        rows += [
-            (t, "up", "{}", 1.0),
-            (t, "aaa_moves", "{}", t),
-            (t, "zzz_still", "{}", 1.0),
-            (t, "vllm:num_requests_running", "{}", 2.0),
-            (t, "vllm:num_preemptions_total", "{}", 0.0),
-            (t, "ttft_bucket", '{"le":"1"}', t),
-            (t, "ttft_sum", "{}", t),
-        ]
+    still = {"up": 1.0, "zzz_still": 1.0, "vllm:num_requests_running": 2.0, "vllm:num_preemptions_total": 0.0}
+    rows = [(t, name, "{}", value) for t in (0.0, 1.0, 2.0) for name, value in still.items()]
+    rows += [(t, name, "{}", t) for t in (0.0, 1.0, 2.0) for name in ("aaa_moves", "ttft_bucket", "ttft_sum")]
     assert live_scrape.chosen(scraped(*rows)) == ["vllm:num_requests_running", "aaa_moves"]
 
 
+def counted_up(label: str, values: dict[float, float]) -> list[tuple[float, str, str, float]]:
+    return [(t, "n_total", label, value) for t, value in values.items()]
+
+
 def test_counters_are_rates_and_a_restart_of_the_server_is_no_negative_one() -> None:
-    label = '{"engine":"e","stage":"thinker"}'
-    other = '{"engine":"e","stage":"talker"}'
-    rows = [(t, "n_total", label, v) for t, v in ((0.0, 0.0), (2.0, 10.0), (3.0, 1.0), (4.0, 3.0))]
-    rows += [(0.0, "n_total", other, 0.0), (1.0, "n_total", other, 7.0)]
+    thinker, talker = ('{"engine":"e","stage":"%s"}' % stage for stage in ("thinker", "talker"))  # noqa: UP031
+    rows = counted_up(thinker, {0.0: 0.0, 2.0: 10.0, 3.0: 1.0, 4.0: 3.0}) + counted_up(talker, {0.0: 0.0, 1.0: 7.0})
     series = dict(live_scrape.series_of(scraped(*rows), "n_total"))
     assert set(series) == {"thinker", "talker"}  # labels that are the same everywhere are left out
-    assert series["thinker"].index.tolist() == [2.0, 3.0, 4.0]
-    assert series["thinker"].iloc[[0, 2]].tolist() == [5.0, 2.0] and np.isnan(series["thinker"].iloc[1])
+    assert series["thinker"].to_dict() == pytest.approx({2.0: 5.0, 3.0: np.nan, 4.0: 2.0}, nan_ok=True)
     assert series["talker"].tolist() == [7.0]
 
 
 def test_a_last_poll_right_after_another_makes_no_burst() -> None:
-    rows = [(t, "n_total", "{}", v) for t, v in ((0.0, 0.0), (1.0, 4.0), (2.0, 8.0), (2.01, 9.0))]
+    rows = counted_up("{}", {0.0: 0.0, 1.0: 4.0, 2.0: 8.0, 2.01: 9.0})
     (series,) = dict(live_scrape.series_of(scraped(*rows), "n_total")).values()
     assert series.index.tolist() == [1.0, 2.01] and series.iloc[1] == pytest.approx(5 / 1.01)
 
@@ -350,31 +326,29 @@ def found_in(folder: Path) -> Search:
 @pytest.mark.usefixtures("unrendered")
 def test_the_capacity_stands_first_with_its_sentence_and_every_number_of_calls(searched: Path) -> None:
     html = write_report(searched).read_text()
-    page = Page(html)
-    header, *rows = page.section("How many calls it can handle")
+    header, *rows = Page(html).section("How many calls it can handle")
     assert header[:4] == ["calls", "P90 TTFP ≤ 1,000 ms", "continuity ≥ 95 %", "repeats"]
     capacity = found_in(searched)
     assert capacity.holds == 40
-    assert [int(row[0]) for row in rows] == [step.value for step in capacity.steps]
-    assert [row[-1] for row in rows] == ["passes" if step.value <= 40 else "fails" for step in capacity.steps]
+    assert [(int(row[0]), row[-1]) for row in rows] == [
+        (step.value, "passes" if step.value <= 40 else "fails") for step in capacity.steps
+    ]
     assert next(row for row in rows if row[0] == "64")[1].startswith("∞")
     assert html.index('id="capacity"') < html.index('id="run"') and " can handle 40 calls: " in html
 
 
 def test_the_capacity_picture_marks_every_repeat_the_targets_and_the_answer(searched: Path) -> None:
-    capacity = found_in(searched)
     picture = picture_of_search.draw(load_run(searched))
-    assert isinstance(picture, Picture)
-    assert picture.title == "How many calls it can handle: 40"
-    for axes in picture.figure.axes:
-        markers = [line for line in axes.get_lines() if line.get_marker() in ("o", "^")]
-        assert len(markers) == sum(len(step.repeats) for step in capacity.steps)
+    assert isinstance(picture, Picture) and picture.title == "How many calls it can handle: 40"
     late, continuity = picture.figure.axes
-    arrows = [line for line in late.get_lines() if line.get_marker() == "^"]
-    assert {line.get_xdata()[0] for line in arrows} == {64} and len(arrows) == 3  # type: ignore[index]
-    assert [text.get_text() for axes in (late, continuity) for text in axes.texts] == [
-        *("FAIL", "PASS", "target ≤ 1,000 ms"),
-        *("PASS", "FAIL", "target ≥ 95 %"),
+    for axes in (late, continuity):
+        repeats = sum(len(step.repeats) for step in found_in(searched).steps)
+        assert len(curves(axes, "o")) + len(curves(axes, "^")) == repeats
+    assert [x[0] for x, _ in curves(late, "^")] == [64] * 3
+    assert texts(late) == ["FAIL", "PASS", "target ≤ 1,000 ms"] and texts(continuity) == [
+        "PASS",
+        "FAIL",
+        "target ≥ 95 %",
     ]
 
 
@@ -387,46 +361,35 @@ def test_the_first_picture_is_the_target_that_decided_over_the_loads(run: Run) -
     assert picture.title == "continuity ≥ 95 %: FAIL" and axes.get_ylabel() == "continuity, %"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8", "32"]
     loads = [next(each for each in load.result.judgements if each.target == target) for load in verdict.loads]
-    markers = [line for line in axes.get_lines() if line.get_marker() in ("X", "D")]
-    assert [line.get_marker() for line in markers] == ["X", "X", "D"]  # 32 calls are INVALID
-    for place, (judgement, line) in enumerate(zip(loads, markers, strict=True)):
-        assert judgement.value is not None and judgement.interval is not None
-        assert (line.get_xdata()[0], line.get_ydata()[0]) == (place, 100 * judgement.value)  # type: ignore[index]
-        spans = [line for line in axes.get_lines() if list(line.get_xdata()) == [place, place]]  # type: ignore[arg-type]
-        ends = [100 * end for end in judgement.interval]
-        assert len(spans) == 1 and list(spans[0].get_ydata()) == ends  # type: ignore[arg-type]
-    joined = [list(line.get_xdata()) for line in axes.get_lines() if line.get_linestyle() == "-"]  # type: ignore[arg-type]
+    values = [100 * (judgement.value or 0) for judgement in loads]
+    assert curves(axes, "X") == [([0], [values[0]]), ([1], [values[1]])]
+    assert curves(axes, "D") == [([2], [values[2]])]  # 32 calls are INVALID
+    for place, judgement in enumerate(loads):
+        assert [y for x, y in curves(axes) if x == [place] * 2] == [[100 * end for end in judgement.interval or ()]]
+    joined = [np.asarray(line.get_xdata()).tolist() for line in axes.get_lines() if line.get_linestyle() == "-"]
     assert [0, 1] in joined  # what is INVALID is not joined
-    assert {"PASS", "FAIL", "target ≥ 95 %"} <= {text.get_text() for text in axes.texts}
+    assert {"PASS", "FAIL", "target ≥ 95 %"} <= {*texts(axes)}
     others = judged.others(verdict)
     assert isinstance(others, Picture) and len(others.figure.axes) == len(verdict.asked.targets) - 1
 
 
-def test_the_waits_over_time_have_the_line_of_their_target(run: Run) -> None:
-    upper, _ = live_time.draw(run).figure.axes
-    assert "target P90 TTFP ≤ 800 ms" in [text.get_text() for text in upper.texts]
-    assert [800.0, 800.0] in [list(line.get_ydata()) for line in upper.get_lines()]  # type: ignore[arg-type]
-
-
 def test_the_wait_of_the_median_turn_is_drawn_in_its_parts(run: Run, tmp_path: Path) -> None:
-    assert isinstance(left_out := live_time.wait_parts(run), LeftOut) and "no ends of turns" in left_out.reason
+    nothing = live_time.wait_parts(run)
+    assert isinstance(nothing, LeftOut) and "no ends of turns" in nothing.reason
     heard = load_run(serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), play=play_heard))
     picture = live_time.wait_parts(heard)
     assert isinstance(picture, Picture)
     (axes,) = picture.figure.axes
     ttfp_ms = 1000 * heard.points[0].requests["audio_ttfp_s"].dropna().quantile(0.5, interpolation="lower")
-    bars = {
-        text.get_text(): (bar.get_x(), bar.get_width())  # type: ignore[attr-defined]
-        for text, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
-    }
-    assert bars["end of turn"] == pytest.approx((0, 1000 * HEARD_S))
-    assert bars["answer"] == pytest.approx((1000 * HEARD_S, ttfp_ms - 1000 * HEARD_S))
+    bars = [bar for bar in axes.patches if isinstance(bar, Rectangle)]
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    found = {name: (bar.get_x(), bar.get_width()) for name, bar in zip(names, bars, strict=True)}
+    assert found["end of turn"] == pytest.approx((0, 1000 * HEARD_S))
+    assert found["answer"] == pytest.approx((1000 * HEARD_S, ttfp_ms - 1000 * HEARD_S))
 
 
 @pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000s", "256 or more")])
-def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture_too(
-    searched: Path, bound: str, title: str
-) -> None:
+def test_a_search_that_nothing_passed_or_nothing_failed_has_a_picture(searched: Path, bound: str, title: str) -> None:
     targets = parse_targets(f"ttfp_p90<={bound}")
     (point, *_) = load_run(searched).points
     write_search(searched, lambda n, _: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets)
@@ -497,21 +460,14 @@ def verdict_of(folder: Path) -> LiveVerdict:
         ("ttfp_p50<=1ms", "FAIL", f": {URL} cannot handle 4 calls: P50 TTFP "),
     ],
 )
-def test_of_several_loads_the_largest_that_passes_is_said(
-    folder: Path, tmp_path: Path, target: str, verdict: str, sentence: str
-) -> None:
+def test_the_largest_load_that_passes_is_said(folder: Path, target: str, verdict: str, sentence: str) -> None:
     found = live_verdict(load_run(folder), Asked(parse_targets(target), True))
     assert found is not None and found.verdict == verdict
     assert found.sentence.startswith(f"{verdict}{sentence}") and "; 8: " in found.sentence
     assert found.measured == "2025-01-01 00:00 UTC"
-    late = found.loads[-1]  # what was measured is shown, though it does not count
-    assert (
-        late.result.shown == "INVALID"
-        and not late.result.measured
-        and late.result.judgements[0].n > 0
-        and late.result.judgements[0].value
-    )
-    first = found.loads[0].result
+    late, first = found.loads[-1].result, found.loads[0].result
+    assert late.shown == "INVALID" and not late.measured
+    assert late.judgements[0].n > 0 and late.judgements[0].value  # shown, though it does not count
     notes = " ".join(found.notes)
     assert len(first.measured) == 2 and "One run of each" not in notes and "all runs together" in notes
     turns = pd.concat([counted(each.table("requests")) for each in first.measured])
