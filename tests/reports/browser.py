@@ -4,7 +4,6 @@ Chromium is Debian's; where there is none, tests that need it are skipped. It is
 as its own command line has no window narrower than 500 px.
 """
 
-import base64
 import itertools
 import json
 import shutil
@@ -55,13 +54,6 @@ class Browser:
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page."""
         return self._call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
-
-    def screenshot(self, path: Path, height: int | None = None) -> None:
-        """The whole page as PNG, or its first `height` px."""
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
-        found = self._call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._ids)

@@ -28,16 +28,6 @@ def test_a_page_has_every_claim_as_it_was_measured_with_its_reasons(name: str) -
 
 
 @each_paper
-def test_a_page_lists_every_claim_of_its_paper(name: str) -> None:
-    rows = Counter(
-        line.split(" | ")[1] for line in papers()[name].page.read_text().splitlines() if line.startswith("| ")
-    )
-    assert all(
-        rows[each.claim.text + (f" ({each.claim.remark})" if each.claim.remark else "")] for each in graded(name)
-    )
-
-
-@each_paper
 def test_claims_of_one_fact_are_of_one_paper_and_a_fact_of_one_claim_has_no_name(name: str) -> None:
     together = Counter(each.claim.fact or each.claim.id for each in graded(name))
     together = Counter({fact: number for fact, number in together.items() if " " in fact})
@@ -52,14 +42,9 @@ def test_a_mechanism_has_a_switch_that_a_run_takes_and_a_test(paper: str, each: 
     file, _, name = each.test.partition("::")
     assert f"def {name}(" in (ROOT / file).read_text()
     assert bool(each.off) != bool(each.instead)
-    with_it = [
-        experiment
-        for card in group(paper)
-        for experiment in card.experiments.values()
-        if each.engine in experiment.engines
-    ]
-    assert with_it, f"no card of {paper} runs {each.engine}"
-    data = {**with_it[0].model_dump(), "grid": {}, "seeds": [0], "engines": [each.instead or each.engine]}
+    experiments = [one for card in group(paper) for one in card.experiments.values() if each.engine in one.engines]
+    assert experiments, f"no card of {paper} runs {each.engine}"
+    data = {**experiments[0].model_dump(), "grid": {}, "seeds": [0], "engines": [each.instead or each.engine]}
     assert expand(Experiment.model_validate({**data, "set": {**data["set"], **each.off}}))
 
 
