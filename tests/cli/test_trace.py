@@ -6,13 +6,16 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.builders import starts
 from tests.conftest import Rehearse
 from tests.reports.test_traces import Compared
 from workloads.formats import load_trace
+from workloads.trace import Trace
 
 
 @pytest.fixture
@@ -22,62 +25,46 @@ def voice(rehearse: Rehearse) -> str:
     return "v.parquet"
 
 
-def test_a_trace_goes_through_json_lines_and_back(rehearse: Rehearse, voice: str) -> None:
+def test_a_trace_goes_through_json_lines_and_back_and_out_to_other_tools(rehearse: Rehearse, voice: str) -> None:
     assert rehearse("trace", "convert", voice, "--to", "jsonl", "--out", "v.jsonl") == (0, "v.jsonl\n", "")
     assert rehearse("trace", "convert", "v.jsonl", "--to", "parquet", "--out", "w.parquet")[0] == 0
     assert load_trace("w.parquet") == load_trace(voice)
     shown = rehearse("trace", "show", voice)
     assert rehearse("trace", "show", "v.jsonl") == shown
     assert load_trace(voice).header.hash[:16] in shown[1] and "voice, seed 0" in shown[1]
-
-
-@pytest.mark.parametrize("to", ["mooncake", "burstgpt", "burstgpt-sessions"])
-def test_a_trace_goes_out_to_other_tools(rehearse: Rehearse, voice: str, to: str) -> None:
-    status, _, _ = rehearse("trace", "convert", voice, "--to", to, "--out", "out")
-    assert status == 0
-    lines = Path("out").read_text().splitlines()
-    assert len(lines) == len(load_trace(voice)) + ("burstgpt" in to)
-
-
-def test_make_writes_json_lines_where_the_name_asks_for_them(rehearse: Rehearse) -> None:
-    assert rehearse("trace", "make", "voice", "--set", "sessions=2", "--out", "t.jsonl")[0] == 0
-    assert json.loads(Path("t.jsonl").read_text().splitlines()[0])["generator"] == "voice"
+    for to, heads in (("mooncake", 0), ("burstgpt", 1), ("burstgpt-sessions", 1)):
+        assert rehearse("trace", "convert", voice, "--to", to, "--out", to)[0] == 0
+        assert len(Path(to).read_text().splitlines()) == len(load_trace(voice)) + heads
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("command", "tells"),
     [
-        ("make", "voice", "--set", "sessions=12", "--set", "p=0.5"),
-        ("edit", "v.parquet"),
-        ("convert", "v.parquet", "--to", "jsonl"),
+        ("make voice --set sessions=12 --set p=0.5", True),
+        ("edit v.parquet", True),
+        ("convert v.parquet --to jsonl", False),
     ],
 )
-def test_a_dash_prints_json_lines_and_nothing_else(rehearse: Rehearse, voice: str, arguments: tuple[str, ...]) -> None:
-    status, out, err = rehearse("trace", *arguments, "--out", "-")
+def test_a_dash_prints_json_lines_and_nothing_else(rehearse: Rehearse, voice: str, command: str, tells: bool) -> None:
+    status, out, err = rehearse("trace", *command.split(), "--out", "-")
     Path("printed.jsonl").write_text(out)
-    assert status == 0 and load_trace("printed.jsonl").columns().keys() == load_trace(voice).columns().keys()
-    assert load_trace("printed.jsonl") == load_trace(voice)
-    assert ("sessions" in err) == (arguments[0] != "convert")
-    assert not Path("-").exists()
+    printed = load_trace("printed.jsonl")
+    assert (
+        status == 0 and printed == load_trace(voice) and printed.columns().keys() == load_trace(voice).columns().keys()
+    )
+    assert ("sessions" in err) == tells and not Path("-").exists()
 
 
-def test_stat_prints_tables_or_json(rehearse: Rehearse, voice: str) -> None:
+def test_stat_and_show_print_tables_json_or_csv(rehearse: Rehearse, voice: str) -> None:
     status, out, _ = rehearse("trace", "stat", voice)
-    assert status == 0
+    assert status == 0 and "…" not in out and max(map(len, out.splitlines())) <= 80
     for words in ("CV of gaps (Poisson: 1)", "reply_audio_s", "replies with a drawn interruption", "p99"):
         assert words in out
-    assert "…" not in out and max(map(len, out.splitlines())) <= 80
-    status, out, _ = rehearse("trace", "stat", voice, "--json")
-    assert status == 0
-    assert json.loads(out)["sessions"] == 12
+    assert json.loads(rehearse("trace", "stat", voice, "--json")[1])["sessions"] == 12
     (row,) = csv.DictReader(io.StringIO(rehearse("trace", "stat", voice, "--csv")[1]))
     assert row["sessions"] == "12" and float(row["quantities.reply_audio_s.p99"]) > 0
-
-
-def test_show_gives_programs_every_turn(rehearse: Rehearse, voice: str) -> None:
-    turns = load_trace(voice).columns()
     rows = json.loads(rehearse("trace", "show", voice, "--json")[1])
-    assert [row["input_tokens"] for row in rows] == turns["input_tokens"].tolist()
+    assert [row["input_tokens"] for row in rows] == load_trace(voice).columns()["input_tokens"].tolist()
     lines = list(csv.DictReader(io.StringIO(rehearse("trace", "show", voice, "--csv")[1])))
     assert len(lines) == len(rows) and lines[0]["modality"] == "audio"
 
@@ -91,51 +78,42 @@ def test_plot_writes_the_page_and_the_pictures(rehearse: Rehearse, voice: str) -
     assert "against those of p.jsonl" in Path("c/trace.html").read_text()
 
 
-def test_fidelity_without_the_real_files_says_which_it_wants(rehearse: Rehearse) -> None:
-    Path("data").mkdir()
-    status, out, err = rehearse("trace", "fidelity", "--data", "data")
-    assert (status, out) == (2, "")
-    assert err.startswith("rehearse: data has none of the real files (")
-
-
 def test_fidelity_prints_and_draws_what_compare_finds(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.linspace(1, 9, 50)
-    stand_in = ModuleType("workloads.statistics.generator_fit")
-    found = [Compared("rag", f"{Path('data')}/r.csv", "think", "s", values, values, 0.012, "fits")]
-    stand_in.compare = lambda data, seed=0: found  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "workloads.statistics.generator_fit", stand_in)
+    found = Compared("rag", "data/r.csv", "think", "s", values, values, 0.012, "fits")
+    stand_in: Any = ModuleType("workloads.statistics.generator_fit")
+    stand_in.compare = lambda data, seed=0: [found]
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     status, out, _ = rehearse("trace", "fidelity", "--data", "data", "--out", "f")
-    assert status == 0
-    assert "0.012" in out and "f/fidelity.html" in out
+    assert status == 0 and "0.012" in out and "f/fidelity.html" in out
     assert Path("f/fidelity_rag.png").exists()
 
 
 def test_edit_merges_cuts_thins_scales_and_loops(rehearse: Rehearse, voice: str) -> None:
-    whole = load_trace(voice)
-    first = [session.turns[0].arrival_s or 0.0 for session in whole.sessions]
-    assert rehearse("trace", "edit", voice, voice, "--out", "merged.parquet")[0] == 0
-    assert len(load_trace("merged.parquet").sessions) == 2 * len(first)
-    half = sorted(first)[len(first) // 2]
-    steps = ["--cut", f"0:{half}", "--scale", "0.5", "--loop", "3"]
-    assert rehearse("trace", "edit", voice, *steps, "--out", "edited.parquet")[0] == 0
-    edited = load_trace("edited.parquet")
+    def edited(*arguments: str) -> Trace:
+        assert rehearse("trace", "edit", *arguments, "--out", "edited.parquet")[0] == 0
+        return load_trace("edited.parquet")
+
+    first = sorted(starts(load_trace(voice)))
+    assert len(edited(voice, voice).sessions) == 2 * len(first)
+    half = first[len(first) // 2]
     kept = [t for t in first if t < half]
-    assert len(edited.sessions) == 3 * len(kept)
-    assert edited.sessions[len(kept) - 1].turns[0].arrival_s == pytest.approx(max(kept) / 2, abs=1e-6)
-    assert rehearse("trace", "edit", voice, "--thin", "0.5", "--seed", "1", "--out", "thin.parquet")[0] == 0
-    assert 0 < len(load_trace("thin.parquet").sessions) < len(first)
+    looped = edited(voice, "--cut", f"0:{half}", "--scale", "0.5", "--loop", "3")
+    assert len(looped.sessions) == 3 * len(kept)
+    assert starts(looped)[: len(kept)].max() == pytest.approx(max(kept) / 2, abs=1e-6)
+    assert 0 < len(edited(voice, "--thin", "0.5", "--seed", "1").sessions) < len(first)
 
 
 def test_edit_labels_and_merges_and_stat_shows_the_classes(rehearse: Rehearse, voice: str) -> None:
     rehearse("trace", "make", "offline", "--set", "requests=9", "--out", "o.jsonl")
-    labels = ["--class", "online,batch", "--priority", "0, 10", "--ttft-deadline", "1.5,none"]
-    arguments = [voice, "o.jsonl", *labels, "--tbt-deadline", "0.2,", "--out", "both.jsonl"]
-    assert rehearse("trace", "edit", *arguments)[0] == 0
+    labels = ["--class", "online,batch", "--priority", "0, 10", "--ttft-deadline", "1.5,none", "--tbt-deadline", "0.2,"]
+    assert rehearse("trace", "edit", voice, "o.jsonl", *labels, "--out", "both.jsonl")[0] == 0
     classes = json.loads(rehearse("trace", "stat", "both.jsonl", "--json")[1])["classes"]
+    online, batch = classes["online"], classes["batch"]
     assert list(classes) == ["online", "batch"]
-    assert classes["online"]["turns"] == len(load_trace(voice)) and classes["online"]["sessions"] == 12
-    assert classes["batch"] | {"priority": [10, 10], "ttft_deadline_s": None, "rate_per_s": None} == classes["batch"]
-    assert (classes["online"]["ttft_deadline_s"], classes["online"]["tbt_deadline_s"]) == ([1.5, 1.5], [0.2, 0.2])
+    assert (online["turns"], online["sessions"]) == (len(load_trace(voice)), 12)
+    assert (online["ttft_deadline_s"], online["tbt_deadline_s"]) == ([1.5, 1.5], [0.2, 0.2])
+    assert (batch["priority"], batch["ttft_deadline_s"], batch["rate_per_s"]) == ([10, 10], None, None)
     out = rehearse("trace", "stat", "both.jsonl")[1]
     assert "Classes of requests" in out and max(map(len, out.splitlines())) <= 80
     assert "Classes" not in rehearse("trace", "stat", voice)[1]
