@@ -34,53 +34,29 @@ for arguments in json.loads(sys.argv[1]):
     print(json.dumps([status, said.getvalue(), sorted(tops), len(ours)]))
 """
 
-HELP = ["--help", "--version"]
-LISTS = [
-    "run --help",
-    "trace make --help",
-    "list",
-    "list engines",
-    "list engines liveserve",
-    "list workloads",
-    "list devices",
-    "list deployments",
-    "list cards",
-]
+KINDS = ("engines", "engines liveserve", "workloads", "devices", "deployments", "cards")
+LISTS = ["run --help", "trace make --help", "list", *(f"list {kind}" for kind in KINDS)]
 PARAMETERS = [f"list workloads {name}" for name in ("voice", "servegen", "burstgpt", "offline", "metronome")]
-MISTAKES = [
-    "rum bench",
-    "list engin",
-    "run benhc",
-    "run bad.yaml",
-    "run odd.yaml",
-    "run bench --set engine=livserve",
-    "serve livserve",
-    "trace make voise --out t",
-    "claims liveserv",
-]
-MISTAKES_OF_WORKLOADS = ["run bench --set sesions=3", "run bench --set p=often"]
+RUNS = [f"run {wrong}" for wrong in ("benhc", "bad.yaml", "odd.yaml", "bench --set engine=livserve")]
+MISTAKES = ["rum bench", "list engin", *RUNS, "serve livserve", "trace make voise --out t", "claims liveserv"]
 
 
 @pytest.mark.parametrize(
     ("commands", "ends", "without"),
     [
-        (HELP, 0, NEVER | WITH_TRACES | {"pydantic"}),  # typer itself loads pydantic for a command
-        (LISTS, 0, NEVER | WITH_TRACES),
-        (PARAMETERS, 0, NEVER),
-        (MISTAKES, 2, NEVER | WITH_TRACES),
-        (MISTAKES_OF_WORKLOADS, 2, NEVER),
+        pytest.param(["--help", "--version"], 0, NEVER | WITH_TRACES | {"pydantic"}, id="help"),
+        pytest.param(LISTS, 0, NEVER | WITH_TRACES, id="lists"),
+        pytest.param(PARAMETERS, 0, NEVER, id="parameters"),
+        pytest.param(MISTAKES, 2, NEVER | WITH_TRACES, id="mistakes"),
+        pytest.param(["run bench --set sesions=3", "run bench --set p=often"], 2, NEVER, id="mistakes of workloads"),
     ],
-    ids=["help", "lists", "parameters", "mistakes", "mistakes of workloads"],
 )
-def test_it_answers_before_anything_is_loaded_that_a_run_needs(
-    commands: list[str], ends: int, without: set[str], tmp_path: Path
-) -> None:
+def test_it_loads_nothing_that_a_run_needs(commands: list[str], ends: int, without: set[str], tmp_path: Path) -> None:
+    """Typer itself loads pydantic for a command."""
     (tmp_path / "bad.yaml").write_text("name: [")
     (tmp_path / "odd.yaml").write_text("{name: mine, engines: [liveserve], workload: voice, grids: {c: [4]}}")
-    asked = json.dumps([command.split() for command in commands])
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, asked], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
+    program = [sys.executable, "-c", PROGRAM, json.dumps([command.split() for command in commands])]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, check=True)
     for command, line in zip(commands, done.stdout.splitlines(), strict=True):
         status, said, packages, ours = json.loads(line)
         assert (status, without & set(packages)) == (ends, set()), (command, said)
