@@ -91,11 +91,8 @@ def test_cards_of_a_package_are_cards_like_ours(install: Install, rehearse: Rehe
     assert rehearse("run", "mine-fig2", "--dry-run")[0] == 0
 
 
-def test_a_folder_with_the_name_of_a_paper_is_no_source_unless_it_has_results(
-    install: Install, rehearse: Rehearse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_named_as_a_paper_is_no_source_unless_it_has_results(install: Install, rehearse: Rehearse) -> None:
     install(fig2=CARD)
-    monkeypatch.chdir(tmp_path)
     for name in ("mine", "other"):
         Path(name).mkdir()
     assert rehearse("run", "mine", "--dry-run")[0] == 0
@@ -120,79 +117,55 @@ def test_the_card_of_the_documentation_is_a_card(install: Install, rehearse: Reh
 
 
 BAD_CLAIM = CARD.replace("within=0.1", "within=0.3")
-FAULTS = {
-    "claim": (
-        BAD_CLAIM,
-        "card mine-fig2: ValueError: claim 'faster': its band 0.3 to 0.9 is wider than",
-        "fig2.py, line",
-    ),
-    "syntax": (
-        CARD + "draw = (\n",
-        "card mine-fig2: cannot be read: SyntaxError: '(' was never closed",
-        "fig2.py, line",
-    ),
-    "title": (CARD.replace('"Fig. 2: mine"', "str(2)", 1), "card mine-fig2: TITLE is no plain text", "fig2"),
-    "import": ("import no_such_module\n" + CARD, "card mine-fig2: ModuleNotFoundError", "fig2.py, line 1)"),
-    "number": (
-        CARD.replace("times(0.6, within=0.1)", "'0.6'"),
-        "card mine-fig2: ValueError: its number is '0.6'",
-        "write times",
-    ),
-    "unit": (
-        CARD.replace("times(0.6, within=0.1)", "level(0.6, 'furlong')").replace("claim, times", "claim, level"),
-        "card mine-fig2: ValueError: unit 'furlong' is none of '×', '%'",
-        "fig2.py, line",
-    ),
-    "claims": (CARD + "CLAIMS = [*CLAIMS]\n", "card mine-fig2: CLAIMS is a list; write a dictionary", "Correct"),
-    "quick": (CARD + "QUICK = ['c']\n", "card mine-fig2: QUICK is a list; write a dictionary", "Correct"),
-    "field": (CARD.replace('"voice"', "3", 1), "card mine-fig2: experiment 'a': parameter 'workload'", "got 3"),
-}
+OTHER_UNIT = CARD.replace("times(0.6, within=0.1)", "level(0.6, 'furlong')").replace("claim, times", "claim, level")
+WHERE = "fig2.py, line"
+FAULTS = [
+    (BAD_CLAIM, "ValueError: claim 'faster': its band 0.3 to 0.9 is wider than", WHERE),
+    (CARD + "draw = (\n", "cannot be read: SyntaxError: '(' was never closed", WHERE),
+    (CARD.replace('"Fig. 2: mine"', "str(2)", 1), "TITLE is no plain text", "fig2"),
+    ("import no_such_module\n" + CARD, "ModuleNotFoundError", f"{WHERE} 1)"),
+    (CARD.replace("times(0.6, within=0.1)", "'0.6'"), "ValueError: its number is '0.6'", "write times"),
+    (OTHER_UNIT, "ValueError: unit 'furlong' is none of '×', '%'", WHERE),
+    (CARD + "CLAIMS = [*CLAIMS]\n", "CLAIMS is a list; write a dictionary", "Correct"),
+    (CARD + "QUICK = ['c']\n", "QUICK is a list; write a dictionary", "Correct"),
+    (CARD.replace('"voice"', "3", 1), "experiment 'a': parameter 'workload'", "got 3"),
+]
 
 
-@pytest.mark.parametrize(("text", "first", "second"), FAULTS.values(), ids=FAULTS)
-def test_a_faulty_card_is_one_sentence_and_harms_no_other(
-    install: Install, rehearse: Rehearse, text: str, first: str, second: str
-) -> None:
+@pytest.mark.parametrize(("text", "fault", "more"), FAULTS)
+def test_a_faulty_card_harms_no_other(install: Install, rehearse: Rehearse, text: str, fault: str, more: str) -> None:
     install(fig2=text, fig3=CARD)
+    said = f"card mine-fig2: {fault}"
     for asked in (("run", "mine-fig2"), ("list", "cards", "mine-fig2"), ("claims", "mine"), ("run", "mine")):
         status, out, err = rehearse(*asked)
-        assert (status, out) == (2, "") and first in err and second in err, asked
-        assert err.count("\n") == 1
+        assert (status, out) == (2, "") and said in err and more in err and err.count("\n") == 1, asked
     assert rehearse("run", "mine-fig3", "--dry-run")[0] == rehearse("list", "cards", "conserve-fig3")[0] == 0
     assert "`rehearse run omniinfer`" in rehearse("claims", "omniinfer")[2]
     listed = {each["name"]: each for each in json.loads(rehearse("list", "cards", "--json")[1])}
-    assert first in listed["mine-fig2"]["fault"] and listed["mine-fig3"]["experiments"]
+    assert said in listed["mine-fig2"]["fault"] and listed["mine-fig3"]["experiments"]
     assert "mine-fig2" in rehearse("list", "cards")[1]
 
 
-ABSENT = {
-    "engine": (
-        '["vllm_omni", "liveserve"], "voice"',
-        '["vllm_omni", "livserve"], "voice"',
-        "unknown engine 'livserve'",
-    ),
-    "setting": ('"turns": 2', '"turms": 2', "unknown parameter 'turms'"),
-    "metric": (
-        'ratio("audio_ttfp_p50"',
-        'ratio("audio_tftp_p50"',
-        "claim fig2-faster: metric: unknown metric 'audio_tftp_p50'",
-    ),
-    "short": ('ratio("audio_ttfp_p50"', 'ratio("ttfp_p50"', "Did you mean 'audio_ttfp_p50'?"),
-    "panel": ('to=of("a"', 'to=of("b"', "claim fig2-faster: unknown panel 'b'"),
-    "point": (
+ABSENT = [
+    ('"liveserve"], "voice"', '"livserve"], "voice"', "unknown engine 'livserve'"),
+    ('"turns": 2', '"turms": 2', "unknown parameter 'turms'"),
+    ("audio_ttfp_p50", "audio_tftp_p50", "claim fig2-faster: metric: unknown metric 'audio_tftp_p50'"),
+    ("audio_ttfp_p50", "ttfp_p50", "Did you mean 'audio_ttfp_p50'?"),
+    ('to=of("a"', 'to=of("b"', "claim fig2-faster: unknown panel 'b'"),
+    (
         'of("a", "liveserve"), to=of("a", "vllm_omni")',
         'of("a", "nova"), to=of("a", "vllm_omni", c=9)',
         "no point of the card has this engine",
     ),
-}
+]
 
 
-@pytest.mark.parametrize(("right", "wrong", "sentence"), ABSENT.values(), ids=ABSENT)
+@pytest.mark.parametrize(("right", "wrong", "sentence"), ABSENT)
 def test_a_card_that_names_what_is_not_there_is_found_before_a_run(
     install: Install, rehearse: Rehearse, right: str, wrong: str, sentence: str
 ) -> None:
     assert right in CARD
-    install(fig2=CARD.replace(right, wrong))
+    install(fig2=CARD.replace(right, wrong, 1))
     status, out, err = rehearse("run", "mine-fig2", "--dry-run")
     assert (status, out) == (2, "") and sentence in err and err.count("\n") == 1
     with pytest.raises(UserError, match=re.escape(sentence)):
@@ -225,17 +198,21 @@ def test_a_faulty_paper_harms_no_other(install: Install, rehearse: Rehearse, abo
     assert names()["nova"] == "Nova" and rehearse("list", "cards", "nova-fig11")[0] == 0
 
 
-def test_a_package_that_is_gone_is_named_where_its_paper_is_asked_for(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "package", "why"),
+    [
+        ("gone", "no_such_package.at_all", "cannot be loaded"),
+        ("file", "json.decoder", "no package with a folder"),
+        ("my-paper", "json", "a-z, 0-9"),
+    ],
+)
+def test_a_package_that_is_no_paper_is_named_where_its_paper_is_asked_for(
+    install: Install, monkeypatch: pytest.MonkeyPatch, name: str, package: str, why: str
 ) -> None:
-    gone = EntryPoint("gone", "no_such_package.at_all", "rehearsal.papers")
-    file = EntryPoint("file", "json.decoder", "rehearsal.papers")
-    odd = EntryPoint("my-paper", "json", "rehearsal.papers")
-    monkeypatch.setattr(found, "entry_points", lambda group: [gone, file, odd])
+    monkeypatch.setattr(found, "entry_points", lambda group: [EntryPoint(name, package, "rehearsal.papers")])
     forget()
-    for name, why in (("gone", "cannot be loaded"), ("file", "no package with a folder"), ("my-paper", "a-z, 0-9")):
-        with pytest.raises(UserError, match=f"paper {name} of package .*{why}"):
-            cards.chosen(name)
+    with pytest.raises(UserError, match=f"paper {name} of package .*{why}"):
+        cards.chosen(name)
     assert cards.chosen("nova-fig11")
 
 
@@ -255,7 +232,7 @@ def test_a_claim_or_a_picture_that_fails_names_its_card(install: Install, tmp_pa
         write_group_report(pictures)
 
 
-def test_a_page_begins_with_all_claims_and_keeps_its_prose(
+def test_a_page_begins_with_its_claims_and_keeps_its_prose(
     install: Install, rehearse: Rehearse, tmp_path: Path
 ) -> None:
     folder = install(fig2=CARD)
