@@ -1,12 +1,16 @@
 """OmniInfer's cards of one part each: what they ask of its model, and their pictures."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from engines.deployments import load_deployment
 from engines.devices.extensions import StatedSteps
 from reports.figures.style import style
 from reports.papers.omniinfer import attention_memory, placement, prefill
 from reports.papers.omniinfer.cluster import FILL_RATE
+from tests.reports.prefill_trials import VARIANTS, Cluster, Loop
 
 
 @pytest.fixture
@@ -51,8 +55,6 @@ def test_the_pictures_are_drawn(brief):
 
 
 def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():
-    from engines.deployments import load_deployment
-
     capacity, wait = prefill.fitted()
     assert capacity > prefill.rates().max() and wait > 0
     assert 0.95 * capacity < FILL_RATE < capacity
@@ -62,5 +64,19 @@ def test_the_fitted_step_time_is_by_what_the_curve_through_table_1_says():
     empty_s, token_s, tokens = prefill.START
     assert own.coefficients == pytest.approx({"constant": empty_s, "k1": token_s}, rel=0.005)
     assert stage.max_num_batched_tokens == tokens
-    named = prefill.UNSCALED.partition("=")
-    assert float(named[2]) * own.scale == pytest.approx(1, abs=1e-3)
+    assert float(prefill.UNSCALED.partition("=")[2]) * own.scale == pytest.approx(1, abs=1e-3)
+
+
+SMALL: dict[str, Any] = {"in_flight": 300, "requests": 6000, "instances": 1, "dies": 8}
+
+
+@pytest.mark.parametrize("by_turns", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_in_the_separate_model_every_request_ends_and_littles_law_holds(variant: str, by_turns: bool) -> None:
+    cluster = Cluster(Loop(0.05, by_turns, **SMALL | VARIANTS[variant]))
+    cluster.run()
+    assert (cluster.came_s <= cluster.first_s).all() and (cluster.first_s <= cluster.began_s).all()
+    assert not np.isnan(cluster.end_s).any() and max(cluster.tokens) == max(cluster.running) == 0
+    inside, begin_s, end_s = cluster.steady()
+    lasts_s = (cluster.end_s - cluster.came_s)[inside].mean()
+    assert inside.sum() / (end_s - begin_s) * lasts_s == pytest.approx(300, rel=0.06)
