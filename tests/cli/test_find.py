@@ -59,17 +59,14 @@ def test_it_finds_where_an_engine_breaks_and_where_it_does_not(rehearse: Rehears
     status, out, err = rehearse(*SMALL, "--jobs", "4", "--json")
     assert (status, err.splitlines()) == (0, ["results/bench-find/search.json", "results/bench-find/report.html"])
     found = {row["engine"]: row for row in json.loads(out)["found"]}
-    assert found["vllm_omni"]["c"] == 15 and found["vllm_omni"]["over_seeds"] == dict.fromkeys(
-        ("low", "middle", "high"), 15
-    )
+    assert found["vllm_omni"]["c"] == 15
+    assert found["vllm_omni"]["over_seeds"] == dict.fromkeys(("low", "middle", "high"), 15)
     # Half of its 48 sessions: of more callers hardly ever so many are on line.
     assert found["liveserve"]["c"] == 24 and found["liveserve"]["at_least"]
     # 8, 16 and, for one of them, on to 24 and back to 15: one batch a round, of both seeds and engines. In the end
     # two of four workers are idle, and measure 15 while 14 is decided.
-    assert [sorted({point.params["c"] for point in points}) for points in rounds] == [
-        [8], [16], [12, 24], [14, 15],
-    ]  # fmt: skip
-    assert len(rounds[0]) == 4
+    tried = [sorted({point.params["c"] for point in points}) for points in rounds]
+    assert tried == [[8], [16], [12, 24], [14, 15]] and len(rounds[0]) == 4
     status, again, _ = rehearse(*SMALL, "--json")
     assert status == 0 and json.loads(again) == json.loads(out)
 
@@ -86,9 +83,7 @@ def test_idle_workers_measure_ahead_and_the_answer_stays(rehearse: Rehearse, fak
 
 
 @pytest.mark.parametrize("width", [80, 130])
-def test_the_answer_fits_the_terminal(
-    rehearse: Rehearse, fake: Callable, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_it_fits_the_terminal(rehearse: Rehearse, fake: Callable, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     fake()
     monkeypatch.setattr("reports.cli.output.wide", lambda *_, **__: Console(width=width))
     _, out, _ = rehearse(*SMALL)
@@ -125,16 +120,7 @@ def test_bounds_are_kept_and_told(rehearse: Rehearse, fake: Callable) -> None:
     status, out, _ = rehearse(*SMALL, "--from", "3", "--to", "10", "--csv")
     assert status == 0 and {point.params["c"] for points in rounds for point in points} == {8, 10}
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert [(row["c"], row["at_least"]) for row in rows] == [("10", "True")] * 2
-    assert {row["hardware"] for row in rows} == {"h200"}
-
-
-@pytest.mark.slow
-def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -> None:
-    fake(lambda point: point.params["c"] > 9 and point.engine == "liveserve")
-    status, out, _ = rehearse(*SMALL)
-    assert status == 1 and "liveserve can handle at least c=9" in out
-    assert "at 10 it could not be measured (the GPU <melted>)" in out
+    assert [(row["c"], row["at_least"], row["hardware"]) for row in rows] == [("10", "True", "h200")] * 2
 
 
 @pytest.mark.slow
@@ -144,6 +130,14 @@ def test_another_parameter_is_searched(rehearse: Rehearse, fake: Callable) -> No
     assert status == 0 and {row["rate"] for row in json.loads(out)["found"]} == {3}
     assert [points[0].params["rate"] for points in rounds] == [1, 2, 3]
     assert {point.params["c"] for points in rounds for point in points} == {8}
+
+
+@pytest.mark.slow
+def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -> None:
+    fake(lambda point: point.params["c"] > 9 and point.engine == "liveserve")
+    status, out, _ = rehearse(*SMALL)
+    assert status == 1 and "liveserve can handle at least c=9" in out
+    assert "at 10 it could not be measured (the GPU <melted>)" in out
 
 
 def test_a_dry_run_shows_what_is_measured_first(rehearse: Rehearse) -> None:
@@ -172,37 +166,32 @@ def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: C
     assert status == 2 and "search.json is damaged; delete it" in err
 
 
+NOTHING = float("nan")
+
+
+CALLS = {0: (0.0, 50.0), 1: (0.0, 60.0), 2: (50.0, 100.0), 3: (60.0, 110.0)}
+"""Begin and end of each, s."""
+
+
 class Recorded:
     """A record whose numbers are known: two callers on line from 0 to 100 s, then one to 110 s."""
 
+    texts: ClassVar = [(5.0, "first_text", 0, 100.0), (70.0, "text", 2, 300.0), (105.0, "text", 3, 999.0)]
+    begins: ClassVar = [(begin_s, "session_start", number, NOTHING) for number, (begin_s, _) in CALLS.items()]
+    ends: ClassVar = [(end_s, "session_end", number, NOTHING) for number, (_, end_s) in CALLS.items()]
     events = pd.DataFrame(
-        [
-            (0.0, "session_start", 0, float("nan")),
-            (0.0, "session_start", 1, float("nan")),
-            (5.0, "first_text", 0, 100.0),
-            (50.0, "session_end", 0, float("nan")),
-            (50.0, "session_start", 2, float("nan")),
-            (60.0, "session_end", 1, float("nan")),
-            (60.0, "session_start", 3, float("nan")),
-            (70.0, "text", 2, 300.0),
-            (100.0, "session_end", 2, float("nan")),
-            (105.0, "text", 3, 999.0),
-            (110.0, "session_end", 3, float("nan")),
-            (110.0, "run_end", -1, float("nan")),
-        ],
-        columns=["t", "kind", "session", "value"],
-    )
+        [*begins, *texts, *ends, (110.0, "run_end", -1, NOTHING)], columns=["t", "kind", "session", "value"]
+    ).sort_values("t", kind="stable", ignore_index=True)
     requests = pd.DataFrame(
-        {
-            "turn_start_s": [1.0, 2, 61, 62, 101],
-            "turn_end_s": [3.0, 4, 63, 64, 103],
-            "status": ["completed", "barged_in", "completed", "failed", "completed"],
-            "spoken": [True, True, True, True, True],
-            "audio_ttfp_s": [0.2, 0.4, 0.9, float("nan"), 0.1],
-            "max_gap_s": [0.0, 0.0, 0.0, float("nan"), 0.0],
-        }
-    )
-
+        [
+            (1.0, 3.0, "completed", 0.2, 0.0),
+            (2.0, 4.0, "barged_in", 0.4, 0.0),
+            (61.0, 63.0, "completed", 0.9, 0.0),
+            (62.0, 64.0, "failed", NOTHING, NOTHING),
+            (101.0, 103.0, "completed", 0.1, 0.0),
+        ],
+        columns=["turn_start_s", "turn_end_s", "status", "audio_ttfp_s", "max_gap_s"],
+    ).assign(spoken=True)
     metrics: ClassVar[dict[str, Any]] = {"steady_begin": {"value": 0.0}, "steady_end": {"value": 100.0}}
 
     def __init__(self) -> None:
@@ -214,7 +203,8 @@ class Recorded:
 
 
 def test_costs_are_over_the_time_in_which_all_are_on_line() -> None:
-    used = usage([Recorded()], parse_targets("ttfp_p90<=0.5 continuity>=0.9"))  # type: ignore[list-item]
+    record: Any = Recorded()
+    used = usage([record], parse_targets("ttfp_p90<=0.5 continuity>=0.9"))
     assert used.gpu_s_per_minute == pytest.approx(60 * 2 / 2)  # two GPUs for two callers
     assert used.gpu_s_per_turn == pytest.approx(2 * 100 / 3)  # one failed, one in the drain
     assert used.gpu_s_per_million_tokens == pytest.approx(1e6 * 2 * 100 / 400)
