@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.experiments.point import Point
+from harness.records.record import Measurement
 from reports.cards import card as cards
 from reports.cards.group import Group, load_group
 from reports.claims.grading import GOOD, HOLDS, MATCHES, MISSES, NOT_MEASURED
@@ -40,34 +41,35 @@ def test_both_sides_serve_the_same_users_with_the_same_settings(card: Any) -> No
 
 def test_sides_that_agree_match_and_drawn(tmp_path: Path) -> None:
     group = measured(tmp_path / "run")
-    assert {claim.outcome for claim in group.claims} == {MATCHES}
-    assert len(group.claims) == 6 and all(claim.spread.median == 1 for claim in group.claims)
+    assert [(claim.outcome, claim.spread.median) for claim in group.claims] == [(MATCHES, 1)] * 6
     page = Page(write_group_report(group).read_text())
-    rows = page.section("Claims of virtual time")
-    assert rows[0][2] == "virtual time" and {row[2] for row in rows[1:]} == {"1.00 ×"}
+    head, *rows = page.section("Claims of virtual time")
+    assert head[2] == "virtual time" and {row[2] for row in rows} == {"1.00 ×"}
     assert "live-parity" in page.ids
 
 
 def test_a_side_that_answers_later_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def later(point: Point):
+    def later(point: Point) -> Measurement:
         late = 0.05 if point.device == "sockets" else 0.0
         monkeypatch.setattr(served, "TTFP_S", {"vllm_omni": 0.3 + late, "liveserve": 0.2 + late / 10})
         return served.measure(point)
 
-    group = measured(tmp_path / "run", measure=later)
-    outcomes = {claim.claim.id: claim.outcome for claim in group.claims}
-    assert outcomes["vllm_omni-audio_ttfp_p50"] == MISSES  # 350 ms beside 300
-    assert outcomes["liveserve-audio_ttfp_p50"] == MATCHES  # 205 ms beside 200
+    outcomes = outcomes_of(measured(tmp_path / "run", measure=later))
+    assert outcomes["vllm_omni-audio_ttfp_p50"] == MISSES  # 350 ms and 300
+    assert outcomes["liveserve-audio_ttfp_p50"] == MATCHES  # 205 ms and 200
+
+
+def outcomes_of(group: Group) -> dict[str, str]:
+    return {claim.claim.id: claim.outcome for claim in group.claims}
 
 
 def test_a_side_without_a_point_leaves_the_other_to_be_seen(tmp_path: Path) -> None:
     group = measured(tmp_path / "run", lambda point: point.device == "sockets")
-    assert {claim.outcome for claim in group.claims} == {NOT_MEASURED}
-    (card,) = group.cards
+    assert set(outcomes_of(group).values()) == {NOT_MEASURED}
+    nothing = measured(tmp_path / "none", lambda point: True)
     with style():
-        assert isinstance(parity.draw(card.panels), Picture)
-        nothing = measured(tmp_path / "none", lambda point: True).cards[0].panels
-        assert isinstance(parity.draw(nothing), LeftOut)
+        assert isinstance(parity.draw(group.cards[0].panels), Picture)
+        assert isinstance(parity.draw(nothing.cards[0].panels), LeftOut)
 
 
 @pytest.mark.parametrize("name", ("live-parity", "live-calls"))
@@ -89,15 +91,13 @@ def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -
 
 def test_calls_that_go_alike_match_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = calls_measured(tmp_path / "run", monkeypatch, late=1.0)
-    assert {claim.outcome for claim in group.claims} <= set(GOOD) and len(group.claims) == 5
-    (card,) = group.cards
+    assert set(outcomes_of(group).values()) <= set(GOOD) and len(group.claims) == 5
     with style():
-        assert isinstance(calls.draw(card.panels), Picture)
+        assert isinstance(calls.draw(group.cards[0].panels), Picture)
     assert "live-calls" in Page(write_group_report(group).read_text()).ids
 
 
 def test_a_wall_that_comes_later_over_sockets_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = calls_measured(tmp_path / "run", monkeypatch, late=1.3)
-    outcomes = {claim.claim.id: claim.outcome for claim in group.claims}
+    outcomes = outcomes_of(calls_measured(tmp_path / "run", monkeypatch, late=1.3))
     assert outcomes["calls-vllm_realtime-wall_s"] == MISSES
     assert outcomes["calls-vllm_realtime-frame_latency_p50"] == HOLDS
