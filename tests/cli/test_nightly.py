@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -18,6 +19,7 @@ from reports.cli import run
 from tests.builders import settings
 from tests.conftest import Rehearse
 from tests.reports import served
+from tests.reports.written import Fails, never
 
 ROOT = Path(__file__).parents[2]
 NIGHTS = Path("results/nightly")
@@ -28,7 +30,7 @@ NIGHTLY = ("nightly", "--device", "virtual")
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The bench is filled by scripted servers, `slower` times as slow, instead of being run."""
 
-    def measured(slower: float = 1.0, fails: Callable = lambda point: False, **changes) -> None:
+    def measured(slower: float = 1.0, fails: Fails = never, **changes: Any) -> None:
         def stand_in(source: str, *, device: str, out: Path, seeds: int, **_: object) -> None:
             assert source == "bench"
             experiment = served.bench(**{"grid": {"c": [8]}, "seeds": list(range(seeds)), **changes})
@@ -40,6 +42,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(run, "run", stand_in)
 
+    measured()
     return measured
 
 
@@ -49,8 +52,8 @@ def verdict(night: Path) -> dict:
 
 def replace_fidelity(monkeypatch: pytest.MonkeyPatch, stand_in: Callable) -> None:
     """`stand_in` instead of `harness.calibration.fidelity.fidelity`, and every device is there."""
-    module = ModuleType("harness.calibration.fidelity")
-    module.fidelity = stand_in  # type: ignore[attr-defined]
+    module: Any = ModuleType("harness.calibration.fidelity")
+    module.fidelity = stand_in
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(calibration, "fidelity", module, raising=False)
     monkeypatch.setattr(available, "missing", lambda device: None)
@@ -60,48 +63,43 @@ def tonight() -> Path:
     return max(NIGHTS.iterdir())
 
 
-def yesterday() -> None:
-    """Tonight becomes an earlier night."""
-    tonight().rename(NIGHTS / "2020-01-01-virtual")
+@pytest.fixture
+def yesterday(rehearse: Rehearse, measured: Callable) -> Path:
+    """An earlier night that passed."""
+    assert rehearse(*NIGHTLY)[0] == 0
+    return tonight().rename(NIGHTS / "2020-01-01-virtual")
+
+
+def said(out: str) -> str:
+    return " ".join(out.split())
 
 
 def test_the_first_night_has_nothing_to_compare_with_and_passes(rehearse: Rehearse, measured: Callable) -> None:
-    measured()
     status, out, _ = rehearse(*NIGHTLY)
     assert status == 0 and "this one is the first" in out and "verdict.json" in out
     kept = verdict(tonight())
     assert kept["passed"] and kept["device"] == "virtual" and kept["revision"].keys() >= {"commit", "dirty"}
-    assert {name: part["verdict"] for name, part in kept["parts"].items()} == {
-        "bench": "passed",
-        "fidelity": "not needed",
-        "comparison": "void",
-    }
+    verdicts = {name: part["verdict"] for name, part in kept["parts"].items()}
+    assert verdicts == {"bench": "passed", "fidelity": "not needed", "comparison": "void"}
     assert (tonight() / "bench" / "summary.json").is_file()
 
 
-def test_a_night_as_good_as_the_last_passes(rehearse: Rehearse, measured: Callable) -> None:
-    measured()
-    rehearse(*NIGHTLY)
-    yesterday()
+def test_a_night_as_good_as_the_last_passes(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
     measured(slower=1.05)
     status, out, _ = rehearse(*NIGHTLY)
-    assert status == 0 and "A: results/nightly/2020-01-01-virtual/bench" in out
+    assert status == 0 and f"A: {yesterday}/bench" in out
     assert verdict(tonight())["parts"]["comparison"]["verdict"] == "passed"
     assert rehearse(*NIGHTLY, "--fail-above", "4")[0] == 1
 
 
-def test_a_worse_night_fails_until_it_is_mended_or_taken_over(rehearse: Rehearse, measured: Callable) -> None:
-    measured()
-    rehearse(*NIGHTLY)
-    yesterday()
+def test_a_worse_night_fails_until_it_is_taken_over(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
     measured(slower=1.5)
     status, out, _ = rehearse(*NIGHTLY)
-    assert status == 1 and "audio_ttfp_p50 of vllm_omni c=8 got worse by 50.0%" in " ".join(out.split())
+    assert status == 1 and "audio_ttfp_p50 of vllm_omni c=8 got worse by 50.0%" in said(out)
     assert not verdict(tonight())["passed"]
-    tonight().rename(NIGHTS / "2020-01-02-virtual")
+    failed = tonight().rename(NIGHTS / "2020-01-02-virtual")
     assert rehearse(*NIGHTLY)[0] == 1  # the night that failed is not what the next one is measured by
-    status, _, _ = rehearse(*NIGHTLY, "--against", "results/nightly/2020-01-02-virtual/bench")
-    assert status == 0
+    assert rehearse(*NIGHTLY, "--against", f"{failed}/bench")[0] == 0
     tonight().rename(NIGHTS / "2020-01-03-virtual")
     assert rehearse(*NIGHTLY)[0] == 0
 
@@ -112,15 +110,11 @@ def test_a_failed_point_fails_the_night(rehearse: Rehearse, measured: Callable) 
     assert status == 1 and "1 of 6 points failed" in out and "liveserve c=8 seed=1" in out
 
 
-def test_another_workload_than_the_last_night_s_is_void_and_said(rehearse: Rehearse, measured: Callable) -> None:
-    measured()
-    rehearse(*NIGHTLY)
-    yesterday()
+def test_another_workload_than_the_last_is_void(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
     measured(set={"sessions": 7, "turns": 2}, slower=2.0)
     status, out, _ = rehearse(*NIGHTLY)
-    assert status == 0 and "served different traces" in " ".join(out.split())
-    before = "results/nightly/2020-01-01-virtual/bench"
-    assert rehearse(*NIGHTLY, "--against", before)[0] == 2  # what was asked for cannot be done
+    assert status == 0 and "served different traces" in said(out)
+    assert rehearse(*NIGHTLY, "--against", f"{yesterday}/bench")[0] == 2  # what was asked for cannot be done
 
 
 @pytest.mark.parametrize(
@@ -145,15 +139,12 @@ def test_a_real_device_is_judged_by_its_mechanics_too(
         return SimpleNamespace(passed=mechanics == "pass", loads=[SimpleNamespace(share=0.7, verdicts=told)])
 
     replace_fidelity(monkeypatch, stand_in)
-    measured()
     found, _, err = rehearse("nightly", "--device", "cpu")
     assert found == status and "fidelity [0/5] capacity" in err
     part = verdict(tonight())["parts"]["fidelity"]
     assert part["verdict"] == ("failed" if status else "passed")
-    assert part["why"] == [
-        f"70% load, mechanics: {mechanics}; TPOT 0.4 %",
-        f"70% load, prediction: {prediction}; TPOT error 7 %",
-    ]
+    why = [f"mechanics: {mechanics}; TPOT 0.4 %", f"prediction: {prediction}; TPOT error 7 %"]
+    assert part["why"] == [f"70% load, {each}" for each in why]
 
 
 def test_a_fidelity_that_breaks_off_fails_the_night_and_is_kept(
@@ -163,18 +154,13 @@ def test_a_fidelity_that_breaks_off_fails_the_night_and_is_kept(
         raise ValueError("the server was never saturated")
 
     replace_fidelity(monkeypatch, stand_in)
-    measured()
     status, out, _ = rehearse("nightly", "--device", "cpu")
     assert status == 1 and "the server was never saturated" in out
     assert not verdict(tonight())["passed"]
 
 
-def test_nights_of_another_device_are_left_out(rehearse: Rehearse, measured: Callable) -> None:
-    measured()
-    rehearse(*NIGHTLY)
-    kept = verdict(tonight())
-    (tonight() / "verdict.json").write_text(json.dumps({**kept, "device": "cuda"}))
-    yesterday()
+def test_nights_of_another_device_are_left_out(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
+    (yesterday / "verdict.json").write_text(json.dumps({**verdict(yesterday), "device": "cuda"}))
     measured(slower=2.0)
     assert rehearse(*NIGHTLY)[0] == 0
 
@@ -190,11 +176,8 @@ def test_a_device_that_is_not_there_gets_a_sentence_and_leaves_nothing(
     assert not Path("results").exists()
 
 
-def test_a_damaged_verdict_is_named(rehearse: Rehearse, measured: Callable) -> None:
-    measured()
-    rehearse(*NIGHTLY)
-    yesterday()
-    (NIGHTS / "2020-01-01-virtual" / "verdict.json").write_text("{")
+def test_a_damaged_verdict_is_named(rehearse: Rehearse, yesterday: Path) -> None:
+    (yesterday / "verdict.json").write_text("{")
     status, _, err = rehearse(*NIGHTLY)
     assert status == 2 and "2020-01-01-virtual/verdict.json is damaged" in err
 
@@ -203,13 +186,13 @@ def test_a_damaged_verdict_is_named(rehearse: Rehearse, measured: Callable) -> N
 def test_a_real_night_in_virtual_time(rehearse: Rehearse) -> None:
     chosen = settings("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
     assert rehearse(*NIGHTLY, "--quick", *chosen)[0] == 0
-    yesterday()
+    tonight().rename(NIGHTS / "2020-01-01-virtual")
     status, out, _ = rehearse(*NIGHTLY, "--quick", *chosen)
-    assert status == 0 and "no metric of 1 cells is worse" in " ".join(out.split())
+    assert status == 0 and "no metric of 1 cells is worse" in said(out)
 
 
 @pytest.mark.parametrize("target", [("nightly",), ("bench", "DEVICE=cuda"), ("quick", "DEVICE=cuda")])
-def test_make_asks_for_the_gpu_before_it_installs(tmp_path: Path, target: tuple[str, ...]) -> None:
+def test_make_asks_for_the_gpu_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: tuple[str, ...]) -> None:
     make = shutil.which("make")
     if make is None:
         pytest.skip("no make here")
@@ -217,13 +200,14 @@ def test_make_asks_for_the_gpu_before_it_installs(tmp_path: Path, target: tuple[
         shutil.copy(ROOT / name, tmp_path)
     for name in ("requirements", "engines/devices"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    (tmp_path / "bin").mkdir()  # a machine on which the driver shows nothing
-    (tmp_path / "bin" / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
-    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    driver = tmp_path / "bin" / "nvidia-smi"  # a machine on which the driver shows nothing
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\nexit 9\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{driver.parent}{os.pathsep}{os.environ['PATH']}")
     for name in ("MAKEFLAGS", "MAKELEVEL"):  # of the make that runs these tests
-        environment.pop(name, None)
-    done = subprocess.run([make, *target], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run([make, *target], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     first, *rest = done.stderr.splitlines()
     assert first.startswith("rehearse: device cuda needs an NVIDIA GPU")
