@@ -33,37 +33,31 @@ def small(name: str) -> Figure:
     return smaller(cards.figures()[f"liveserve-{name}"], changed, seeds=[0])
 
 
-PRINTED = {"Poisson", "BurstGPT"}
-"""Panels with the number of requests that the paper prints."""
-EVIDENCE = [*on_testbeds("p = 0", [8]), *on_testbeds("p = 0.5", [8]), *on_testbeds("p = 1", [8])]
-"""Panels with the requests with which the testbeds were chosen: six for each slot at c = 16."""
+OTHERS = {"Poisson", "BurstGPT", *(panel for p in ("0", "0.5", "1") for panel in on_testbeds(f"p = {p}", [8]))}
+"""Panels with the number of requests that the paper prints, or with which the testbeds were chosen: six for each slot
+at c = 16."""
 
 
 def requests_for_each_slot(card: Figure, changes: dict[str, str]) -> dict[str, float]:
     """Requests over the slots at the largest c, by panel with slots for several requests."""
     shares = {}
     for panel, each in card.experiments.items():
-        settings = each.set | {name: max(values) for name, values in each.grid.items()}
+        grid: dict[str, Any] = dict(each.grid)
+        settings: dict[str, Any] = each.set | {name: max(values) for name, values in grid.items()}
         settings |= {name: int(changes[name].split(",")[-1]) for name in ("c", "requests") if name in changes}
-        if panel not in PRINTED and panel not in EVIDENCE and settings.get("c") and settings.get("requests", 1) > 1:
+        if panel not in OTHERS and settings.get("c") and settings.get("requests", 1) > 1:
             server = resolve(ServerParams.model_validate({"deployment": settings["deployment"]}))
             replicas = len(server.stages["talker"].gpus) if settings["c_scope"] == "replica" else 1
             shares[panel] = settings["requests"] / (settings["c"] * replicas)
     return shares
 
 
-@pytest.mark.parametrize(
-    "name", ["fig10", "fig11-left", "fig11-right", "fig12", "fig13", "fig15-left", "fig16-left", "fig18"]
-)
-def test_there_are_many_requests_for_each_slot(name: str) -> None:
-    card = cards.figures()[f"liveserve-{name}"]
-    assert min(requests_for_each_slot(card, {}).values()) >= 12
-    assert min(requests_for_each_slot(card, dict(card.quick)).values()) >= 6
-
-
-def test_the_sensitivity_card_has_six_requests_for_each_slot() -> None:
-    card = cards.figures()["liveserve-sensitivity"]
-    assert min(requests_for_each_slot(card, {}).values()) >= 6
+def test_there_are_many_requests_for_each_slot() -> None:
+    for name in ("fig10", "fig11-left", "fig11-right", "fig12", "fig13", "fig15-left", "fig16-left", "fig18"):
+        card = cards.figures()[f"liveserve-{name}"]
+        assert min(requests_for_each_slot(card, {}).values()) >= 12, name
+        assert min(requests_for_each_slot(card, dict(card.quick)).values()) >= 6, name
+    assert min(requests_for_each_slot(cards.figures()["liveserve-sensitivity"], {}).values()) >= 6
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +73,17 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(served: tuple[Gro
     assert_drawn(whole, failed)
 
 
-def panels(group: Group, name: str) -> dict:
+def panels(group: Group, name: str) -> dict[str, Any]:
     return dict({card.figure.name: card for card in group.cards}[f"liveserve-{name}"].panels)
 
 
-def test_the_timeline_starts_whole_and_ends_with_the_continuous_share_of_all_replies(
-    served: tuple[Group, Group],
-) -> None:
-    points = [point for run in panels(served[0], "fig18").values() for point in run.points]
+def test_the_timeline_starts_whole_and_ends_with_the_continuous_share(served: tuple[Group, Group]) -> None:
     ends = []
-    for point in points:
+    for point in (point for run in panels(served[0], "fig18").values() for point in run.points):
         times, share = fig18.timeline(point)
         assert (np.diff(times) > 0).all() and share[0] == 1
-        ends.append(share[-1])
         assert share[-1] == pytest.approx(point.value("continuity_whole"))
+        ends.append(share[-1])
     assert min(ends) < 0.7 and max(ends) == 1
 
 

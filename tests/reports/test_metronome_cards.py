@@ -61,48 +61,48 @@ def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Gr
     html = (served[0].folder / "report.html").read_text()
     probes = {card.figure.name: card.claims for card in served[0].cards if card.figure.needs}
     assert sum(map(len, probes.values())) == 26
-    named = {f"metronome-{row[0]}" for row in Page(html).section("Claims of the paper")[1:]}
-    assert not named & probes.keys()
+    assert not {f"metronome-{row[0]}" for row in Page(html).section("Claims of the paper")[1:]} & probes.keys()
     for name, claims in probes.items():
-        assert all(claim.ours == "–" and claim.outcome == "not measured" for claim in claims)
+        assert {(claim.ours, claim.outcome) for claim in claims} == {("–", "not measured")}
         assert all(claim.cause.startswith("needs the weights") for claim in claims)
         assert html.split(f'id="{name}"')[1].count("needs the weights") >= len(claims)
 
 
 def test_before_and_after_the_wall(served: tuple[Group, Group]) -> None:
     panels = {card.figure.name: card for card in served[0].cards}["metronome-fig1"].panels
-    unbounded, windowed = (
-        next(point for run in panels.values() for point in run.points if point.point.engine == engine)
-        for engine in ("vllm_realtime", "metronome")
-    )
-    assert latency_median(after_wall=False)(unbounded) == pytest.approx(0.004)
-    assert latency_median(after_wall=True)(unbounded) == pytest.approx(1.6)
+    points = {point.point.engine: point for run in [*panels.values()][::-1] for point in reversed(run.points)}
+    unbounded, windowed = points["vllm_realtime"], points["metronome"]
+    before, after = (latency_median(after_wall=after) for after in (False, True))
+    assert callable(before) and callable(after)
+    assert before(unbounded) == pytest.approx(0.004)
+    assert after(unbounded) == pytest.approx(1.6)
     assert speech_after_wall(unbounded) == 0 and speech_after_wall(windowed) is None
-    assert latency_median(after_wall=True)(windowed) is None
+    assert after(windowed) is None
     assert worst_bucket(windowed) == pytest.approx(framed.OTHERS_S)
 
 
 def test_worst_bucket_leaves_out_the_first() -> None:
-    frames = pd.DataFrame(
-        {
-            "first": [True, False, False, False],
-            "dispatch_s": [4.0, 6.0, 12.0, 26.0],
-            "latency_s": [0.3, 0.3, 0.003, 0.004],
-        }
-    )
-    assert worst_bucket(SimpleNamespace(requests=frames)) == pytest.approx(0.004)  # type: ignore[arg-type]
-    begun = SimpleNamespace(requests=frames[frames["dispatch_s"] < 10])
-    assert worst_bucket(begun) is None  # type: ignore[arg-type]
+    columns = ["first", "dispatch_s", "latency_s"]
+    rows = [(True, 4.0, 0.3), (False, 6.0, 0.3), (False, 12.0, 0.003), (False, 26.0, 0.004)]
+    all_of_them, begun = (pd.DataFrame(some, columns=columns) for some in (rows, rows[:2]))
+    point: Any = SimpleNamespace(requests=all_of_them)
+    assert worst_bucket(point) == pytest.approx(0.004)
+    point.requests = begun
+    assert worst_bucket(point) is None
 
 
-def test_capacity_is_the_largest_n_below_every_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        def __init__(self, n: int, carried: bool) -> None:
-            self.params, self.ok, self.error = {"sessions": n}, carried, None
-
-    monkeypatch.setattr(fig9, "carried", lambda point: point.ok)
-    runs = [Point(8, True), Point(32, True), Point(16, True)]
-    assert fig9.capacity(runs) == (32, True)  # type: ignore[arg-type]
-    assert fig9.capacity([*runs, Point(24, False)]) == (16, False)  # type: ignore[arg-type]
-    assert fig9.capacity([Point(8, False)]) == (0, False)  # type: ignore[arg-type]
-    assert fig9.capacity([]) is None
+@pytest.mark.parametrize(
+    ("carried", "capacity"),
+    [
+        ({8: True, 32: True, 16: True}, (32, True)),
+        ({8: True, 32: True, 16: True, 24: False}, (16, False)),
+        ({8: False}, (0, False)),
+        ({}, None),
+    ],
+)
+def test_capacity_is_the_largest_n_below_every_failure(
+    monkeypatch: pytest.MonkeyPatch, carried: dict[int, bool], capacity: tuple[int, bool] | None
+) -> None:
+    monkeypatch.setattr(fig9, "carried", lambda point: carried[point.params["sessions"]])
+    runs: list[Any] = [SimpleNamespace(params={"sessions": n}, error=None) for n in carried]
+    assert fig9.capacity(runs) == capacity
