@@ -149,10 +149,10 @@ def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path)
         ("generation_span", 8.2, "generation span, s: 8.2"),
         ("heard_tokens", 120.0, "heard tokens, token: 120"),
         ("frame_latency_p90", 0.0041, "latency P90, ms: 4.1"),
-        ("touch_s", 2.0, "touch, s: 2.0"),
+        ("touch_s", 2.0, "touch s, s: 2.0"),
         ("pool_end", 0.5, "pool end, %: 50.0"),
         ("online.ttft_p99", 1.5, "online: TTFT P99, ms: 1,500"),
-        ("batch.preemptions", 3.0, "batch: preemptions, : 3"),
+        ("batch.preemptions", 3.0, "batch: preemptions, : 3.00"),
     ],
 )
 def test_any_metric_can_be_written(metric: str, value: float, text: str) -> None:
