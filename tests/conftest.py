@@ -79,7 +79,10 @@ than 25 s of CPU [measured]."""
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests begin first, the longest before all: whoever begins one at the end is waited for."""
     place = {file: i for i, file in enumerate(LONGEST)}
-    slow = {_file(item) for item in items if item.get_closest_marker("slow")}
+    marked = {item: mark for item in items if (mark := item.get_closest_marker("slow"))}
+    if unsaid := [item.nodeid for item, mark in marked.items() if not mark.args]:
+        raise pytest.UsageError(f'{unsaid[0]}: say why, as in pytest.mark.slow("runs a model on the CPU")')
+    slow = {_file(item) for item in marked}
     items.sort(key=lambda item: place.get(_file(item), len(place)) if _file(item) in slow else len(place) + 1)
 
 

@@ -237,7 +237,7 @@ def test_no_process_is_started_in_another_directory():
     assert [line.partition(":")[0] for line in found.splitlines()] == ["workloads/audio/obtain.py"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("imports an unpacked copy of the tree")
 def test_a_zip_of_the_tree_imports_where_it_is_unpacked(tmp_path: Path):
     zipfile.ZipFile(io.BytesIO(git("archive", "--format=zip", "HEAD"))).extractall(tmp_path)
     names = [*ORDER, "rehearsal"]

@@ -13,7 +13,7 @@ import pytest
 
 from harness.serving import ServeConfig, ServerProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("builds and installs the wheel")
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("workloads", "engines", "harness", "reports", "rehearsal")
 MOST_MB = 600
@@ -93,7 +93,7 @@ def test_callers_have_their_voice_without_a_network(light: Path, tmp_path: Path)
 def test_it_calls_a_server(light: Path, tmp_path: Path):
     """And writes the report of it, and sets it beside a copy."""
     rehearse = light / "bin" / "rehearse"
-    with ServerProcess(ServeConfig(engine="liveserve", port=0)) as server:
+    with ServerProcess(ServeConfig.model_validate({"engine": "liveserve", "port": 0})) as server:
         load = ("--sessions", "2", "--duration", "20", "--seed", "0", "--workload", "voice")
         short = ("--set", "turns=1", "--set", "utterance_s=0.5", "--set", "max_reply_tokens=4")  # some end in any 20 s
         call = (rehearse, "live", server.url, *load, *short, "--set", "send_delay_limit_ms=2000")

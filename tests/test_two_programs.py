@@ -71,7 +71,7 @@ def test_a_dry_run_loads_no_client_no_record_and_no_report(command: str) -> None
     assert not set(NOT_FOR_A_PLAN).intersection(loaded)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a copy of the tree")
 def test_replays_need_no_live_runs(tmp_path: Path) -> None:
     tree = without(tmp_path, "harness/live", "reports/live")
     settings = ("engine=liveserve", "c=2", "p=0", "sessions=2")

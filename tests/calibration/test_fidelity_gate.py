@@ -13,7 +13,10 @@ from harness.calibration.fidelity_report import Agreement, agreement, judge_mech
 from harness.calibration.fit import OwnCosts, fit_costs, nearest_canary
 from harness.replays.worker.fresh_process import in_fresh_process
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing("cpu") is not None, reason="needs vLLM for the CPU")]
+pytestmark = [
+    pytest.mark.slow("runs a model on the CPU"),
+    pytest.mark.skipif(missing("cpu") is not None, reason="needs vLLM for the CPU"),
+]
 
 ATTEMPTS = 3
 

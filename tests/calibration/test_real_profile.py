@@ -5,7 +5,10 @@ import pytest
 from engines.deployments.available import missing
 from harness.calibration import profiling
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here")]
+pytestmark = [
+    pytest.mark.slow("runs a model on the CPU"),
+    pytest.mark.skipif(missing("cpu") is not None, reason="no real CPU execution here"),
+]
 
 
 def test_a_quick_profile_of_a_real_model():

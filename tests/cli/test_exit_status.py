@@ -88,7 +88,7 @@ def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("calls in real time")
 def test_who_reads_the_first_line_alone_gets_the_verdict_s_status_and_the_report(tmp_path: Path) -> None:
     """The pipe closes after the verdict and before the table and the report."""
     load = "--rate 40 --duration 2 --seed 0 --set send_delay_limit_ms=5000 --slo 'ttft_p90<=1ms' --out out"

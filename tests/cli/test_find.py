@@ -91,7 +91,7 @@ def test_it_fits_the_terminal(rehearse: Rehearse, fake: Callable, monkeypatch: p
     assert "…" not in table and "goodput" in table and ("Mtok" in table.partition("over seeds:")[0]) == (width > 120)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures and draws whole searches")
 def test_the_report_tells_the_search(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     _, out, _ = rehearse(*SMALL, "--set", "gpu=h100,h200", "--set", "engine=vllm_omni")
@@ -114,7 +114,7 @@ def test_what_nothing_meets_is_said(rehearse: Rehearse, fake: Callable) -> None:
     assert "liveserve cannot handle even c=1: P90 TTFP 200 ms" in out
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures and draws whole searches")
 def test_bounds_are_kept_and_told(rehearse: Rehearse, fake: Callable) -> None:
     rounds = fake()
     status, out, _ = rehearse(*SMALL, "--from", "3", "--to", "10", "--csv")
@@ -123,7 +123,7 @@ def test_bounds_are_kept_and_told(rehearse: Rehearse, fake: Callable) -> None:
     assert [(row["c"], row["at_least"], row["hardware"]) for row in rows] == [("10", "True", "h200")] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures and draws whole searches")
 def test_another_parameter_is_searched(rehearse: Rehearse, fake: Callable) -> None:
     rounds = fake()
     status, out, _ = rehearse(*SMALL, "--set", "c=8", "--over", "rate", "--from", "0.5", "--to", "3", "--json")
@@ -132,7 +132,7 @@ def test_another_parameter_is_searched(rehearse: Rehearse, fake: Callable) -> No
     assert {point.params["c"] for points in rounds for point in points} == {8}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures and draws whole searches")
 def test_a_point_that_failed_meets_nothing(rehearse: Rehearse, fake: Callable) -> None:
     fake(lambda point: point.params["c"] > 9 and point.engine == "liveserve")
     status, out, _ = rehearse(*SMALL)
@@ -151,7 +151,7 @@ def test_a_metric_that_these_points_lack_is_named(rehearse: Rehearse, fake: Call
     assert (status, out) == (2, "") and "--slo frames_with_speech: none of the 4 points measured has it" in err
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures and draws whole searches")
 def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: Callable) -> None:
     fake()
     rehearse(*SMALL)
@@ -211,7 +211,7 @@ def test_costs_are_over_the_time_in_which_all_are_on_line() -> None:
     assert used.goodput_rps == pytest.approx(2 / 100)  # one too late, one failed, one in the drain
 
 
-@pytest.mark.slow
+@pytest.mark.slow("measures and draws whole searches")
 def test_a_real_search_in_small(tmp_path: Path) -> None:
     chosen = settings("engine=liveserve", "sessions=4", "turns=1", "gpu=h100")
     command = [*REHEARSE, *FIND, *chosen, "--seeds", "1", "--jobs", "1", "--json"]

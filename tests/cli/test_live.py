@@ -33,7 +33,7 @@ from tests.reports.page import Page
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unrendered")]
+pytestmark = [pytest.mark.slow("whole live runs, by script or over sockets"), pytest.mark.usefixtures("unrendered")]
 
 URL = "ws://localhost:8765/v1/realtime"
 SMALL = ("--set", "workload=voice", "--set", "turns=1")

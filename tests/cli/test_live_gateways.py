@@ -20,7 +20,7 @@ Behind = tuple[str, Proxy, Gateway, Path]
 VOICE = ("--workload", "voice", "--set", "utterance_s=0.5", "--set", "turns=1")
 
 
-@pytest.fixture(params=["text", pytest.param("voice", marks=pytest.mark.slow)])
+@pytest.fixture(params=["text", pytest.param("voice", marks=pytest.mark.slow("calls in real time"))])
 def behind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
     """The url of a server of text or voice that is behind all of it, and the file of its authority."""
     monkeypatch.setattr(measure_live, "cached_floor", lambda *_: {})

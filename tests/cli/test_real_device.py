@@ -9,7 +9,7 @@ import pytest
 
 from harness.records.record import load_record
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 YAML = """
 name: small

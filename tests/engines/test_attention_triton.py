@@ -17,7 +17,7 @@ SPLITS = (1, 4)
 RIGHT = {str(case): "" for case in CASES}
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow("compiles kernels"),
     pytest.mark.skipif(find_spec("triton") is None, reason="the triton package is not installed"),
 ]
 

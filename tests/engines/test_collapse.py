@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines.frames import Calls, frames, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("replays calls until latency collapses")
 
 POOL = {"kv_pool_blocks": 2000}
 SMALL = {"server": POOL, "step_rpc_s": 0.0}

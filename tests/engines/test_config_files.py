@@ -231,7 +231,7 @@ def assert_sizes(decoder: Decoder, arch: Any) -> None:
     assert (decoder.experts, decoder.experts_per_token) == (arch.num_experts, arch.num_experts_per_token)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("loads model classes of vLLM")
 @pytest.mark.parametrize("config", [GEMMA3, LLAVA, QWEN3_VL, GPT_OSS, GLM4_MOE], ids=lambda each: each["model_type"])
 def test_its_numbers_are_those_that_vllm_finds(tmp_path: Path, config: Config) -> None:
     """Of models whose classes need libraries for pictures, which not every installation has."""
@@ -246,7 +246,7 @@ def test_its_numbers_are_those_that_vllm_finds(tmp_path: Path, config: Config) -
     assert (decoder.kv_heads, decoder.head_dim) == (arch.total_num_kv_heads, arch.head_size)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("loads model classes of vLLM")
 @pytest.mark.parametrize(
     "config",
     [

@@ -33,7 +33,7 @@ def test_no_child_process_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not hasattr(registry, "_run_in_subprocess")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("vLLM inspects a model in a child process")
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "Qwen3MoeForCausalLM"])
 def test_a_child_process_writes_the_same_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     written = []

@@ -324,8 +324,8 @@ def dies(draw: Any) -> Replayed:
         (one_replica(), 25),
         (chunks(), 50),
         (texts(), 25),
-        pytest.param(speech(), 25, marks=pytest.mark.slow),
-        pytest.param(dies(), 8, marks=pytest.mark.slow),
+        pytest.param(speech(), 25, marks=pytest.mark.slow("replays large loads twice")),
+        pytest.param(dies(), 8, marks=pytest.mark.slow("replays large loads twice")),
     ],
     ids=["one replica", "chunks", "texts", "speech", "dies"],
 )

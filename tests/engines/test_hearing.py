@@ -10,7 +10,7 @@ from tests.workloads.audio.conftest import SHARED_AUDIO
 from workloads.audio.library import open_recording
 from workloads.audio.synth import SyntheticClip
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 RATE = 16_000
 STAGE = small_stage(

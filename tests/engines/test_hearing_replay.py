@@ -11,7 +11,7 @@ from tests.engines.replays import replay, voice_trace
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 SERVER = {"deployment": "omni_tiny", "abort_at": "layer"}
 SPEECH = {"sessions": 2, "turns": 2.0, "p": 0.6, "rate": 4.0, "reply_tokens": 8, "cut": "truncate"}

@@ -10,7 +10,7 @@ from harness.request_tables.playback import Playback
 from tests.engines.replays import assert_same, replay, voice_trace
 
 
-@pytest.mark.slow
+@pytest.mark.slow("each example is a replay")
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 99),

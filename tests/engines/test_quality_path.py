@@ -33,7 +33,7 @@ from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.synth import SyntheticClip
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 RATE = 16_000
 FRAMES, OUTPUT = 3, 6

@@ -7,7 +7,7 @@ import pytest
 from engines.registry import ENGINES
 from tests.builders import in_own_process
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 HOLDING = {
     "lead_cap_s": 0.2,

@@ -10,7 +10,7 @@ from tests.builders import in_own_process
 from tests.engines.frames import frames, serve
 from tests.engines.real import stock_tokens
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 EncodedAudio = tuple[list[Chunk], list[int]]
 """A session's chunks as they were fed, and what it said, over all of them."""

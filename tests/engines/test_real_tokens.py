@@ -27,7 +27,7 @@ def test_stock_order_gives_the_tokens_of_llm_generate():
     stock_order("llama_tiny")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 def test_an_engine_can_be_made_after_sound_was_degraded():
     """librosa loads llvmlite, over whose functions vLLM's search for kernels falls."""
     ffi = import_module(UNREADABLE)
@@ -37,7 +37,7 @@ def test_an_engine_can_be_made_after_sound_was_degraded():
     model.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 def test_so_it_does_with_experts():
     """In a process of its own: vLLM makes its expert group with the first model of a process or never."""
     in_own_process(stock_order, "moe_tiny")

@@ -17,7 +17,7 @@ from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.dense import DenseModel, with_dense
 from tests.engines.real import clean, prompts, stage, stock_tokens, submit, words
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 WINDOW, SINKS, TOKENS = 100, 40, 24
 """No multiples of the 32 tokens of a block."""

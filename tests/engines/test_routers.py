@@ -15,7 +15,7 @@ from tests.engines.frames import frames, serve
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("replays on several replicas")
 
 
 def replicas(count: int = 3) -> list[Replica]:

@@ -62,13 +62,13 @@ def results() -> Results:
     return measured(_ours, _stock)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 @pytest.mark.parametrize("case", [*SIZES, "next"])
 def test_tokens_are_those_of_stock_generate(results: Results, case: str):
     results.check(case)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 def test_a_picture_has_a_token_for_each_merged_patch_between_two_marks_and_other_pictures_other_tokens(
     results: Results,
 ):
@@ -79,7 +79,7 @@ def test_a_picture_has_a_token_for_each_merged_patch_between_two_marks_and_other
     assert all(len(set(tokens)) > 2 for tokens in results.ours.values())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 def test_a_screen_seen_before_is_neither_encoded_nor_read_again(results: Results):
     square, wide, again = results.identifiers
     assert square == again != wide
@@ -88,7 +88,7 @@ def test_a_screen_seen_before_is_neither_encoded_nor_read_again(results: Results
     assert results.steps["square"] > OUTPUT  # its prompt took more than one step
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself")
 def test_torchvision_is_not_needed(results: Results):
     assert not results.torchvision

@@ -115,7 +115,7 @@ def test_settings_give_any_deployment_a_spread_as_its_file_does(tmp_path: Path):
     assert calm["dt_s"].to_numpy().max() < 0.3 < asked["dt_s"].to_numpy().max()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs the same points in several ways")
 def test_other_workers_and_another_order_change_no_byte(rehearse: Rehearse, tmp_path: Path):
     path = stated(tmp_path, cv=0.02, stall_chance=0.01, stall_s=0.05)
     settings = ["p=0", "c=2", "engine=vllm_omni_wo", f"deployment={path}"]

@@ -12,7 +12,7 @@ import pytest
 from engines.stock.plugin import SWITCH
 from tests.engines.stock_engine import HELD_AT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts vLLM's AsyncLLM")
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,7 +19,7 @@ from tests.engines.stage import make_scheduler, step
 from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, make
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("vllm_s_own_engine_process")]
+pytestmark = [pytest.mark.slow("starts vLLM's engine process"), pytest.mark.usefixtures("vllm_s_own_engine_process")]
 
 
 def test_importing_our_parts_changes_nothing_of_vllm():

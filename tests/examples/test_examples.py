@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("installs the examples")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

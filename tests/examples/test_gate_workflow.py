@@ -147,7 +147,7 @@ def change(runner: Runner, old: str, new: str) -> None:
 URGENCY = "return math.inf if request.due_s is None else request.due_s, request.ready_s"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs the jobs of a workflow")
 def test_a_pull_request_that_makes_the_policy_worse_fails_and_is_not_kept(runner: Runner) -> None:
     first = runner.run("push")
     assert not first.failed, first.printed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs the notebook")
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "results.ipynb"
 RUN = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts vLLM's AsyncLLM")
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "vllm_streaming_deadlock.py"
 

@@ -262,7 +262,7 @@ def test_metrics_have_a_hash_of_their_own(tree: Path, file: str, same: bool) -> 
         assert (metrics_hash(tree) == before) == same
 
 
-@pytest.mark.slow
+@pytest.mark.slow("replays in a new process")
 def test_a_replay_loads_nothing_that_does_not_count() -> None:
     """But for what the registries import, and what says which points there are."""
     turns = {"workload": "voice", "set": {"deployment": "speech_tiny", "sessions": 1}}

@@ -31,7 +31,7 @@ TURNS: dict[str, Any] = {"deployment": "qwen3_omni_2gpu", "sessions": 2, "p": 0.
 CALLS: dict[str, Any] = {"deployment": "qwen3_omni_pro6000", "sessions": 1, "duration_s": 8}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("replays in a new process")
 def test_a_replay_imports_nothing_of_ours_nor_what_ours_put_off(tmp_path: Path) -> None:
     experiments = [
         {"name": "warm", "engines": [engine], "workload": workload, "set": settings}

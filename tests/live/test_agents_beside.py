@@ -14,7 +14,7 @@ from workloads.formats import save_trace
 from workloads.registry import make_trace
 from workloads.transforms.transform import classify, loop, merge
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
+pytestmark = [pytest.mark.slow("calls in real time"), pytest.mark.usefixtures("no_floor")]
 
 GAP_S, GAPS = 0.2, 4
 """Gaps are cut to so much; so many are on the path of a job, whose 240 tokens of replies on it take 10 ms each."""

@@ -13,7 +13,7 @@ import pytest
 from tests.live.foreign import Vllm, vllm_server, write_text_model
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts vLLM's own server")
 
 pytest.importorskip("vllm", reason="needs vLLM")
 

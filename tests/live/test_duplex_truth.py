@@ -92,7 +92,7 @@ def test_a_server_that_talks_over_people_by_known_amounts_is_measured_so(monkeyp
     assert rates(heard) == COUNTS
 
 
-@pytest.mark.slow
+@pytest.mark.slow("calls in real time")
 def test_the_same_counts_over_real_sockets() -> None:
     heard = over_sockets(open_call(*CALL), agent)
     assert heard.failures.empty and rates(heard) == COUNTS

@@ -11,7 +11,7 @@ from harness.serving import ServeConfig, ServerProcess
 from tests.selftest import churn, fault_clients
 from tests.waiting import run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("calls in real time")
 
 BURST = 300
 

@@ -13,7 +13,7 @@ from reports.live.server_side import both_sides
 from tests.builders import REHEARSE
 from tests.live.foreign import REALTIME_OPTIONS, Vllm, vllm_server, write_realtime_model, write_text_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts vLLM's own servers")
 
 pytest.importorskip("vllm", reason="needs vLLM")
 

@@ -31,7 +31,7 @@ def test_an_open_loop_with_a_limit_says_whom_it_made_wait_and_where_goodput_is_h
     assert "It is highest at 40 requests a second with at most 2 at once, the largest load that was tried." in text
 
 
-@pytest.mark.slow
+@pytest.mark.slow("calls in real time")
 def test_a_sweep_measures_rates_up_to_the_throughput(rehearse: Rehearse, tmp_path: Path) -> None:
     short = ("--set", "max_reply_tokens=4", "--set", "send_delay_limit_ms=5000", "--out", "swept")
     asked = ("--sweep", "2", "--sessions", "6", "--duration", "4", "--slo", "ttft_p90<=9s", *short)

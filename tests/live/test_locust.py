@@ -37,7 +37,7 @@ from workloads.generators.conversations import texts_of
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts Locust and its workers")
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 3

@@ -24,7 +24,7 @@ from harness.live.run.plan import FAILURES, SENDS, Merged
 from tests.selftest import quality
 from workloads.generators.content import pcm_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("calls in real time")
 
 LATE_S = 0.0015
 

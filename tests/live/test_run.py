@@ -36,7 +36,7 @@ from workloads.audio.synth import SyntheticClip
 from workloads.errors import UserError
 from workloads.registry import make_trace
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_floor")]
+pytestmark = [pytest.mark.slow("calls in real time"), pytest.mark.usefixtures("no_floor")]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-nobody-may-see"

@@ -143,7 +143,7 @@ def ask(client: ClientConnection, output_tokens: int, reply_audio_s: float) -> N
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts servers in processes of their own")
 def test_it_says_that_it_starts_and_serves_until_it_is_told_to_stop():
     with loading("liveserve") as command:
         line = command.stderr.readline()
@@ -164,7 +164,7 @@ def test_it_says_that_it_starts_and_serves_until_it_is_told_to_stop():
     assert "Traceback" not in error and f"rehearse live {url}" in error
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts servers in processes of their own")
 def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
     with served("liveserve") as (command, url):
         with connect(url) as idle, connect(url) as talking:
@@ -184,7 +184,7 @@ def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
     assert command.process.returncode == 0 and "finishing 1 reply, for 30 s at most" in error
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts servers in processes of their own")
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_waits_for_nobody(second: signal.Signals):
     with served("liveserve") as (command, url), connect(url) as talking:
@@ -198,7 +198,7 @@ def test_a_second_signal_waits_for_nobody(second: signal.Signals):
         assert not [message for message in left(talking)[1] if '"response.done"' in message]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts servers in processes of their own")
 def test_what_is_not_finished_in_the_time_given_is_cut():
     with served("liveserve", "--drain", "0.2") as (command, url), connect(url) as talking:
         ask(talking, 500, 170.0)
@@ -208,7 +208,7 @@ def test_what_is_not_finished_in_the_time_given_is_cut():
         assert "1 reply cut" in command.ends() and command.process.returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts servers in processes of their own")
 def test_a_token_is_asked_for_and_never_shown():
     with served("liveserve", "--token-env", "A_TOKEN", A_TOKEN=SECRET) as (command, url):
         with pytest.raises(InvalidStatus) as rejected:
@@ -227,7 +227,7 @@ def test_a_token_is_asked_for_and_never_shown():
     assert SECRET not in page + printed
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts servers in processes of their own")
 def test_a_server_in_a_process_of_its_own_ends_with_its_block():
     with ServerProcess(ServeConfig.model_validate({"engine": "metronome"})) as server:
         with connect(server.url) as client:

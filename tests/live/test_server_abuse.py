@@ -14,7 +14,7 @@ from engines.endpoint.user_turn import MOST_ITEMS, MOST_S
 from tests.live.calls import Caller, called, still_open
 from tests.live.strategies import some, typed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("calls in real time")
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -108,7 +108,7 @@ def say(caller: Caller, seconds: float) -> None:
     caller.say("response.create", response={"metadata": {"rehearsal": hint}})
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 def test_a_real_thinker_hears_what_came_over_the_socket(tmp_path: Path) -> None:
     write_omni_checkpoint(tmp_path)
     served = in_own_process(serve, str(tmp_path))

@@ -10,7 +10,7 @@ from harness.experiments.experiment import Experiment
 from harness.records.record import Record, load_record
 from harness.replays.executors.local import LocalExecutor
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("calls in real time")
 
 TURNS = {"workload": "voice", "set": {"sessions": 3, "rate": 10, "reply_tokens": 10, "max_reply_tokens": 20, "c": 2}}
 FRAMES = {"workload": "metronome", "set": {"sessions": 2, "duration_s": 6, "frame_s": 1, "network_ms": 0}}

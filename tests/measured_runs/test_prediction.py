@@ -34,7 +34,7 @@ LLAMA |= {"num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddin
 TRACES = "\n".join(line(span(10 + i, 100, 5, 0.02, 0.06, f"cmpl-{i}-0-ab")) for i in range(3))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("replays measured runs")
 def test_real_runs_are_predicted_within_what_is_said_of_them(truth: Path, tmp_path: Path) -> None:
     runs: list[MeasuredRun | SummaryRun] = [run for run in read_runs(truth) if isinstance(run, MeasuredRun)]
     predictions, failed = predict(runs, tmp_path, "h100")
@@ -181,7 +181,7 @@ def test_weights_that_are_not_known_are_refused(tmp_path: Path, server: Server, 
         served_model("r", server, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("replays measured runs")
 def test_limits_that_nobody_set_are_those_of_vllm(monkeypatch) -> None:
     from vllm.engine import arg_utils
     from vllm.usage.usage_lib import UsageContext
@@ -280,7 +280,7 @@ def test_an_unknown_gpu_or_model_is_refused(tmp_path: Path, gpu: str, model: str
         predict([], tmp_path, gpu, model)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("replays measured runs")
 def test_unknown_models_are_skipped_failed_replays_named_and_the_others_predicted(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("harness.measured_runs.predict.serve", falls_over)
     nobody = CONFIG.replace("meta-llama/Llama-3.1-8B", "nobody/NoModel")

@@ -15,5 +15,5 @@ collect_ignore_glob = [] if find_spec("vllm_omni") is not None else ["test_*.py"
 @pytest.fixture(scope="session")
 def liveserve() -> Iterator[OmniServer]:
     """Its API server under LiveServe's policy."""
-    with OmniServer(OmniParams(engine="liveserve"), free_ports(1)[0]) as server:
+    with OmniServer(OmniParams.model_validate({"engine": "liveserve"}), free_ports(1)[0]) as server:
         yield server

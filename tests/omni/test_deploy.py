@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from vllm_omni.config.stage_config import resolve_deploy_yaml
+from vllm_omni.config.stage_config import resolve_deploy_yaml  # pyright: ignore[reportMissingImports]  # .venv-omni
 
 from engines.stock.omni.omni_params import OmniParams
 from engines.stock.omni.pipeline import CONNECTOR, deploy
@@ -12,7 +12,7 @@ from engines.stock.omni.pipeline import CONNECTOR, deploy
 def test_chunks_are_as_long_as_the_deployment_says(tmp_path: Path) -> None:
     file = tmp_path / "deploy.yaml"
     for name, frames in (("qwen3_omni_2gpu", (4, 25, 25)), ("qwen3_omni_2gpu_april", (25, 25, 25))):
-        file.write_text(json.dumps(deploy(OmniParams(deployment=name))))
+        file.write_text(json.dumps(deploy(OmniParams.model_validate({"deployment": name}))))
         connector = resolve_deploy_yaml(file)["connectors"][CONNECTOR]
         assert connector["name"] == "SharedMemoryConnector"
         assert tuple(connector["extra"].values()) == frames
@@ -20,6 +20,6 @@ def test_chunks_are_as_long_as_the_deployment_says(tmp_path: Path) -> None:
 
 def test_what_else_a_connector_has_stays(tmp_path: Path) -> None:
     file = tmp_path / "deploy.yaml"
-    file.write_text(json.dumps(deploy(OmniParams(deployment="qwen3_tts_2gpu"))))
+    file.write_text(json.dumps(deploy(OmniParams.model_validate({"deployment": "qwen3_tts_2gpu"}))))
     extra = resolve_deploy_yaml(file)["connectors"][CONNECTOR]["extra"]
     assert extra["codec_streaming"] is True and extra["initial_codec_chunk_frames"] == 1

@@ -37,7 +37,7 @@ from tests.reports.page import Page, terminal
 from tests.reports.written import resealed
 from workloads.errors import UserError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("draws figures")
 
 PICTURES = ["answer", "targets", "live_over_time", "send_delay", "server_metrics"]
 

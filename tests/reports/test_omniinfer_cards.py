@@ -46,7 +46,7 @@ def test_memory_of_the_shipped_pattern_follows_from_the_block_tables():
     assert attention_memory.moved(tokens) == pytest.approx((31 * 32 + 30 * (1 + 4)) / (61 * 32))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("draws figures")
 def test_the_pictures_are_drawn(brief):
     with style():
         for card in (placement, attention_memory):

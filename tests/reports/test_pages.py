@@ -14,7 +14,7 @@ from tests.reports.browser import CHROMIUM, CUT, Browser, browser
 from tests.reports.served import bench, serve
 from tests.reports.test_live import TARGETS, step, write_search
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("opens pages in a browser")
 
 LOOKS = [(width, scheme) for width in (1400, 390) for scheme in ("light", "dark")]
 MOST_BYTES, MOST_PX = 1_500_000, 5000

@@ -15,7 +15,7 @@ from reports.pages.html import write_report
 from tests.reports.page import Page
 from tests.reports.served import bench, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("draws figures")
 
 PICTURES = [
     "answer",

@@ -24,7 +24,7 @@ from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.registry import make_trace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("hundreds of damaged files")
 
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
 fuzz = settings(max_examples=100, suppress_health_check=[*SLOW, HealthCheck.function_scoped_fixture])

@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import in_own_process
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("runs a model on the CPU")
 
 
 def co_serve(resume: str) -> None:

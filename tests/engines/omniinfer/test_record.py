@@ -29,7 +29,7 @@ def served() -> tuple[np.ndarray, np.ndarray, list[int]]:
     return routed.counts(), np.array(chosen), tokens
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a model on the CPU")
 def test_counts_are_those_of_the_largest_logits_and_drive_the_step_time(tmp_path):
     """In a process of its own: vLLM makes its groups of experts with the first model of a process."""
     counts, chosen, tokens = in_own_process(served)

@@ -27,7 +27,7 @@ from tests.harness.fakes import measured
 from tests.waiting import runs, wait_until
 from workloads.errors import UserError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts workers, some of which crash or hang")
 
 PATIENCE_S = 300
 

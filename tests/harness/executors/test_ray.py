@@ -31,7 +31,7 @@ from tests.waiting import runs, wait_until
 from workloads.errors import UserError
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts Ray")
 PATIENCE_S = 120
 
 
