@@ -79,7 +79,7 @@ MECHANISMS = (
         "Sec. 4.4, 5",
         "conserve",
         off={"resume": "swap"},
-        test=f"{_TESTS}/test_copies.py::test_nobody_waits_for_pages_that_are_on_the_host_already",
+        test=f"{_TESTS}/test_copies.py::test_only_swapping_waits_for_the_copy_of_what_is_preempted",
     ),
     Mechanism(
         "discarded from the tail, only as much as is needed",

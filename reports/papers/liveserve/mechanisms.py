@@ -40,7 +40,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "weights from an offline sweep, stage by stage",
         "section 4.1",
         {"talker_alpha": None},
-        "test_liveserve.py::test_without_a_weight_u2_goes_by_ready_age_and_that_is_counted",
+        "test_liveserve.py::test_the_weights_are_those_of_the_offline_sweep",
     ),
     _part(
         "barge-in: engines abort and drop what is past the playback point",
@@ -106,7 +106,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "without playback reports a stage keeps its own order",
         "section 6",
         {"telemetry_timeout_s": 86_400},
-        "test_liveserve.py::test_without_telemetry_the_stage_keeps_its_native_order",
+        "test_liveserve.py::test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run",
     ),
     Mechanism(
         "baseline: KV of idle sessions in host memory",

@@ -52,14 +52,14 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "section 4",
         BASELINE,
         {"wait_scope": "session"},
-        "ticks.py::test_under_session_scope_it_holds_up_only_itself",
+        "ticks.py::test_one_starved_session_holds_up_the_whole_tick_until_the_cap_or_only_itself",
     ),
     _built(
         "a Step's wait of 0.8 B at most",
         "section 3",
         BASELINE,
         {"wait_cap": 1.0},
-        "ticks.py::test_one_starved_session_holds_up_the_whole_tick_until_the_cap",
+        "ticks.py::test_one_starved_session_holds_up_the_whole_tick_until_the_cap_or_only_itself",
     ),
     _built(
         "a fill rate that varies from run to run",

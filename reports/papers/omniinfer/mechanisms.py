@@ -85,7 +85,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "5.1, eq. (8)",
         ENGINE,
         {"routing": "least_load"},
-        test="tests/engines/test_routers.py::test_equation_8_leaves_the_prefix_when_its_replica_has_too_much_to_do",
+        test="tests/engines/omniinfer/test_omniproxy.py::test_equation_8_follows_the_prefix_until_the_load_outweighs_it",
     ),
     Mechanism(
         "decode die by processing time, longest first",
