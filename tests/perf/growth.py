@@ -26,8 +26,8 @@ WORKERS = (1, 2)
 COMPUTED = (4, 8, 16)
 EIGHT = "qwen3_omni_8gpu"
 SMALL = {"sessions": 8, "turns": 2}
-SESSIONS = (32, 128, 512)
-"""Sessions of 16 callers: the last take more than an hour of simulated time."""
+SESSIONS = (32, 128, 768)
+"""Numbers of sessions of 16 callers: the last takes more than an hour of simulated time."""
 
 
 def run(
