@@ -102,7 +102,7 @@ def test_a_dead_link_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_the_page_of_metrics_is_that_of_the_code() -> None:
+def test_the_metrics_page_is_what_the_code_generates() -> None:
     from docs.generated import METRICS, metrics
 
     assert METRICS.read_text() == metrics(), "run `python -m docs.generated`"

@@ -40,14 +40,22 @@ def test_first_requests_are_copied_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "first").read_text().splitlines() == [str(line) for line in range(FIRST)]
 
 
-def test_without_an_environment_one_line_says_how_and_a_peer_that_is_not_installed_is_said(
+def test_without_an_environment_one_line_says_what_to_set_and_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("REHEARSAL_PEERS", raising=False)
     assert main([]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert "set REHEARSAL_PEERS" in line and "ai-dynamo==1.6.1" in line and "vidur==0.0.26" in line
-    monkeypatch.setenv("REHEARSAL_PEERS", sys.executable)
+
+
+def test_each_peer_that_is_not_installed_has_a_row_that_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REHEARSAL_PEERS", sys.executable)  # our own environment, which has neither peer
     assert main([]) == 0
-    rows = [row.split(": pip")[0] for row in capsys.readouterr().out.splitlines()[2:]]
-    assert rows == ["| Dynamo replay | is not installed", "| Vidur | is not installed"]
+    _head, _rule, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split(": pip")[0] for row in rows] == [
+        "| Dynamo replay | is not installed",
+        "| Vidur | is not installed",
+    ]

@@ -11,6 +11,7 @@ import pytest
 import rehearsal
 from harness.experiments.experiment import Experiment
 from reports.cards import card as cards
+from reports.cards.card import Figure
 from tests.harness import fakes
 from tests.reports.figure_card import CLAIMS, figure, serve_cards
 from tests.reports.written import Fails, never, write_run
@@ -61,22 +62,47 @@ def test_counters_are_a_column_each_and_a_row_per_point(results: rehearsal.Resul
     assert results.counters.loc[("liveserve", 2, 1), "steps"] == 2
 
 
-def test_figure_cards_are_claims_and_the_frames_of_all_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    one = figure(claims=CLAIMS[:2])
-    listed = {one.name: cards.Listed(one.name, one.group, one.title, False, "")}
-    monkeypatch.setattr(cards, "figures", lambda: {one.name: one})
+@pytest.fixture
+def small_card(monkeypatch: pytest.MonkeyPatch) -> Figure:
+    """The only card: panel `quiet` with c = 8 and 16, panel `loud` with c = 8, two engines and three seeds each."""
+    card = figure(claims=CLAIMS[:2])
+    listed = {card.name: cards.Listed(card.name, card.group, card.title, False, "")}
+    monkeypatch.setattr(cards, "figures", lambda: {card.name: card})
     monkeypatch.setattr(cards, "index", lambda: listed)
-    folder = serve_cards(tmp_path / "run", [one])
-    loaded, run = rehearsal.load(folder), rehearsal.run(one.name, out=folder)  # nothing is left to measure
-    for results in (loaded, run):
-        assert isinstance(results, rehearsal.CardResults)
-        assert results.claims["outcome"].to_dict() == {"ttfp": "matches", "far": "same direction"}
-        assert results.points.index.names == ["card", "panel", "point"] and len(results.points) == 18
-        assert set(results.summary.xs("quiet", level="panel")["c"]) == {8, 16}
-        quiet = results.panels[one.name, "quiet"]
-        assert set(quiet.table("requests").reset_index()["c"]) == {8, 16}
+    return card
+
+
+@pytest.fixture(params=["loaded", "run again"])
+def card_results(request: pytest.FixtureRequest, small_card: Figure, tmp_path: Path) -> rehearsal.CardResults:
+    """The card's results: from its folder, or from a second run, for which no point is left to measure."""
+    folder = serve_cards(tmp_path / "run", [small_card])
+    loaded = request.param == "loaded"
+    results = rehearsal.load(folder) if loaded else rehearsal.run(small_card.name, out=folder)
+    assert isinstance(results, rehearsal.CardResults)
+    return results
+
+
+def test_a_card_has_the_outcome_of_each_claim(card_results: rehearsal.CardResults) -> None:
+    # Scripted servers: TTFP of liveserve is 200 ms, of vllm_omni 300 ms. The claims are ratios of 0.65 and of 0.1.
+    assert card_results.claims["outcome"].to_dict() == {"ttfp": "matches", "far": "same direction"}
+
+
+def test_a_card_has_the_points_of_all_its_panels_in_one_frame(card_results: rehearsal.CardResults) -> None:
+    assert card_results.points.index.names == ["card", "panel", "point"]
+    # Engines x values of c x seeds
+    assert card_results.points.groupby(level="panel").size().to_dict() == {"quiet": 2 * 2 * 3, "loud": 2 * 1 * 3}
+
+
+def test_a_card_has_the_summary_and_the_tables_of_each_panel(card_results: rehearsal.CardResults) -> None:
+    quiet = card_results.panels["liveserve-small", "quiet"]
+    assert set(quiet.table("requests").reset_index()["c"]) == {8, 16}
+    assert set(card_results.summary.xs("quiet", level="panel")["c"]) == {8, 16}
+    assert set(card_results.summary.xs("loud", level="panel")["c"]) == {8}
+
+
+def test_a_card_is_not_run_with_a_profile(small_card: Figure) -> None:
     with pytest.raises(UserError, match="profile is for one experiment"):
-        rehearsal.run(one.name, profile="steps.json")
+        rehearsal.run(small_card.name, profile="steps.json")
 
 
 def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):
