@@ -70,17 +70,20 @@ def test_stalls_do_not_bend_the_fit_but_are_in_its_mean():
     assert {name: found[name] for name in TRUTH} == pytest.approx({n: clean[n] * scale for n in TRUTH}, rel=1e-4)
 
 
-def test_what_others_disturbed_is_left_out_and_counted():
-    quiet = grid_steps(TRUTH, 0.02)
-    clean = fit_stage(quiet)
-    disturbed = longer(quiet, lambda i, _: 3 if 100 <= i < 160 else 5 if i in (7, 200) else 1)
-    disturbed[100:160] = [replace(sample, canary_s=2 * sample.canary_s) for sample in disturbed[100:160]]
-    found = fit_stage(disturbed)
-    assert found.left_out * len(quiet) == pytest.approx(62, abs=4)
-    assert found.samples + 62 == pytest.approx(len(quiet), abs=4)
-    here, there = (predict(quiet, profile.fitted.coefficients) for profile in (clean, found))
-    assert there == pytest.approx(here, rel=0.03)
-    assert found.fitted.held_out.median < 0.03
+def test_disturbed_steps_are_left_out_and_counted():
+    steps = grid_steps(TRUTH, noise=0.02)
+    stalled, loud = {7, 200}, range(100, 160)
+    disturbed = longer(steps, lambda i, _: 5 if i in stalled else 3 if i in loud else 1)
+    for i in loud:  # another process slows the canary too
+        disturbed[i] = replace(disturbed[i], canary_s=2 * disturbed[i].canary_s)
+    quiet, found = fit_stage(steps), fit_stage(disturbed)
+    # Step 99 goes as well: the canary after it is slow.
+    assert found.samples == len(steps) - len(stalled) - len(loud) - 1
+    assert found.left_out == pytest.approx(63 / len(steps), rel=1e-3)
+    assert predict(steps, found.fitted.coefficients) == pytest.approx(
+        predict(steps, quiet.fitted.coefficients), rel=0.03
+    )
+    assert found.fitted.held_out.median < 0.03  # about the noise
 
 
 def test_a_machine_that_was_never_quiet_still_gives_a_fit():
@@ -99,15 +102,19 @@ def test_a_cell_is_predicted_by_fits_that_never_saw_it():
     assert here and after[here] == pytest.approx(before[here], rel=1e-6)
 
 
-def test_the_better_form_is_used_and_both_are_kept():
-    straight = fit_stage(grid_steps(TRUTH, 0.02))
-    assert straight.forms.keys() == FORMS.keys()
-    assert straight.forms[CONSERVE].coefficients["k3"] == 0
-    assert straight.fitted.held_out.median < 0.02
-    # A batch that is free up to 16 tokens and dear beyond: no straight line in the tokens.
-    bent = fit_stage(grid_steps({"constant": 0.01, "tokens_16_64": 1e-4, "tokens_64_up": 2e-3}))
-    assert bent.form == SEGMENTED
-    assert bent.fitted.held_out.median < 0.01 < bent.forms[CONSERVE].held_out.median
+def test_steps_of_conserve_s_terms_are_predicted_to_within_their_noise():
+    profile = fit_stage(grid_steps(TRUTH, noise=0.02))
+    assert profile.fitted.held_out.median < 0.02
+    assert profile.forms[CONSERVE].held_out.median < 0.02
+    assert profile.forms[CONSERVE].coefficients["k3"] == 0  # communication between GPUs, of which there is one
+
+
+def test_the_segmented_form_is_used_where_a_token_costs_more_in_a_larger_batch():
+    # Up to 16 tokens cost nothing, up to 64 cost 0.1 ms each, and more cost 2 ms each.
+    profile = fit_stage(grid_steps({"constant": 0.01, "tokens_16_64": 1e-4, "tokens_64_up": 2e-3}))
+    assert profile.form == SEGMENTED
+    assert profile.fitted.held_out.median < 0.01 < profile.forms[CONSERVE].held_out.median
+    assert profile.forms.keys() == FORMS.keys()  # the worse form is kept
 
 
 def test_noise_shows_in_the_residual_and_drift_in_the_canary():
@@ -128,16 +135,17 @@ COEFFICIENT = st.floats(1e-9, 1e-2)
 @given(
     st.fixed_dictionaries({name: COEFFICIENT for name in ("k1", "k2", "k4", "k5")}),
     st.sampled_from(list(FORMS)),
-    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 4000)), min_size=1, max_size=20),
+    st.lists(st.builds(row, st.integers(1, 300), st.integers(0, 4000)), min_size=1, max_size=20),
     st.integers(0, 19),
 )
-def test_more_work_never_takes_less_time(truth: dict[str, float], form: str, rows: list[tuple[int, int]], which: int):
-    samples = grid_steps(truth, 0.1, repeats=1)
+def test_more_work_never_takes_less_time(truth: dict[str, float], form: str, step: list[Row], changed: int):
+    samples = grid_steps(truth, noise=0.1, repeats=1)
     model = StepTime(fit(samples, terms(form, knots(samples))))
     assert min(model.coefficients.values()) >= 0
-    step = [row(tokens, context) for tokens, context in rows]
-    here, index = model.predict(step), which % len(rows)
-    one = step[index]
-    for more in (replace(one, tokens=one.tokens + 1), replace(one, context=one.context + 50)):
-        assert model.predict([*step[:index], more, *step[index + 1 :]]) >= here
-    assert model.predict([*step, row(1, 10)]) >= here >= 0
+    seconds, changed = model.predict(step), changed % len(step)
+    assert seconds >= 0
+    old = step[changed]
+    for heavier in (replace(old, tokens=old.tokens + 1), replace(old, context=old.context + 50)):
+        assert model.predict([*step[:changed], heavier, *step[changed + 1 :]]) >= seconds
+    one_request_more = [*step, row(1, 10)]
+    assert model.predict(one_request_more) >= seconds
