@@ -237,20 +237,47 @@ def of_server(name: str, seed: int | None) -> Side:
     return Side(Path(name), [point], name)
 
 
-def test_a_regression_is_beyond_limit_and_spread_or_lost_or_failed() -> None:
-    slow = metric("ttft_p90", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0))
-    lost = replace(metric("completed_rps", (2.0,), (2.0,)), b=spread(), difference=spread())
-    cells = [cell(slow, FAILED, MORE, failed_b=1), cell(slow, same_trace=False), cell(lost, settings={"c": 3})]
-    found = Comparison(of_server("x", 1), of_server("y", 2), cells, 0, 0, {})
-    sides = " (A is label x, B is label y)"
-    others = [
-        f"endpoint c=10: 1 of 3 points failed in B, 0 in A{sides}",
-        f"failed of endpoint c=10 got worse by no finite share: 0 turns in A, 5 turns in B{sides}",
-        f"completed_rps of endpoint c=3 is 2.000 1/s in A and missing in B{sides}",
+def regressions(*cells: Cell, percent: float) -> list[str]:
+    return Comparison(of_server("x", 1), of_server("y", 2), [*cells], 0, 0, {}).regressions(percent)
+
+
+BY_HALF = metric("ttft_p90", (2.0, 2.0, 2.0), (3.0, 3.0, 3.0))
+LOST = replace(metric("completed_rps", (2.0,), (2.0,)), b=spread(), difference=spread())
+
+
+@pytest.mark.parametrize(
+    ("worse", "sentence"),
+    [
+        (cell(BY_HALF), "ttft_p90 of endpoint c=10 got worse by 50.0%: 2,000 ms in A, 3,000 ms in B"),
+        (cell(FAILED), "failed of endpoint c=10 got worse by no finite share: 0 turns in A, 5 turns in B"),
+        (cell(LOST), "completed_rps of endpoint c=10 is 2.000 1/s in A and missing in B"),
+        (cell(failed_b=1), "endpoint c=10: 1 of 3 points failed in B, 0 in A"),
+    ],
+)
+def test_a_regression_is_a_sentence_with_what_each_side_has(worse: Cell, sentence: str) -> None:
+    assert regressions(worse, percent=49.9) == [f"{sentence} (A is label x, B is label y)"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "percent"),
+    [
+        pytest.param(cell(BY_HALF), 50, id="at the limit"),
+        pytest.param(cell(MORE), 0, id="as good on one seed"),
+        pytest.param(cell(BY_HALF, same_trace=False), 0, id="with other users"),
+    ],
+)
+def test_a_metric_has_not_regressed(measured: Cell, percent: float) -> None:
+    assert regressions(measured, percent=percent) == []
+
+
+def test_regressions_come_cell_by_cell_with_failed_points_first() -> None:
+    found = regressions(cell(BY_HALF, FAILED, failed_b=1), cell(LOST, settings={"c": 3}), percent=49.9)
+    assert [sentence.split(" of ")[0] for sentence in found] == [
+        "endpoint c=10: 1",
+        "ttft_p90",
+        "failed",
+        "completed_rps",
     ]
-    assert found.regressions(50) == others
-    worse = f"ttft_p90 of endpoint c=10 got worse by 50.0%: 2,000 ms in A, 3,000 ms in B{sides}"
-    assert found.regressions(49.9) == [others[0], worse, *others[1:]]
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,15 @@ def test_workloads_of_an_open_loop_have_their_requests_and_both_classes(rehearse
     assert {"online", "batch"} <= set(both.trace().columns()["request_class"])
 
 
-def test_a_live_directory_runs_on_modelled_devices_with_an_engine(rehearse: Rehearse) -> None:
-    rehearse("live", URL, *SMALL, "--sessions", "2", "--out", "planned", "--dry-run")
-    for device in ("virtual", "sockets", "cpu"):
-        status, _, err = rehearse("run", "planned", "--device", device, "--dry-run")
-        assert status == BAD_INPUT and "--set engine=liveserve" in err and device in err
+@pytest.mark.parametrize("device", ["virtual", "sockets", "cpu"])
+def test_a_live_directory_runs_on_no_other_device_without_an_engine(rehearse: Rehearse, device: str) -> None:
+    planned(rehearse, URL, *SMALL, "--sessions", "2")
+    status, _, err = rehearse("run", "planned", "--device", device, "--dry-run")
+    assert status == BAD_INPUT and "--set engine=liveserve" in err and device in err
+
+
+def test_a_live_directory_runs_in_virtual_time_with_an_engine(rehearse: Rehearse) -> None:
+    planned(rehearse, URL, *SMALL, "--sessions", "2")
     status, out, _ = rehearse("run", "planned", "--device", "virtual", "--set", "engine=liveserve", "--dry-run")
     assert status == 0 and "liveserve c=2 seed=0" in out
 
