@@ -8,14 +8,15 @@ import pytest
 from tests.golden import pinned
 from tests.golden.pinned import check
 
+ROWS = 160
 TABLE = pd.DataFrame(
-    {"t": [n / 8 for n in range(160)], "kind": ["token", "text"] * 80, "value": [1.0, float("nan")] * 80}
+    {"t": [n / 8 for n in range(ROWS)], "kind": ["token", "text"] * 80, "value": [1.0, float("nan")] * 80}
 )
 
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
-    """Pinned as `this` with hash `before`."""
+    """A copy of TABLE, which is pinned as `this` with hash `before`."""
     monkeypatch.setattr(pinned, "FOLDER", tmp_path)
     monkeypatch.setenv("PIN_GOLDEN", "1")
     check("this", TABLE, "before")
@@ -23,7 +24,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return TABLE.copy()
 
 
-def told(table: pd.DataFrame) -> list[str]:
+def differences(table: pd.DataFrame) -> list[str]:
+    """The lines between the first, which has the hashes, and the last, which says how to pin the table anew."""
     with pytest.raises(AssertionError) as error:
         check("this", table, "after")
     first, *lines, last = [line.strip() for line in str(error.value).splitlines()]
@@ -31,24 +33,41 @@ def told(table: pd.DataFrame) -> list[str]:
     return lines
 
 
-def test_one_cell_is_found_by_its_column_and_near_its_row(table: pd.DataFrame):
-    table.loc[71, "t"] += 0.5
-    assert told(table) == ["column t: sum 1590.0 -> 1590.5", "the first difference is in rows 70 to 71"]
-    table.loc[33, "kind"] = "audio"
-    assert told(table)[1:] == ["column kind: text 80 -> 79, audio – -> 1", "the first difference is in rows 32 to 34"]
-
-
-def test_where_a_log_goes_another_way_a_row_shows_how(table: pd.DataFrame):
-    table.loc[70:, "t"] += 1
-    assert told(table)[-2:] == ["the first difference is in rows 70 to 71", "row 72, for example: t 9.0 -> 10.0"]
-
-
-def test_rows_and_columns_that_come_and_go_are_named(table: pd.DataFrame):
-    assert told(table.head(80))[0] == "rows: 160 -> 80"
-    assert told(table.drop(columns="value"))[0] == "column value: sum 80.0 -> –, missing 80 -> –"
-    assert told(table.assign(stage="thinker"))[0] == "column stage: thinker – -> 160"
-
-
-def test_the_same_hash_is_enough_and_another_may_be_all_that_differs(table: pd.DataFrame):
+def test_the_pinned_hash_is_accepted(table: pd.DataFrame):
     check("this", table, "before")
-    assert told(table) == []
+
+
+def test_another_hash_is_reported_for_an_equal_table_too(table: pd.DataFrame):
+    assert differences(table) == []
+
+
+def test_a_changed_number_is_reported_with_the_column_s_sum_and_the_rows_around_it(table: pd.DataFrame):
+    table.loc[71, "t"] += 0.5
+    # 0 + 1 + ... + 159 = 12,720 eighths. 160 rows in 64 pieces: two or three rows each
+    assert differences(table) == ["column t: sum 1590.0 -> 1590.5", "the first difference is in rows 70 to 71"]
+
+
+def test_a_changed_text_is_reported_with_the_counts_of_both_values(table: pd.DataFrame):
+    table.loc[33, "kind"] = "audio"
+    assert differences(table) == [
+        "column kind: text 80 -> 79, audio – -> 1",
+        "the first difference is in rows 32 to 34",
+    ]
+
+
+def test_a_changed_row_that_was_kept_is_shown(table: pd.DataFrame):
+    table.loc[70:, "t"] += 1
+    # 12 rows are kept, of which row 72 is the first that changed.
+    assert differences(table)[-1] == "row 72, for example: t 9.0 -> 10.0"
+
+
+def test_missing_rows_are_counted(table: pd.DataFrame):
+    assert differences(table.head(80))[0] == "rows: 160 -> 80"
+
+
+def test_a_column_that_went_is_named_with_what_it_had(table: pd.DataFrame):
+    assert differences(table.drop(columns="value"))[0] == "column value: sum 80.0 -> –, missing 80 -> –"
+
+
+def test_a_column_that_came_is_named_with_what_it_has(table: pd.DataFrame):
+    assert differences(table.assign(stage="thinker"))[0] == "column stage: thinker – -> 160"
