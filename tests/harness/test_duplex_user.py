@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.client.client_params import ClientParams
-from harness.client.duplex_player import JOINED_S, Player, audible
+from harness.client.duplex_player import JOINED_S, Player, Stretch, audible
 from harness.client.duplex_user import DuplexUser
 from harness.clocks.clock import run
 from harness.events.log import EventLog
@@ -215,17 +215,47 @@ def test_the_energy_of_samples_says_where_sound_is():
     assert [(s.begin_s, s.end_s) for s in player.ended(20.0)] == [(11.25, 11.75)]
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=20), st.floats(0, 40))
-def test_what_is_heard_of_a_reply_is_what_was_played(packets: list[tuple[float, float]], stop_s: float):
-    player, t = Player(), 0.0
+class Stopped(NamedTuple):
+    """A reply that was stopped: when, how many seconds of it were played by then, and where its sound was heard."""
+
+    at_s: float
+    played_s: float
+    heard: list[Stretch]
+
+
+PACKETS = st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 2)), min_size=1, max_size=20)
+"""Packets of a reply: the time since the packet before, and the audio, s."""
+AFTER_S = st.floats(0, 40)
+"""Time from the last packet to the stop, s: before the sound is over, or later."""
+
+
+def stopped(packets: list[tuple[float, float]], after_s: float) -> Stopped:
+    player, at_s = Player(), 0.0
     for wait_s, audio_s in packets:
-        t += wait_s
-        player.arrive(0, t, audio_s)
-    stop_s = max(t, stop_s)
+        at_s += wait_s
+        player.arrive(0, at_s, audio_s)
+    stop_s = at_s + after_s
     played_s = player.played_s(0, stop_s)
     player.stop(0, stop_s)
-    heard = list(player.ended(1e9))
-    assert max((s.end_s for s in heard), default=0.0) <= stop_s
-    gaps_s = sum(s.end_s - s.begin_s for s in heard) - played_s
-    assert -1e-9 <= gaps_s <= JOINED_S * len(packets), "silence between words belongs to a stretch"
-    assert played_s <= sum(audio_s for _, audio_s in packets) + 1e-9
+    return Stopped(stop_s, played_s, list(player.ended(1e9)))
+
+
+@given(PACKETS, AFTER_S)
+def test_nothing_of_a_reply_is_heard_after_it_was_stopped(packets: list[tuple[float, float]], after_s: float):
+    reply = stopped(packets, after_s)
+    assert all(stretch.end_s <= reply.at_s for stretch in reply.heard)
+
+
+@given(PACKETS, AFTER_S)
+def test_no_more_of_a_reply_is_played_than_came(packets: list[tuple[float, float]], after_s: float):
+    reply = stopped(packets, after_s)
+    assert 0 <= reply.played_s <= sum(audio_s for _, audio_s in packets) + 1e-9
+
+
+@given(PACKETS, AFTER_S)
+def test_a_reply_is_heard_as_long_as_it_was_played_and_over_short_gaps(
+    packets: list[tuple[float, float]], after_s: float
+):
+    reply = stopped(packets, after_s)
+    gaps_s = sum(stretch.end_s - stretch.begin_s for stretch in reply.heard) - reply.played_s
+    assert -1e-9 <= gaps_s <= JOINED_S * (len(packets) - 1) + 1e-9

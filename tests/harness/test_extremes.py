@@ -131,7 +131,9 @@ def test_every_number_has_a_least_and_a_most(model: type[BaseModel]) -> None:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{model.__module__}.{model.__name__}")
 @given(data=st.data())
 @fuzz
-def test_a_model_takes_a_value_or_says_why_not(model: type[BaseModel], data: st.DataObject) -> None:
+def test_a_model_takes_any_values_of_its_fields_or_refuses_them_in_a_sentence(
+    model: type[BaseModel], data: st.DataObject
+) -> None:
     values = data.draw(values_for(model, 4))
     made = answered(lambda: validate(model, values, "here"))
     assert made is None or isinstance(made, model)

@@ -146,16 +146,27 @@ def stored(result: Search) -> Search:
 
 
 @given(most=st.integers(1, 300), up_to=st.integers(1, 256), first=st.integers(1, 64))
-def test_the_search_brackets_the_capacity(most: int, up_to: int, first: int) -> None:
-    capacity, tried = find(most, up_to, first)
-    assert len(tried) == len(set(tried)) <= 2 * math.ceil(math.log2(256)) and max(tried) <= up_to
+def test_a_search_ends_close_below_the_first_number_of_calls_that_breaks(most: int, up_to: int, first: int) -> None:
+    found, _ = find(most, up_to, first)
     if most >= up_to:
-        assert (capacity.holds, capacity.breaks) == (up_to, None)
-    else:
-        assert capacity.breaks is not None and capacity.breaks > most
-        holds = capacity.holds or 0
-        assert holds <= most and capacity.breaks - holds <= max(1, holds // CLOSE)
-    assert stored(capacity) == capacity
+        assert (found.holds, found.breaks) == (up_to, None)
+        return
+    holds = found.holds or 0  # None: not even one call holds
+    assert found.breaks is not None and holds <= most < found.breaks
+    assert found.breaks - holds <= max(1, holds // CLOSE)
+
+
+@given(most=st.integers(1, 300), up_to=st.integers(1, 256), first=st.integers(1, 64))
+def test_a_search_tries_few_numbers_of_calls_and_each_once(most: int, up_to: int, first: int) -> None:
+    _, tried = find(most, up_to, first)
+    assert len(tried) == len(set(tried)) and max(tried) <= up_to
+    assert len(tried) <= 8 + 8  # to double from 1 up to 256, and to halve the gap down to 1
+
+
+@given(most=st.integers(1, 300), up_to=st.integers(1, 256), first=st.integers(1, 64))
+def test_a_search_is_read_from_its_file_as_it_was_written(most: int, up_to: int, first: int) -> None:
+    found, _ = find(most, up_to, first)
+    assert stored(found) == found
 
 
 def test_a_file_of_an_earlier_find_is_read() -> None:
