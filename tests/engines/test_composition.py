@@ -41,7 +41,8 @@ def test_a_parameter_of_a_component_that_was_not_chosen_names_the_component(engi
 @pytest.mark.parametrize(
     ("chosen", "known"), [({"scheduler": "liveserve"}, True), ({"kv": "liveserve"}, True), ({}, False)]
 )
-def test_what_both_halves_rest_on_is_known_with_either(chosen: dict[str, str], known: bool):
+def test_a_parameter_that_two_components_share_is_known_if_either_is_chosen(chosen: dict[str, str], known: bool):
+    """LiveServe's scheduler and its KV management both read `telemetry_timeout_s`."""
     assert ("telemetry_timeout_s" in ENGINES["vllm_omni"].fields(chosen)) == known
 
 
@@ -180,10 +181,32 @@ def test_a_default_of_a_component_goes_with_it():
     assert "telemetry_timeout_s" not in system.fields({"scheduler": "fcfs"}) and other.window == 1024
 
 
-def test_what_else_a_system_could_be_made_of_is_what_would_be_let_through():
-    calls = ENGINES["metronome"].choices(ENGINES["metronome"].read({}))
-    assert {"scheduler=liveserve", "admission=aimd", "routing=least_load"} <= set(calls)
-    assert not {"scheduler=priority", "routing=prefix_match", "kv=lru"} & set(calls)
-    assert "cap_start" in calls["admission=aimd"].model_fields
-    turns = ENGINES["liveserve"].choices(ENGINES["liveserve"].read({}))
-    assert {"scheduler=fcfs", "kv=lru", "routing=omniproxy", "talker_routing=round_robin"} <= set(turns)
+@pytest.mark.parametrize(
+    ("engine", "offered"),
+    [
+        ("metronome", {"scheduler=liveserve", "admission=aimd", "routing=least_load"}),
+        ("liveserve", {"scheduler=fcfs", "kv=lru", "routing=omniproxy", "talker_routing=round_robin"}),
+    ],
+)
+def test_a_system_offers_the_components_that_could_replace_its_own(engine: str, offered: set[str]):
+    system = ENGINES[engine]
+    choices = system.choices(system.read({}))
+    assert offered <= choices.keys()
+    for choice in choices:
+        field, name = choice.split("=")
+        system.check(system.read({field: name}))
+
+
+def test_a_system_offers_no_component_that_it_has_or_that_would_be_refused():
+    metronome = ENGINES["metronome"]
+    choices = metronome.choices(metronome.read({}))
+    assert "scheduler=fcfs" not in choices  # its own
+    for field, name in (("scheduler", "priority"), ("routing", "prefix_match"), ("kv", "lru")):
+        assert f"{field}={name}" not in choices
+        with pytest.raises(UserError):
+            metronome.check(metronome.read({field: name}))
+
+
+def test_an_offered_component_comes_with_its_parameters():
+    metronome = ENGINES["metronome"]
+    assert "cap_start" in metronome.choices(metronome.read({}))["admission=aimd"].model_fields

@@ -61,17 +61,29 @@ def test_the_vocoder_decodes_a_chunk_with(server: dict[str, str], fields: dict[s
     assert chunks.tolist() == tokens
 
 
-def test_a_cloned_voice_is_encoded_once_and_its_codes_are_read_and_decoded_with_each_chunk():
-    """A recording of 8 s, 100 frames: in the talker's prompt in place of the text, the last 72 at the vocoder."""
-    clone = {"deployment": "qwen3_tts_base_2gpu", "step_noise_cv": 0.0}
-    turns = [turn(session=k, arrival_s=30.0 * k, **TURN, reference_s=8.0, voice=1) for k in range(2)]
-    steps = run(Trace.from_turns(turns), server=clone).steps.to_pandas()
-    prompts = steps.query("prefill_tokens > 0 and stage == 'talker'")
-    assert prompts["prefill_tokens"].tolist() == [100 + MODEL.talker_prompt_extra_tokens] * 2
-    encoder_s = load_deployment("qwen3_tts_base_2gpu").stages["talker"].decoder.encoder_s
-    assert prompts["dt_s"].iloc[0] - prompts["dt_s"].iloc[1] == pytest.approx(encoder_s)
-    decoded = steps.query("stage == 'vocoder' and tokens > 0")["tokens"]
-    assert decoded.tolist() == [72 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
+BASE = "qwen3_tts_base_2gpu"
+RECORDED = 100
+"""Frames of a recording of 8 s."""
+
+
+@pytest.fixture(scope="module")
+def cloned() -> Any:
+    """The steps of two users, one after the other, who clone the voice of the same recording."""
+    turns = [turn(session=k, arrival_s=30.0 * k, **TURN, reference_s=RECORDED * FRAME_S, voice=1) for k in range(2)]
+    return run(Trace.from_turns(turns), server={"deployment": BASE, "step_noise_cv": 0.0}).steps.to_pandas()
+
+
+def test_a_cloned_voice_is_encoded_once_and_read_in_place_of_the_text(cloned: Any):
+    prompts = cloned.query("prefill_tokens > 0 and stage == 'talker'")
+    assert prompts["prefill_tokens"].tolist() == [RECORDED + MODEL.talker_prompt_extra_tokens] * 2
+    first_s, second_s = prompts["dt_s"]
+    assert first_s - second_s == pytest.approx(load_deployment(BASE).stages["talker"].decoder.encoder_s)
+
+
+def test_the_last_72_frames_of_a_cloned_voice_are_decoded_with_each_chunk(cloned: Any):
+    decoded = cloned.query("stage == 'vocoder' and tokens > 0")["tokens"]
+    # The recording's, those of the reply's earlier chunks, and the chunk's own: 60 frames in chunks of 1, 25, 25, 9
+    assert decoded.tolist() == [72 + 0 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
 
 
 def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():

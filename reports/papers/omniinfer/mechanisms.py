@@ -47,7 +47,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "4.1, Algorithm 2, line 7",
         ENGINE,
         PLACED | {"forecast": "last"},
-        test=f"{REBALANCING}::test_a_line_through_the_readings_is_followed_one_interval_further",
+        test=f"{REBALANCING}::test_a_linear_forecast_follows_the_trend_by_one_interval",
     ),
     Mechanism(
         "monitoring on a stream of its own",

@@ -46,14 +46,29 @@ def placement(planner=replanned(EXTRA, per_host=2), layouts=None, **settings):
     return DynamicPlacement(layouts, EXPERTS, planner, transfer_rounds, layers_s, BYTES, LINK, Rebalancing(**settings))
 
 
-def test_a_line_through_the_readings_is_followed_one_interval_further():
-    readings = [np.array([[10.0 * i, 50.0 - 10 * i]]) for i in range(5)]
-    assert forecast(readings, readings[0], "linear") == pytest.approx(np.array([[50.0, 0.0]]))
-    readings.append(np.array([[50.0, 0.0]]))
-    assert forecast(readings, readings[0], "linear")[0, 1] == 0.0  # not below
-    assert forecast(readings[:3], np.array([[7.0, 7.0]]), "linear").tolist() == [[7.0, 7.0]]
-    assert forecast(readings[:4], np.array([[7.0, 7.0]]), "linear") == pytest.approx(np.array([[40.0, 10.0]]))
-    assert np.array_equal(forecast(readings, readings[0], "last"), readings[-1])
+AVERAGE = np.array([[7.0, 7.0]])
+
+
+def readings(count: int):
+    """Loads of two experts: of one 0, 10, 20, ... tokens an interval, of the other 50, 40, 30, ..."""
+    return [np.array([[10.0 * i, 50.0 - 10 * i]]) for i in range(count)]
+
+
+@pytest.mark.parametrize(("count", "following"), [(4, [40.0, 10.0]), (5, [50.0, 0.0])])
+def test_a_linear_forecast_follows_the_trend_by_one_interval(count, following):
+    assert forecast(readings(count), AVERAGE, "linear") == pytest.approx(np.array([following]))
+
+
+def test_a_linear_forecast_is_never_below_zero():
+    assert forecast(readings(6), AVERAGE, "linear")[0, 1] == 0.0  # the line goes on to -10
+
+
+def test_a_linear_forecast_from_fewer_than_four_readings_is_the_average():
+    assert np.array_equal(forecast(readings(3), AVERAGE, "linear"), AVERAGE)
+
+
+def test_a_forecast_of_the_last_load_is_the_last_reading():
+    assert np.array_equal(forecast(readings(6), AVERAGE, "last"), [[50.0, 0.0]])
 
 
 def test_a_round_takes_as_long_as_its_largest_transfer():

@@ -67,13 +67,24 @@ def test_the_gate_counts_speech_across_short_silences_and_only_over_a_reply() ->
     assert found == [("started", 1.0), ("ignored", 1.8)]
 
 
-def test_a_semantic_detector_that_never_errs_waits_through_hesitations_and_answers_soon() -> None:
-    perfect = SimulatedSemantic(Random(0), 4.0, Accuracy(1, 0), inference_s=0.06, ask_s=0.2)
-    found = hear(TurnDetector(perfect, EVERYTHING), [(0.0, 1.0), (3.0, 4.0)], ends=(False, True))
-    assert found == [("started", 0.0), ("ended", 4.26)]
-    wrong = SimulatedSemantic(Random(0), 4.0, Accuracy(0, 1), inference_s=0.06, ask_s=0.2)
-    found = hear(TurnDetector(wrong, EVERYTHING), [(0.0, 1.0), (3.0, 4.0)], ends=(False, True))
-    assert found == [("started", 0.0), ("ended", 1.26), ("started", 3.0), ("ended", 8.0)]
+HESITATES = [(0.0, 1.0), (3.0, 4.0)]
+"""One turn, s of speech: the first silence is a hesitation."""
+
+
+def semantic(true_positive: float, false_positive: float) -> TurnDetector:
+    """Asked 0.2 s into a silence, it answers 0.06 s later. A turn that it finds unfinished is over after 4 s."""
+    accuracy = Accuracy(true_positive, false_positive)
+    return TurnDetector(SimulatedSemantic(Random(0), 4.0, accuracy, inference_s=0.06, ask_s=0.2), EVERYTHING)
+
+
+def test_a_semantic_detector_that_never_errs_waits_through_a_hesitation_and_ends_the_turn_soon() -> None:
+    found = hear(semantic(true_positive=1, false_positive=0), HESITATES, ends=(False, True))
+    assert found == [("started", 0.0), ("ended", 4.0 + 0.2 + 0.06)]
+
+
+def test_a_semantic_detector_that_always_errs_ends_the_turn_in_a_hesitation_and_waits_at_its_end() -> None:
+    found = hear(semantic(true_positive=0, false_positive=1), HESITATES, ends=(False, True))
+    assert found == [("started", 0.0), ("ended", 1.0 + 0.2 + 0.06), ("started", 3.0), ("ended", 4.0 + 4.0)]
 
 
 gaps = st.lists(st.floats(0.01, 3.0), min_size=2, max_size=16).filter(lambda parts: len(parts) % 2 == 0)
