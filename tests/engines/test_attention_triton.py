@@ -90,35 +90,36 @@ def test_the_kernel_inside_a_real_engine_says_what_the_dense_model_says():
     assert in_own_process(speak) == {"KernelImpl"}
 
 
-@pytest.mark.parametrize("capability", [90, 120], ids=["H200", "RTX PRO 6000"])
-@pytest.mark.parametrize("segments", [1, 8])
-def test_the_kernel_compiles_for_gpus_that_are_not_here(
-    capability: int, segments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """To machine code, for the heads of Qwen3-Omni's thinker."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+SIZES = {"GROUP": 8, "QUERIES": 8, "ROWS": 64, "BLOCK": 16, "TILE": 32, "D": 128, "D_PAD": 128}
+"""For the heads of Qwen3-Omni's thinker."""
+
+
+def machine_code(kernel: Any, capability: int, segments: int, types: dict[str, str]) -> bytes:
+    """A kernel compiled for a GPU of this compute capability; arguments without a type are i32."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    constants = {name: n for name, n in (SIZES | {"SEGMENTS": segments}).items() if name in kernel.arg_names}
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, {(kernel.arg_names.index(name),): n for name, n in constants.items()})
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+
+
+@pytest.mark.parametrize("capability", [90, 120], ids=["H200", "RTX PRO 6000"])
+@pytest.mark.parametrize("segments", [1, 8])
+def test_the_kernel_compiles_to_machine_code_for_gpus_that_this_machine_lacks(
+    capability: int, segments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from engines.core.vllm_adapter.attention import triton_kernel
 
-    partial = "*fp32" if segments > 1 else "*bf16"
-    pointers = {"tables": "*i32", "starts": "*i32", "lengths": "*i32", "scale": "fp32"}
-    pointers |= {"query": "*bf16", "cache": "*bf16", "output": partial, "part_m": "*fp32", "part_l": "*fp32"}
-    sizes = {"GROUP": 8, "QUERIES": 8, "ROWS": 64, "BLOCK": 16, "TILE": 32, "D": 128, "D_PAD": 128}
-    sizes |= {"SEGMENTS": segments}
-
-    def code(kernel: Any, types: dict[str, str]) -> bytes:
-        constants = {name: value for name, value in sizes.items() if name in kernel.arg_names}
-        signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
-        source = ASTSource(kernel, signature, {(kernel.arg_names.index(k),): v for k, v in constants.items()})
-        return triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
-
-    assert code(triton_kernel.attend, pointers)
-    if segments > 1:
-        merged = {"parts": "*fp32", "part_m": "*fp32", "part_l": "*fp32", "output": "*bf16"}
-        assert code(triton_kernel.merge, merged)
+    types = {"tables": "*i32", "starts": "*i32", "lengths": "*i32", "scale": "fp32", "query": "*bf16", "cache": "*bf16"}
+    types |= {"output": "*fp32" if segments > 1 else "*bf16", "part_m": "*fp32", "part_l": "*fp32"}
+    assert machine_code(triton_kernel.attend, capability, segments, types)
+    if segments > 1:  # their outputs are merged
+        types = {"parts": "*fp32", "part_m": "*fp32", "part_l": "*fp32", "output": "*bf16"}
+        assert machine_code(triton_kernel.merge, capability, segments, types)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: the compiled kernel is not tested")

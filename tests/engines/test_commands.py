@@ -10,7 +10,7 @@ from engines.core.device import NO_ROWS
 from engines.core.policy import Plan
 from engines.core.request import StageRequest
 from engines.core.step import SchedulerStep
-from tests.engines.replica_bench import Bench, play, played, request
+from tests.engines.replica_bench import LONG_S, Bench, play, played, request
 
 
 def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
@@ -97,32 +97,53 @@ def test_who_is_named_and_not_in_the_step_is_nobody_s_loss():
     assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
 
 
-def test_nothing_is_asked_between_steps():
-    """Neither while the replica sleeps nor while it delivers; during a step it is told what that computes."""
-    whole_s = first_step_s()
-    asked: list[tuple[str, float, set[str]]] = []
+class Asked:
+    """An arrival that drops no request. It notes the command, and begin (s) and requests of the step under way."""
 
-    def ask(command: Command, step: SchedulerStep) -> Collection[str]:
-        asked.append((type(command).__name__, step.start_s, {row.request_id for row in step.rows}))
+    def __init__(self) -> None:
+        self.about: list[tuple[str, float, set[str]]] = []
+
+    def __call__(self, command: Command, step: SchedulerStep) -> Collection[str]:
+        self.about.append((type(command).__name__, step.start_s, {row.request_id for row in step.rows}))
         return ()
 
+
+def test_an_arrival_is_asked_about_a_command_that_comes_during_a_step():
+    asked = Asked()
+    bench, _ = disturbed("submit", request("two", 2, tokens=2), asked, request("one", 1, tokens=2))
+    assert bench.said() == {"one": 2, "two": 2}
+    assert asked.about == [("Add", 0.0, {"1.0.one"})]
+
+
+def test_an_arrival_is_not_asked_about_a_command_that_comes_as_tokens_are_delivered():
+    asked, delivered = Asked(), []
+
+    def scenario(bench: Bench) -> None:
+        def truncate(request: StageRequest) -> None:
+            delivered.append(request.name)
+            bench.engine.truncate(1, 16)
+
+        bench.on_token = truncate
+        bench.engine.submit(request("one", 1, tokens=2))
+
+    played(scenario, asked, prefix_caching=True)
+    assert delivered == ["one", "one"] and asked.about == []
+
+
+def test_an_arrival_is_not_asked_about_a_command_that_comes_while_the_replica_sleeps():
+    asked = Asked()
+
     async def main() -> Bench:
-        bench = Bench(ask, prefix_caching=True)
-        bench.engine.enqueue(Add(request("one", 1, tokens=2)))  # it sleeps
-
-        def answer(request: StageRequest) -> None:
-            bench.on_token = lambda request: None
-            bench.engine.truncate(1, 16)  # a step has just ended
-
-        bench.on_token = answer
-        bench.at(0.3 * whole_s, bench.engine.submit, request("two", 2, tokens=2))
+        bench = Bench(asked, prefix_caching=True)
+        bench.engine.submit(request("one", 1, tokens=2))
+        await asyncio.sleep(LONG_S / 2)
+        assert not bench.engine.busy
+        bench.engine.truncate(1, 16)
         await bench.settle()
-        bench.engine.truncate(2, 16)  # it sleeps again
-        await asyncio.sleep(1.0)
         return bench
 
-    assert play(main).said() == {"one": 2, "two": 2}
-    assert asked == [("Add", 0.0, {"1.0.one"})]
+    assert play(main).said() == {"one": 2}
+    assert asked.about == []
 
 
 def test_commands_are_applied_in_the_order_in_which_they_came():

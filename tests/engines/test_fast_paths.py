@@ -459,32 +459,42 @@ def test_a_full_pool_preempts_the_same():
     assert sum(fast.steps["preempted"].to_pylist()) > 0
 
 
-def test_a_reply_that_is_cancelled_hears_nothing_of_a_batch_on_its_way():
-    heard: list[Any] = []
-    on_their_way: list[Any] = []
+@dataclass
+class Listener:
+    """The listener of one reply. `heard`: for each report, the names of the listeners that it reached."""
 
-    class Listener:
-        @staticmethod
-        def texts(group: ListenerGroup, tokens: BatchTokens) -> None:
-            heard.append(len(group.listeners[tokens.begin : tokens.end]))
+    name: str
+    heard: list[list[str]]
 
-    def one_hears(reply: Any, tokens: int) -> None:
-        if not reply.cancelled:
-            heard.append(reply)
+    @staticmethod
+    def texts(group: ListenerGroup, tokens: BatchTokens) -> None:
+        """Report a token to all of them at once."""
+        reached = group.listeners[tokens.begin : tokens.end]
+        reached[0].heard.append([each.name for each in reached])
 
-    replies = [SimpleNamespace(listener=Listener(), cancelled=False) for _ in range(3)]
-    requests: Any = [SimpleNamespace(reply=each, log_key=bytes(16)) for each in replies]
-    gateway: Any = SimpleNamespace(text=one_hears)
+
+def to_one(reply: Any, tokens: int) -> None:
+    """Report tokens to one listener, as the gateway does."""
+    if not reply.cancelled:
+        reply.listener.heard.append([reply.listener.name])
+
+
+def test_a_cancelled_reply_hears_nothing_of_a_batch_on_its_way():
+    heard, on_the_way = [], []
+    replies = [SimpleNamespace(listener=Listener(name, heard), cancelled=False) for name in "abc"]
+    requests: Any = [SimpleNamespace(reply=reply, log_key=bytes(16)) for reply in replies]
+    gateway: Any = SimpleNamespace(text=to_one)
+    listeners = BatchListeners([], lambda _, deliver, tokens: on_the_way.append((deliver, tokens)), gateway)
     batch = DecodeBatch(requests)
-    listeners = BatchListeners([], lambda _, *message: on_their_way.append(message), gateway)
     for _ in range(2):
         listeners.on_batch_tokens(BatchTokens(batch, 0, 3))
-    (deliver, first), (_, second) = on_their_way
+    (deliver, first), (_, second) = on_the_way
     deliver(first)
+    assert heard == [["a", "b", "c"]]
     replies[1].cancelled = True
     listeners.reply_cancelled()
     deliver(second)
-    assert heard == [3, replies[0], replies[2]]
+    assert heard[1:] == [["a"], ["c"]]
 
 
 class Logs:

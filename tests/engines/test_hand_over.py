@@ -264,12 +264,11 @@ class Flow(NamedTuple):
 FLOWS = st.builds(Flow, st.integers(0, 2), st.integers(0, 3), st.floats(1, 1e6), st.floats(0, 10))
 
 
-@settings(max_examples=100)
-@given(st.lists(FLOWS, min_size=1, max_size=20))
-@in_virtual_time
-async def test_the_fabric_gives_no_port_more_than_it_has_and_leaves_none_idle(flows: list[Flow]):
-    """Between two moments, what has arrived by a port is at most its bandwidth; each flow takes at least its time
-    alone, and all of them no longer than one after the other."""
+FEW_FLOWS = st.lists(FLOWS, min_size=1, max_size=20)
+
+
+async def arrivals(flows: list[Flow]) -> list[float]:
+    """When each flow has arrived, s, over a fabric without latency, from three ports to four."""
     ended_s: dict[int, float] = {}
     loop, fabric = asyncio.get_running_loop(), Fabric(0.0)
     sources, targets = ([Port(PORT_BANDWIDTH) for _ in range(n)] for n in (3, 4))
@@ -282,14 +281,34 @@ async def test_the_fabric_gives_no_port_more_than_it_has_and_leaves_none_idle(fl
         loop.call_at(flow.at_s, begin, i, flow)
     while len(ended_s) < len(flows):
         await asyncio.sleep(0.5)
-    for i, flow in enumerate(flows):
-        assert ended_s[i] >= flow.at_s + flow.alone_s - 1e-4
-    for side in ("source", "target"):
-        for port in {getattr(flow, side) for flow in flows}:
-            own = {i: flow for i, flow in enumerate(flows) if getattr(flow, side) == port}
-            busy_s = max(ended_s[i] for i in own) - min(flow.at_s for flow in own.values())
-            assert sum(flow.alone_s for flow in own.values()) <= busy_s + 2e-4
-    assert max(ended_s.values()) <= max(flow.at_s for flow in flows) + sum(flow.alone_s for flow in flows) + 1e-3
+    return [ended_s[i] for i in range(len(flows))]
+
+
+@settings(max_examples=100)
+@given(FEW_FLOWS)
+@in_virtual_time
+async def test_a_flow_takes_at_least_its_time_alone(flows: list[Flow]):
+    for flow, ended_s in zip(flows, await arrivals(flows), strict=True):
+        assert ended_s >= flow.at_s + flow.alone_s - 1e-4
+
+
+@settings(max_examples=100)
+@given(FEW_FLOWS, st.sampled_from(["source", "target"]))
+@in_virtual_time
+async def test_no_more_goes_through_a_port_than_its_bandwidth(flows: list[Flow], side: str):
+    ended_s = await arrivals(flows)
+    for port in {getattr(flow, side) for flow in flows}:
+        own = [(flow, end_s) for flow, end_s in zip(flows, ended_s, strict=True) if getattr(flow, side) == port]
+        busy_s = max(end_s for _, end_s in own) - min(flow.at_s for flow, _ in own)
+        assert sum(flow.alone_s for flow, _ in own) <= busy_s + 2e-4
+
+
+@settings(max_examples=100)
+@given(FEW_FLOWS)
+@in_virtual_time
+async def test_flows_together_take_no_longer_than_one_after_the_other(flows: list[Flow]):
+    one_by_one_s = max(flow.at_s for flow in flows) + sum(flow.alone_s for flow in flows)
+    assert max(await arrivals(flows)) <= one_by_one_s + 1e-3
 
 
 def test_a_replay_with_divided_replicas_answers_everybody_and_is_the_same_twice():

@@ -6,6 +6,7 @@ bear NaN in blocks it has left; there it is a large number.
 """
 
 import random
+from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
@@ -92,37 +93,50 @@ def test_a_batch_with_preemptions_says_the_same(window: int, sinks: int):
         dense.check(prompt, answer, window, sinks)
 
 
+@dataclass
+class Dialogue:
+    """A session that hears chunks and answers each. `answers`: each with the length of the context before it."""
+
+    context: list[int] = field(default_factory=list)
+    answers: list[tuple[int, list[int]]] = field(default_factory=list)
+
+    def hear(self, rng: random.Random) -> list[int]:
+        """Return the next chunk, of 20 to 49 tokens."""
+        chunk = words(rng.randrange(20, 50), seed=rng.randrange(1000))
+        self.context += chunk
+        return chunk
+
+    def answer(self, tokens: list[int]) -> None:
+        """Keep an answer, whose last token never enters the context."""
+        self.answers.append((len(self.context), tokens))
+        self.context += tokens[:-1]
+
+
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_sessions_that_hear_on_say_the_same_and_so_they_do_after_a_restart(window: int, sinks: int):
-    """Each answer's last token never enters the context; a preempted session computes all of its context again."""
+def test_sessions_that_go_on_say_what_the_dense_model_says_also_after_a_restart(window: int, sinks: int):
     model, dense = bounded(window, sinks)
-    rng, names = random.Random(3), ["s0", "s1"]
-    contexts: dict[str, list[int]] = {name: [] for name in names}
-    said: dict[str, list[tuple[int, list[int]]]] = {name: [] for name in names}
-    restarts = []
+    rng, restarts = random.Random(3), []
+    sessions = {"s0": Dialogue(), "s1": Dialogue()}
 
     def restart() -> None:
+        """Preempt all that runs, now and then: they compute their contexts again."""
         if rng.random() < 0.1 and model.scheduler.running:
             restarts.append(len(model.scheduler.running))
             model.scheduler.reset_prefix_cache(reset_running_requests=True)
 
     with clean(model) as scheduler:
         for frame in range(7):
-            for name in names:
-                chunk = words(rng.randrange(20, 50), seed=rng.randrange(1000))
-                contexts[name] += chunk
-                scheduler.add_request(vllm.make_chunk(name, chunk, 8, float(frame)))
-            for name, answer in drain(model, names, restart).items():
-                assert len(answer) == 8
-                said[name].append((len(contexts[name]), answer))
-                contexts[name] += answer[:-1]
-        scheduler.abort(names)
+            for name, session in sessions.items():
+                scheduler.add_request(vllm.make_chunk(name, session.hear(rng), 8, float(frame)))
+            for name, tokens in drain(model, list(sessions), restart).items():
+                sessions[name].answer(tokens)
+        scheduler.abort(list(sessions))
     assert restarts
-    for name in names:
-        expected = dense.next_tokens(contexts[name], window, sinks)
-        assert len(contexts[name]) > window + sinks + 50
-        for length, answer in said[name]:
-            assert answer == expected[length - 1 : length + 7]
+    for session in sessions.values():
+        assert len(session.answers) == 7 and len(session.context) > window + sinks + 50
+        expected = dense.next_tokens(session.context, window, sinks)
+        for length, tokens in session.answers:
+            assert len(tokens) == 8 and tokens == expected[length - 1 : length + 7]
 
 
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)

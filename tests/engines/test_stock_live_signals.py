@@ -82,33 +82,44 @@ def test_bad_signals_are_one_sentence(values: Any, sentence: str):
         asyncio.run(LiveSignals(SimpleNamespace(engine_core=None)).send(values))
 
 
-def test_over_http_a_signal_is_answered_and_a_bad_one_is_refused():
-    async def call(name: str, signal: dict[str, Any]) -> dict[str, Any]:
-        return {"aborted": [{"request": signal["session"], "tokens": 3}]}
+async def abort(name: str, signal: dict[str, Any]) -> dict[str, Any]:
+    """Answer a signal as the engine core does: it has ended one request, named as the session."""
+    return {"aborted": [{"request": signal["session"], "tokens": 3}]}
 
-    async def post(body: bytes, path: str = PATH) -> Any:
-        async def json_body() -> Any:
-            return json.loads(body)
 
-        async def rest_of_the_server(request: Any) -> str:
-            return "passed on"
+def posted(body: bytes, path: str = PATH) -> Any:
+    """What the middleware answers to a POST; `passed on` where the rest of the server answers."""
+    client = SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=abort))
 
-        client = SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=call))
-        request = SimpleNamespace(
-            url=SimpleNamespace(path=path),
-            method="POST",
-            json=json_body,
-            app=SimpleNamespace(state=SimpleNamespace(engine_client=client)),
-        )
-        return await http(request, rest_of_the_server)
+    async def json_body() -> Any:
+        return json.loads(body)
 
-    taken = asyncio.run(post(b'{"verb": "barge_in", "session": "caller"}'))
-    assert (taken.status_code, json.loads(taken.body)["aborted"][0]["request"]) == (200, "caller")
-    for bad in (b"nonsense", b'{"verb": "sing", "session": "caller"}'):
-        refused = asyncio.run(post(bad))
-        assert refused.status_code == 400
-        assert "signal" in json.loads(refused.body)["error"]
-    assert asyncio.run(post(b"{}", "/v1/completions")) == "passed on"
+    async def rest_of_the_server(request: Any) -> str:
+        return "passed on"
+
+    app = SimpleNamespace(state=SimpleNamespace(engine_client=client))
+    request = SimpleNamespace(url=SimpleNamespace(path=path), method="POST", json=json_body, app=app)
+    return asyncio.run(http(request, rest_of_the_server))
+
+
+def test_over_http_a_signal_is_answered_with_the_requests_that_it_ended():
+    answer = posted(b'{"verb": "barge_in", "session": "caller"}')
+    assert answer.status_code == 200
+    assert json.loads(answer.body)["aborted"] == [{"request": "caller", "tokens": 3}]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [(b"nonsense", "a signal is a JSON object"), (b'{"verb": "sing", "session": "caller"}', "parameter 'verb'")],
+)
+def test_over_http_a_bad_signal_has_status_400_and_a_sentence(body: bytes, error: str):
+    answer = posted(body)
+    assert answer.status_code == 400
+    assert error in json.loads(answer.body)["error"]
+
+
+def test_over_http_a_request_to_another_path_is_passed_on():
+    assert posted(b"{}", "/v1/completions") == "passed on"
 
 
 def test_an_engine_without_our_scheduler_says_how_to_start_it():

@@ -132,22 +132,31 @@ def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_fl
     assert run.tokens["near"] == 20
 
 
-@pytest.mark.parametrize("mode", ["strict", "yielding", "work_conserving"])
-def test_asynchronous_scheduling_yields_exact_counts_and_returns_every_block(mode: str):
-    """Holding, preemption and aborts with a step in flight."""
-    config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode, "pacing": "always"}}
-    scheduler = make(AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
-    run, wanted = Pipelined(scheduler), {}
+def begin_replies(run: Pipelined) -> dict[str, int]:
+    """Begin ten replies, every other one with audio that is not heard yet; two of those are interrupted. Return the
+    tokens that each of the others has to get."""
+    wanted = {}
     for i in range(10):
-        name, wanted[f"r{i}"] = f"r{i}", 10 + 5 * i
-        add(scheduler, name, prompt=20 + i, output=wanted[name], session=name)
+        name, tokens = f"r{i}", 10 + 5 * i
+        add(run.scheduler, name, prompt=20 + i, output=tokens, session=name)
         if i % 2:
-            buffered(scheduler, name)
+            buffered(run.scheduler, name)
         run.step()
         run.step()
         if i % 4 == 3:
-            assert signal(scheduler, "barge_in", name) == [name]
-            del wanted[name]
+            assert signal(run.scheduler, "barge_in", name) == [name]
+        else:
+            wanted[name] = tokens
+    return wanted
+
+
+@pytest.mark.parametrize("mode", ["strict", "yielding", "work_conserving"])
+def test_asynchronous_scheduling_gives_each_reply_its_tokens_and_returns_every_block(mode: str):
+    """On a pool too small for them, with a step in flight as replies are held, preempted or interrupted."""
+    config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode, "pacing": "always"}}
+    scheduler = make(AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
+    run = Pipelined(scheduler)
+    wanted = begin_replies(run)
     for played in range(2000):
         for name in wanted:
             signal(scheduler, "audio_sent", name, turn=0, seconds=0.5)
