@@ -204,17 +204,21 @@ async def test_what_is_neither_head_nor_body_is_bounded(begin: bytes, more: byte
 
 
 @in_a_loop
-async def test_who_hangs_up_is_served_no_longer() -> None:
+async def test_generation_ends_when_the_client_disconnects_during_the_reply() -> None:
+    most_tokens = 4000
     async with served() as server:
         client = server.client()
-        talking = await client.chat.completions.create(model="any", max_tokens=4000, **HELLO)
-        await anext(aiter(talking))
-        await talking.close()
+        reply = await client.chat.completions.create(model="any", max_tokens=most_tokens, **HELLO)
+        await anext(aiter(reply))
+
+        await reply.close()
         await client.close()
         await until(lambda: not server.sockets.sessions)
-        await server.sessions.server.settle()
-        assert server.sessions.stats.turns == {"lost": 1}
-        assert 0 < server.sessions.stats.tokens["thinker"] < 4000
+        await server.sessions.server.settle()  # returns once no stage has work
+
+        stats = server.sessions.stats
+        assert stats.turns == {"lost": 1}
+        assert 0 < stats.tokens["thinker"] < most_tokens
 
 
 @pytest.mark.parametrize(("order", "first"), [("fcfs", "document"), ("priority", "user")])

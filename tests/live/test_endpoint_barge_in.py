@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.live.scripted import PIECES, Outcome, Peer, Script, greet, play, reply, spoken, table
+from tests.live.scripted import PACKET_S, PIECES, Outcome, Peer, Script, greet, play, reply, spoken, table
 
 CUT_S: dict[str, Any] = {"barge_in_after_s": [0.3, np.nan]}
 """Of two turns, the first is interrupted."""
@@ -56,14 +56,17 @@ def test_a_barge_in_cancels_and_the_waste_is_known():
     assert second["audio_s"] == pytest.approx(0.3)
 
 
-def test_where_a_server_does_not_tell_what_was_heard_it_is_the_share_of_the_audio():
+def test_heard_tokens_that_a_server_does_not_report_follow_the_played_share_of_the_audio():
     out = play(spoken(turns=2, **CUT_S), cutting(), dialect="openai")
-    [heard_s] = out.values("barge_in")
+    [played_s] = out.values("barge_in")
     [truncate] = out.calls[0].of("conversation.item.truncate")
     assert truncate["item_id"] == "item_resp_0"
-    assert truncate["audio_end_ms"] == int(1e3 * heard_s + 1e-6)
-    share = heard_s / 1.5  # ten packets before the cut, and half a second after it
-    assert of_both_stages(out, "heard") == [[int(20 * share)], [int(100 * share)]]
+    assert truncate["audio_end_ms"] == int(1e3 * played_s + 1e-6)
+    received_s = 10 * PACKET_S + 0.5  # the script sends ten packets before the cancel and half a second after it
+    share = played_s / received_s
+    text_tokens, audio_tokens = 20, 100  # the usage of the cancelled reply
+    assert out.values("heard", "entry") == [int(text_tokens * share)]
+    assert out.values("heard", "talker") == [int(audio_tokens * share)]
 
 
 def test_no_server_can_claim_that_more_was_heard_than_made():

@@ -21,33 +21,47 @@ def hiss(seconds: float, rate: int = 24_000) -> np.ndarray:
     return np.random.default_rng(0).integers(-3000, 3000, round(seconds * rate))
 
 
-@pytest.mark.parametrize("engine", ("vllm_omni", "vllm_omni_wo", "liveserve"))
-@called()
-async def test_a_spoken_turn_is_answered_with_the_speech_and_text_asked_for(caller: Caller, engine: str) -> None:
-    caller.say("session.update", session=MANUAL)
-    await caller.speak(hiss(2.0))
-    caller.say("input_audio_buffer.commit")
-    hint = '{"output_tokens": 30, "reply_audio_s": 8.0, "visual_tokens": null}'
-    caller.say("response.create", response={"metadata": {"rehearsal": hint, "mine": "x"}})
-    assert still_open(caller.sessions) == 1
-    await asyncio.sleep(30)
-    caller.connection.end()
-    await caller.leave()
-    [done] = caller.done()
+@pytest.fixture(scope="module", params=["vllm_omni", "vllm_omni_wo", "liveserve"])
+def answered(request: pytest.FixtureRequest) -> Caller:
+    """The caller spoke for 2 s, asked for 30 text tokens and 8 s of audio, heard the reply out and left."""
+
+    async def turn(caller: Caller) -> None:
+        caller.say("session.update", session=MANUAL)
+        await caller.speak(hiss(2.0))
+        caller.say("input_audio_buffer.commit")
+        hint = '{"output_tokens": 30, "reply_audio_s": 8.0, "visual_tokens": null}'
+        caller.say("response.create", response={"metadata": {"rehearsal": hint, "mine": "x"}})
+        assert still_open(caller.sessions) == 1
+        await asyncio.sleep(30)
+        caller.connection.end()
+        await caller.leave()  # ends the connection again, which changes nothing
+        assert still_open(caller.sessions) == 0
+
+    return call(request.param, turn)
+
+
+def test_a_spoken_turn_is_answered_with_the_speech_and_text_asked_for(answered: Caller) -> None:
+    [done] = answered.done()
     assert done["status"] == "completed" and done["metadata"]["mine"] == "x"
-    assert done["usage"]["output_token_details"] == {"text_tokens": 30, "audio_tokens": 100}
+    assert done["usage"]["output_token_details"] == {"text_tokens": 30, "audio_tokens": 100}  # 0.08 s an audio token
     assert done["usage"]["input_tokens"] == 26  # 2 s at 13 tokens/s, and no history
-    assert len(caller.audio()) == 8 * 24_000
-    text = [event["delta"] for event in caller.of("response.output_audio_transcript.delta")]
+    assert len(answered.audio()) == 8 * 24_000
+    text = [event["delta"] for event in answered.of("response.output_audio_transcript.delta")]
     assert len(text) == 30 and done["output"][0]["content"][0]["transcript"] == "".join(text)
-    types = [event["type"] for event in caller.events]
+
+
+def test_the_events_of_a_reply_come_in_the_order_of_the_protocol(answered: Caller) -> None:
+    types = [event["type"] for event in answered.events]
     assert [*dict.fromkeys(each for each in types if each in ORDER)] == [*ORDER]
-    assert len({event["event_id"] for event in caller.events}) == len(types)
-    assert caller.events[0]["session"]["rehearsal"]["serves"] == "turns"
-    stats = caller.sessions.stats
-    assert (still_open(caller.sessions), stats.replies, stats.turns["completed"]) == (0, 0, 1)
+    assert len({event["event_id"] for event in answered.events}) == len(types)
+    assert answered.events[0]["session"]["rehearsal"]["serves"] == "turns"
+
+
+def test_the_server_counts_the_reply_and_its_time_to_the_first_packet(answered: Caller) -> None:
+    stats = answered.sessions.stats
+    assert (stats.replies, stats.turns["completed"]) == (0, 1)  # none under way, one complete
     assert stats.tokens == {"thinker": 30, "talker": 100} and stats.audio_sent_s == 8.0
-    waited_s = caller.when("response.output_audio.delta")[0] - caller.when("response.created")[0]
+    waited_s = answered.when("response.output_audio.delta")[0] - answered.when("response.created")[0]
     assert stats.ttfp_s.count == 1 and stats.ttfp_s.sum == pytest.approx(waited_s)
 
 

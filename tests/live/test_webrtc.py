@@ -89,18 +89,39 @@ def test_each_packet_is_heard_at_its_place(
     assert heard(*packets) == played
 
 
-def test_what_happens_to_a_packet_depends_on_the_seed_the_way_and_its_number_alone() -> None:
-    path = rtp.Path(seed=1, way="to", loss=0.1, jitter_s=0.02)
-    n = 5000
-    delays_s = [path.delay_s(number) for number in range(n)]
-    assert delays_s[::-1] == [path.delay_s(number) for number in reversed(range(n))]
-    for other in (path._replace(seed=2), path._replace(way="from")):
-        both = sum(first is other.delay_s(k) is None for k, first in enumerate(delays_s))
-        assert abs(both / n - 0.01) < 5 * (0.01 * 0.99 / n) ** 0.5, "independent losses coincide at 1 % of the packets"
-    arrived_s = np.array([delay for delay in delays_s if delay is not None])
-    assert abs(len(arrived_s) / n - 0.9) < 5 * (0.1 * 0.9 / n) ** 0.5
-    assert arrived_s.min() >= 0 and arrived_s.max() < 0.02
-    assert abs(arrived_s.mean() - 0.01) < 5 * 0.02 / (12 * n) ** 0.5
+PATH, PACKETS = rtp.Path(seed=1, way="to", loss=0.1, jitter_s=0.02), 5000
+
+
+def delays_s(path: rtp.Path) -> np.ndarray:
+    """The delay (s) of each packet; NaN: it is lost."""
+    return np.array([path.delay_s(number) for number in range(PACKETS)], float)
+
+
+def five_deviations(share: float) -> float:
+    """Five standard deviations of the share of packets with a property that each has with this probability."""
+    return 5 * (share * (1 - share) / PACKETS) ** 0.5
+
+
+def test_the_delay_of_a_packet_does_not_depend_on_the_packets_before_it() -> None:
+    backwards = np.array([PATH.delay_s(number) for number in reversed(range(PACKETS))], float)
+    np.testing.assert_array_equal(backwards[::-1], delays_s(PATH))
+
+
+@pytest.mark.parametrize("other", [PATH._replace(seed=2), PATH._replace(way="from")])
+def test_another_seed_or_way_loses_other_packets(other: rtp.Path) -> None:
+    lost_on_both = np.isnan(delays_s(PATH)) & np.isnan(delays_s(other))
+    independent = 0.1 * 0.1
+    assert lost_on_both.mean() == pytest.approx(independent, abs=five_deviations(independent))
+
+
+def test_packets_are_lost_at_the_given_rate_and_delayed_evenly_up_to_the_jitter() -> None:
+    found_s = delays_s(PATH)
+    assert np.isnan(found_s).mean() == pytest.approx(0.1, abs=five_deviations(0.1))
+    arrived_s = found_s[~np.isnan(found_s)]
+    assert arrived_s.min() >= 0
+    assert arrived_s.max() < 0.02
+    deviation_s = 0.02 / 12**0.5  # of a uniform draw from 0 to 0.02 s
+    assert arrived_s.mean() == pytest.approx(0.01, abs=5 * deviation_s / PACKETS**0.5)
 
 
 def rtvi(kind: str) -> bytes:
