@@ -245,23 +245,37 @@ def test_the_model_is_the_one_that_the_runs_name_and_nothing_is_written_when_the
     assert not (tmp_path / "p.yaml").exists()
 
 
-def test_the_server_is_written_next_to_its_profile(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, folder: Callable[..., Path]
-) -> None:
-    """And one with more GPUs takes the profile."""
+@pytest.fixture
+def printed(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, folder: Callable[..., Path]) -> str:
+    """The output of `rehearse profile`, which writes p.yaml and the measured server, of one GPU, to p-server.yaml."""
     facts = {"title": "t", "model": "llama_3_1_8b", "gpu": "h100", "stages": {"thinker": LIMITS}, "overheads": PATH}
     made = Calibration(a_profile(), facts, [], [], [])
     monkeypatch.setattr(module, "calibrate", lambda *_: made)
     status, out, err = rehearse("profile", "--from", str(folder(**{"bench.json": BENCH})), "--out", "p.yaml")
     assert status == 0, err
-    assert "rehearse run EXPERIMENT --set deployment=p-server.yaml --profile p.yaml" in " ".join(out.split())
-    Path("two.yaml").write_text(Path("p-server.yaml").read_text().replace("- - 0", "- - 0\n    - - 1"))
-    given = load_step_file("p.yaml")
-    for name, replicas in (("p-server.yaml", 1), ("two.yaml", 2)):
-        params = ServerParams.of({"deployment": name})
-        served = ResolvedServer.of(params).deployment
-        assert len(served.stages["thinker"].gpus) == replicas
-        assert profile_of(given, "p.yaml", "virtual", params, served) == given
+    return " ".join(out.split())
+
+
+def test_the_command_that_runs_on_the_measured_server_is_printed(printed: str) -> None:
+    assert "rehearse run EXPERIMENT --set deployment=p-server.yaml --profile p.yaml" in printed
+
+
+@pytest.mark.parametrize("gpus", [[[0]], [[0], [1]]], ids=["as measured", "a second replica"])
+@pytest.mark.usefixtures("printed")
+def test_a_profile_is_accepted_for_its_server_with_one_replica_and_with_two(
+    gpus: list[list[int]], tmp_path: Path
+) -> None:
+    """A profile has the factors of one replica, so their number does not matter."""
+    facts = yaml.safe_load(Path("p-server.yaml").read_text())
+    assert facts["stages"]["thinker"]["gpus"] == [[0]]
+    facts["stages"]["thinker"]["gpus"] = gpus
+    file = tmp_path / "server.yaml"
+    file.write_text(yaml.safe_dump(facts))
+    params = ServerParams.of({"deployment": str(file)})
+    served = ResolvedServer.of(params).deployment
+    assert len(served.stages["thinker"].gpus) == len(gpus)
+    profile = load_step_file("p.yaml")
+    assert profile_of(profile, "p.yaml", "virtual", params, served) == profile
 
 
 def test_a_model_by_its_config_is_written_next_to_the_profile(rehearse: Rehearse, folder: Callable[..., Path]) -> None:

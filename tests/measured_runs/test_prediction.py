@@ -120,14 +120,18 @@ def test_an_experiment_in_sum_is_held_against_the_statistics_that_it_tells() -> 
     assert row.latencies["itl"].signed == pytest.approx(-0.5)
 
 
-def test_errors_of_loads_that_nothing_was_calibrated_on_come_first() -> None:
-    fitted, held_out = predicted(a_run([0.1], "fitted"), [0.2]), predicted(a_run([0.1], "held"), [0.1])
-    report = report_of([fitted, held_out], calibrated=[("fitted", "X")])
-    totals = [(each.of, each.held_out) for each in report.totals]
-    assert totals == [("held", True), (None, True), ("fitted", False), (None, False)]
-    held_out, calibrated, *_ = tables(report)
-    assert held_out.title == "mean absolute error, loads that nothing was calibrated on"
-    assert calibrated.title == "the same, calibrated loads"
+def test_errors_of_runs_that_were_not_used_for_calibration_come_first() -> None:
+    used, unused = predicted(a_run([0.1], "used"), [0.2]), predicted(a_run([0.1], "unused"), [0.1])
+    report = report_of([used, unused], calibrated=[("used", "host times")])
+    assert [(total.of, total.held_out) for total in report.totals] == [
+        ("unused", True),
+        (None, True),  # over all unused runs
+        ("used", False),
+        (None, False),
+    ]
+    first, second, *_ = tables(report)
+    assert first.title == "mean absolute error, loads that nothing was calibrated on"
+    assert second.title == "the same, calibrated loads"
 
 
 def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
