@@ -1,5 +1,7 @@
 """Spread over seeds and paired comparison."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,11 +10,21 @@ from scipy.stats import fisher_exact
 from harness.metrics.stats import Spread, across_seeds, fisher, paired, wilson
 
 
-def test_median_range_and_interval():
-    spread = across_seeds(dict(enumerate([3.0, 1.0, 2.0, 10.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])))
-    assert (spread.median, spread.low, spread.high, spread.n, spread.missing) == (5.5, 1.0, 10.0, 10, 0)
-    assert spread.interval is not None and 1.0 < spread.interval[0] < 5.5 < spread.interval[1] < 10.0
-    assert across_seeds(dict(enumerate([10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]))) == spread
+def test_ten_seeds_have_a_median_a_range_and_an_interval_within_it():
+    spread = across_seeds({seed: float(seed) for seed in range(1, 11)})
+    assert (spread.median, spread.low, spread.high) == (5.5, 1.0, 10.0)
+    assert (spread.n, spread.missing) == (10, 0)
+    assert spread.interval is not None
+    low, high = spread.interval
+    assert 1.0 < low < 5.5 < high < 10.0
+
+
+@given(st.permutations(range(1, 11)))
+def test_the_order_of_seeds_does_not_change_the_spread(values: list[int]):
+    def spread(of: Sequence[int]) -> Spread:
+        return across_seeds({seed: float(value) for seed, value in enumerate(of)})
+
+    assert spread(values) == spread(range(1, 11))
 
 
 @pytest.mark.parametrize(
