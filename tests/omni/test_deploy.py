@@ -18,8 +18,12 @@ def test_chunks_are_as_long_as_the_deployment_says(tmp_path: Path) -> None:
         assert tuple(connector["extra"].values()) == frames
 
 
-def test_what_else_a_connector_has_stays(tmp_path: Path) -> None:
+def test_settings_of_the_connector_that_ours_does_not_name_are_kept(tmp_path: Path) -> None:
+    """`codec_streaming` is in vLLM-Omni's own file for Qwen3-TTS alone."""
+    ours = deploy(OmniParams.model_validate({"deployment": "qwen3_tts_2gpu"}))
+    assert "codec_streaming" not in ours["connectors"][CONNECTOR]["extra"]
     file = tmp_path / "deploy.yaml"
-    file.write_text(json.dumps(deploy(OmniParams.model_validate({"deployment": "qwen3_tts_2gpu"}))))
-    extra = resolve_deploy_yaml(file)["connectors"][CONNECTOR]["extra"]
-    assert extra["codec_streaming"] is True and extra["initial_codec_chunk_frames"] == 1
+    file.write_text(json.dumps(ours))
+    merged = resolve_deploy_yaml(file)["connectors"][CONNECTOR]["extra"]
+    assert merged["codec_streaming"] is True
+    assert merged["initial_codec_chunk_frames"] == 1  # as our deployment says

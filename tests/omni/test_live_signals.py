@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 
 from harness.serving.omni_server import OmniServer
-from tests.omni.chat import ask, request
+from tests.omni.chat import Heard, ask, request
 
 BARGE_INS = 100
 WITHIN_S = 10.0
@@ -38,33 +38,40 @@ def test_a_barge_in_ends_the_reply_at_its_client_and_at_every_stage(liveserve: O
     assert heard.audio_s < 100
 
 
-def test_a_hundred_barge_ins_leave_nobody_waiting(liveserve: OmniServer):
-    """Half by a signal, half by hanging up, at moments all over a reply; afterwards a whole reply comes."""
+async def cut_by_signal(http: aiohttp.ClientSession, server: OmniServer, session: str, after_s: float) -> None:
+    """Interrupt a reply of 32 s of speech by the signal. TimeoutError unless it ends at the client."""
+    reply = asyncio.create_task(ask(http, server.address, request(session, 100, 400)))
+    await asyncio.sleep(after_s)
+    await tell(http, server, "barge_in", session)
+    await asyncio.wait_for(reply, WITHIN_S)
 
-    async def cut(http: aiohttp.ClientSession, number: int, places: asyncio.Semaphore) -> None:
+
+async def cut_by_hanging_up(http: aiohttp.ClientSession, server: OmniServer, session: str, packets: int) -> None:
+    """Close the connection of such a reply after its first packets, then send the signal."""
+    asked = request(session, 100, 400)
+    await asyncio.wait_for(ask(http, server.address, asked, hang_up_after=packets), 60)
+    await tell(http, server, "barge_in", session)
+
+
+def test_a_reply_is_whole_after_a_hundred_interrupted_ones(liveserve: OmniServer):
+    async def interrupt(http: aiohttp.ClientSession, number: int, places: asyncio.Semaphore) -> None:
         session = f"cut {number}"
         async with places:
             await tell(http, liveserve, "turn_committed", session, turn=0)
-            asked = request(session, 100, 400)
             if number % 2:
-                packets = 1 + number % 3
-                await asyncio.wait_for(ask(http, liveserve.address, asked, hang_up_after=packets), 60)
-                await tell(http, liveserve, "barge_in", session)
-                return
-            reply = asyncio.create_task(ask(http, liveserve.address, asked))
-            await asyncio.sleep(0.02 * (number % 50))
-            await tell(http, liveserve, "barge_in", session)
-            await asyncio.wait_for(reply, WITHIN_S)
+                await cut_by_hanging_up(http, liveserve, session, packets=1 + number % 3)
+            else:
+                await cut_by_signal(http, liveserve, session, after_s=0.02 * (number % 50))
 
-    async def cut_all() -> Any:
+    async def whole_reply_afterwards() -> Heard:
         async with client() as http:
             places = asyncio.Semaphore(8)
-            await asyncio.gather(*(cut(http, number, places) for number in range(BARGE_INS)))
+            await asyncio.gather(*(interrupt(http, number, places) for number in range(BARGE_INS)))
             return await asyncio.wait_for(ask(http, liveserve.address, request("whole", 30, 100)), 60)
 
-    whole = asyncio.run(cut_all())
+    whole = asyncio.run(whole_reply_afterwards())
     assert whole.text == 30
-    assert round(whole.audio_s, 2) == 8.0
+    assert round(whole.audio_s, 2) == 8.0  # 100 frames of 0.08 s
 
 
 def test_text_goes_on_that_the_talker_waits_for(liveserve: OmniServer):

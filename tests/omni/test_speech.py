@@ -102,19 +102,25 @@ def test_eight_at_once_are_whole(started: Started):
     assert [heard.frames for heard in asyncio.run(said())] == [70 + 7 * i for i in range(8)]
 
 
-def test_who_hangs_up_leaves_nothing_behind(started: Started):
-    async def hang_up() -> float:
+async def becomes_empty(http: aiohttp.ClientSession, server: Started) -> bool:
+    """Return whether all requests and blocks are gone within the time that a cut reply has."""
+    until_s = time.monotonic() + WITHIN_S
+    while not await is_empty(http, server):
+        if time.monotonic() > until_s:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+def test_requests_and_cache_blocks_of_clients_that_hang_up_are_freed(started: Started):
+    async def hang_up() -> Heard:
         async with client() as http:
             assert await is_empty(http, started)
-            cut = [say(http, started, WORD * 400, pieces=1 + i) for i in range(4)]
-            await asyncio.gather(*cut)
-            until_s = time.monotonic() + WITHIN_S
-            while not await is_empty(http, started):
-                assert time.monotonic() < until_s, "it speaks to nobody"
-                await asyncio.sleep(0.1)
-            return (await say(http, started, WORD * 20)).frames
+            await asyncio.gather(*(say(http, started, WORD * 400, pieces=count) for count in (1, 2, 3, 4)))
+            assert await becomes_empty(http, started)
+            return await say(http, started, WORD * 20)
 
-    assert asyncio.run(hang_up()) == 70
+    assert asyncio.run(hang_up()).frames == 70  # the next reply is whole: 20 tokens of 3.5 frames
 
 
 def test_a_barge_in_ends_what_its_session_is_told(started: Started):
@@ -132,13 +138,14 @@ def test_a_barge_in_ends_what_its_session_is_told(started: Started):
     assert 0 < ended["tokens"] < 1400 and heard.frames < 1400
 
 
-def test_a_server_ends_with_the_process_that_started_it(started: Started):
-    """The last one here, as no server is left after it."""
-    everyone = psutil.Process(started.process.pid).children(recursive=True)
-    assert len([each for each in everyone if "StageEngineCoreProc" in " ".join(each.cmdline())]) == 2
+def test_all_processes_of_a_server_end_when_the_one_that_started_it_is_killed(started: Started):
+    """The last test of this file, because it ends the server that they share."""
+    children = psutil.Process(started.process.pid).children(recursive=True)
+    stages = [child for child in children if "StageEngineCoreProc" in " ".join(child.cmdline())]
+    assert len(stages) == 2, "talker and vocoder"
     started.process.kill()
     started.process.wait()
-    _, left = psutil.wait_procs(everyone, timeout=WITHIN_S)
-    for process in left:
+    _, still_running = psutil.wait_procs(children, timeout=WITHIN_S)
+    for process in still_running:
         process.kill()
-    assert not left
+    assert not still_running
