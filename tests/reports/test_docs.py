@@ -57,8 +57,11 @@ def test_a_page_opens_with_what_came_out_and_not_with_commands(name: str) -> Non
     assert text.index("<!-- outcomes -->") < first and " predicted: " in text[:first]
 
 
-def test_the_readme_counts_facts_as_the_pages_do() -> None:
+def test_the_table_of_papers_in_the_readme_is_that_of_the_pages() -> None:
     assert README.read_text() == readme(), "run `python -m docs.claims`"
+
+
+def test_the_readme_has_no_claim_without_an_explanation() -> None:
     assert UNEXPLAINED not in README.read_text()
 
 

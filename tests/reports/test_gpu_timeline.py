@@ -65,14 +65,15 @@ def test_the_gpu_that_most_stages_share_is_shown_from_the_middle_on(tmp_path: Pa
     assert "c\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}16" in picture.caption
 
 
-def test_steps_that_divide_a_gpu_lie_beside_one_another_and_never_over(tmp_path: Path):
-    """On an H200 of 132 SMs."""
-    rows = [step("talker", 0.8 * n, 0.8, prompt=1600, sms=108.0) for n in range(100)]
-    rows += [step("vocoder", 0.05 * n, 0.05, sms=24.0) for n in range(1600)]
+def test_stages_that_divide_a_gpu_are_drawn_in_separate_bands_of_its_sms(tmp_path: Path):
+    talker_sms, vocoder_sms = 108.0, 24.0  # together the 132 SMs of an H200
+    rows = [step("talker", 0.8 * n, 0.8, sms=talker_sms) for n in range(100)]
+    rows += [step("vocoder", 0.05 * n, 0.05, sms=vocoder_sms) for n in range(1600)]
     _, (panel,) = drawn(run_of(tmp_path, rows, ["vllm_omni"]))
     assert panel.get_ylabel() == "SMs" and panel.get_ylim() == (0, 132)
     bars = [bar for bar in panel.patches if isinstance(bar, Rectangle)]
-    assert {(bar.get_y(), bar.get_y() + bar.get_height()) for bar in bars} == {(24.0, 132.0), (0.0, 24.0)}
+    lower, upper = (0.0, vocoder_sms), (vocoder_sms, 132.0)
+    assert {(bar.get_y(), bar.get_y() + bar.get_height()) for bar in bars} == {lower, upper}
 
 
 def test_who_takes_what_others_leave_fills_a_gpu_no_further():

@@ -202,9 +202,10 @@ def test_two_endpoints_compare_as_any_two_runs_and_what_is_invalid_is_failed(fol
     assert compare(folder, copy, ["connect_p99"]).cells[0].metrics[0].a.median == pytest.approx(0.003)
 
 
-def test_several_urls_are_an_axis_of_the_settings() -> None:
+def test_a_run_over_two_urls_lists_them_in_its_settings() -> None:
     grid = {"c": [4], "url": ["ws://a/x", "ws://b/y"]}
-    assert CALLS.settings(experiment(set={}, grid=grid, seeds=[0])).startswith("--sessions 4 URL ws://a/x,ws://b/y")
+    settings = CALLS.settings(experiment(set={}, grid=grid, seeds=[0]))
+    assert settings.startswith("--sessions 4 URL ws://a/x,ws://b/y")  # c is the option --sessions
 
 
 def test_a_load_that_lost_its_tables_before_they_were_written_is_left_out(copy: Path) -> None:

@@ -232,22 +232,37 @@ def test_a_claim_or_a_picture_that_fails_names_its_card(install: Install, tmp_pa
         write_group_report(pictures)
 
 
-def test_a_page_begins_with_its_claims_and_keeps_its_prose(
-    install: Install, rehearse: Rehearse, tmp_path: Path
-) -> None:
-    folder = install(fig2=CARD)
+@pytest.fixture
+def page(install: Install, rehearse: Rehearse, tmp_path: Path) -> Path:
+    """The new page of the paper `mine`, by its results in the folder `run`."""
+    page = install(fig2=CARD) / "page.md"
     serve_cards(tmp_path / "run", cards.group("mine"))
-    status, out, _ = rehearse("page", "mine", "--results", "run")
-    page = folder / "page.md"
-    assert (status, out) == (0, f"{page}\n")
+    assert rehearse("page", "mine", "--results", "run")[:2] == (0, f"{page}\n")
+    return page
+
+
+def test_a_new_page_has_the_reference_the_number_of_facts_and_each_claim(page: Path) -> None:
     text = page.read_text()
-    assert text.startswith("# mine\n\nMine (2026)\n") and "**Facts: 1 predicted: 1 " in text
+    assert text.startswith("# mine\n\nMine (2026)\n")
+    assert "**Facts: 1 predicted: 1 " in text
+    # The card states 0.6; the scripted servers answer after 0.2 and 0.3 s.
     assert "| fig2 | faster | 0.60 × | 0.67 ×" in text
-    page.write_text(text.replace("Mine (2026)", "Much prose.").replace("0.67 ×", "0.99 ×"))
+
+
+def test_a_page_that_is_written_again_keeps_its_prose_and_gets_the_measured_values(
+    page: Path, rehearse: Rehearse
+) -> None:
+    edited = page.read_text().replace("Mine (2026)", "Much prose.")
+    page.write_text(edited.replace("0.67 ×", "0.99 ×"))
     assert rehearse("page", "mine", "--results", "run")[0] == 0
-    assert page.read_text() == text.replace("Mine (2026)", "Much prose.") == filled("mine")
-    page.write_text(text.replace("claims fig2", "claims fig3"))
-    assert f"unknown card 'fig3' in {page}. Did you mean 'fig2'?" in rehearse("page", "mine", "--results", "run")[2]
+    assert page.read_text() == edited == filled("mine")
+
+
+def test_a_page_that_names_an_unknown_card_is_refused(page: Path, rehearse: Rehearse) -> None:
+    page.write_text(page.read_text().replace("claims fig2", "claims fig3"))
+    status, _, err = rehearse("page", "mine", "--results", "run")
+    assert status == 2
+    assert f"unknown card 'fig3' in {page}. Did you mean 'fig2'?" in err
 
 
 def test_a_page_is_made_of_whole_runs(install: Install, rehearse: Rehearse, tmp_path: Path) -> None:
