@@ -133,17 +133,24 @@ def test_servegen_replays_the_recorded_rate_of_its_clients(data: Path) -> None:
 
 
 def most_within(times: np.ndarray, window_s: float, side: Literal["left", "right"] = "left") -> int:
+    """The most arrivals in any window of this length; with `right`, its end belongs to it."""
     times = np.sort(times)
     return int(np.max(np.searchsorted(times, times + window_s, side=side) - np.arange(len(times))))
 
 
-def test_burstgpt_peak_is_matched(data: Path) -> None:
+def test_burstgpt_is_scaled_so_that_its_busiest_window_has_the_given_rate(data: Path) -> None:
     path = data / "burstgpt" / "BurstGPT_1_first400.csv"
     columns, notes = replayed("burstgpt", path, peak_rate=4, peak_window_s=4)
-    assert most_within(columns["arrival_s"], 4 + 1e-6, "right") == 16
+    # The first and the last request of that window are 4 s apart, so both ends of it count.
+    assert most_within(columns["arrival_s"], 4 + 1e-6, "right") == 4 * 4
     assert notes[-1].endswith("the busiest 4 s have 4 per second")
-    busy, notes = replayed("burstgpt", path, start_s="busiest", duration_s=600)
-    assert len(busy["turn"]) == most_within(replayed("burstgpt", path)[0]["arrival_s"], 600)
+
+
+def test_the_busiest_ten_minutes_of_burstgpt_are_cut_out(data: Path) -> None:
+    path = data / "burstgpt" / "BurstGPT_1_first400.csv"
+    whole, _ = replayed("burstgpt", path)
+    busiest, notes = replayed("burstgpt", path, start_s="busiest", duration_s=600)
+    assert len(busiest["arrival_s"]) == most_within(whole["arrival_s"], 600)
     assert notes[-1].startswith("busiest 600 s of the record: from ")
 
 

@@ -161,15 +161,25 @@ def test_a_delay_follows_the_reply_before(tmp_path: Path) -> None:
     assert "2 sessions state no time: they begin at once" in made.header.notes
 
 
-def test_texts_and_content_parts_are_counted(tmp_path: Path) -> None:
-    parts = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u"}}]
-    chat = [{"role": "system", "content": "z" * 20}, {"role": "user", "content": parts}]
-    said = {"messages": [*chat, {"role": "assistant", "content": "y" * 8}]}
-    trace = table(tmp_path / "t", FORMATS["jsonl"]([{"timestamp": t, **said} for t in (0.1, 0.2)]))
-    assert (trace.columns()["input_tokens"].tolist(), trace.columns()["output_tokens"].tolist()) == ([15, 15], [2, 2])
+def test_messages_are_counted_at_four_characters_a_token_and_other_parts_are_noted(tmp_path: Path) -> None:
+    user = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u"}}]
+    messages = [
+        {"role": "system", "content": "z" * 20},
+        {"role": "user", "content": user},
+        {"role": "assistant", "content": "y" * 8},
+    ]
+    trace = table(tmp_path / "t", FORMATS["jsonl"]([{"timestamp": t, "messages": messages} for t in (0.1, 0.2)]))
+    columns = trace.columns()
+    assert columns["input_tokens"].tolist() == [(20 + 40) / 4] * 2
+    assert columns["output_tokens"].tolist() == [8 / 4] * 2
     assert "2 parts of messages left out: image_url" in trace.header.notes
-    prompts = [{"t": t, "prompt": "x" * 40, "usage": {"completion_tokens": 3}} for t in (0.1, 0.2)]
-    assert table(tmp_path / "t", FORMATS["jsonl"](prompts)).columns()["input_tokens"].tolist() == [10, 10]
+
+
+def test_a_prompt_is_counted_and_the_usage_states_the_tokens_of_the_reply(tmp_path: Path) -> None:
+    rows = [{"t": t, "prompt": "x" * 40, "usage": {"completion_tokens": 3}} for t in (0.1, 0.2)]
+    columns = table(tmp_path / "t", FORMATS["jsonl"](rows)).columns()
+    assert columns["input_tokens"].tolist() == [40 / 4] * 2
+    assert columns["output_tokens"].tolist() == [3, 3]
 
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
