@@ -50,7 +50,7 @@ def test_a_share_of_failed_turns_is_the_only_meaning_of_failed() -> None:
     for text in ("failed<=5%", "failed <= 0.05", "failed_share<=5%"):
         (target,) = parse_targets(text)
         assert target == Target("failed_share", "<=", 0.05) and str(target) == "failed turns ≤ 5 %"
-    with pytest.raises(UserError, match=r"failed<=3: 3 % or 3 times the whole\? Write failed<=3%"):
+    with pytest.raises(UserError, match=r"--find failed<=3: 3 % or 3 times the whole\? Write failed<=3%"):
         parse_targets("failed<=3")
 
 
