@@ -1,12 +1,14 @@
 """The mutation run: what it draws, and which tests a mutant meets."""
 
 import random
+import shutil
 from pathlib import Path
 
 import yaml
 from coverage import CoverageData
 
-from tools.mutants import EQUIVALENT, FOLDERS, LONGEST_S, ROOT, drawn, reaching, statement
+import engines
+from tools.mutants import EQUIVALENT, FOLDERS, LONGEST_S, ROOT, drawn, reaching, run, statement
 
 TEXT = """LIMIT: int | None = 3
 
@@ -54,3 +56,14 @@ def test_each_equivalent_mutant_quotes_code_that_exists_and_gives_its_reason() -
     for mutant in yaml.safe_load(EQUIVALENT.read_text()):
         code = " ".join((ROOT / mutant["file"]).read_text().split())  # a statement of several lines is quoted as one
         assert mutant["before"] in code and mutant["why"], mutant
+
+
+def test_tests_meet_the_code_of_the_copy_and_not_what_was_loaded_before(tmp_path: Path) -> None:
+    assert Path(engines.__file__ or "").is_relative_to(ROOT)
+    tree = tmp_path / "tree"
+    (tree / "engines").mkdir(parents=True)
+    (tree / "test_limit.py").write_text("from engines import LIMIT\n\n\ndef test_limit():\n    assert LIMIT == 7\n")
+    for limit, status in ((7, 0), (8, 1)):
+        (tree / "engines" / "__init__.py").write_text(f"LIMIT = {limit}\n")
+        assert run(tree, [], ["test_limit.py"], tmp_path / "seconds.json", 120) == status
+        shutil.rmtree(tree / "engines" / "__pycache__", ignore_errors=True)

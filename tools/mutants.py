@@ -54,6 +54,7 @@ STARTING_S = 60.0
 
 OUTCOMES = ("equivalent", "killed", "survived")
 FORKS = multiprocessing.get_context("fork")
+OURS = ("engines", "harness", "rehearsal", "reports", "tests", "tools", "workloads")
 LOADED = ("vllm.engine.arg_utils", "vllm.v1.core.sched.async_scheduler", "vllm.v1.engine.core", "matplotlib.pyplot")
 """What most tests load, and what takes longest: loaded once, before the forks."""
 QUICKLY = ("-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.mutants", "-m", "not slow")
@@ -200,6 +201,8 @@ def _tests(tree: Path, arguments: list[str], environ: dict[str, str]) -> None:
         os.dup2(log, number)
     os.chdir(tree)
     os.environ |= environ
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:  # a plugin of vLLM's is among them
+        del sys.modules[name]
     sys.path.insert(0, str(tree))
     os._exit(pytest.main(arguments))
 
