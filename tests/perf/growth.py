@@ -95,15 +95,24 @@ def hour(folder: Path, engine: str) -> None:
 
 def draw(path: Path, load: list[tuple[float, float, float]], walls: dict[int, list[tuple[float, float]]]) -> None:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogFormatter, NullFormatter
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10, 2.8), layout="constrained")
     numbers, speeds, memory = zip(*load, strict=True)
-    for axes, values, title in ((left, speeds, "CPU s per simulated s"), (middle, memory, "memory, MB")):
+    for axes, values, title in (
+        (left, [1e3 * each for each in speeds], "CPU ms per simulated s"),
+        (middle, memory, "memory, MB"),
+    ):
         axes.loglog(numbers, values, "o-")
         axes.set(xlabel="callers", title=title, ylim=(None, 2 * max(values)))
     for n, curve in walls.items():
         right.loglog(*zip(*curve, strict=True), "o-" if n in WORKERS else "--", label=f"{n} workers")
     right.set(xlabel="points", title="wall, s (dashed: computed)")
+    for axes, values in ((left, numbers), (middle, numbers), (right, POINTS)):
+        axes.set_xticks(values, [f"{value:,}" for value in values], minor=False)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        for formatted in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            formatted(LogFormatter(minor_thresholds=(2, 0.5)))
     right.legend(fontsize="small")
     figure.savefig(path)
 
