@@ -120,8 +120,9 @@ def test_other_workers_and_another_order_change_no_byte(rehearse: Rehearse, tmp_
     path = stated(tmp_path, cv=0.02, stall_chance=0.01, stall_s=0.05)
     settings = ["p=0", "c=2", "engine=vllm_omni_wo", f"deployment={path}"]
     point = ["run", "bench", "--quick", "--seeds", "2", *(f"--set={each}" for each in settings)]
-    assert rehearse(*point, "--jobs", "1", "--out", "one")[0] == 0
-    assert rehearse(*point, "--jobs", "2", "--shuffle", "1", "--out", "two")[0] == 0
+    for out, how in (("one", ("--jobs", "1")), ("two", ("--jobs", "2", "--shuffle", "1"))):
+        status, _, err = rehearse(*point, *how, "--out", out)
+        assert status == 0, err
     events = [sorted(Path(out).glob("points/*/events.parquet")) for out in ("one", "two")]
     one, two = ([path.read_bytes() for path in paths] for paths in events)
     assert one == two and len(set(one)) == 2
