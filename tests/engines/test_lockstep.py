@@ -179,7 +179,7 @@ def rows(monkeypatch) -> Counter[str]:
 
 @pytest.mark.parametrize("timeout_s", [1.5, 2.5])
 def test_summed_rows_change_nothing_and_aborts_leave_nothing_behind(rows, timeout_s: float):
-    """Listeners are told of 16 tokens at a time, and who waits too long gives up, wherever the request is then."""
+    """Listeners get 16 tokens at a time. A listener who waits too long gives up, wherever the request is then."""
     server, client = SIX | {"stream_interval": 16}, {"turn_timeout_s": timeout_s}
     fast, asked = (
         replays.run(trace(120, 100.0), "omniinfer", client, server | {"decode_fast_path": fast}, attention="omniattn")

@@ -70,7 +70,7 @@ ACTS = st.one_of(
 
 
 class Asked:
-    """A router under the contract, and what is under way: (replica, what `done` is told of the request)."""
+    """A router under the contract, and what is under way: (replica, the arguments of `done` for the request)."""
 
     def __init__(self, rule: str) -> None:
         self.router = make(rule)

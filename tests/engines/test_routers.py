@@ -163,7 +163,7 @@ def test_what_was_just_sent_somewhere_is_expected_there_and_what_was_stored_is_k
 
 
 def test_a_router_that_listens_changes_no_byte():
-    """On one replica all routes are the same, and so is the run, whoever is told of its KV events."""
+    """On one replica all routes are the same, and so is the run, whichever router gets its KV events."""
     trace, one_replica = voice_trace(sessions=1, turns=3.0, p=0.0), {"deployment": "qwen3_omni_2gpu"}
     plain, listening = (
         run(trace, "vllm_omni", server=one_replica, routing=rule) for rule in ("session_affinity", "omniproxy")

@@ -119,7 +119,7 @@ def test_a_reply_that_nothing_tells_from_the_cut_one_before_is_named():
 
 @pytest.mark.parametrize("detector", ["client", "server"])
 def test_the_last_cut_reply_is_waited_for(detector: str):
-    """A server that listens by itself is told too: it would hear the next turn over the reply, and there is none."""
+    """A server with its own turn detection gets the interruption too: else it hears the next turn over the reply."""
 
     async def script(peer: Peer) -> None:
         await greet(peer)
