@@ -1,11 +1,12 @@
 """The mutation run: what it draws, and which tests a mutant meets."""
 
 import random
+import runpy
 import shutil
 from pathlib import Path
 
 import yaml
-from coverage import CoverageData
+from coverage import Coverage, CoverageData
 
 import engines
 from tools.mutants import EQUIVALENT, FOLDERS, LONGEST_S, ROOT, drawn, reaching, run, statement
@@ -67,3 +68,22 @@ def test_tests_meet_the_code_of_the_copy_and_not_what_was_loaded_before(tmp_path
         (tree / "engines" / "__init__.py").write_text(f"LIMIT = {limit}\n")
         assert run(tree, [], ["test_limit.py"], tmp_path / "seconds.json", 120) == status
         shutil.rmtree(tree / "engines" / "__pycache__", ignore_errors=True)
+
+
+def test_a_fork_leaves_the_coverage_of_its_parent_as_it_is(tmp_path: Path) -> None:
+    tree, code, kept = tmp_path / "tree", tmp_path / "code.py", tmp_path / "coverage.db"
+    tree.mkdir()
+    (tree / "test_code.py").write_text(f"import runpy\n\n\ndef test_code():\n    runpy.run_path('{code}')\n")
+    code.write_text("measured = True\n")
+    coverage = Coverage(data_file=kept, include=[str(code)])
+    with coverage.collect():
+        coverage.switch_context("before")
+        runpy.run_path(str(code))
+        coverage.switch_context("meanwhile")  # writes what was measured before
+        assert run(tree, [], ["test_code.py"], tmp_path / "seconds.json", 120) == 0
+        coverage.switch_context("after")
+        runpy.run_path(str(code))
+    coverage.save()
+    data = CoverageData(str(kept))
+    data.read()
+    assert data.measured_contexts() == {"before", "after"}

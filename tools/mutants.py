@@ -196,6 +196,8 @@ def run(tree: Path, options: list[str], tests: list[str], seconds: Path, limit_s
 
 def _tests(tree: Path, arguments: list[str], environ: dict[str, str]) -> None:
     os.setsid()
+    if coverage := Coverage.current():
+        coverage.stop()  # else this fork would erase the data of its parent
     log = os.open(tree.parent / "last.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     for number in (1, 2):
         os.dup2(log, number)
