@@ -188,10 +188,14 @@ def run(tree: Path, options: list[str], tests: list[str], seconds: Path, limit_s
         assert child.pid is not None
         child.join(limit_s)
         status = child.exitcode
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        _end(child.pid)
         child.join()
     return status
+
+
+def _end(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _tests(tree: Path, arguments: list[str], environ: dict[str, str]) -> None:
@@ -214,13 +218,19 @@ def paths(tree: Path) -> str:
 
 
 def cover(tree: Path, sources: list[str], tests: list[str], data: Path, seconds: Path) -> None:
-    """Run tests in the copy under coverage.py, in a program of their own, so that no line is loaded before."""
+    """Run tests in the copy under coverage.py, in a program of their own, so that no line is loaded before. Nothing
+    that they started stays."""
     data.unlink(missing_ok=True)
     under = ["coverage", "run", f"--data-file={data}", f"--source={','.join(sources)}", "-m", "pytest"]
     environ = {**os.environ, "MUTANTS_SECONDS": str(seconds), "PYTHONPATH": paths(tree)}
     with (tree.parent / "last.log").open("w") as log:
         command = [sys.executable, "-P", "-m", *under, *QUICKLY, *tests]
-        subprocess.run(command, cwd=tree, env=environ, stdout=log, stderr=log, check=False)
+        child = subprocess.Popen(command, cwd=tree, env=environ, stdout=log, stderr=log, start_new_session=True)
+        try:
+            child.wait()
+        finally:
+            _end(child.pid)
+            child.wait()
 
 
 def main(
