@@ -1,10 +1,13 @@
 """Reports of interaction sessions: what the table says, what the pictures show, and how two runs meet."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from harness.experiments.point import Point
 from reports.figures import admission, dashboard, frames, pool
@@ -17,6 +20,7 @@ from reports.runs.measured import Run, load_run
 from reports.tables.columns import FRAMES, shown
 from tests.reports import framed
 from tests.reports.page import Page
+from tests.reports.written import resealed
 
 
 def broken(point: Point) -> bool:
@@ -41,18 +45,16 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_page_says_what_was_scripted(folder: Path) -> None:
+def test_the_page_has_the_wall_the_latency_and_the_failed_point(folder: Path) -> None:
     html = write_report(folder).read_text()
-    page = Page(html)
-    assert len(page.ids) == len(set(page.ids)) and "http" not in html
-    header, walled, *rows = page.section("Results")
+    header, walled, *rows = Page(html).section("Results")
     assert not [name for name in ("TTFP", "continuity", "wasted") if any(name in cell for cell in header)]
     assert walled[1] == "vllm_realtime"
     by_name = dict(zip((cell.split(" | ")[0] for cell in header), walled, strict=True))
-    assert by_name["wall"] == "2 of 3 | 21 to 94 %" and by_name["misses"].startswith("0 |")
-    assert by_name["latency P99"].startswith("1,600.0") and by_name["wall at"].startswith("70")
+    assert by_name["wall"] == "2 of 3 | 21 to 94 %"  # seeds 0 and 2, with the interval of a share
+    assert by_name["wall at"].startswith("70") and by_name["misses"].startswith("0 |")
+    assert by_name["latency P99"].startswith("1,600.0")  # the cap of a wait, ms
     assert rows[0][1] == "metronome" and rows[2][-1] == "2 of 3"  # the failed point
-    assert "user's turn" not in page.section("Meaning of the metrics")[1][1]
     pictures = {path.stem for path in (folder / "figures").iterdir()}
     assert pictures == {"answer", "dashboard_and_user", "gpu_timeline", "kv_pool"}
     assert "no session was rejected" in html
@@ -79,7 +81,24 @@ def test_every_picture_is_drawn_and_nothing_is_drawn_of_nothing(run: Run, contro
             picture = module.draw(controlled)
             assert isinstance(picture, Picture) and all(axes.has_data() for axes in picture.figure.axes)
             assert isinstance(module.draw(nothing), LeftOut)
-        assert isinstance(admission.draw(run), LeftOut)
+        assert isinstance(admission.draw(run), LeftOut)  # nobody controls who comes in
+
+
+def test_over_sockets_the_users_view_is_drawn_and_no_pool(tmp_path: Path) -> None:
+    folder = framed.serve(tmp_path / "run", framed.calls(grid={"sessions": [5]}, seeds=[0]))
+    for point in load_run(folder).points:
+        pd.DataFrame({"due_s": [0.0]}).to_parquet(point.record.folder / "sends.parquet")
+    run = load_run(resealed(folder))
+    with style():
+        assert isinstance(dashboard.draw(run), Picture)
+        assert isinstance(pool.draw(run), LeftOut)
+
+
+def test_a_server_with_an_unknown_wait_cap_has_a_line_at_its_deadline_alone() -> None:
+    axes = Figure().subplots()
+    point: Any = SimpleNamespace(params={"frame_s": 2.0})
+    frames.latency_axes(axes, point)
+    assert [np.asarray(line.get_ydata())[0] for line in axes.lines] == [2000.0]  # ms
 
 
 def test_who_was_let_in_is_read_off_the_log(controlled: Run) -> None:
