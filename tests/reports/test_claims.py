@@ -33,7 +33,6 @@ from reports.claims.grading import (
     facts,
     grade,
     outcome,
-    provenance,
 )  # fmt: skip
 from reports.claims.quantities import Tally, Values, average, largest, smallest
 from reports.claims.stated import (
@@ -75,7 +74,6 @@ def thrice(value: float) -> Values:
 @pytest.mark.parametrize(
     ("values", "changes", "expected"),
     [
-        ({0: 0.5, 1: 0.55, 2: 0.45}, {}, MATCHES),
         (thrice(0.6), {}, MATCHES),  # the band's end belongs to it
         (thrice(0.61), {}, DIRECTION),
         ({0: 0.5, 1: 0.5, 2: 0.7}, {}, MATCHES),  # a seed outside the band, not outside twice the band
@@ -87,11 +85,10 @@ def thrice(value: float) -> Values:
         (thrice(0.998), {}, MISSES),  # shown as 1.00
         ({0: 0.5, 1: 0.5}, {}, INCONCLUSIVE),
         ({0: 0.5, 1: 0.5, 2: None}, {}, INCONCLUSIVE),
-        ({0: None, 1: None}, {}, NOT_MEASURED),
-        ({}, {}, NOT_MEASURED),
+        ({0: None}, {}, NOT_MEASURED),
         # an interval that reaches the band decides nothing
-        ({0: 0.6, 1: 1.1, 2: 1.2}, {"neutral": 1}, INCONCLUSIVE),
-        ({0: 0.61, 1: 1.1, 2: 1.2}, {"neutral": 1}, MISSES),
+        ({0: 0.6, 1: 1.1, 2: 1.2}, {}, INCONCLUSIVE),
+        ({0: 0.61, 1: 1.1, 2: 1.2}, {}, MISSES),
         ({0: 0.4, 1: -0.1, 2: -0.2}, {"neutral": 0}, INCONCLUSIVE),
         ({0: 0.39, 1: -0.1, 2: -0.2}, {"neutral": 0}, MISSES),
         # a level has no direction
@@ -131,20 +128,19 @@ def test_the_source_of_a_number_stands_next_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "rises", "falls"),
     [
-        ({0: 1.1, 1: 5.0, 2: 1e9}, HOLDS),  # nothing is too much
-        ({0: 1.1, 1: 5.0, 2: 1.09}, DOES_NOT),  # in every seed
-        (thrice(0.9), DOES_NOT),
-        ({0: 2.0, 1: 2.0}, INCONCLUSIVE),
+        ({0: 1.1, 1: 5.0, 2: 1e9}, HOLDS, DOES_NOT),  # beyond the far end of the range, too
+        ({0: 1.1, 1: 5.0, 2: 1.09}, DOES_NOT, DOES_NOT),  # one seed lies on the near side
+        (thrice(0.9), DOES_NOT, HOLDS),
+        ({0: 2.0, 1: 2.0}, INCONCLUSIVE, INCONCLUSIVE),
     ],
 )
-def test_a_sentence_holds_in_every_seed(values: Values, expected: str) -> None:
-    rises = claim("it rises", times((1.1, 100), words="rises"), lambda panels: values)
-    assert rises.sentence and of_runs(rises).outcome == expected
-    below = claim("it falls", times((0.2, 0.9), words="falls"), lambda panels: values)
-    falls = all(value is not None and value <= 0.9 for value in values.values())
-    assert (of_runs(below).outcome == HOLDS) == (falls and len(values) > 2)
+def test_a_sentence_holds_if_no_seed_lies_on_the_near_side_of_its_range(values: Values, rises: str, falls: str) -> None:
+    for said, expected in ((times((1.1, 100), words="rises"), rises), (times((0.2, 0.9), words="falls"), falls)):
+        sentence = claim("said", said, lambda panels: values)
+        assert sentence.sentence
+        assert of_runs(sentence).outcome == expected
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,7 @@ def test_a_sentence_holds_in_every_seed(values: Values, expected: str) -> None:
 )
 def test_provenance_stands_next_to_the_outcome(changes: dict[str, str], expected: str, cause: str) -> None:
     good, bad = graded(thrice(0.5), **changes), graded(thrice(1.3), **changes, explanation="too large")
-    assert provenance(good.claim) == good.provenance == bad.provenance == expected
+    assert good.provenance == bad.provenance == expected
     assert (good.outcome, bad.outcome) == (MATCHES, MISSES)  # a fitted value that misses is a miss
     assert (good.cause, bad.cause) == (cause, "; ".join(filter(None, ("too large", cause))))
 
@@ -344,9 +340,11 @@ def test_a_sentence_about_every_run_holds_in_every_run(k: int, expected: str) ->
     assert k or none.interval == "0.0 to 16.1 %"
 
 
-def test_the_rules_page_is_short_and_its_examples_are_what_the_program_says() -> None:
+def test_the_examples_of_the_rules_page_have_the_outcome_of_their_row() -> None:
+    """Rows such as `| misses | none of these | 1.20 (1.10 to 1.30) |`, of a paper's 0.62 ± 0.10."""
     text = (Path(__file__).parents[2] / "docs" / "outcomes.md").read_text()
-    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 350
-    for name, example in re.findall(r"^\| ([a-z ]+) \|.*\| (\d\.\d\d \(.*?\)).* \|$", text, re.MULTILINE):
+    examples = re.findall(r"^\| ([a-z ]+) \|.*\| (\d\.\d\d \(.*?\)).* \|$", text, re.MULTILINE)
+    assert len(examples) == 4
+    for name, example in examples:
         middle, low, high = map(float, re.findall(r"\d\.\d\d", example))
         assert graded({0: low, 1: middle, 2: high}, paper=0.62).outcome == name
