@@ -123,12 +123,9 @@ FAULTS = [
     (BAD_CLAIM, "ValueError: claim 'faster': its band 0.3 to 0.9 is wider than", WHERE),
     (CARD + "draw = (\n", "cannot be read: SyntaxError: '(' was never closed", WHERE),
     (CARD.replace('"Fig. 2: mine"', "str(2)", 1), "TITLE is no plain text", "fig2"),
-    ("import no_such_module\n" + CARD, "ModuleNotFoundError", f"{WHERE} 1)"),
     (CARD.replace("times(0.6, within=0.1)", "'0.6'"), "ValueError: its number is '0.6'", "write times"),
     (OTHER_UNIT, "ValueError: unit 'furlong' is none of '×', '%'", WHERE),
     (CARD + "CLAIMS = [*CLAIMS]\n", "CLAIMS is a list; write a dictionary", "Correct"),
-    (CARD + "QUICK = ['c']\n", "QUICK is a list; write a dictionary", "Correct"),
-    (CARD.replace('"voice"', "3", 1), "experiment 'a': parameter 'workload'", "got 3"),
 ]
 
 
@@ -136,27 +133,21 @@ FAULTS = [
 def test_a_faulty_card_harms_no_other(install: Install, rehearse: Rehearse, text: str, fault: str, more: str) -> None:
     install(fig2=text, fig3=CARD)
     said = f"card mine-fig2: {fault}"
-    for asked in (("run", "mine-fig2"), ("list", "cards", "mine-fig2"), ("claims", "mine"), ("run", "mine")):
+    for asked in (("run", "mine-fig2"), ("list", "cards", "mine-fig2"), ("claims", "mine")):
         status, out, err = rehearse(*asked)
         assert (status, out) == (2, "") and said in err and more in err and err.count("\n") == 1, asked
     assert rehearse("run", "mine-fig3", "--dry-run")[0] == rehearse("list", "cards", "conserve-fig3")[0] == 0
-    assert "`rehearse run omniinfer`" in rehearse("claims", "omniinfer")[2]
     listed = {each["name"]: each for each in json.loads(rehearse("list", "cards", "--json")[1])}
-    assert said in listed["mine-fig2"]["fault"] and listed["mine-fig3"]["experiments"]
-    assert "mine-fig2" in rehearse("list", "cards")[1]
+    assert said in listed["mine-fig2"]["fault"]
+    assert listed["mine-fig3"]["experiments"]
 
 
 ABSENT = [
     ('"liveserve"], "voice"', '"livserve"], "voice"', "unknown engine 'livserve'"),
     ('"turns": 2', '"turms": 2', "unknown parameter 'turms'"),
     ("audio_ttfp_p50", "audio_tftp_p50", "claim fig2-faster: metric: unknown metric 'audio_tftp_p50'"),
-    ("audio_ttfp_p50", "ttfp_p50", "Did you mean 'audio_ttfp_p50'?"),
     ('to=of("a"', 'to=of("b"', "claim fig2-faster: unknown panel 'b'"),
-    (
-        'of("a", "liveserve"), to=of("a", "vllm_omni")',
-        'of("a", "nova"), to=of("a", "vllm_omni", c=9)',
-        "no point of the card has this engine",
-    ),
+    ('of("a", "liveserve"), to=of("a", "vllm_omni")', 'of("a", "nova"), to=of("a", "x")', "no point of the card has"),
 ]
 
 
@@ -188,7 +179,6 @@ def test_a_faulty_card_harms_no_report_of_another(install: Install, tmp_path: Pa
         ('COLOURS = {"mine_engine": "red"}\n', r"parameter 'colours.mine_engine' .*, got 'red'"),
         ("NAMES = dict(a=1)\n", "NAMES is no plain constant"),
         ("NAMES = {\n", "cannot be read: SyntaxError"),
-        ("REFERENCE = 3\n", "parameter 'reference' should be a valid string, got 3"),
     ],
 )
 def test_a_faulty_paper_harms_no_other(install: Install, rehearse: Rehearse, about: str, sentence: str) -> None:
@@ -206,7 +196,7 @@ def test_a_faulty_paper_harms_no_other(install: Install, rehearse: Rehearse, abo
         ("my-paper", "json", "a-z, 0-9"),
     ],
 )
-def test_a_package_that_is_no_paper_is_named_where_its_paper_is_asked_for(
+def test_a_package_that_is_no_paper_is_refused_and_harms_no_card(
     install: Install, monkeypatch: pytest.MonkeyPatch, name: str, package: str, why: str
 ) -> None:
     monkeypatch.setattr(found, "entry_points", lambda group: [EntryPoint(name, package, "rehearsal.papers")])
