@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.metrics.classes import CLASS_DEFINITIONS
 from harness.metrics.definitions import Definition
@@ -47,17 +45,7 @@ def events(folder: Path, metric: str, **cell: object) -> int:
     return min(row["metrics"][metric]["n"] for row in points)
 
 
-each_width = pytest.mark.parametrize("width", [80, 150])
-
-
-@each_width
-def test_a_terminal_table_fits_its_width_without_shortened_words(folder: Path, width: int) -> None:
-    lines = terminal(folder, width)
-    assert max(map(len, lines)) <= width
-    assert not any("…" in line for line in lines)
-
-
-@each_width
+@pytest.mark.parametrize("width", [80, 150])
 def test_the_terminal_shows_n_of_turns_and_of_replies_and_marks_a_p90_of_fewer_than_ten(
     folder: Path, width: int
 ) -> None:
@@ -68,7 +56,8 @@ def test_the_terminal_shows_n_of_turns_and_of_replies_and_marks_a_p90_of_fewer_t
     [row] = [words for line in lines if (words := line.split())[:3] == ["vllm_omni", "16", "1.0"]]
     assert [int(word) for word in row if word in (str(turns), str(replies))][:2] == [turns, replies]
     assert row[3] == "300" and "300*" in row  # TTFP in ms: a P50 needs 2 turns and a P90 needs 10
-    assert "P90 10" in " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)  # no word is shortened
 
 
 def test_columns_over_the_same_events_share_an_n(folder: Path) -> None:
@@ -99,7 +88,7 @@ EARLY = "Replies that began before the caller had finished, so they have no TTFP
         ),
     ],
 )
-def test_what_else_is_to_know_of_a_live_run_is_said(runs: dict[str, list[dict]], notes: list[str]) -> None:
+def test_a_note_says_what_limits_the_numbers_of_a_live_run(runs: dict[str, list[dict]], notes: list[str]) -> None:
     assert live_notes(runs) == notes
 
 
@@ -111,21 +100,19 @@ def test_any_metric_can_be_asked_for_by_name() -> None:
     assert (text.metric, text.heading, text.unit) == ("ttft_p95", "TTFT P95", "ms")
 
 
-def test_a_percentile_alone_is_of_what_the_run_waits_for(folder: Path) -> None:
+def test_a_percentile_alone_is_of_what_the_run_waits_for() -> None:
     calls = shown([{"frames_with_speech": 1.0, "frame_latency_p50": 1.0, "frame_latency_p99": 1.0}])
     asked = asked_columns(("p50", "p99.9"), calls)
     assert [column.title for column in asked] == ["latency P50, ms", "latency P99.9, ms"]
+
+
+def test_a_percentile_that_is_no_metric_is_of_the_requests_of_each_seed(folder: Path) -> None:
     run = load_run(folder)
     (first, *_) = results_data(run, ("p12.5",))
-    cell = [
-        point
-        for point in run.points
-        if {**point.params, "engine": point.point.engine}.items()
-        >= {**first["settings"], "engine": first["engine"]}.items()
-    ]
+    here = {**first["settings"], "engine": first["engine"]}.items()
+    cell = [point for point in run.points if {**point.params, "engine": point.point.engine}.items() >= here]
     values = [np.percentile(DISTRIBUTIONS["audio_ttfp"].sample(columns_of(each.requests)), 12.5) for each in cell]
     assert first["metrics"]["audio_ttfp_p12.5"]["median"] == pytest.approx(np.median(values))
-    assert "audio_ttfp_p12.5" not in run.points[0].values
 
 
 def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> None:
@@ -156,17 +143,13 @@ def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path)
         ("audio_ttfp_p95", 0.245, "TTFP P95, ms: 245"),
         ("continuity", 0.616, "continuity, %: 61.6"),
         ("tbt_p50", 0.0045, "TBT P50, ms: 4.5"),
-        ("rtf_p50", 0.27, "RTF P50, : 0.27"),
         ("generation_span", 8.2, "generation span, s: 8.2"),
         ("heard_tokens", 120.0, "heard tokens, token: 120"),
-        ("frame_latency_p90", 0.0041, "latency P90, ms: 4.1"),
-        ("touch_s", 2.0, "touch s, s: 2.0"),
-        ("pool_end", 0.5, "pool end, %: 50.0"),
         ("online.ttft_p99", 1.5, "online: TTFT P99, ms: 1,500"),
-        ("batch.preemptions", 3.0, "batch: preemptions, : 3.00"),
+        ("touch_s", 2.0, "touch s, s: 2.0"),  # no metric of ours
     ],
 )
-def test_any_metric_can_be_written(metric: str, value: float, text: str) -> None:
+def test_a_value_has_the_unit_and_the_digits_of_its_metric(metric: str, value: float, text: str) -> None:
     column = column_for(metric)
     assert f"{column.heading}, {column.unit}: {column.text(value)}" == text
 
@@ -177,17 +160,6 @@ def test_a_percentile_needs_as_many_events_as_lie_beyond_it() -> None:
     assert {metric: least_events(metric) for metric in needs} == needs
     assert all(least_events(name) > 1 for name in DEFINITIONS if name.endswith(("_p50", "_p90", "_p99")))
     assert [too_few("ttft_p99", n) for n in (0, 1, 99, 100)] == [False, True, True, False]  # no value is not marked
-
-
-@given(st.sampled_from([50, 75, 90, 95, 99]), st.data())
-def test_a_percentile_of_fewer_events_lies_between_the_two_largest(percentile: int, data: st.DataObject) -> None:
-    """From the least number on, one event is expected beyond it."""
-    metric = f"any_p{percentile}"
-    n = data.draw(st.integers(2, 3 * least_events(metric)))
-    if too_few(metric, n):
-        assert np.percentile(np.arange(n, dtype=float), percentile) > n - 2
-    else:
-        assert n * (100 - percentile) >= 100
 
 
 VOCABULARIES = (DEFINITIONS, CLASS_DEFINITIONS, FRAME_DEFINITIONS, LIVE_DEFINITIONS, TURN_TAKING_DEFINITIONS)
