@@ -48,15 +48,6 @@ def test_a_mechanism_has_a_switch_that_a_run_takes_and_a_test(paper: str, each: 
     assert expand(Experiment.model_validate({**data, "set": {**data["set"], **each.off}}))
 
 
-@each_paper
-def test_a_page_opens_with_what_came_out_and_not_with_commands(name: str) -> None:
-    text = papers()[name].page.read_text()
-    before, run, _ = text.partition("\n## Run it\n")
-    assert run and "```console" not in before
-    first = text.index("\n## ")
-    assert text.index("<!-- outcomes -->") < first and " predicted: " in text[:first]
-
-
 def test_the_table_of_papers_in_the_readme_is_that_of_the_pages() -> None:
     assert README.read_text() == readme(), "run `python -m docs.claims`"
 

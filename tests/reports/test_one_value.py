@@ -31,7 +31,7 @@ OUTCOMES = ("fine", "slow", "broken", "late pieces", "early", "mute", "cut off",
 
 
 def endpoint(outcomes: list[str], late_s: list[float]):
-    """An endpoint whose replies end so, one after the other; a late one takes a time of `late_s`."""
+    """Return an endpoint whose replies end with these outcomes in turn; a slow or late one takes a time of `late_s`."""
 
     def play(trace: Trace, c: int, log: EventLog, failures: list) -> float:
         t, reply = 0.0, 0
@@ -84,7 +84,7 @@ def same(one: float | None, other: float | None) -> bool:
 
 
 def values_of(folder: Path, verdict: LiveVerdict) -> dict[str, dict[str, float | None]]:
-    """What each place says of each metric that is judged."""
+    """The value of each judged metric, by the place that shows it."""
     (load,) = verdict.loads
     judged = {each.target.metric: each.value for each in load.result.judgements}
     (row,) = results_data(load_run(folder), list(judged))

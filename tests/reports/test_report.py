@@ -97,33 +97,24 @@ def test_the_table_says_what_summary_json_says(folder: Path, page: Page) -> None
         assert row[-1] == ("3" if len(ok) == 3 else "2 of 3")
 
 
-def test_callers_notice_what_the_results_say(folder: Path, page: Page) -> None:
+def test_callers_notice_what_the_results_say(page: Page) -> None:
     header, *rows = page.section("What callers noticed")
     assert header == ["c", "p", "engine", "noticed", "measure", "share or count", "P50 | ms", "P90 | ms"]
-    kinds = ["delays", "gaps", "silences", "barge-ins"]
-    assert [row[3] for row in rows] == kinds * 8
+    assert [row[3] for row in rows] == ["delays", "gaps", "silences", "barge-ins"] * 8
     cells = [[cell.split(" | ")[0] for cell in row] for row in rows]
-    delays, gaps, silences, barge_ins = ([row for row in cells if row[3] == kind] for kind in kinds)
     results = [[cell.split(" | ")[0] for cell in row] for row in page.section("Results")[1:]]
-    assert [row[6:] for row in delays] == [row[3:5] for row in results]
-    assert [row[5] for row in gaps] == [row[5] for row in results]
-    assert {row[5] for row in silences} == {"0"}
-    cells_of = [(engine, c, p) for engine in ("liveserve", "vllm_omni") for c in (8, 16) for p in (0.0, 1.0)]
-    rates = [
-        median(each["barge_in_rate"]["value"] for each in finished(folder, engine=engine, c=c, p=p))
-        for engine, c, p in cells_of
-    ]
-    assert sorted(row[5] for row in barge_ins) == sorted(f"{100 * rate:.1f}" for rate in rates) and 0.0 in rates
+    assert [row[6:] for row in cells if row[3] == "delays"] == [row[3:5] for row in results]
+    assert [row[5] for row in cells if row[3] == "gaps"] == [row[5] for row in results]
+    assert {row[5] for row in cells if row[3] == "silences"} == {"0"}
 
 
 def test_a_failed_point_is_shown_with_its_reason_and_its_log(folder: Path, html: str, page: Page) -> None:
     rows = page.section("Failed points")
     assert [row[0] for row in rows] == ["liveserve c=16 p=0.0 seed=2", "liveserve c=16 p=1.0 seed=2"]
     assert all("the GPU <melted>" in row[1] for row in rows)
-    assert "<melted>" not in html and "a <small> bench" not in html  # escaped, not markup
+    assert "<melted>" not in html and "a <small> bench" not in html  # escaped
     logs = [folder / link for link in page.links if link.endswith("log.txt")]
     assert len(logs) == 2 and all(log.is_file() for log in logs)
-    assert "2 points failed" in html
 
 
 def test_the_comparison_is_paired_by_seed(folder: Path, page: Page) -> None:
@@ -137,10 +128,10 @@ def test_the_comparison_is_paired_by_seed(folder: Path, page: Page) -> None:
     assert row[6].split(" | ")[0] == f"{100 * difference:+.1f}".replace("-", "−")
 
 
-def test_the_paper_stands_beside_ours(page: Page) -> None:
+def test_the_papers_number_stands_next_to_ours(page: Page) -> None:
     rows = page.section("Published numbers")[2:]
     median_ttfp = next(row for row in rows if row[1].startswith("TTFP P50"))
-    assert median_ttfp[2:] == ["860", "530", "300", "200"]
+    assert median_ttfp[2:] == ["860", "530", "300", "200"]  # ms
     not_measured = next(row for row in rows if "c = 12" in row[1])
     assert not_measured[2:] == ["81.3", "91.8", "–", "–"]
 

@@ -82,12 +82,11 @@ def test_numbers_that_no_testbed_meets_are_named_alone_or_in_pairs_with_the_near
 def test_the_tables_and_the_picture_show_values_and_bands() -> None:
     panels = grid(given={("p = 0", 12): {"continuity": 0.5}})
     rows, text = as_rows(panels), as_markdown(panels, most=4)
-    assert rows["testbeds"][0]["settings"] == SLOW.settings and rows["unmet"] == []
+    assert rows["testbeds"][0]["settings"] == SLOW.settings
     assert "| 12 of 12 | **0.86 s** |" in text and "| 50.0 % |" in text
     with style():
-        drawn, nothing = testbed.draw(panels), testbed.draw({})
-    assert isinstance(drawn, Picture) and "Each pair of the numbers is met together" in drawn.caption
-    assert isinstance(nothing, LeftOut) and as_markdown({}) == ""
+        assert isinstance(testbed.draw(panels), Picture)
+        assert isinstance(testbed.draw({}), LeftOut)
 
 
 @pytest.mark.parametrize("chosen", TESTBEDS, ids=lambda chosen: chosen.label)

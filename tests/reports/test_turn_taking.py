@@ -128,7 +128,6 @@ def test_reports_have_these_pictures_and_none_that_need_turns_of_the_server(tmp_
     assert "Turn-taking over the number of calls" in text and "it needs an axis of the server" in text
 
 
-def test_runs_that_have_no_such_picture(tmp_path: Path) -> None:
+def test_a_run_without_open_microphones_has_no_such_picture(tmp_path: Path) -> None:
     run = load_run(served.serve(tmp_path / "run", served.bench(grid={"c": [8, 16]}, seeds=[0])))
-    assert not run.duplex
     assert all(isinstance(draw(run), LeftOut) for draw in (turn_taking.draw, turn_taking.trade, call_timeline.draw))
