@@ -66,45 +66,35 @@ class Runner:
             if "if" in step and step["if"] != f"github.event_name == '{event}'":
                 continue
             if "uses" in step:
-                self._use(step, checkout, environment)
+                self._use(step, checkout)
                 continue
             text = OFFLINE if step["name"] == "install" else step["run"]
-            shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"] if "shell" in step else ["bash", "-ec"]
-            done = subprocess.run(
-                [*shell, text], cwd=checkout, env=environment, capture_output=True, text=True, timeout=500
-            )
+            shell = ["bash", "-eo", "pipefail", "-c"] if "shell" in step else ["bash", "-ec"]
+            done = subprocess.run([*shell, text], cwd=checkout, env=environment, capture_output=True, text=True)
             printed += done.stdout + done.stderr
             if done.returncode:
                 return Ended(step["name"], summary.read_text(), printed)
         return Ended("", summary.read_text(), printed)
 
-    def _use(self, step: dict[str, Any], checkout: Path, environment: dict[str, str]) -> None:
-        """The caches; the user's repository is checked out, and Rehearsal and Python are there."""
+    def _use(self, step: dict[str, Any], checkout: Path) -> None:
+        """Save or restore a cache; the other actions have nothing to do here."""
         action, given = step["uses"].partition("@")[0], step.get("with", {})
-        if not action.startswith("actions/cache/"):
-            assert action in ("actions/checkout", "actions/setup-python")
-            return
-        folder, caches = checkout / given["path"], self.place / "caches"
-        if action.endswith("/save"):
-            shutil.copytree(folder, caches / self._filled(given["key"], checkout, environment))
-            return
-        prefix = self._filled(given["restore-keys"], checkout, environment)
-        found = sorted(caches.glob(f"{prefix}*"))
-        if found:
-            shutil.copytree(found[-1], folder)
+        caches = self.place / "caches"
+        if action == "actions/cache/save":
+            shutil.copytree(checkout / given["path"], caches / self._filled(given["key"], checkout))
+        if action == "actions/cache/restore":
+            found = sorted(caches.glob(f"{self._filled(given['restore-keys'], checkout)}*"))
+            if found:
+                shutil.copytree(found[-1], checkout / given["path"])
 
-    def _filled(self, text: str, checkout: Path, environment: dict[str, str]) -> str:
-        """With the values of its expressions, of the three kinds that the workflow has."""
-
-        def value(found: re.Match[str]) -> str:
-            expression = found[1].strip()
-            if expression == "github.run_id":
-                return f"{self.runs:04}"
-            if hashed := re.fullmatch(r"hashFiles\(env\.(\w+)\)", expression):
-                return hashlib.sha256((checkout / environment[hashed[1]]).read_bytes()).hexdigest()
-            return environment[expression.removeprefix("env.")]
-
-        return re.sub(r"\$\{\{(.*?)\}\}", value, text)
+    def _filled(self, text: str, checkout: Path) -> str:
+        """Replace the expressions of the workflow by their values."""
+        values = {
+            "env.REVISION": WORKFLOW["env"]["REVISION"],
+            "hashFiles(env.EXPERIMENT)": hashlib.sha256((checkout / "edf.yaml").read_bytes()).hexdigest(),
+            "github.run_id": f"{self.runs:04}",
+        }
+        return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: values[found[1]], text)
 
     def _program(self) -> Path:
         """A folder with `rehearse`, as the environment of Rehearsal has one."""
