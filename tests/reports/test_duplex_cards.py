@@ -1,5 +1,3 @@
-"""The cards of open microphones, on calls that a script answers: what they run, claim and draw."""
-
 import pytest
 
 from reports.cards import card as cards

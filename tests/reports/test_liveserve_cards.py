@@ -1,5 +1,3 @@
-"""LiveServe's cards on scripted servers: every claim finds its points, every picture is drawn, also of nothing."""
-
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +10,6 @@ from reports.cards.card import Figure
 from reports.cards.group import Group
 from reports.claims.quantities import of
 from reports.papers.liveserve import fig15_right, fig18
-from reports.papers.liveserve.chosen_testbeds import on_testbeds
 from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effective_within
 from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
 from tests.reports.served import LEAD_S, PACKET_S
@@ -31,33 +28,6 @@ def small(name: str) -> Figure:
         return {**settings, **small, "requests": min(settings["requests"], 96)}
 
     return smaller(cards.figures()[f"liveserve-{name}"], changed, seeds=[0])
-
-
-OTHERS = {"Poisson", "BurstGPT", *(panel for p in ("0", "0.5", "1") for panel in on_testbeds(f"p = {p}", [8]))}
-"""Panels with the number of requests that the paper prints, or with which the testbeds were chosen: six for each slot
-at c = 16."""
-
-
-def requests_for_each_slot(card: Figure, changes: dict[str, str]) -> dict[str, float]:
-    """Requests over the slots at the largest c, by panel with slots for several requests."""
-    shares = {}
-    for panel, each in card.experiments.items():
-        grid: dict[str, Any] = dict(each.grid)
-        settings: dict[str, Any] = each.set | {name: max(values) for name, values in grid.items()}
-        settings |= {name: int(changes[name].split(",")[-1]) for name in ("c", "requests") if name in changes}
-        if panel not in OTHERS and settings.get("c") and settings.get("requests", 1) > 1:
-            server = resolve(ServerParams.model_validate({"deployment": settings["deployment"]}))
-            replicas = len(server.stages["talker"].gpus) if settings["c_scope"] == "replica" else 1
-            shares[panel] = settings["requests"] / (settings["c"] * replicas)
-    return shares
-
-
-def test_there_are_many_requests_for_each_slot() -> None:
-    for name in ("fig10", "fig11-left", "fig11-right", "fig12", "fig13", "fig15-left", "fig16-left", "fig18"):
-        card = cards.figures()[f"liveserve-{name}"]
-        assert min(requests_for_each_slot(card, {}).values()) >= 12, name
-        assert min(requests_for_each_slot(card, dict(card.quick)).values()) >= 6, name
-    assert min(requests_for_each_slot(cards.figures()["liveserve-sensitivity"], {}).values()) >= 6
 
 
 @pytest.fixture(scope="module")

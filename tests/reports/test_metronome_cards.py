@@ -1,5 +1,3 @@
-"""Metronome's cards on a scripted gateway: every claim finds its points, every picture is drawn, also of nothing."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +7,10 @@ import pytest
 from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import Group
-from reports.cli.card_points import asked, expanded
 from reports.papers.metronome import fig9
 from reports.papers.metronome.measures import latency_median, speech_after_wall, worst_bucket
 from tests.reports import framed
 from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
-from tests.reports.page import Page
 
 NAMES = [card.name for card in cards.group("metronome") if not card.needs]
 
@@ -28,15 +24,6 @@ def small(name: str) -> Figure:
 
     # Moshi's frames of 80 ms make long logs.
     return smaller(cards.figures()[name], shorter, seeds=[0], without="Moshi")
-
-
-def test_small_versions_bound_nobody_who_is_unbounded():
-    bounds = {"window": "metronome", "recycle_at": "recycling"}
-    shipped = [card for card in cards.group("metronome") if not card.needs]
-    _, points = expanded("metronome", asked(shipped, {}, None, None, quick=True))
-    for point in points:
-        for name, owner in bounds.items():
-            assert (point.params.get(name) is None) == (point.engine != owner), point.label
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +42,6 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(served: tuple[Gro
     # A gateway that goes silent carries nobody, and loses nobody: there is no ratio to that.
     assert unknown <= {"fig9-more", "appendix-b-window"}
     assert_drawn(whole, failed)
-
-
-def test_probes_of_quality_say_what_they_need_and_claim_nothing(served: tuple[Group, Group]) -> None:
-    html = (served[0].folder / "report.html").read_text()
-    probes = {card.figure.name: card.claims for card in served[0].cards if card.figure.needs}
-    assert sum(map(len, probes.values())) == 26
-    assert not {f"metronome-{row[0]}" for row in Page(html).section("Claims of the paper")[1:]} & probes.keys()
-    for name, claims in probes.items():
-        assert {(claim.ours, claim.outcome) for claim in claims} == {("–", "not measured")}
-        assert all(claim.cause.startswith("needs the weights") for claim in claims)
-        assert html.split(f'id="{name}"')[1].count("needs the weights") >= len(claims)
 
 
 def test_before_and_after_the_wall(served: tuple[Group, Group]) -> None:

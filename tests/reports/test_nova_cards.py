@@ -1,11 +1,6 @@
-"""Nova's cards: what the model says of two stages at once, and the theory of one queue."""
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from harness.by_device import expand
 from reports.cards import card as cards
 from reports.claims.grading import HOLDS
 from reports.claims.quantities import Measure
@@ -13,8 +8,7 @@ from reports.claims.stated import claim, saturated, times
 from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.papers.nova import fig4, fig8, saturation, table6
-from reports.papers.nova.common import OURS, RATES, REQUESTS, at, gui, profile
-from reports.papers.nova.errors import ERRORS, off, with_errors
+from reports.papers.nova.common import RATES, REQUESTS, profile
 from reports.papers.nova.table5 import PAPER, SERVICE_CV, WAIT_ERROR, mg1
 
 
@@ -35,18 +29,6 @@ def test_the_least_bandwidth_is_all_layers_in_a_pass() -> None:
 @pytest.mark.parametrize(("slower", "highest"), [(1.0, 44), (1.15, 38), (1.2, 36), (1.25, 36), (1.3, 34)])
 def test_contention_of_a_fifth_ends_fig_4s_window_at_36(slower: float, highest: int) -> None:
     assert max(fig4.window(slower)) == highest
-
-
-def test_each_error_of_a_system_has_its_points() -> None:
-    """Every other parameter is that of the point without an error."""
-    plain = gui("served", [OURS], [0.8], requests=20)
-    ((panel, wrong),) = with_errors("served", "served", OURS, [0.8], requests=20).items()
-    (as_modelled, *_), points = expand(plain), expand(wrong)
-    for error in ERRORS:
-        asked = off(at(0.8), error)
-        found = [each for each in points if asked.params.items() <= each.params.items()]
-        assert asked.panel == panel and {each.seed for each in found} == {0, 1, 2}
-        assert {**found[0].params, "scale": as_modelled.params["scale"]} == as_modelled.params
 
 
 def test_a_verdict_turns_at_the_errors_with_another_outcome() -> None:
@@ -102,18 +84,3 @@ def test_the_sampling_error_of_a_mean_wait() -> None:
     together = {"0.3 to 0.6": RATES[:4], "0.3 to 0.7": RATES[:5], "0.7": RATES[4:5], "0.8": RATES[5:]}
     errors = {name: 1.96 * np.mean([waits[rate] for rate in each], axis=0).std() for name, each in together.items()}
     assert errors == pytest.approx(WAIT_ERROR, rel=0.05)
-
-
-@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=50), st.floats(0.01, 0.99))
-def test_more_load_or_more_spread_waits_longer(service_s: list[float], utilisation: float) -> None:
-    mean_s = float(np.mean(service_s))
-    here, busier = (mg1(share / mean_s, service_s).wait_s for share in (utilisation, (1 + utilisation) / 2))
-    even = mg1(utilisation / mean_s, [mean_s]).wait_s
-    assert here is not None and even is not None and (busier is None or here <= busier)
-    assert even <= here * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("wrong", [[], [1.0, np.nan], [-1.0]])
-def test_no_service_is_no_queue(wrong: list[float]) -> None:
-    with pytest.raises(ValueError, match="times of service"):
-        mg1(0.5, wrong)

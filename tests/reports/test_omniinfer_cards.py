@@ -1,5 +1,3 @@
-"""OmniInfer's cards of one part each: what they ask of its model, and their pictures."""
-
 from typing import Any
 
 import numpy as np

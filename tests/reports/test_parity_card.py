@@ -1,5 +1,3 @@
-"""The parity cards without a network: two sides that agree, two that do not, and one that failed."""
-
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,9 +8,8 @@ from harness.experiments.point import Point
 from harness.records.record import Measurement
 from reports.cards import card as cards
 from reports.cards.group import Group, load_group
-from reports.claims.grading import GOOD, HOLDS, MATCHES, MISSES, NOT_MEASURED
-from reports.cli.card_points import asked
-from reports.figures.picture import LeftOut, Picture
+from reports.claims.grading import GOOD, HOLDS, MATCHES, MISSES
+from reports.figures.picture import Picture
 from reports.figures.style import style
 from reports.pages.group_page import write_group_report
 from reports.papers.live import calls, parity
@@ -20,7 +17,6 @@ from tests.reports import framed, served
 from tests.reports.figure_card import serve_cards, smaller
 from tests.reports.page import Page
 from tests.reports.written import Fails, Measure, never
-from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -39,7 +35,7 @@ def test_both_sides_serve_the_same_users_with_the_same_settings(card: Any) -> No
     assert virtual.model_dump(exclude={"device"}) == sockets.model_dump(exclude={"device"})
 
 
-def test_sides_that_agree_match_and_drawn(tmp_path: Path) -> None:
+def test_turns_that_go_alike_match(tmp_path: Path) -> None:
     group = measured(tmp_path / "run")
     assert [(claim.outcome, claim.spread.median) for claim in group.claims] == [(MATCHES, 1)] * 6
     page = Page(write_group_report(group).read_text())
@@ -48,7 +44,7 @@ def test_sides_that_agree_match_and_drawn(tmp_path: Path) -> None:
     assert "live-parity" in page.ids
 
 
-def test_a_side_that_answers_later_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_that_are_answered_later_over_sockets_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def later(point: Point) -> Measurement:
         late = 0.05 if point.device == "sockets" else 0.0
         monkeypatch.setattr(served, "TTFP_S", {"vllm_omni": 0.3 + late, "liveserve": 0.2 + late / 10})
@@ -63,25 +59,6 @@ def outcomes_of(group: Group) -> dict[str, str]:
     return {claim.claim.id: claim.outcome for claim in group.claims}
 
 
-def test_a_side_without_a_point_leaves_the_other_to_be_seen(tmp_path: Path) -> None:
-    group = measured(tmp_path / "run", lambda point: point.device == "sockets")
-    assert set(outcomes_of(group).values()) == {NOT_MEASURED}
-    nothing = measured(tmp_path / "none", lambda point: True)
-    with style():
-        assert isinstance(parity.draw(group.cards[0].panels), Picture)
-        assert isinstance(parity.draw(nothing.cards[0].panels), LeftOut)
-
-
-@pytest.mark.parametrize("name", ("live-parity", "live-calls"))
-def test_the_cards_keep_their_devices(name: str) -> None:
-    figures = cards.chosen(name)
-    assert isinstance(figures, list)
-    found = asked(figures, {}, 1, None, quick=True)[name]
-    assert [each.device for each in found.values()] == ["virtual", "sockets"]
-    with pytest.raises(UserError, match="run on device sockets and virtual only"):
-        asked(figures, {}, 1, "cpu", quick=True)
-
-
 def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -> Group:
     """The card of calls, answered by the scripted gateway, whose unbounded calls of sockets hit the wall `late`."""
     walls = {"virtual": 50.0, "sockets": 50.0 * late}
@@ -89,7 +66,7 @@ def calls_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, late: float) -
     return load_group(serve_cards(folder, [cards.figures()["live-calls"]], measure=framed.measure))
 
 
-def test_calls_that_go_alike_match_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_go_alike_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = calls_measured(tmp_path / "run", monkeypatch, late=1.0)
     assert set(outcomes_of(group).values()) <= set(GOOD) and len(group.claims) == 5
     with style():
@@ -97,7 +74,7 @@ def test_calls_that_go_alike_match_and_drawn(tmp_path: Path, monkeypatch: pytest
     assert "live-calls" in Page(write_group_report(group).read_text()).ids
 
 
-def test_a_wall_that_comes_later_over_sockets_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_hit_the_wall_later_over_sockets_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = outcomes_of(calls_measured(tmp_path / "run", monkeypatch, late=1.3))
     assert outcomes["calls-vllm_realtime-wall_s"] == MISSES
     assert outcomes["calls-vllm_realtime-frame_latency_p50"] == HOLDS

@@ -1,5 +1,3 @@
-"""Testbeds against the paper's numbers of its baseline: which meet most, what none meets, and LiveServe on the set."""
-
 from __future__ import annotations
 
 from types import SimpleNamespace
