@@ -26,7 +26,7 @@ from tests.reports.written import Fails, Measure, never, write_points
 
 
 class StandIn:
-    """An object with any fields, such as a point that was not run."""
+    """An object with any fields, such as a point that was not run; a figure counts points by hash."""
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)

@@ -1,5 +1,3 @@
-"""The forms of figures on scripted points, and every card's figure where nothing was measured."""
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +10,7 @@ from reports.claims.quantities import of, ratio, value
 from reports.figures.forms import Plot, bars, distribution, figure, grid, lines, over_time, stacked
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
+from tests.reports.figure_card import StandIn
 
 PAIR = ["vllm_omni", "liveserve"]
 LOADS = [2, 8, 16]
@@ -22,7 +21,7 @@ MODELLED = {"nova-fig4", "nova-fig6", "nova-fig8", "omniinfer-attention-memory",
 def point(engine: str, c: int, seed: int, error: str | None = None) -> Any:
     """The metric is c, twice that of the second engine, and a tenth more for each seed; one turn in two is answered."""
     known = (c if engine == PAIR[0] else 2 * c) * (1 + seed / 10)
-    return SimpleNamespace(
+    return StandIn(
         point=SimpleNamespace(engine=engine, id=f"{engine}-{c}-{seed}"),
         params={"c": c},
         seed=seed,
@@ -154,11 +153,3 @@ def test_a_card_has_neither_numbers_nor_a_figure_of_nothing(name: str) -> None:
     assert not any(found is not None for claim in card.claims for found in claim.measure({}).values())
     with style():
         assert card.draw is None or isinstance(card.draw({}), LeftOut)
-
-
-def test_panels_that_share_axes_show_all_their_values() -> None:
-    plots = (lines("completed_rps", grid("load", PAIR, c=loads)) for loads in (LOADS[:1], LOADS))
-    first, second = drawn(*plots, sharex=True, sharey=True).figure.axes
-    assert first.get_ylim() == second.get_ylim()
-    assert first.get_ylim()[1] > 35.2  # the highest, of the second panel
-    assert first.get_xlim()[1] >= 16

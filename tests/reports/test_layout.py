@@ -1,5 +1,3 @@
-"""The first picture of a report: of one setting, and joined only where there are points between."""
-
 from pathlib import Path
 from statistics import median
 

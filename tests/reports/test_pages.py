@@ -129,15 +129,6 @@ def test_the_filter_of_the_index_hides_rows(folder: Path, chromium: Browser) -> 
         assert sorted(chromium.evaluate(rows)) == names
 
 
-def test_a_point_has_its_value_and_a_picture_its_text(folder: Path, chromium: Browser) -> None:
-    chromium.open(page_of(folder, "bench"), 1400)
-    titles = chromium.evaluate("[...document.querySelectorAll('#answer .desk use > title')].map(e => e.textContent)")
-    assert "vllm_omni\n50.0 at 16" in titles
-    labels = chromium.evaluate("[...document.querySelectorAll('.picture svg')].map(e => e.getAttribute('aria-label'))")
-    values = "vllm_omni: 100.0 at 8, 50.0 at 16; liveserve: 100.0 at 8, 100.0 at 16"
-    assert labels[0] == f"continuity, % at p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1. {values}"
-
-
 def test_contrast_is_that_of_the_guidelines() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WCAG's well-known grey

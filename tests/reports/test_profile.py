@@ -1,15 +1,9 @@
-"""What a reader sees of a profile: the residual picture, the tables, and its origin and error in a run's report."""
-
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from engines.devices.profile import Profile, save_profile
-from reports.figures.style import style
-from reports.pages import profile_page
 from reports.pages.html import write_report
 from reports.pages.profile_page import tables
 from tests.calibration.test_profile_file import FACTS, STAGE
@@ -20,31 +14,6 @@ def profile(**changes: Any) -> Profile:
     reaction = {"shape": "1 decode at 256 tokens", "step_s": 0.004, "layer_s": 0.0007, "median_s": 0.0005}
     reaction |= {"p90_s": 0.0009, "interrupted": 30, "ran_out": 10}
     return Profile.model_validate({**FACTS, "stages": {"thinker": {**STAGE, "reaction": [reaction]}}, **changes})
-
-
-def samples(disturbed: int = 0) -> pd.DataFrame:
-    """100 cells of four steps; the conserve form is 10 % too slow everywhere, the segmented one exact."""
-    cell, kept = np.repeat(np.arange(100), 4), np.arange(400) >= disturbed
-    tokens = cell % 50 + 1
-    true_s = 1e-3 * (tokens + 1)
-    sizes = {"tokens": tokens, "visible": 10 * (cell + 1), "prefill_tokens": np.where(cell % 2, tokens - 1, 0)}
-    times = {"measured_s": np.where(kept, true_s, 5 * true_s), "conserve_s": 1.1 * true_s, "segmented_s": true_s}
-    when = {"at_s": np.random.default_rng(1).permutation(400) * 0.01, "canary_s": 1e-3}
-    return pd.DataFrame({"stage": "thinker", "cell": cell, **sizes, **times, "kept": kept, **when})
-
-
-def test_the_picture_shows_each_form_beside_its_error():
-    with style():
-        picture = profile_page.residuals(profile(), "thinker", samples(disturbed=3))
-    conserve, segmented, *_ = picture.figure.axes
-    assert "4.0 %, P90 9.0 %" in conserve.get_title("left") and "in use" in segmented.get_title("left")
-    off, exact = (
-        np.concatenate([np.asarray(line.get_ydata()) for line in axes.lines[:2]]) for axes in (conserve, segmented)
-    )
-    assert len(off) == 100 and off == pytest.approx(10)  # the disturbed steps of cell 0 are not in its median
-    assert exact == pytest.approx(0, abs=1e-9)
-    for words in ("Some CPU", "2026-01-31", "300 steps"):
-        assert words in picture.caption
 
 
 def test_the_tables_hold_both_forms_the_drift_and_the_reaction():

@@ -1,6 +1,3 @@
-"""What stands in pictures: systems by their names in papers, whole titles, and the words of others as they are."""
-
-import signal
 from pathlib import Path
 
 import pytest
@@ -8,7 +5,7 @@ import pytest
 from engines.registry import ENGINES
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import Picture
-from reports.figures.style import name_systems, named, names, style
+from reports.figures.style import named, names, style
 from reports.figures.svg import embedded_all, save
 
 
@@ -26,21 +23,6 @@ def test_systems_have_their_names_of_papers_and_nothing_else_changes(text: str, 
 
 def test_every_system_with_a_name_is_there() -> None:
     assert names().keys() - {"eplb", "omniplacement", "omniattn"} <= ENGINES.keys()
-
-
-def test_they_have_them_wherever_they_stand_in_a_picture() -> None:
-    with style():
-        figure, (axes,) = sheet(1, "liveserve against vllm_omni")
-        axes.plot([0, 1], [0, 1], label="pf_limit")
-        axes.set_xticks([0, 1], ["chunked", "0.5"])
-        axes.set_title("nova")
-        legend(figure)
-        name_systems(figure, names())
-        figure.canvas.draw()
-    assert figure.get_suptitle() == "LiveServe against vLLM-Omni"
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["Chunk", "0.5"]
-    assert axes.get_title("left") == "Nova"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PF-Limit"]
 
 
 def test_dollar_signs_of_a_label_begin_no_mathematics(tmp_path: Path) -> None:
@@ -76,19 +58,3 @@ def test_pictures_are_the_same_on_any_number_of_cores(tmp_path: Path, monkeypatc
             svgs = embedded_all(pictures, tmp_path)
         made.append((svgs, [(path.name, path.read_bytes()) for path in sorted(tmp_path.iterdir())]))
     assert made[0] == made[1] and [name for name, _ in made[0][1]] == ["a.svg", "b.svg", "c.svg"]
-
-
-def test_processes_that_draw_end_in_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A command handles SIGTERM, by which they end, with a KeyboardInterrupt."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("reports.figures.svg.cores", lambda: 2)
-    signal.signal(signal.SIGTERM, interrupt)  # undone after each test
-    with style():
-        for _ in range(3):
-            embedded_all([Picture(name, name, sheet(1, name)[0], "") for name in "ab"], tmp_path)
-    assert "KeyboardInterrupt" not in capfd.readouterr().err

@@ -1,5 +1,3 @@
-"""Pictures and pages of traces: drawn for every kind of trace, self-contained, the same bytes each time."""
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,14 +9,12 @@ import pytest
 
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
-from reports.traces import arrivals, sessions, waveform
+from reports.traces import arrivals, sessions
 from reports.traces.fidelity import chance, verdict, write_fidelity_page
-from reports.traces.numbers import short, tables
 from reports.traces.page import write_trace_page
-from reports.traces.trace_figures import Shown, probabilities, shown, survival
+from reports.traces.trace_figures import Shown, shown
 from tests.reports.page import Page
-from tests.workloads.test_nominal import SPOKEN, later
-from workloads.generators.speech import SpeechParams, speech_sessions
+from tests.workloads.test_nominal import SPOKEN
 from workloads.registry import make_trace
 from workloads.trace import Trace
 from workloads.transforms.transform import thin
@@ -120,48 +116,12 @@ def test_gaps_without_a_law_are_held_against_their_rate_and_coarse_times_are_sai
     assert "91% of the gaps are 0: times are coarse" in draw(arrivals.gaps, coarse).caption
 
 
-def test_sessions_show_twenty_lanes_and_interruptions_in_time() -> None:
-    turns = [replace(SPOKEN, barge_in_after_s=3.0), later(1, think_s=1.0, barge_in_after_s=30.0)]
-    turns += [replace(SPOKEN, session=i, arrival_s=float(i)) for i in range(1, 40)]
-    picture = draw(sessions.draw, Trace.from_turns(turns))
-    (panel,) = picture.figure.axes
-    assert [text.get_text() for text in panel.get_yticklabels()] == [str(i) for i in range(20)]
-    assert picture.caption.endswith("n = 21 turns.")
-    (marks,) = [line for line in panel.lines if line.get_marker() == "|"]
-    assert np.asarray(marks.get_xdata()).tolist() == [5.0]
-
-
 def test_a_session_that_comes_back_days_later_does_not_squeeze_the_others() -> None:
     turns = [replace(SPOKEN, session=i, arrival_s=float(i)) for i in range(9)]
     turns.append(replace(SPOKEN, session=3, turn=1, arrival_s=200_000.0))
     picture = draw(sessions.draw, Trace.from_turns(turns))
     assert picture.figure.axes[0].get_xlim()[1] < 100
     assert picture.caption.endswith("n = 10 turns, 1 of them beyond the right edge.")
-
-
-def test_recorded_or_synthetic_speech_is_drawn_and_named() -> None:
-    pytest.importorskip("webrtcvad")
-    trace = speech_sessions(SpeechParams.model_validate({"sessions": 8, "p": 0.6}), 2)
-    picture = draw(waveform.draw, trace)
-    assert "Synthetic speech" in picture.caption
-    assert any(line.get_label() == "speech (webrtcvad)" for line in picture.figure.axes[0].lines)
-
-
-def test_curves_stay_small_and_keep_both_ends() -> None:
-    values = np.random.default_rng(0).lognormal(0, 2, 200_000)
-    x, y = survival(values)
-    assert len(x) < 600 and (x[0], x[-1]) == (values.min(), values.max())
-    assert y[0] == 1 and (np.diff(y) < 0).all()
-    for n in (1, 2, 50, 200_000):
-        p = probabilities(n)
-        assert p.min() > 0 and p.max() < 1 and (np.diff(p) > 0).all() and len(p) < 600
-
-
-def test_numbers_are_short_and_missing_ones_are_dashes() -> None:
-    assert [short(v) for v in (None, 3, 0.12345, 12345.6, 1_000_000)] == ["–", "3", "0.123", "12,346", "1,000,000"]
-    found = {table.title: table for table in tables(make_trace("poisson", {"requests": 1}, 0))}
-    assert ["rate, 1/s", "–"] in found["Arrivals"].rows
-    assert set(found) == {"Arrivals", "Quantities", "Speech"}
 
 
 @dataclass(frozen=True)
