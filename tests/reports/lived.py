@@ -33,11 +33,11 @@ from workloads.trace import Trace
 
 TTFP_S, SLOWER_S, HEARD_S = 0.25, 0.01, 0.1
 DELAY_S, LATE_DELAY_S, FLOOR_S = 0.0008, 0.05, 0.0005
-LAG_COUNTS, LAG_S = {"0.002": 90, "0.005": 100, "+Inf": 100}, 0.0047
-"""The server's loop: timers a second that were as late as that, and the P99."""
+LAG_COUNTS = {"0.002": 90, "0.005": 100, "+Inf": 100}
+"""Timers a second of the server's loop that were at most so late (s): their P99 is 4.7 ms."""
 LIMIT_MS, BROKEN_AT = 20.0, 32
 ERROR = f"INVALID: the P99 of the send delay is {1000 * LATE_DELAY_S:g} ms, above send_delay_limit_ms={LIMIT_MS:g}"
-URL, METRICS_URL = "ws://localhost:8765/v1/realtime", "http://localhost:8765/metrics"
+URL = "ws://localhost:8765/v1/realtime"
 
 Play = Callable[[Trace, int, EventLog, list], float]
 """Writes what the callers of a trace, c at once, went through into the log, and the failures of turns as tuples
@@ -47,7 +47,7 @@ Play = Callable[[Trace, int, EventLog, list], float]
 def live(**changes) -> Experiment:
     """Calls to an endpoint, c at once."""
     fields = {"name": "live", "title": "an <endpoint> measured", "engines": ["endpoint"], "device": "live"}
-    called = {"sessions": 24, "turns": 2, "p": 0.5, "url": URL, "dialect": "openai", "scrape": METRICS_URL}
+    called = {"sessions": 24, "turns": 2, "p": 0.5, "url": URL, "dialect": "openai"}
     load = {"workload": "voice", "set": called, "grid": {"c": [4, 8, 32]}, "seeds": [0, 1]}
     return Experiment(**{**fields, **load, **changes})
 
@@ -165,16 +165,11 @@ def _sends(requests: pd.DataFrame, point: Any) -> pa.Table:
 def _scrape(end_s: float) -> pa.Table:
     rows: list[tuple[float, str, str, float]] = []
     for t in np.arange(0.0, end_s, 1.0).tolist():
-        silent = 10 <= t < 13
-        rows.append((t, "up", '{"reason":"timeout"}' if silent else "{}", 0.0 if silent else 1.0))
-        if not silent:
-            rows += [
-                (t, "rehearsal_sessions_open", "{}", float(t % 7)),
-                (t, "rehearsal_tokens_total", '{"engine":"e","stage":"thinker"}', 40 * t),
-                (t, "rehearsal_tokens_total", '{"engine":"e","stage":"talker"}', 25 * t),
-                (t, "rehearsal_ttfp_seconds_bucket", '{"le":"0.1"}', t),
-                *((t, f"{LAG}_bucket", f'{{"le":"{le}"}}', count * t) for le, count in LAG_COUNTS.items()),
-                (t, "never_moves", "{}", 3.0),
-            ]
-    columns = dict(zip(("t_s", "name", "labels", "value"), zip(*rows, strict=True), strict=True))
-    return pa.table(columns)
+        rows += [
+            (t, "up", "{}", 1.0),
+            (t, "rehearsal_sessions_open", "{}", float(t % 7)),
+            (t, "rehearsal_tokens_total", '{"engine":"e","stage":"thinker"}', 40 * t),
+            (t, "rehearsal_tokens_total", '{"engine":"e","stage":"talker"}', 25 * t),
+            *((t, f"{LAG}_bucket", f'{{"le":"{le}"}}', count * t) for le, count in LAG_COUNTS.items()),
+        ]
+    return pa.Table.from_pandas(pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"]), preserve_index=False)

@@ -1,5 +1,3 @@
-"""The report of a live run: whether the generator kept time, what failed and why, what the server said of itself."""
-
 import json
 import shutil
 from collections.abc import Callable
@@ -19,9 +17,8 @@ from harness.request_tables.steady_window import counted
 from harness.slo import search as searches
 from harness.slo.search import CLOSE, Bounds, Question, Search, Searches, Step, judge
 from harness.slo.targets import Repeat, Target, parse_targets
-from reports.figures import search as picture_of_search
 from reports.figures.picture import LeftOut, Picture
-from reports.live import judged, live_scrape, live_send_delay, live_time
+from reports.live import judged, live_scrape, live_time
 from reports.live import live_record as live
 from reports.live.live_verdict import LiveVerdict, live_verdict
 from reports.live.side import CALLS
@@ -81,10 +78,6 @@ def curves(axes: Axes, marker: str | None = None) -> list[tuple[list[float], lis
     """x and y of the lines with this marker, or of all lines."""
     lines = [line for line in axes.get_lines() if marker in (None, line.get_marker())]
     return [(np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()) for line in lines]
-
-
-def texts(axes: Axes) -> list[str]:
-    return [text.get_text() for text in axes.texts]
 
 
 def test_the_terminal_counts_rejected_and_failed_turns_and_marks_an_invalid_load(folder: Path, run: Run) -> None:
@@ -183,39 +176,11 @@ def test_a_load_without_its_tables_is_left_out(copy: Path) -> None:
     assert len(live.generator(run)) == 1
 
 
-def test_a_send_delay_curve_is_the_share_of_messages_that_are_later(run: Run) -> None:
-    picture = live_send_delay.draw(run)
-    assert isinstance(picture, Picture)
-    (axes,) = picture.figure.axes
-    line = next(line for line in axes.get_lines() if "c\xa0=\xa08" in str(line.get_label()))
-    sends = [pd.read_parquet(point.record.folder / "sends.parquet") for point in at(run, 8).points]
-    delays = pd.concat(sends)["send_delay_s"].to_numpy()
-    x, share = (np.asarray(values, float) for values in line.get_data())
-    assert share[0] == 1
-    assert share[-1] == pytest.approx(1 / delays.size)
-    late_ms = x[share >= 0.01].max()  # where the curve meets the line of P99
-    assert late_ms == pytest.approx(1000 * np.percentile(delays, 99, method="lower"), rel=0.02)
-
-
 def test_no_more_sessions_than_asked_are_concurrent(run: Run) -> None:
     for c in (4, 8):
         for point in at(run, c).points:
             on_line = live.on_line(point)
             assert (on_line.max(), on_line.iloc[-1]) == (c, 0)
-
-
-def test_the_run_over_time_is_of_the_busiest_load_that_counts(run: Run) -> None:
-    assert {dict(load.cell)["c"] for load in live.busiest(run)} == {8}
-    picture = live_time.draw(run)
-    assert isinstance(picture, Picture)
-    upper, lower = picture.figure.axes
-    point = live.one(at(run, 8).points)
-    (dots,) = [line for line in upper.get_lines() if line.get_label() == "one turn"]
-    assert len(np.asarray(dots.get_xdata())) == point.all_requests["audio_ttfp_s"].notna().sum()
-    ((crosses, _),) = curves(upper, "x")
-    (failed,) = [line for line in lower.get_lines() if "failed" in str(line.get_label())]
-    assert len(crosses) == np.asarray(failed.get_ydata())[-1] == len(point.kinds("turn_failed"))
-    assert [800.0, 800.0] in [y for _, y in curves(upper)]  # the target, ms
 
 
 def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
@@ -297,19 +262,6 @@ def test_the_page_of_a_search_has_its_answer_and_every_number_of_calls(searched:
     assert next(row for row in rows if row[0] == "64")[1].startswith("∞")  # its turns fail from 60 calls on
 
 
-def test_the_picture_of_a_search_marks_every_repeat(searched: Path) -> None:
-    picture = picture_of_search.draw(load_run(searched))
-    assert isinstance(picture, Picture)
-    assert picture.title == "How many calls it can handle: 40"
-    late, continuity = picture.figure.axes
-    repeats = sum(len(step.repeats) for step in found_in(searched).steps)
-    for axes in (late, continuity):
-        assert len(curves(axes, "o")) + len(curves(axes, "^")) == repeats
-    assert [x[0] for x, _ in curves(late, "^")] == [64] * 3  # infinite
-    assert texts(late) == ["FAIL", "PASS", "target ≤ 1,000 ms"]  # from above
-    assert texts(continuity) == ["PASS", "FAIL", "target ≥ 95 %"]
-
-
 def test_the_first_picture_is_the_target_that_decided_over_the_loads(run: Run) -> None:
     verdict = verdict_of(run.folder)
     target = judged.decisive(verdict)
@@ -341,31 +293,6 @@ def test_the_wait_of_the_median_turn_is_drawn_in_its_parts(tmp_path: Path) -> No
 def test_a_server_that_reports_no_ends_of_turns_has_no_parts_of_a_wait(run: Run) -> None:
     nothing = live_time.wait_parts(run)
     assert isinstance(nothing, LeftOut) and "no ends of turns" in nothing.reason
-
-
-@pytest.mark.parametrize(("bound", "title"), [("0.0001", "none"), ("1000s", "256 or more")])
-def test_a_search_that_nothing_passed_or_failed_has_a_picture(searched: Path, bound: str, title: str) -> None:
-    targets = parse_targets(f"ttfp_p90<={bound}")
-    (point, *_) = load_run(searched).points
-    write_search(searched, lambda n, _: judge(n, [Repeat(point.point.id, (0.2,))], targets), targets)
-    picture = picture_of_search.draw(load_run(searched))
-    assert isinstance(picture, Picture) and picture.title.endswith(f": {title}")
-
-
-def test_without_a_search_or_with_one_of_other_points_there_is_no_capacity(folder: Path, searched: Path) -> None:
-    assert isinstance(picture_of_search.draw(load_run(folder)), LeftOut)
-    stale = (searched / SEARCH).read_text().replace(load_run(searched).points[0].point.id, "0" * 16)
-    (searched / SEARCH).write_text(stale)
-    assert isinstance(picture_of_search.draw(load_run(searched)), LeftOut)
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_a_report_without_given_targets_has_a_verdict_by_the_default(copy: Path) -> None:
-    html = write_report(copy).read_text()
-    block = html[html.index('<section id="verdict"') : html.index("</section>")]
-    assert "is the default for voice" in block and "P90 TTFP ≤ 800 ms" in block
-    assert [load.name for load in verdict_of(copy).loads] == ["4 calls", "8 calls", "32 calls"]
-    assert "INVALID: the P99 of the send delay" in block
 
 
 @pytest.mark.usefixtures("unrendered")

@@ -1,5 +1,3 @@
-"""Parts of the report of a live run, without a run: latencies, columns of the load, prompts, an INVALID load."""
-
 from types import SimpleNamespace
 from typing import Any
 

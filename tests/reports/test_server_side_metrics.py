@@ -1,5 +1,3 @@
-"""A server's own histograms beside what its clients measured."""
-
 import json
 from math import inf
 
