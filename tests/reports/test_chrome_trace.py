@@ -1,5 +1,3 @@
-"""A record's timeline in the Trace Event Format: what viewers ask of a file, and that it says what the record says."""
-
 import gzip
 import json
 import math
@@ -125,39 +123,12 @@ def test_passes_side_by_side_are_on_one_gpu_with_their_shares(records: dict[str,
     assert not any("sms" in event.get("args", {}) for event in events(records["text"]))
 
 
-def test_frames_and_ticks_of_calls(records: dict[str, Record]):
-    by_phase = checked(list(events(records["calls"])))
-    log: Any = records["calls"].table("events")
-    assert len(lengths_us(by_phase, "tick", "tick")) == (log["kind"] == "tick").sum()
-    fed, out = (log[log["kind"] == kind].set_index(["session", "turn"])["t"] for kind in ("fed", "frame_out"))
-    took = (1e6 * (out - fed)).dropna()
-    took.index = [f"turn.{session}.{turn}" for session, turn in took.index]
-    step_us = lengths_us(by_phase, "step", "turn")
-    assert len(took) and {id: step_us[id] for id in took.index} == pytest.approx(took.to_dict(), abs=0.01)
-
-
 def row(t: float, kind: str, turn: int = 0, stage: str = "", session: int = 0) -> dict[str, Any]:
     return {"t": t, "kind": kind, "session": session, "turn": turn, "stage": stage, "value": 0.0}
 
 
 def requests_of(*rows: dict[str, Any]) -> dict[str, list[Event]]:
     return checked(list(RequestSlices(Processes(None)).events(iter(rows))))
-
-
-def test_frames_end_with_their_session():
-    by_phase = requests_of(
-        row(0.0, "session_start"),
-        row(2.0, "turn_end"),
-        row(2.1, "fed", stage="thinker"),
-        row(2.2, "frame_out", stage="thinker"),
-        row(2.3, "frame"),
-        row(4.0, "turn_end", 1),
-        row(6.0, "turn_end", 2),
-        row(8.0, "session_end", 2),
-        row(99.0, "run_end", -1, session=-1),
-    )
-    turn_us = lengths_us(by_phase, "turn", "turn")
-    assert turn_us == pytest.approx({"turn.0.0": 0.3e6, "turn.0.1": 4e6, "turn.0.2": 2e6})
 
 
 @given(

@@ -1,15 +1,11 @@
-"""What a terminal and the report say of classes of requests, and that runs without them say nothing of it."""
-
 from pathlib import Path
 
 import pytest
 
-from reports.comparison.compare import compare
 from reports.pages.html import write_report
 from reports.tables.columns import CLASSES, class_names
 from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
-from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 
@@ -41,22 +37,6 @@ def test_the_report_has_a_table_of_classes(folder: Path) -> None:
     assert [row[1] for row in rows[:4]] == ["vllm_omni", "", "liveserve", ""]
     in_time = header.index("TTFT | % in time")
     assert [row[in_time].split()[0] for row in rows[:4]] == ["0.0", "–", "100.0", "–"]
-
-
-def test_a_run_without_classes_says_nothing_of_them(tmp_path: Path) -> None:
-    plain = bench(workload="gamma", set={"requests": 3, "modality": "text", "reply": "text"}, grid={"rate": [1.0]})
-    folder = serve(tmp_path / "run", plain)
-    assert not any("class" in line for line in terminal(folder, 120))
-    html = write_report(folder).read_text()
-    assert "By class of request" not in html and "CLASS." not in html
-
-
-def test_metrics_of_classes_are_compared_by_name(folder: Path, tmp_path: Path) -> None:
-    other = serve(tmp_path / "run", bench(workload="co_serving", set=SETTINGS, grid={"rate": [1.0]}, seeds=[0, 1]))
-    comparison = compare(folder, other, ["online.ttft_p50", "batch.output_tps", "online.preemptions"])
-    assert [compared.a.median is not None for compared in comparison.cells[0].metrics] == [True] * 3
-    with pytest.raises(UserError, match=r"unknown metric 'online\.continuity'"):
-        compare(folder, other, ["online.continuity"])
 
 
 def test_the_most_urgent_class_comes_first_and_points_without_one_name_none() -> None:

@@ -1,5 +1,3 @@
-"""Columns that are asked for, n behind every value, and the sign of too few events: terminal, CSV and page."""
-
 import json
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
-from reports.pages.html import write_report
 from reports.runs.measured import load_run
 from reports.runs.table import flat, results_data
 from reports.tables.columns import (
@@ -21,13 +18,12 @@ from reports.tables.columns import (
     columns,
     families,
     least_events,
-    legend,
     live_notes,
     parse_columns,
     shown,
     too_few,
 )
-from tests.reports.page import Page, terminal
+from tests.reports.page import terminal
 from tests.reports.served import bench, serve
 
 pytestmark = pytest.mark.usefixtures("unrendered")
@@ -127,16 +123,6 @@ def test_csv_says_how_many_events_and_runs_and_flags_too_few(folder: Path) -> No
     assert [*asked["metrics"]] == ["audio_ttfp_p99", "continuity"]
 
 
-def test_the_page_has_the_columns_too_and_says_what_its_signs_mean(folder: Path) -> None:
-    html = write_report(folder, ("p99", "continuity")).read_text()
-    header, *body = Page(html).section("Results")
-    assert header[3:-1] == ["TTFP P99 | ms?", "continuity | %?"]
-    assert all("*" in row[3] and "*" not in row[4] for row in body)
-    assert legend(asked_columns(("p99",), columns(spoken=True))) in html
-    assert "* of fewer" in html and "P99 100" in html
-    assert "*" not in write_report(folder).read_text().partition('id="results"')[0].rpartition("continuity, %")[2]
-
-
 @pytest.mark.parametrize(
     ("metric", "value", "text"),
     [
@@ -171,13 +157,3 @@ def test_every_metric_is_told_once_and_in_its_order(vocabulary: dict[str, Defini
     assert sorted(name for names in told for name in names) == sorted(vocabulary)
     first = {names[0] for names in told}
     assert [names[0] for names in told] == [name for name in vocabulary if name in first]
-
-
-def test_a_family_says_all_its_statistics_once() -> None:
-    told = {names[0]: (names, each.definition) for names, each in families(DEFINITIONS)}
-    names, sentence = told["audio_ttfp_p50"]
-    assert names == [f"audio_ttfp_{statistic}" for statistic in ("p50", "p90", "p95", "p99", "mean")]
-    assert sentence.startswith("P50, P90, P95, P99 and mean over turns: time to the first")
-    for single in ("continuity", "turn_send_delay_p99"):
-        [(names, each)] = families({single: DEFINITIONS[single]})
-        assert (names, each.definition) == ([single], DEFINITIONS[single].definition)

@@ -1,5 +1,3 @@
-"""The report owns up to every constant that was fitted or chosen."""
-
 from pathlib import Path
 
 import yaml

@@ -1,5 +1,3 @@
-"""What readers see of a fidelity report: the table, the sentences that other reports quote, the picture."""
-
 from pathlib import Path
 
 import numpy as np

@@ -106,9 +106,3 @@ def test_loads_meet_by_name(tmp_path: Path) -> None:
     assert [row.load for row in compare_foreign(both, both).rows[::13]] == ["2/s", "4/s"]
     with pytest.raises(UserError, match=r"no load of .* \(2/s, 4/s\) has the name of one of .* \(8/s\)"):
         compare_foreign(both, guidellm(tmp_path / "c.json", rate=8.0))
-
-
-def test_what_states_no_requests_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(UserError, match="has nothing to read in it"):
-        compare_foreign(tmp_path / "x.json", bench(tmp_path / "b.json"))

@@ -1,5 +1,3 @@
-"""Reports of interaction sessions: what the table says, what the pictures show, and how two runs meet."""
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,3 @@
-"""A group of figure cards: shared points, claims, and a page that is true to them."""
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +7,7 @@ from harness.by_device import override
 from harness.experiments.point import Point
 from reports.cards import card as cards
 from reports.cards.group import NO_PREVIEW, Group, load_group
-from reports.claims.grading import INCONCLUSIVE, NOT_MEASURED
+from reports.claims.grading import INCONCLUSIVE
 from reports.claims.sensitivity import KEPT, LOST
 from reports.cli.contract import check_cards
 from reports.pages.group_page import write_group_report
@@ -82,14 +80,6 @@ def test_a_failed_point_is_shown_and_missing_from_its_claims(measured: Measured)
     assert [row[0] for row in page.section("Failed points")][:2] == failed
     logs = [group.folder / link for link in page.links if link.endswith("log.txt")]
     assert len(logs) == 2 and all(log.is_file() for log in logs)
-
-
-def test_one_seed_has_values_and_no_outcome(measured: Measured) -> None:
-    once = {name: each.model_copy(update={"seeds": [0]}) for name, each in EXPERIMENTS.items()}
-    group = measured(figure(experiments=once))
-    assert [claim.outcome for claim in group.claims] == [INCONCLUSIVE] * 4 + [NOT_MEASURED]
-    assert group.claims[0].ours == "0.67 ×" and group.claims[0].interval == "1 seed"
-    assert write_group_report(group).exists()
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,15 @@
-"""How a run is laid out for readers: variants, cells, and what stands in for a whole."""
-
 from pathlib import Path
 
 import pytest
 
 from reports.claims.published import Published, along, matching
-from reports.figures import generation, latency, timeline
+from reports.figures import generation, latency
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.figures.style import looks, style
 from reports.pages.sections import comparison, headline, ours, tiles
 from reports.runs.answer import find_answer
-from reports.runs.measured import Run, Variant, load_run
+from reports.runs.measured import Run, load_run
 from reports.tables.columns import columns
 from reports.tables.labels import setting
 from tests.metrics.event_log import EventLog
@@ -40,13 +38,6 @@ def test_an_axis_whose_default_is_not_stored_has_it_in_the_cells(tmp_path: Path)
     run = load_run(serve(tmp_path / "run", bench(grid={"c": [8], "stream_interval": [1, 2]}, seeds=[0])))
     assert any("stream_interval" not in point.point.params for point in run.points)
     assert run.cells == [(("c", 8), ("stream_interval", 1)), (("c", 8), ("stream_interval", 2))]
-
-
-def test_an_engine_keeps_its_colour_whatever_else_was_run() -> None:
-    alone, other = Variant("liveserve"), Variant("unheard_of")
-    both = looks([Variant("vllm_omni"), other, alone])
-    assert looks([alone])[alone].colour == both[alone].colour
-    assert len({look.colour for look in both.values()}) == 3
 
 
 def test_verdicts_follow_the_direction_and_the_interval(modes: Run) -> None:
@@ -93,14 +84,6 @@ def test_playback_pauses_when_dry_and_ends_at_the_interruption() -> None:
     assert TurnLog(log.events).playback() == [(2.0, 3.0), (3.5, 4.0)]
     log = EventLog().start().audio((2.0, 1.0), (2.2, 2.0)).done(5.0, played=3.0)
     assert TurnLog(log.events).playback() == [(2.0, 5.0)]
-
-
-def test_the_timeline_shows_a_whole_reply_if_nobody_interrupts(tmp_path: Path) -> None:
-    run = load_run(serve(tmp_path / "run", bench(seeds=[0], grid={"c": [8]})))
-    with style():
-        picture = timeline.draw(run)
-    assert isinstance(picture, Picture)
-    assert "heard to its end in every variant" in picture.caption and "interrupts" not in picture.title
 
 
 def test_failed_points_have_no_latency(tmp_path: Path) -> None:

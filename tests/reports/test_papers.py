@@ -1,5 +1,3 @@
-"""Papers of other packages, next to ours: found by an entry point, and a faulty one harms no other."""
-
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -161,16 +159,6 @@ def test_a_card_that_names_what_is_not_there_is_found_before_a_run(
     assert (status, out) == (2, "") and sentence in err and err.count("\n") == 1
     with pytest.raises(UserError, match=re.escape(sentence)):
         check_cards("mine")
-
-
-def test_a_faulty_card_harms_no_report_of_another(install: Install, tmp_path: Path) -> None:
-    install(fig2=CARD)
-    folder = serve_cards(tmp_path / "run", cards.group("mine"))
-    install(name="mine2", fig2=CARD, fig3=BAD_CLAIM)
-    (folder / "collection.json").write_text((folder / "collection.json").read_text().replace("mine", "mine2"))
-    loaded = load_group(folder)
-    assert [each.figure.name for each in loaded.cards] == ["mine2-fig2"]
-    assert loaded.not_asked == ["mine2-fig3"] and len(loaded.claims) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""The page that a person opens: complete, self-contained, true to the records, the same every time."""
-
 import json
 import os
 import subprocess
