@@ -131,14 +131,6 @@ def test_a_package_passes_its_own_tests(place: Path, python: Rehearse, package: 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_system_is_shown_with_its_components_and_only_its_own_parameters(rehearse: Rehearse) -> None:
-    text = rehearse("list", "engines", "rag_shortest").stdout
-    lines = [line.split() for line in text.splitlines()]
-    assert ["serves", "rag"] in lines and ["kept", "4"] in lines
-    assert any(line[:2] == ["scheduler", "shortest:"] for line in lines)
-    assert "host_kv_gb" not in text  # a parameter of systems that keep KV in host memory
-
-
 def test_the_earliest_deadline_meets_more_deadlines(place: Path, edf: str) -> None:
     assert "by class of request" in edf
     assert "scheduler=edf" in (place / "edf" / "report.html").read_text()

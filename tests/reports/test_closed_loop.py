@@ -69,13 +69,3 @@ def test_a_run_without_a_steady_part_has_none():
     assert measure(10, loop(10, np.full(10, 5.0))) is None
     table = loop(10, np.linspace(4.0, 6.0, 40))
     assert measure(10, table) is not None and measure(10, table.assign(status="failed")) is None
-
-
-def test_requests_that_come_one_by_one_are_measured_as_requests_that_come_at_once():
-    """Lengths as OmniInfer's, filled within 0.85 of their mean: the same throughput, and Little's law."""
-    lengths = np.random.default_rng(1).lognormal(0.0, 0.47, 60_000)
-    cold = measured(3000, loop(3000, lengths))
-    staggered = measured(3000, loop(3000, lengths[:15_000], 0.85 * lengths.mean()))
-    assert staggered.lengths < 0.25 * cold.lengths and staggered.qpm == pytest.approx(cold.qpm, rel=0.02)
-    assert staggered.littles_law == pytest.approx(staggered.in_flight, rel=0.03)
-    assert staggered.in_flight == pytest.approx(3000, rel=0.005)

@@ -74,13 +74,6 @@ def test_a_share_is_in_per_cent_and_a_time_in_the_unit_that_tables_have() -> Non
     assert wait.get_ylabel() == "P90 TTFP, ms" and max(y for _, y in xy(wait.lines[0])) == pytest.approx(17_600)
 
 
-def test_a_curve_stands_over_the_medians_of_another_quantity() -> None:
-    series = {"one": {c: of("load", "liveserve", c=c) for c in LOADS}}
-    (axes,) = drawn(lines("completed_rps", series, against="audio_ttfp_p90", beside=str)).figure.axes
-    assert np.allclose(xy(axes.lines[0]), [[1000 * x, x] for x in (4.4, 17.6, 35.2)])
-    assert [text.get_text() for text in axes.texts] == ["2", "8", "16"] and axes.get_xlabel() == "P90 TTFP, ms"
-
-
 def test_values_over_time_are_those_of_the_first_finished_seed() -> None:
     def waits(point: Any) -> tuple[np.ndarray, np.ndarray]:
         return np.array([0.0, 1.0]), np.array([point.seed, point.value("any")])
@@ -89,15 +82,6 @@ def test_values_over_time_are_those_of_the_first_finished_seed() -> None:
     (axes,) = drawn(over_time(waits, series, title="of c = 8", ylabel="wait, ms")).figure.axes
     assert [xy(line) for line in axes.lines] == [[[0, 0], [1, 8000]], [[0, 0], [1, 16000]]]
     assert axes.get_title("left") == "of c = 8, seed 0" and axes.get_xlabel() == "time, s"
-
-
-def test_a_name_has_one_colour_in_all_axes_and_shares_it_with_no_other() -> None:
-    at = {8: of("load", "liveserve", c=8)}
-    names = (["one", "two"], ["two", "three"], ["liveserve", "one"])
-    picture = drawn(*(lines("completed_rps", dict.fromkeys(each, at)) for each in names))
-    seen = [(line.get_label(), line.get_color()) for axes in picture.figure.axes for line in axes.lines]
-    shown = {(name, colour) for name, colour in seen if not str(name).startswith("_")}
-    assert len(shown) == len({colour for _, colour in shown}) == 4
 
 
 def test_bars_stand_in_clusters_and_lie_in_rows() -> None:

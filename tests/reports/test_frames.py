@@ -1,11 +1,9 @@
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from harness.experiments.point import Point
 from reports.figures import admission, dashboard, frames, pool
@@ -90,13 +88,6 @@ def test_over_sockets_the_users_view_is_drawn_and_no_pool(tmp_path: Path) -> Non
     with style():
         assert isinstance(dashboard.draw(run), Picture)
         assert isinstance(pool.draw(run), LeftOut)
-
-
-def test_a_server_with_an_unknown_wait_cap_has_a_line_at_its_deadline_alone() -> None:
-    axes = Figure().subplots()
-    point: Any = SimpleNamespace(params={"frame_s": 2.0})
-    frames.latency_axes(axes, point)
-    assert [np.asarray(line.get_ydata())[0] for line in axes.lines] == [2000.0]  # ms
 
 
 def test_who_was_let_in_is_read_off_the_log(controlled: Run) -> None:

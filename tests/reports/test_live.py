@@ -176,13 +176,6 @@ def test_a_load_without_its_tables_is_left_out(copy: Path) -> None:
     assert len(live.generator(run)) == 1
 
 
-def test_no_more_sessions_than_asked_are_concurrent(run: Run) -> None:
-    for c in (4, 8):
-        for point in at(run, c).points:
-            on_line = live.on_line(point)
-            assert (on_line.max(), on_line.iloc[-1]) == (c, 0)
-
-
 def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
 
@@ -329,9 +322,3 @@ def test_a_load_is_judged_over_the_turns_of_its_runs(folder: Path, target: str, 
     assert first.judgements[0].value == pytest.approx(np.nanpercentile(values, 50))
     assert (late.shown, late.measured) == ("INVALID", ())
     assert late.judgements[0].value  # shown, though it does not count
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_one_seed_of_each_load_is_no_verdict_on_its_use(tmp_path: Path) -> None:
-    html = write_report(serve_live(tmp_path / "run", experiment(seeds=[0]))).read_text()
-    assert "no load qualifies" not in html and "not judged: a load takes 3 seeds, and one seed of each was" in html

@@ -9,7 +9,7 @@ from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import Group
 from reports.claims.quantities import of
-from reports.papers.liveserve import fig15_right, fig18
+from reports.papers.liveserve import fig15_right
 from reports.papers.liveserve.common import LIMITS_S, PAIR_OF_QWEN, QWEN, effective_within
 from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
 from tests.reports.served import LEAD_S, PACKET_S
@@ -45,16 +45,6 @@ def test_every_claim_finds_its_points_and_the_picture_is_drawn(served: tuple[Gro
 
 def panels(group: Group, name: str) -> dict[str, Any]:
     return dict({card.figure.name: card for card in group.cards}[f"liveserve-{name}"].panels)
-
-
-def test_the_timeline_starts_whole_and_ends_with_the_continuous_share(served: tuple[Group, Group]) -> None:
-    ends = []
-    for point in (point for run in panels(served[0], "fig18").values() for point in run.points):
-        times, share = fig18.timeline(point)
-        assert (np.diff(times) > 0).all() and share[0] == 1
-        assert share[-1] == pytest.approx(point.value("continuity_whole"))
-        ends.append(share[-1])
-    assert min(ends) < 0.7 and max(ends) == 1
 
 
 def test_the_lead_is_read_off_the_log(served: tuple[Group, Group]) -> None:

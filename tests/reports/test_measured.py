@@ -7,11 +7,9 @@ from reports.figures import generation, latency
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.figures.style import looks, style
-from reports.pages.sections import comparison, headline, ours, tiles
-from reports.runs.answer import find_answer
+from reports.pages.sections import comparison, headline, ours
 from reports.runs.measured import Run, load_run
 from reports.tables.columns import columns
-from reports.tables.labels import setting
 from tests.metrics.event_log import EventLog
 from tests.reports.served import bench, serve
 
@@ -49,17 +47,6 @@ def test_verdicts_follow_the_direction_and_the_interval(modes: Run) -> None:
     assert quiet["audio_ttfp_p90"] == "better"  # lower is better
     assert quiet["continuity"] == "better"  # higher is better
     assert quiet["wasted_token_ratio"] == "" and loud["wasted_token_ratio"] == "better"
-
-
-def test_headline_tiles_rest_on_seeds_that_every_variant_finished(tmp_path: Path) -> None:
-    run = load_run(serve(tmp_path / "run", bench(), lambda point: point.engine == "liveserve" and point.seed > 0))
-    answer = find_answer([point.finished for point in run.points if point.error is None], ["c", "p"])
-    assert answer is not None and answer.fixed == {"c": 16, "p": 1.0}
-    told = tiles(run, answer, columns(True))
-    assert (told["seeds"], told["where"]) == ("1 seed", setting(answer.fixed))
-    tile = next(tile for tile in told["tiles"] if tile["column"].metric == "audio_ttfp_p90")
-    values = {value["label"]: value["text"] for value in tile["values"]}
-    assert values == {"vllm_omni": "300*", "liveserve": "200*"}  # ms; of nine turns, where a P90 needs ten
 
 
 def test_generation_and_playback_of_the_longest_reply(modes: Run) -> None:
