@@ -172,11 +172,6 @@ def test_the_load_of_a_closed_loop_is_what_its_callers_complete(tmp_path: Path):
         assert said in {f"{value:.3f}" for point in points if (value := point.value("completed_rps")) is not None}
 
 
-def test_without_a_varied_load_there_is_nothing_to_say(tmp_path: Path):
-    one_load = bench(grid={"p": [0.0]}, set={**bench().set, "c": 4})
-    assert useful_loads(load_run(serve(tmp_path / "run", one_load))) is None
-
-
 @pytest.mark.parametrize(
     ("loads", "value", "reason"),
     [
