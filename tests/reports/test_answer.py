@@ -1,19 +1,25 @@
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from harness.experiments.point import Point
 from harness.records.measured import RunFacts
 from harness.records.record import Measurement
+from reports.figures import headline
+from reports.figures.drawing import line
+from reports.figures.picture import Picture
+from reports.figures.style import looks, style
 from reports.replays.served import lowered_lengths
 from reports.replays.side import show_answer
-from reports.runs.answer import Finished, answer
-from reports.runs.measured import Run, load_run
+from reports.runs.answer import Answer, Finished, answer, find_answer
+from reports.runs.measured import Run, load_run, over_seeds
 from reports.runs.notes import failed_turns, notes
 from reports.runs.policies import counters, identical_sentences, order_sentences
 from reports.runs.useful import useful_loads, useful_rps
@@ -207,3 +213,44 @@ def test_a_useful_load_keeps_95_percent(loads: dict[float, list[float | None]], 
 def test_more_callers_than_sessions_are_named(tmp_path: Path, changes: dict[str, Any], said: str | None) -> None:
     run = load_run(serve(tmp_path / "run", bench(**{"seeds": [0], **changes})))
     assert run.beyond_sessions == said
+
+
+def answered(run: Run) -> tuple[Answer, Picture | None]:
+    """The answer of a run and its picture."""
+    found = find_answer([point.finished for point in run.points], [*run.experiment.grid])
+    assert found is not None
+    with style():
+        picture = headline.draw(run, found)
+        if picture is not None:
+            picture.figure.canvas.draw()
+    return found, picture
+
+
+def test_the_picture_has_the_setting_and_the_values_of_the_answer(tmp_path: Path) -> None:
+    run = load_run(serve(tmp_path / "run", bench()))
+    found, picture = answered(run)
+    assert found.fixed == {"c": 16, "p": 1.0} and picture is not None
+    assert picture.title.endswith("p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1")  # c is the axis
+    (axes,) = picture.figure.axes
+    for label, shown in zip(headline.answer_looks(run, found), axes.texts, strict=False):
+        shares = [found.variants[label][seed].values["continuity"] or 0 for seed in found.seeds]
+        assert shown.get_text() == f"{100 * median(shares):.1f}"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["8", "16"]
+
+
+def test_one_load_is_shown_as_bars_and_one_number_not_at_all(tmp_path: Path) -> None:
+    _, picture = answered(load_run(serve(tmp_path / "run", bench(grid={"c": [16]}))))
+    assert picture is not None
+    (axes,) = picture.figure.axes
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["vllm_omni", "liveserve"]
+    alone = serve(tmp_path / "one", bench(grid={"c": [16]}, engines=["liveserve"]))
+    assert answered(load_run(alone))[1] is None
+
+
+@pytest.mark.parametrize(("loads", "style_of_line"), [([2, 16], "None"), ([2, 4, 16], "-")])
+def test_two_points_are_not_joined(tmp_path: Path, loads: list[int], style_of_line: str) -> None:
+    run = load_run(serve(tmp_path / "run", bench(grid={"c": loads}, seeds=[0])))
+    (variant, *_), axes = run.variants, Figure().subplots()
+    spreads = {c: over_seeds(run.at(variant, c=c), "audio_ttfp_p50") for c in loads}
+    line(axes, spreads, looks(run.variants)[variant], "one")
+    assert axes.lines[0].get_linestyle() == style_of_line

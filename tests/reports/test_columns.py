@@ -10,10 +10,13 @@ from harness.metrics.frames import FRAME_DEFINITIONS
 from harness.metrics.live import LIVE_DEFINITIONS
 from harness.metrics.turn_taking import TURN_TAKING_DEFINITIONS
 from harness.metrics.turns import DEFINITIONS, DISTRIBUTIONS, columns_of
+from reports.pages.html import write_report
 from reports.runs.measured import load_run
 from reports.runs.table import flat, results_data
 from reports.tables.columns import (
+    CLASSES,
     asked_columns,
+    class_names,
     column_for,
     columns,
     families,
@@ -23,7 +26,7 @@ from reports.tables.columns import (
     shown,
     too_few,
 )
-from tests.reports.page import terminal
+from tests.reports.page import Page, terminal
 from tests.reports.served import bench, serve
 
 
@@ -148,3 +151,37 @@ def test_every_metric_is_told_once_and_in_its_order(vocabulary: dict[str, Defini
     assert sorted(name for names in told for name in names) == sorted(vocabulary)
     first = {names[0] for names in told}
     assert [names[0] for names in told] == [name for name in vocabulary if name in first]
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Requests of two classes: the scripted liveserve answers after 0.2 s, in time, and the baseline after 0.3 s."""
+    settings = {"requests": 6, "documents": 2, "ttft_deadline_s": 0.25}
+    experiment = bench(workload="co_serving", set=settings, grid={"rate": [1.0, 2.0]}, seeds=[0, 1])
+    return serve(tmp_path_factory.mktemp("classes") / "run", experiment)
+
+
+def test_the_terminal_has_a_row_for_each_class(classes: Path) -> None:
+    lines = terminal(classes, 160)
+    start = next(index for index, line in enumerate(lines) if "by class of request" in line)
+    rows = [line.split() for line in lines[start:] if {"online", "batch"} & set(line.split())]
+    assert [("online" in row) for row in rows] == [True, False] * 4
+    assert rows[0][:6] == ["liveserve", "1.0", "online", "6", "200*", "100.0"]  # n, P99 TTFT in ms, % in time
+    assert rows[1][:4] == ["batch", "2", "200*", "–"]
+    by_engine = {row[0]: row for row in rows if "online" in row}
+    assert by_engine["vllm_omni"][4:6] == ["300*", "0.0"]
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_the_report_has_a_table_of_classes(classes: Path) -> None:
+    header, *rows = Page(write_report(classes).read_text()).section("By class of request")
+    assert header == ["rate", "engine", "class", *(f"{c.heading} | {c.unit}" for c in CLASSES)]
+    assert [row[2] for row in rows] == ["online", "batch"] * 4
+    assert [row[1] for row in rows[:4]] == ["vllm_omni", "", "liveserve", ""]
+    in_time = header.index("TTFT | % in time")
+    assert [row[in_time].split()[0] for row in rows[:4]] == ["0.0", "–", "100.0", "–"]
+
+
+def test_the_most_urgent_class_comes_first_and_points_without_one_name_none() -> None:
+    points = [{"b.priority": 3.0, "a.priority": 10.0, "a.completed": 1.0}, {"c.priority": None}, {"completed": 1.0}]
+    assert class_names(points) == ["b", "a"]

@@ -166,16 +166,6 @@ def test_a_run_over_two_urls_lists_them_in_its_settings() -> None:
     assert settings.startswith("--sessions 4 URL ws://a/x,ws://b/y")  # c is the option --sessions
 
 
-def test_a_load_without_its_tables_is_left_out(copy: Path) -> None:
-    for point in load_run(copy).points:
-        if point.params["c"] != 4:
-            (point.record.folder / "sends.parquet").unlink()
-            (point.record.folder / "failures.parquet").unlink()
-    run = load_run(resealed(copy))
-    assert [dict(load.cell)["c"] for load in live.loads(run)] == [4]
-    assert len(live.generator(run)) == 1
-
-
 def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
 

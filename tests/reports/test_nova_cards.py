@@ -7,17 +7,9 @@ from reports.claims.quantities import Measure
 from reports.claims.stated import claim, saturated, times
 from reports.figures.picture import Picture
 from reports.figures.style import style
-from reports.papers.nova import fig4, fig8, saturation, table6
-from reports.papers.nova.common import RATES, REQUESTS, profile
+from reports.papers.nova import fig4, saturation, table6
+from reports.papers.nova.common import RATES, REQUESTS
 from reports.papers.nova.table5 import PAPER, SERVICE_CV, WAIT_ERROR, mg1
-
-
-@pytest.mark.parametrize("stage", ["vision", "prefill"])
-def test_side_by_side_nobody_is_quicker_than_alone_and_both_get_more_done(stage: str) -> None:
-    for sms in getattr(profile(), stage):
-        assert min(fig8.slower(stage, sms)) >= 1
-        assert fig8.gain(stage, sms) < 2
-    assert all(fig8.gain(stage, sms) > 1 for sms in range(18, 37, 2))
 
 
 def test_the_least_bandwidth_is_all_layers_in_a_pass() -> None:
