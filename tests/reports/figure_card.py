@@ -54,7 +54,6 @@ CLAIMS = [
     Claim("absent", "at c = 32", 0.5, value("audio_ttfp_p50", of("quiet", "liveserve", c=32)), 0.1, "s"),
 ]  # fmt: skip
 
-
 draw = forms.figure("small", forms.lines("audio_ttfp_p50", forms.grid("quiet", PAIR, c=[8, 16])), caption="A caption.")
 
 

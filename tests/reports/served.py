@@ -59,11 +59,8 @@ def _answer(point: Any) -> Measurement:
     rows = sorted(_events(trace, point), key=lambda row: row[0])
     end_s, types = rows[-1][0], dict(zip(_COLUMNS, _TYPES, strict=True))
     log = pd.DataFrame([*rows, (end_s, "run_end", -1, -1, "", NONE)], columns=_COLUMNS).astype(types)
-    turns, steps, load = (
-        pd.DataFrame(trace.columns()),
-        no_steps(),
-        replace(load_of(point.setup.client), entry="thinker"),
-    )
+    turns, steps = pd.DataFrame(trace.columns()), no_steps()
+    load = replace(load_of(point.setup.client), entry="thinker")
     requests = TURNS.requests(turns, log, load)
     metrics = TURNS.metrics(turns, log, steps, requests, end_s, load)
     return replace(measurement(trace, log, steps, requests, metrics, end_s), facts=RunFacts(end_s, load))

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from reports.claims.published import Published, along, matching
-from reports.figures import generation, latency
-from reports.figures.picture import LeftOut, Picture
+from reports.figures import generation
+from reports.figures.picture import Picture
 from reports.figures.shared_turns import TurnLog, shared_turns
 from reports.figures.style import looks, style
 from reports.pages.sections import comparison, headline, ours
@@ -71,11 +71,6 @@ def test_playback_pauses_when_dry_and_ends_at_the_interruption() -> None:
     assert TurnLog(log.events).playback() == [(2.0, 3.0), (3.5, 4.0)]
     log = EventLog().start().audio((2.0, 1.0), (2.2, 2.0)).done(5.0, played=3.0)
     assert TurnLog(log.events).playback() == [(2.0, 5.0)]
-
-
-def test_failed_points_have_no_latency(tmp_path: Path) -> None:
-    failed = load_run(serve(tmp_path / "failed", bench(seeds=[0]), lambda point: True))
-    assert isinstance(latency.draw(failed), LeftOut)
 
 
 def test_the_paper_is_matched_by_its_setting(modes: Run) -> None:

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from engines.registry import ENGINES
 from reports.figures.drawing import legend, sheet
 from reports.figures.picture import Picture
 from reports.figures.style import named, names, style
@@ -19,10 +18,6 @@ from reports.figures.svg import embedded_all, save
 )
 def test_systems_have_their_names_of_papers_and_nothing_else_changes(text: str, shown: str) -> None:
     assert named(text, names()) == named(named(text, names()), names()) == shown
-
-
-def test_every_system_with_a_name_is_there() -> None:
-    assert names().keys() - {"eplb", "omniplacement", "omniattn"} <= ENGINES.keys()
 
 
 def test_dollar_signs_of_a_label_begin_no_mathematics(tmp_path: Path) -> None:
