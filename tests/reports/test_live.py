@@ -136,19 +136,6 @@ def test_a_run_with_invalid_loads_alone_shows_their_send_delays(tmp_path: Path) 
     assert "send_delay" in page.ids and "INVALID" in "".join(terminal(folder))
 
 
-@pytest.mark.parametrize(
-    ("name", "title", "factor"),
-    [
-        ("vllm:kv_cache_usage_perc", "KV cache usage, %", 100.0),
-        ("vllm:generation_tokens_total", "Generation tokens, 1/s", 1.0),
-        ("rehearsal_process_cpu_seconds_total", "Process CPU, s per s", 1.0),
-        ("process_resident_memory_bytes", "Process resident memory, MiB", 2.0**-20),
-    ],
-)
-def test_a_series_of_a_server_has_a_name_and_a_unit(name: str, title: str, factor: float) -> None:
-    assert live_scrape.readable(name) == (title, factor)
-
-
 @pytest.mark.usefixtures("unrendered")
 def test_an_unknown_floor_is_a_dash_and_a_page_without_scrapes_says_so(tmp_path: Path) -> None:
     folder = serve_live(tmp_path / "run", experiment(grid={"c": [4]}, seeds=[0]), more=False)
@@ -164,40 +151,10 @@ def test_a_run_over_two_urls_lists_them_in_its_settings() -> None:
     assert settings.startswith("--sessions 4 URL ws://a/x,ws://b/y")  # c is the option --sessions
 
 
-def scraped(*rows: tuple[float, str, str, float]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
-
-
-def test_known_series_come_first_then_series_that_moved() -> None:
-    still = {"up": 1.0, "zzz_still": 1.0, "vllm:num_requests_running": 2.0, "vllm:num_preemptions_total": 0.0}
-    rows = [(t, name, "{}", value) for t in (0.0, 1.0, 2.0) for name, value in still.items()]
-    rows += [(t, name, "{}", t) for t in (0.0, 1.0, 2.0) for name in ("aaa_moves", "ttft_bucket", "ttft_sum")]
-    assert live_scrape.chosen(scraped(*rows)) == ["vllm:num_requests_running", "aaa_moves"]
-
-
-def counted_up(label: str, values: dict[float, float]) -> list[tuple[float, str, str, float]]:
-    return [(t, "n_total", label, value) for t, value in values.items()]
-
-
-def test_a_counter_is_a_rate_and_a_restart_of_the_server_a_gap() -> None:
-    thinker, talker = ('{"engine":"e","stage":"%s"}' % stage for stage in ("thinker", "talker"))  # noqa: UP031
-    rows = counted_up(thinker, {0.0: 0.0, 2.0: 10.0, 3.0: 1.0, 4.0: 3.0}) + counted_up(talker, {0.0: 0.0, 1.0: 7.0})
-    series = dict(live_scrape.series_of(scraped(*rows), "n_total"))
-    assert set(series) == {"thinker", "talker"}  # labels that are the same everywhere are left out
-    assert series["thinker"].to_dict() == pytest.approx({2.0: 5.0, 3.0: np.nan, 4.0: 2.0}, nan_ok=True)
-    assert series["talker"].tolist() == [7.0]
-
-
-def test_a_poll_right_after_another_makes_no_rate() -> None:
-    rows = counted_up("{}", {0.0: 0.0, 1.0: 4.0, 2.0: 8.0, 2.01: 9.0})
-    (series,) = dict(live_scrape.series_of(scraped(*rows), "n_total")).values()
-    assert series.index.tolist() == [1.0, 2.01] and series.iloc[1] == pytest.approx(5 / 1.01)
-
-
 def test_an_endpoint_that_never_answered_has_no_picture(copy: Path) -> None:
     for point in load_run(copy).points:
-        rows = scraped((0.0, "up", '{"reason":"no connection"}', 0.0), (0.0, "scrape_duration_seconds", "{}", 0.01))
-        rows.to_parquet(point.record.folder / "scrape.parquet")
+        down = pd.DataFrame({"t_s": [0.0], "name": "up", "labels": '{"reason":"no connection"}', "value": 0.0})
+        down.to_parquet(point.record.folder / "scrape.parquet")
     left_out = live_scrape.draw(load_run(resealed(copy)))
     assert isinstance(left_out, LeftOut) and "never answered" in left_out.reason
 

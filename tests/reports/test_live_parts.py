@@ -1,12 +1,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from harness.live.live_slo import Asked
 from harness.live.verdict import Judgement, LoadVerdict
 from harness.slo.targets import INCONCLUSIVE, parse_targets
-from reports.live import latencies, live_prompts
+from reports.live import latencies, live_prompts, live_scrape
 from reports.live.live_prompts import prompt_notes
 from reports.live.live_verdict import LiveVerdict, Load, rows
 from reports.runs.measured import Run
@@ -88,7 +90,7 @@ SAME = {"users_seed": 7, "same_users": True}
         ({"prefix_cache_hits": 0.5}, "50 % (c = 4), by its own counters", []),
     ],
 )
-def test_the_answer_says_what_was_sent_whose_users_asked_and_what_a_cache_held(
+def test_a_note_says_what_was_sent_by_whom_and_what_a_cache_held(
     monkeypatch: pytest.MonkeyPatch, known: dict[str, Any], words: str, absent: list[str]
 ) -> None:
     text = said(monkeypatch, **known)
@@ -105,3 +107,45 @@ def test_a_duplex_load_names_the_late_sends_and_not_the_turns_that_it_lacks() ->
     assert verdict.sentence == f"INCONCLUSIVE at 2 calls: P50 end of turn delay 810 ms: INVALID, {why}."
     judged = [(row["verdict"], row["why"]) for row in rows(verdict)]
     assert judged == [("INVALID", ""), ("INCONCLUSIVE", few.why)]  # the sentence gives the first reason
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "factor"),
+    [
+        ("vllm:kv_cache_usage_perc", "KV cache usage, %", 100.0),
+        ("vllm:generation_tokens_total", "Generation tokens, 1/s", 1.0),
+        ("rehearsal_process_cpu_seconds_total", "Process CPU, s per s", 1.0),
+        ("process_resident_memory_bytes", "Process resident memory, MiB", 2.0**-20),
+    ],
+)
+def test_a_series_of_a_server_has_a_name_and_a_unit(name: str, title: str, factor: float) -> None:
+    assert live_scrape.readable(name) == (title, factor)
+
+
+COLUMNS = ["t_s", "name", "labels", "value"]
+
+
+def test_known_series_come_first_then_series_that_moved() -> None:
+    still = {"up": 1.0, "zzz_still": 1.0, "vllm:num_requests_running": 2.0, "vllm:num_preemptions_total": 0.0}
+    rows = [(t, name, "{}", value) for t in (0.0, 1.0, 2.0) for name, value in still.items()]
+    rows += [(t, name, "{}", t) for t in (0.0, 1.0, 2.0) for name in ("aaa_moves", "ttft_bucket", "ttft_sum")]
+    assert live_scrape.chosen(pd.DataFrame(rows, columns=COLUMNS)) == ["vllm:num_requests_running", "aaa_moves"]
+
+
+def rates(**polls: dict[float, float]) -> dict[str, pd.Series]:
+    """The rates of a counter with a label for each stage, from its values by time."""
+    labels = {stage: f'{{"engine":"e","stage":"{stage}"}}' for stage in polls}
+    rows = [(t, "n_total", labels[stage], value) for stage, values in polls.items() for t, value in values.items()]
+    return dict(live_scrape.series_of(pd.DataFrame(rows, columns=COLUMNS), "n_total"))
+
+
+def test_a_counter_is_a_rate_and_a_restart_of_the_server_a_gap() -> None:
+    found = rates(thinker={0.0: 0.0, 2.0: 10.0, 3.0: 1.0, 4.0: 3.0}, talker={0.0: 0.0, 1.0: 7.0})
+    assert set(found) == {"thinker", "talker"}  # labels that are the same everywhere are left out
+    assert found["thinker"].to_dict() == pytest.approx({2.0: 5.0, 3.0: np.nan, 4.0: 2.0}, nan_ok=True)
+    assert found["talker"].tolist() == [7.0]
+
+
+def test_a_poll_right_after_another_makes_no_rate() -> None:
+    (series,) = rates(thinker={0.0: 0.0, 1.0: 4.0, 2.0: 8.0, 2.01: 9.0}).values()
+    assert series.to_dict() == pytest.approx({1.0: 4.0, 2.01: 5 / 1.01})
