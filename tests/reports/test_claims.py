@@ -28,6 +28,7 @@ from reports.claims.grading import (
     UNEXPLAINED,
     UNTOLD,
     Graded,
+    as_rows,
     counted,
     facts,
     grade,
@@ -118,6 +119,12 @@ def test_a_claim_that_nothing_is_lost_is_parity_or_a_bound(values: Values, parit
     assert claim("no loss", at_least(0.95, words="hardly any"), lambda panels: values).sentence
 
 
+def test_the_source_of_a_number_stands_next_to_it() -> None:
+    half = claim("halved", times(0.5, within=0.1), lambda panels: thrice(0.5), source="read off Fig. 5")
+    [row] = as_rows([of_runs(half)])
+    assert (row["source"], row["paper_text"]) == ("read off Fig. 5", "0.50 × (read off Fig. 5)")
+
+
 @pytest.mark.parametrize(
     ("values", "rises", "falls"),
     [
@@ -168,23 +175,14 @@ def test_no_outcome_contradicts_its_values(values: Values, paper: float, toleran
     assert low <= 1 or found.outcome == MISSES
 
 
-@pytest.mark.parametrize(
-    ("values", "explanation", "cause"),
-    [
-        (thrice(0.8), "", UNEXPLAINED),
-        (thrice(0.8), lambda ours: f"only to {ours}", "only to 0.8"),
-        (thrice(0.5), "x", ""),
-        ({0: 0.5, 1: 0.5}, "x", "fewer than three seeds; x"),
-        ({0: 0.5, 1: 0.5, 2: 1.1}, "", "seeds differ by more than the band"),
-    ],
-)
-def test_an_outcome_that_is_not_good_has_a_cause(values: Values, explanation: Any, cause: str) -> None:
-    assert graded(values, **({"explanation": explanation} if explanation else {})).cause == cause
-
-
-def test_other_causes_are_what_a_card_lacks_and_chance() -> None:
+def test_an_outcome_that_is_not_good_has_a_cause() -> None:
     lacking = grade(halves({}), "card", {}, needs="the weights")
     assert (lacking.outcome, lacking.cause) == (NOT_MEASURED, "needs the weights")
+    assert graded({0: 0.5, 1: 0.5}, explanation="x").cause == "fewer than three seeds; x"
+    assert graded({0: 0.5, 1: 0.5, 2: 1.1}).cause == "seeds differ by more than the band"
+    assert graded(thrice(0.8)).cause == UNEXPLAINED
+    assert graded(thrice(0.8), explanation=lambda ours: f"only to {ours}").cause == "only to 0.8"
+    assert graded(thrice(0.5), explanation="x").cause == ""
     found = of_runs(tallied(5, 5, paper=0.4, count=(2, 5), explanation="they tip"))
     assert found.cause == "counts this different occur by chance with p = 0.17; they tip"
 

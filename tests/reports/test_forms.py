@@ -67,13 +67,6 @@ def test_lines_join_medians_and_name_their_axes_by_metric_and_parameter() -> Non
     assert named(picture) == [*PAIR, "paper"]
 
 
-def test_a_share_is_in_per_cent_and_a_time_in_the_unit_that_tables_have() -> None:
-    picture = drawn(*(lines(name, grid("load", PAIR, c=LOADS)) for name in ("continuity", "audio_ttfp_p90")))
-    share, wait = picture.figure.axes
-    assert share.get_ylim() == pytest.approx((0, 1.02)) and share.yaxis.get_major_formatter()(0.5) == "50 %"
-    assert wait.get_ylabel() == "P90 TTFP, ms" and max(y for _, y in xy(wait.lines[0])) == pytest.approx(17_600)
-
-
 def test_values_over_time_are_those_of_the_first_finished_seed() -> None:
     def waits(point: Any) -> tuple[np.ndarray, np.ndarray]:
         return np.array([0.0, 1.0]), np.array([point.seed, point.value("any")])

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from reports.claims.published import Published, along, matching
@@ -30,12 +28,6 @@ def test_an_engines_own_parameter_makes_variants_and_not_cells(modes: Run) -> No
     assert modes.cells == [(("c", 16), ("p", 0.0)), (("c", 16), ("p", 1.0))]
     assert [len(group["rows"]) for group in headline(modes, columns(True))] == [3, 3]
     assert len({look.colour for look in looks(modes.variants).values()}) == 3
-
-
-def test_an_axis_whose_default_is_not_stored_has_it_in_the_cells(tmp_path: Path) -> None:
-    run = load_run(serve(tmp_path / "run", bench(grid={"c": [8], "stream_interval": [1, 2]}, seeds=[0])))
-    assert any("stream_interval" not in point.point.params for point in run.points)
-    assert run.cells == [(("c", 8), ("stream_interval", 1)), (("c", 8), ("stream_interval", 2))]
 
 
 def test_verdicts_follow_the_direction_and_the_interval(modes: Run) -> None:

@@ -11,7 +11,7 @@ from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.papers.liveserve import fig11_left, testbed, testbed_set
 from reports.papers.liveserve.chosen_testbeds import TESTBEDS
-from reports.papers.liveserve.testbed import as_markdown, as_rows, results, unmet
+from reports.papers.liveserve.testbed import as_markdown, as_rows, results
 from tests.reports.figure_card import StandIn
 
 PAPER: dict[tuple[str, int], dict[str, float]] = {
@@ -65,16 +65,6 @@ def test_rates_of_four_pairs_are_four_times_those_of_one() -> None:
     assert by_pairs[4].missed == ["rate, Poisson"]
     assert by_pairs[4].values["rate, bursts"] is None
     assert not by_pairs[1].missed
-
-
-def test_numbers_that_no_testbed_meets_are_named_alone_or_in_pairs_with_the_nearest() -> None:
-    assert unmet(results(grid())) == {}
-    split = grid(given={("p = 0", 12): {"continuity": 0.6}}, slow={("p = 0", 16): {"continuity": 0.9}})
-    ((names, nearest),) = unmet(results(split)).items()
-    assert names == ("continuity, 12", "continuity, 16")
-    assert nearest.testbed.slot_until == "playback"  # 90 % are nearer to 70 to 77 than 60 to 81
-    late = {("p = 0", 8): {"audio_ttfp_p95": 9.0}}
-    assert list(unmet(results(grid(given=late, slow=late)))) == [("P95",)]
 
 
 def test_the_tables_and_the_picture_show_values_and_bands() -> None:

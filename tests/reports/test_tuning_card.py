@@ -43,21 +43,6 @@ def test_the_best_wastes_and_stalls_least_each_over_its_largest() -> None:
     assert cheapest(tried) == ["1/16"]
 
 
-NO_STALLS = {f"r{i}": (0.4 - 0.01 * i, 0.0) for i in range(len(RATIOS))}
-
-
-@pytest.mark.parametrize(
-    ("panels", "best"),
-    [
-        (sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)), ["1/4", "1/1024"]),  # of equals the one nearest to 1
-        (sweep(**NO_STALLS), ["inf"]),  # by waste alone
-        ({}, []),
-    ],
-)
-def test_the_cheapest_is_chosen(panels: Any, best: list[str]) -> None:
-    assert cheapest(judged(panels, "thinker")) == best
-
-
 def test_the_picture_says_what_was_chosen_and_what_costs_the_same() -> None:
     with style():
         picture = tuning.draw(sweep(r2=(0.1, 9.0), r6=(0.1, 9.0)))
