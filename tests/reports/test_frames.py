@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from harness.experiments.point import Point
-from reports.figures import admission, dashboard, frames, pool
+from reports.figures import admission, dashboard, pool
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.pages.html import write_report
@@ -54,20 +54,6 @@ def test_the_page_has_the_wall_the_latency_and_the_failed_point(folder: Path) ->
     pictures = {path.stem for path in (folder / "figures").iterdir()}
     assert pictures == {"answer", "dashboard_and_user", "gpu_timeline", "kv_pool"}
     assert "no session was rejected" in html
-
-
-def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:
-    (point,) = [p for p in run.points if p.variant.engine == "vllm_realtime" and p.params["sessions"] == 10][:1]
-    curves: list[Any] = [curve(point) for curve in (frames.latency, frames.speech, frames.misses, frames.pool)]
-    latency, speech, misses, filled = curves
-    wall_s = framed.FULL_S
-    assert latency[latency.index < wall_s].to_numpy() == pytest.approx(0.004)
-    assert latency[latency.index > wall_s].to_numpy() == pytest.approx(1.6)
-    assert (speech[speech.index < wall_s - 10] == 1).all() and (speech[speech.index > wall_s + 10] == 0).all()
-    assert (misses == 0).all()
-    assert filled.asof(35) == pytest.approx(0.5, abs=0.02) and filled.iloc[-1] == 1
-    assert frames.waiting(point).iloc[-1] == 10
-    assert frames.running(point).iloc[0] == 5 and frames.running(point).iloc[-1] == 0
 
 
 def test_every_picture_is_drawn_and_nothing_is_drawn_of_nothing(run: Run, controlled: Run, tmp_path: Path) -> None:

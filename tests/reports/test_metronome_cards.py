@@ -8,6 +8,7 @@ from reports.cards import card as cards
 from reports.cards.card import Figure
 from reports.cards.group import Group
 from reports.papers.metronome import fig9
+from reports.papers.metronome.fig7 import oldest_call
 from reports.papers.metronome.measures import latency_median, speech_after_wall, worst_bucket
 from tests.reports import framed
 from tests.reports.figure_card import assert_drawn, smaller, whole_and_failed
@@ -65,6 +66,14 @@ def test_worst_bucket_leaves_out_the_first() -> None:
     assert worst_bucket(point) == pytest.approx(0.004)
     point.requests = begun
     assert worst_bucket(point) is None
+
+
+def test_the_oldest_call_has_the_tokens_of_its_frames_until_the_last_call_is_admitted() -> None:
+    rows = [(0, "admitted", 7, 0), (1, "fed", 7, 28), (2, "frame_out", 7, 12), (2, "fed", 8, 28)]
+    rows += [(3, "admitted", 8, 0), (4, "fed", 7, 28)]
+    log = pd.DataFrame(rows, columns=["t", "kind", "session", "value"])
+    point: Any = SimpleNamespace(kinds=lambda *kinds: log, params={"window": 100})
+    assert oldest_call(point) == pytest.approx((28 + 12) / 100)
 
 
 @pytest.mark.parametrize(
