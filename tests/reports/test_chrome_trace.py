@@ -1,6 +1,5 @@
 import gzip
 import json
-import math
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -112,15 +111,6 @@ def test_a_request_has_its_phases(records: dict[str, Record], kind: str):
     cut = int((requests["status"] == "barged_in").sum())
     assert Counter(e["name"] for e in by_phase["n"])["barge_in"] == cut
     assert len(lengths_us(by_phase, "playback", "playback")) == (len(ids) if kind == "turns" else 0)
-
-
-def test_passes_side_by_side_are_on_one_gpu_with_their_shares(records: dict[str, Record]):
-    slices = [event for event in events(records["shares"]) if event["ph"] == "X"]
-    assert {event["cat"] for event in slices} == {"vision", "prefill", "decode"}
-    assert len({event["pid"] for event in slices}) == 1
-    shares = {event["args"]["sms"] for event in slices}
-    assert shares > {84.0} and not any(math.isnan(share) for share in shares)
-    assert not any("sms" in event.get("args", {}) for event in events(records["text"]))
 
 
 def row(t: float, kind: str, turn: int = 0, stage: str = "", session: int = 0) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from harness.experiments.point import Point
-from reports.figures import admission, dashboard, pool
+from reports.figures import admission, dashboard, frames, pool
 from reports.figures.picture import LeftOut, Picture
 from reports.figures.style import style
 from reports.pages.html import write_report
@@ -54,6 +54,17 @@ def test_the_page_has_the_wall_the_latency_and_the_failed_point(folder: Path) ->
     pictures = {path.stem for path in (folder / "figures").iterdir()}
     assert pictures == {"answer", "dashboard_and_user", "gpu_timeline", "kv_pool"}
     assert "no session was rejected" in html
+
+
+def test_the_dashboard_stays_green_while_users_hear_nothing(run: Run) -> None:
+    """The pool is full at 70 s."""
+    (point,) = [p for p in run.points if p.variant.engine == "vllm_realtime" and p.params["sessions"] == 10][:1]
+    curves: list[Any] = [curve(point) for curve in (frames.latency, frames.speech, frames.misses)]
+    latency, speech, misses = curves
+    assert latency[latency.index < 70].to_numpy() == pytest.approx(0.004)
+    assert latency[latency.index > 70].to_numpy() == pytest.approx(1.6)
+    assert (speech[speech.index < 60] == 1).all() and (speech[speech.index > 80] == 0).all()
+    assert (misses == 0).all()
 
 
 def test_every_picture_is_drawn_and_nothing_is_drawn_of_nothing(run: Run, controlled: Run, tmp_path: Path) -> None:
