@@ -1,8 +1,7 @@
-"""Our dialect against vLLM-Omni's own protocol code, where it is installed; no server and no model of theirs.
+"""Our vLLM-Omni dialect against the protocol code of vLLM-Omni, without its server and its models.
 
-It comes from a wheel without its dependencies: `pip install --no-deps vllm-omni`. Its packages load models and kernels
-as they are imported; here the packages on the way to a module are empty, and only the module, and what it asks for, is
-theirs.
+The wheel is installed without its dependencies: `pip install --no-deps vllm-omni`. Its packages load models and kernels
+when they are imported, so the packages above the tested module are empty here.
 """
 
 import importlib
@@ -55,7 +54,7 @@ def sent(ours: Dialect) -> Iterator[dict[str, Any]]:
         yield json.loads(message)
 
 
-def test_vllm_omni_s_own_parser_takes_what_we_say(ours: Dialect):
+def test_vllm_omni_s_parser_reads_our_messages(ours: Dialect):
     engine = "vllm_omni.engine"
     theirs = own_code(f"{engine}.duplex.realtime_commands", engine, f"{engine}.duplex")
     commands = [theirs.translate_realtime_command(event) for event in sent(ours)]
@@ -67,7 +66,7 @@ def test_vllm_omni_s_own_parser_takes_what_we_say(ours: Dialect):
     assert (ack.played_ms, ack.response_id, ack.item_id) == (1234, "resp_1", "item_1")
 
 
-def test_what_vllm_omni_s_own_events_mean(ours: Dialect):
+def test_our_reader_reads_vllm_omni_s_events(ours: Dialect):
     theirs = own_code("vllm_omni.protocol.realtime.events")
     about = {"response_id": "r", "item_id": "i"}
 

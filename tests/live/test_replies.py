@@ -1,5 +1,4 @@
-"""Which reply an event is about, and how much of it came: however its audio is split, in any allowed order of events,
-with any unknown fields and events in between."""
+"""Replies of the OpenAI dialect: each event counts to its reply, in any order and between unknown events."""
 
 import base64
 import json
@@ -67,7 +66,7 @@ def tell(call: Call, events: Events) -> None:
     st.data(),
 )
 @calling
-def test_a_reply_is_the_same_however_it_is_told(ids: str | None, created: str, data: st.DataObject) -> None:
+def test_audio_belongs_to_its_reply_in_any_order_of_events(ids: str | None, created: str, data: st.DataObject) -> None:
     """The first is cut after its first audio, and the rest of it comes when the second has been asked for: where its
     events have ids or are announced in any order, also after its end, which may come twice or never."""
     first = data.draw(replies("a", ids, "cancelled", created))
@@ -92,7 +91,7 @@ def test_a_reply_is_the_same_however_it_is_told(ids: str | None, created: str, d
 
 
 @calling
-def test_audio_of_a_reply_that_has_ended_is_not_counted_to_the_next() -> None:
+def test_late_audio_counts_to_its_own_reply() -> None:
     call = Call()
     for turn, response in enumerate("ab"):
         call.asks(turn)
@@ -107,7 +106,7 @@ def test_audio_of_a_reply_that_has_ended_is_not_counted_to_the_next() -> None:
     [("aaa", 0.25, "a", 250), ("aabb", 0.1505, "a", 150), ("aabb", 0.2505, "b", 50), ("abab", 0.3505, "b", 150)],
 )
 @calling
-def test_an_interruption_names_the_item_that_is_played_and_the_place_in_it(
+def test_truncate_names_the_item_that_plays_and_the_place_in_it(
     items: str, played_s: float, item: str, place_ms: int
 ) -> None:
     call = Call()
@@ -139,7 +138,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS)
 @calling
-def test_an_error_about_our_interruption_does_not_end_the_call(error: Any) -> None:
+def test_an_error_about_a_truncate_or_cancel_does_not_end_the_call(error: Any) -> None:
     call = interrupted()
     call.says("error", error=error)
     call.asks(1)
@@ -152,7 +151,7 @@ def test_an_error_about_our_interruption_does_not_end_the_call(error: Any) -> No
 
 
 @calling
-def test_an_error_of_the_server_s_own_ends_it_also_after_an_interruption() -> None:
+def test_a_server_error_ends_the_call_also_after_an_interruption() -> None:
     call = interrupted()
     call.says("error", error={"type": "server_error", "code": None, "message": "out of memory"})
     assert call.heard.reasons == ["error: server_error"]
@@ -171,7 +170,7 @@ def test_an_error_of_the_server_s_own_ends_it_also_after_an_interruption() -> No
 )
 @pytest.mark.parametrize("sound", [True, False])
 @calling
-def test_a_reply_is_complete_only_where_the_server_says_so(
+def test_the_status_of_response_done_decides_whether_the_reply_is_complete(
     sound: bool, status: str, details: dict[str, Any], reason: str
 ) -> None:
     """One that ends at its longest is, as a text is whose finish reason is length; one without anything is not."""
@@ -184,7 +183,7 @@ def test_a_reply_is_complete_only_where_the_server_says_so(
 
 
 @calling
-def test_audio_that_is_not_read_fails_the_turn_and_is_not_measured() -> None:
+def test_audio_in_an_unread_format_fails_the_turn() -> None:
     call = Call()
     call.asks(0)
     call.audio(response_id="a", format="opus")
@@ -209,7 +208,7 @@ class Overhears:
 
 
 @calling
-def test_an_open_microphone_hears_each_reply_s_own_samples_however_they_are_cut() -> None:
+def test_an_open_microphone_gets_the_samples_of_each_reply() -> None:
     dialect = dialect_of(
         TargetParams.model_validate({"url": "ws://h/v1/realtime", "dialect": "openai", "turn_detection": "server"})
     )

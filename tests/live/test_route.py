@@ -1,4 +1,4 @@
-"""The way to a server: proxies of the environment, Unix sockets, and certificates."""
+"""The route to a server: proxies of the environment, Unix sockets, and certificates."""
 
 import asyncio
 from collections.abc import Callable
@@ -88,7 +88,7 @@ async def test_all_transports_go_by_a_unix_socket_and_through_a_proxy(tmp_path: 
 
 
 @in_a_loop
-async def test_a_proxy_by_socks_looks_up_the_name() -> None:
+async def test_a_socks_proxy_gets_the_host_name() -> None:
     async with hello() as port:
         proxy = Socks({"llm.test": port})
         async with listening(proxy) as proxy_port:
@@ -113,14 +113,14 @@ EXCEPT = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "NO_PROXY": "inner.test,
         ({"HTTPS_PROXY": "http://proxy", "NO_PROXY": "*"}, ["https://llm.test/v1"], None),
     ],
 )
-def test_the_environment_names_the_proxy(
+def test_the_proxy_is_read_from_the_environment(
     variables: dict[str, str], urls: list[str], proxy: str | None, environment: Environment
 ) -> None:
     environment(**variables)
     assert {url: proxy_of(url) for url in urls} == dict.fromkeys(urls, proxy)
 
 
-def test_a_proxy_is_kept_without_its_password_and_is_one_for_all_turns(environment: Environment) -> None:
+def test_a_proxy_is_recorded_without_its_password(environment: Environment) -> None:
     environment(HTTPS_PROXY="http://me:secret@proxy:3128", NO_PROXY="inner.test")
     url = {"url": "https://llm.test/v1"}
     assert by_environment(url, {}) == {**url, "proxy": "http://proxy:3128"}
@@ -137,7 +137,7 @@ def test_a_proxy_is_kept_without_its_password_and_is_one_for_all_turns(environme
     assert "secret" not in str(error.value)
 
 
-def test_what_is_wrong_with_a_certificate_is_said_with_its_remedy(tmp_path: Path) -> None:
+def test_each_fault_of_a_server_certificate_has_its_fix(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     ca = str(authority.ca)
 
@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_certificate_is_said_with_its_remedy(tmp_path: Path
     assert "no certificates in PEM format" in fault(good, ca=str(tmp_path / "socket"))
 
 
-def test_a_server_that_wants_a_certificate_of_the_client_gets_it(tmp_path: Path) -> None:
+def test_a_server_that_wants_a_client_certificate_gets_it(tmp_path: Path) -> None:
     authority, others = Authority(tmp_path), Authority(tmp_path, "others")
     mine, stranger = authority.certificate("client"), others.certificate("stranger")
     tls = server_tls(authority.certificate("127.0.0.1"), clients=authority.ca)
@@ -176,9 +176,7 @@ def test_a_server_that_wants_a_certificate_of_the_client_gets_it(tmp_path: Path)
             fault(client_cert=str(authority.ca))
 
 
-def test_a_socket_without_a_listener_and_a_proxy_that_is_gone_are_named(
-    tmp_path: Path, environment: Environment
-) -> None:
+def test_a_missing_unix_socket_or_proxy_is_named(tmp_path: Path, environment: Environment) -> None:
     environment()
     with pytest.raises(UserError, match=r"the Unix socket .*gone \(No such file or directory\)"):
         check_answers(target(url="http://localhost/v1", unix_socket=str(tmp_path / "gone")))
@@ -194,7 +192,7 @@ def test_a_socket_without_a_listener_and_a_proxy_that_is_gone_are_named(
         ({"unix_socket": "s", "proxy": "http://p:1"}, "two ways to one host"),
     ],
 )
-def test_what_cannot_go_together_is_refused(params: dict[str, Any], fix: str) -> None:
+def test_contradicting_options_are_a_usage_error(params: dict[str, Any], fix: str) -> None:
     with refused(fix):
         target(url="https://llm.test/v1", **params)
 
@@ -203,5 +201,5 @@ def test_what_cannot_go_together_is_refused(params: dict[str, Any], fix: str) ->
     ("path", "metrics"),
     [("/v1", "/metrics"), ("/team-a/v1/realtime", "/team-a/metrics"), ("/ws", "/metrics"), ("", "/metrics")],
 )
-def test_a_gateways_path_stands_before_the_metrics(path: str, metrics: str) -> None:
+def test_the_metrics_path_keeps_the_prefix_of_a_gateway(path: str, metrics: str) -> None:
     assert asked_path(f"https://gateway{path}", "metrics") == metrics

@@ -1,4 +1,4 @@
-"""Pipecat's RTVI over a WebSocket: our frames against protobuf's own, and calls with a scripted bot."""
+"""Pipecat's RTVI over a WebSocket: our frames are read by protobuf, and a scripted bot has a call."""
 
 import json
 from typing import Any
@@ -59,19 +59,19 @@ def sound(seconds: float = 0.1, rate: int = 24_000) -> bytes:
 
 @settings(deadline=None)
 @given(st.binary(max_size=700))
-def test_protobuf_reads_our_sound(pcm: bytes) -> None:
+def test_protobuf_reads_our_audio_frames(pcm: bytes) -> None:
     frame = Frame.FromString(OURS.append(pcm))
     assert (frame.audio.audio, frame.audio.sample_rate, frame.audio.num_channels) == (pcm, 16_000, 1)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
-def test_protobuf_reads_our_words(text: str) -> None:
+def test_protobuf_reads_our_message_frames(text: str) -> None:
     body = json.loads(Frame.FromString(message("send-text", {"content": text})).message.data)
     assert body["label"] == "rtvi-ai" and body["data"] == {"content": text} and body["id"]
 
 
-def test_what_a_bot_says() -> None:
+def test_a_bot_s_frames_are_read() -> None:
     read = OURS.reader()
     assert read(rtvi("bot-ready", {"version": "2.2.0", "about": {"library": "p"}})) == Ready()
     assert read(rtvi("metrics", {"ttfb": [{"processor": "p", "value": 0.3}]})) == Other()
@@ -90,7 +90,7 @@ def test_what_a_bot_says() -> None:
     assert read(b"") == read(b"\x22") == Garbage()
 
 
-def test_a_bot_s_configuration_states_the_rate_that_its_frames_leave_out() -> None:
+def test_audio_without_a_rate_has_the_rate_of_the_bot_s_configuration() -> None:
     read = OURS.reader()
     options = [{"name": "sample_rate", "value": 16_000}]
     read(rtvi("bot-ready", {"version": "0.3.0", "config": [{"service": "tts", "options": options}]}))
@@ -99,7 +99,7 @@ def test_a_bot_s_configuration_states_the_rate_that_its_frames_leave_out() -> No
     assert [event.seconds for event in events] == [0.1] * 3  # type: ignore[union-attr]
 
 
-def test_a_frame_may_be_a_wav() -> None:
+def test_an_audio_frame_may_be_a_wav() -> None:
     content = wav(bytes(3200), 16_000, size=3200)
     event = OURS.reader()(Frame(audio={"audio": content, "sample_rate": 16_000}).SerializeToString())
     assert isinstance(event, Audio) and event.seconds == 0.1
@@ -131,7 +131,7 @@ async def bot(peer: Peer) -> None:
         speaking = speech
 
 
-def test_a_call_with_a_bot() -> None:
+def test_a_call_with_a_scripted_rtvi_bot() -> None:
     out = play(spoken(turns=2), bot, path="/ws", dialect="rtvi")
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert out.values("audio") == [0.1] * 6

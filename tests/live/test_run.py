@@ -1,4 +1,4 @@
-"""A whole live run against a server that keeps exact time: its record, and what becomes of it when things go wrong."""
+"""Whole live runs against the null server: their records, and runs that are cut, killed or starved."""
 
 import math
 import os
@@ -21,7 +21,6 @@ from harness.live.expand import expand
 from harness.live.live_experiment import live_experiment
 from harness.live.null_server.null_server import NullServer
 from harness.live.point import LivePoint
-from harness.live.run.forecast import on_line
 from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.preflight import check_answers
 from harness.live.run.run_progress import RunProgress
@@ -34,7 +33,6 @@ from tests.live.conftest import FLOOR
 from tests.waiting import wait_until
 from workloads.audio.synth import SyntheticClip
 from workloads.errors import UserError
-from workloads.registry import make_trace
 
 pytestmark = [pytest.mark.slow("calls in real time"), pytest.mark.usefixtures("no_floor")]
 
@@ -69,7 +67,7 @@ def measure(
     return list(LiveExecutor(folder, timeout_s=timeout_s, show=show).run(todo))
 
 
-def test_a_run_leaves_an_ordinary_record_and_no_secret(
+def test_a_run_leaves_a_record_of_all_turns_and_no_token(
     null_server: NullServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
@@ -122,7 +120,7 @@ def check_sends(record: Record) -> None:
     assert record.metrics["sends"]["value"] == len(sends)
 
 
-def test_a_starved_server_tells_how_late_it_is_and_the_verdict_asks_whether_it_matters(
+def test_the_lag_of_a_starved_server_makes_only_a_verdict_invalid_that_it_could_change(
     null_server: NullServer, tmp_path: Path
 ) -> None:
     polls = count(1)
@@ -146,7 +144,7 @@ def test_a_starved_server_tells_how_late_it_is_and_the_verdict_asks_whether_it_m
         assert judged.invalid == invalid and ("lagged up to 227 ms" in judged.why) == invalid
 
 
-def test_a_run_ends_when_the_turns_that_it_judges_have_ended(null_server: NullServer, tmp_path: Path) -> None:
+def test_stop_after_turns_ends_the_run_after_so_many_judged_turns(null_server: NullServer, tmp_path: Path) -> None:
     todo = points(null_server.url, duration_s=60, stop_after_turns="12", shards="2")
     seen: list[RunProgress] = []
     (outcome,) = measure(tmp_path / "points", todo, seen.append)
@@ -160,7 +158,7 @@ def test_a_run_ends_when_the_turns_that_it_judges_have_ended(null_server: NullSe
     assert min(later["turn_start_s"]) > max(judged["turn_start_s"]) and max(requests["turn_end_s"]) < 30
 
 
-def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(null_server: NullServer, tmp_path: Path) -> None:
+def test_a_killed_load_generator_loses_its_own_sessions_alone(null_server: NullServer, tmp_path: Path) -> None:
     def kill(progress: RunProgress) -> None:
         if progress.total("turns") >= 4:
             for victim in _shards(index=1):
@@ -183,7 +181,7 @@ def test_a_killed_shard_loses_its_own_sessions_and_nobody_else_s(null_server: Nu
     wait_until(lambda: not _shards())
 
 
-def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(null_server: NullServer, tmp_path: Path) -> None:
+def test_a_run_beyond_its_timeout_is_stopped_and_its_open_turns_fail(null_server: NullServer, tmp_path: Path) -> None:
     todo = points(null_server.url, sessions=(2,), duration_s=30, utterance_s="20")
     (outcome,) = measure(tmp_path / "points", todo, timeout_s=8)
     assert outcome.status == "failed" and "took longer than 8 s" in outcome.reason
@@ -192,7 +190,7 @@ def test_a_run_that_takes_too_long_is_stopped_and_its_turns_fail(null_server: Nu
     wait_until(lambda: not _shards())
 
 
-def test_an_endpoint_that_cannot_be_used_is_the_user_s_mistake_until_something_was_measured(tmp_path: Path) -> None:
+def test_a_server_that_is_gone_is_a_usage_error_before_the_first_point_and_a_failed_point_after(tmp_path: Path) -> None:
     with NullServer("voice", tmp_path) as server:
         todo = points(server.url, sessions=(1, 2), duration_s=6)
         executor = LiveExecutor(tmp_path, timeout_s=60)
@@ -219,7 +217,7 @@ def test_recordings_are_found_from_any_directory(
     assert (outcome.status, outcome.reason) == ("ok", "")
 
 
-def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(null_server: NullServer, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_finished_points_and_ends_all_load_generators(null_server: NullServer, tmp_path: Path) -> None:
     options = [f"--set={name}={value}" for name, value in SHORT.items()]
     command = [*REHEARSE, "live", null_server.url, "--seed", "0"]
     command += [*options, "--sessions", "1,2", "--duration", "6", "--out", str(tmp_path / "out")]
@@ -237,12 +235,6 @@ def test_ctrl_c_keeps_the_finished_points_and_leaves_nobody_behind(null_server: 
     assert len(folders) == 1 and not folders[0].endswith(".failed")
     assert load_record(tmp_path / "out" / "points" / folders[0]).manifest["status"] == "ok"
     wait_until(lambda: not _shards())
-
-
-def test_sessions_of_an_open_loop_are_on_line_as_long_as_they_talk() -> None:
-    trace = make_trace("voice", {"sessions": 50, "rate": 1000, "turns": 1}, 0)
-    assert on_line(trace) == 50  # all come within 50 ms
-    assert on_line(make_trace("voice", {"sessions": 50, "rate": 1e-5, "turns": 1}, 0)) == 1
 
 
 def _shards(index: int | None = None) -> list[psutil.Process]:

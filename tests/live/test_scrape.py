@@ -1,4 +1,4 @@
-"""What a server says of itself, polled while it answers, stalls, talks nonsense and is gone."""
+"""The scraper, which polls a server's Prometheus metrics during a run."""
 
 import json
 import time
@@ -64,7 +64,7 @@ def rows(table: pd.DataFrame, name: str) -> pd.DataFrame:
     return table.loc[table["name"] == name]
 
 
-def test_every_sample_is_a_row_with_its_labels() -> None:
+def test_each_sample_of_each_poll_is_a_row_with_its_labels() -> None:
     table = polled(lambda handler, number: say(handler, METRICS % number), 3)
     assert list(table.columns) == ["t_s", "name", "labels", "value"]
     sessions = rows(table, "rehearsal_sessions_open")
@@ -83,7 +83,7 @@ def test_every_sample_is_a_row_with_its_labels() -> None:
     assert len(rows(table, "scrape_duration_seconds")) == len(rows(table, "up"))
 
 
-def test_the_token_is_shown_to_the_target_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_sent_to_the_target_s_host_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REHEARSAL_TOKEN", "secret")
     shown: list[str | None] = []
 
@@ -104,7 +104,7 @@ def test_the_token_is_shown_to_the_target_and_to_nobody_else(monkeypatch: pytest
     assert scraper_of(TargetParams.model_validate({"url": "ws://elsewhere:1/v1"}), 0.0) is None
 
 
-def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -> None:
+def test_failed_polls_leave_their_reasons_and_the_others_their_samples() -> None:
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
         match number % 4:
             case 0:
@@ -129,7 +129,7 @@ def test_an_endpoint_that_fails_now_and_then_leaves_its_reasons_and_the_rest() -
     ("piece", "pause_s", "reasons"),
     [(b"#\n", 0.02, {"timeout"}), (b"# a comment\n" * 100_000, 0.0, {"an answer above 4 MiB", "timeout"})],
 )
-def test_an_answer_without_end_is_cut(piece: bytes, pause_s: float, reasons: set[str]) -> None:
+def test_an_endless_answer_is_cut_by_time_or_size(piece: bytes, pause_s: float, reasons: set[str]) -> None:
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
         handler.send_response(200)
         handler.end_headers()
@@ -143,7 +143,7 @@ def test_an_answer_without_end_is_cut(piece: bytes, pause_s: float, reasons: set
     assert {json.loads(label)["reason"] for label in up["labels"]} <= reasons
 
 
-def test_a_server_that_is_gone_is_told_as_such_and_time_counts_from_the_origin() -> None:
+def test_polls_of_a_server_that_is_gone_are_down_at_times_from_the_origin() -> None:
     (port,) = free_ports(1)
     with Scraper(f"http://127.0.0.1:{port}/metrics", time.monotonic() + 100) as scraper:
         pass
@@ -154,6 +154,6 @@ def test_a_server_that_is_gone_is_told_as_such_and_time_counts_from_the_origin()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:9/metrics", "ws://host/metrics", "http:///metrics"])
-def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+def test_an_address_that_is_not_http_is_a_usage_error(url: str) -> None:
     with refused("is not an HTTP address"):
         Scraper(url, 0.0)

@@ -1,4 +1,4 @@
-"""`rehearse serve` as its owner meets it: what cannot be served is one sentence, what can is served until Ctrl-C."""
+"""`rehearse serve`: usage errors, loading, signals, draining and the token."""
 
 import http.client
 import json
@@ -39,7 +39,7 @@ def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPa
     assert status == 2 and error.startswith("rehearse: device cuda needs")
 
 
-def test_a_server_that_cannot_begin_says_why_to_whoever_started_it():
+def test_a_server_process_that_cannot_begin_raises_its_usage_error():
     with refused("unknown engine 'nothing'"), ServerProcess(ServeConfig.model_validate({"engine": "nothing"})):
         pass
 
@@ -61,7 +61,7 @@ def bound() -> Iterator[socket.socket]:
         yield listener
 
 
-def test_whoever_comes_is_answered_and_then_waits_for_the_server(bound: socket.socket):
+def test_a_loading_server_answers_503_and_hands_its_port_over(bound: socket.socket):
     port = bound.getsockname()[1]
     with starting(bound), socket.create_connection(("127.0.0.1", port)):  # which asks nothing, and keeps nobody waiting
         assert ask_early(port) == ask_early(port, path="/v1/realtime") == (503, b"starting\n")
@@ -74,14 +74,14 @@ def test_whoever_comes_is_answered_and_then_waits_for_the_server(bound: socket.s
             assert client.recv(4) == b"mine"
 
 
-def test_what_fails_while_it_loads_is_not_kept(bound: socket.socket):
+def test_a_failure_while_loading_frees_the_port(bound: socket.socket):
     with pytest.raises(KeyboardInterrupt), starting(bound):
         raise KeyboardInterrupt
     bound.listen()  # it is nobody else's
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_ends_it_while_it_loads_gives_the_same_status(number: signal.Signals):
+def test_a_signal_while_loading_ends_the_server_with_status_0(number: signal.Signals):
     def loads(where: str) -> None:
         os.kill(os.getpid(), number)
         raise AssertionError("the signal was not taken")
@@ -144,7 +144,7 @@ def ask(client: ClientConnection, output_tokens: int, reply_audio_s: float) -> N
 
 
 @pytest.mark.slow("starts servers in processes of their own")
-def test_it_says_that_it_starts_and_serves_until_it_is_told_to_stop():
+def test_a_server_says_where_it_loads_and_serves_until_ctrl_c():
     with loading("liveserve") as command:
         line = command.stderr.readline()
         address = re.search(r"loading vLLM … +http://(127\.0\.0\.1:\d+)/health", line)
@@ -165,7 +165,7 @@ def test_it_says_that_it_starts_and_serves_until_it_is_told_to_stop():
 
 
 @pytest.mark.slow("starts servers in processes of their own")
-def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
+def test_sigterm_finishes_replies_and_rejects_new_callers():
     with served("liveserve") as (command, url):
         with connect(url) as idle, connect(url) as talking:
             ask(talking, 60, 20.0)
@@ -186,7 +186,7 @@ def test_sigterm_finishes_the_replies_under_way_and_lets_nobody_in():
 
 @pytest.mark.slow("starts servers in processes of their own")
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_waits_for_nobody(second: signal.Signals):
+def test_a_second_signal_ends_the_server_at_once(second: signal.Signals):
     with served("liveserve") as (command, url), connect(url) as talking:
         ask(talking, 500, 170.0)
         command.process.send_signal(signal.SIGTERM)
@@ -199,7 +199,7 @@ def test_a_second_signal_waits_for_nobody(second: signal.Signals):
 
 
 @pytest.mark.slow("starts servers in processes of their own")
-def test_what_is_not_finished_in_the_time_given_is_cut():
+def test_replies_beyond_the_drain_time_are_cut():
     with served("liveserve", "--drain", "0.2") as (command, url), connect(url) as talking:
         ask(talking, 500, 170.0)
         command.process.send_signal(signal.SIGTERM)
@@ -209,7 +209,7 @@ def test_what_is_not_finished_in_the_time_given_is_cut():
 
 
 @pytest.mark.slow("starts servers in processes of their own")
-def test_a_token_is_asked_for_and_never_shown():
+def test_a_served_token_is_required_and_never_printed():
     with served("liveserve", "--token-env", "A_TOKEN", A_TOKEN=SECRET) as (command, url):
         with pytest.raises(InvalidStatus) as rejected:
             connect(url)

@@ -1,4 +1,4 @@
-"""What a client sets of its session holds, or is refused by name: `session.updated` is never said of anything else."""
+"""Session updates: each field that a client sets is confirmed with its value, or rejected by name."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def leaves(value: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
 
 @given(SESSION)
 @settings(suppress_health_check=[HealthCheck.too_slow])  # which is of the machine
-def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(session: dict[str, Any]) -> None:
+def test_each_field_of_an_update_is_confirmed_or_the_update_is_rejected_by_name(session: dict[str, Any]) -> None:
     try:
         after = BEFORE.updated(session)
     except Refusal as refusal:
@@ -79,9 +79,7 @@ def test_what_is_accepted_is_told_back_and_what_is_not_is_refused_by_name(sessio
         ("audio.output.speed", 1.5, ("1.5",)),
     ],
 )
-def test_the_sentence_names_the_field_what_is_served_and_what_stays(
-    field: str, value: Any, words: tuple[str, ...]
-) -> None:
+def test_a_rejected_field_is_named_with_what_is_served(field: str, value: Any, words: tuple[str, ...]) -> None:
     session = value
     for name in reversed(field.split(".")):
         session = {name: session}
@@ -93,7 +91,7 @@ def test_the_sentence_names_the_field_what_is_served_and_what_stays(
 
 
 @called("vllm_omni")
-async def test_a_refused_update_leaves_the_servers_vad_as_it_was(caller: Caller) -> None:
+async def test_a_rejected_update_leaves_turn_detection_as_it_was(caller: Caller) -> None:
     caller.say("session.update", session={"modalities": ["text"], "turn_detection": None})
     caller.say("response.create", response={"modalities": ["text"]})
     caller.say("session.update", session={"output_modalities": ["text"], "tools": [], "tool_choice": "auto"})
@@ -105,7 +103,7 @@ async def test_a_refused_update_leaves_the_servers_vad_as_it_was(caller: Caller)
 
 
 @called("metronome")
-async def test_calls_in_frames_have_no_ends_of_turns_to_find(caller: Caller) -> None:
+async def test_a_session_of_frames_has_no_turn_detection(caller: Caller) -> None:
     caller.say("session.update", session={"audio": {"input": {"turn_detection": {"type": "server_vad"}}}})
     [error] = caller.of("error")
     assert error["error"]["param"] == "session.audio.input.turn_detection"

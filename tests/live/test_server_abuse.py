@@ -1,4 +1,4 @@
-"""Whatever a client sends, its session answers with an error at most, and the others are served as before."""
+"""Hostile events: a session answers any of them with an error at most, and other sessions go on."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ STEPS = st.lists(st.tuples(EVENT, st.sampled_from((0.0, 0.0, 0.01, 0.3))), min_s
 
 @given(st.text(max_size=40) | JSON.map(json.dumps) | EVENT.map(json.dumps))
 @settings(max_examples=300)
-def test_any_text_is_an_event_or_refused(message: str) -> None:
+def test_any_text_is_an_event_or_a_refusal(message: str) -> None:
     try:
         assert isinstance(parse(message).type, str)
     except Refusal as refusal:
@@ -106,7 +106,7 @@ WRONG: dict[str, dict[str, Any] | str] = {
 
 
 @called("liveserve")
-async def test_what_is_wrong_with_an_event_is_said_and_the_session_goes_on(caller: Caller) -> None:
+async def test_a_malformed_event_is_an_error_and_the_session_goes_on(caller: Caller) -> None:
     for event in WRONG.values():
         caller.connection.receive(event if isinstance(event, str) else json.dumps(event))
     not_json = "nested without end", "half a pair of surrogates"
@@ -136,7 +136,7 @@ async def abuse(caller: Caller, steps: Steps, neighbour: Caller) -> None:
 @given(STEPS)
 @settings(max_examples=25)
 @called("liveserve")
-async def test_no_sequence_of_events_breaks_a_server_of_turns(caller: Caller, steps: Steps) -> None:
+async def test_any_sequence_of_events_leaves_a_server_of_turns_empty(caller: Caller, steps: Steps) -> None:
     neighbour = Caller(caller.sessions)
     neighbour.ask(output_tokens=20, reply_audio_s=4.0)
     await abuse(caller, steps, neighbour)
@@ -146,12 +146,12 @@ async def test_no_sequence_of_events_breaks_a_server_of_turns(caller: Caller, st
 @given(STEPS)
 @settings(max_examples=10)
 @called("metronome")
-async def test_no_sequence_of_events_breaks_a_server_of_frames(caller: Caller, steps: Steps) -> None:
+async def test_any_sequence_of_events_leaves_a_server_of_frames_empty(caller: Caller, steps: Steps) -> None:
     await abuse(caller, steps, Caller(caller.sessions))
 
 
 @called("vllm_omni")
-async def test_what_a_client_says_before_a_reply_is_bounded(caller: Caller) -> None:
+async def test_input_before_a_reply_is_limited_in_seconds_and_in_items(caller: Caller) -> None:
     caller.say("session.update", session={"audio": {"input": {"turn_detection": None}}})
     for _ in range(round(MOST_S) + 5):
         caller.append(np.zeros(24_000, np.int16))

@@ -1,4 +1,4 @@
-"""Speech that comes over a socket reaches a thinker that really hears, and text comes back through its tokenizer."""
+"""Speech from a caller reaches a real thinker on the CPU, and its tokenizer makes the text."""
 
 import asyncio
 from itertools import pairwise
@@ -27,7 +27,7 @@ def turn_of(session: int, turn: int) -> Turn:
     return Turn(session, turn, 0.0, "audio", 1, 1.0, 1, None, None, None, None, 0.0)
 
 
-def test_sounds_are_resampled_once_heard_and_forgotten_with_their_session() -> None:
+def test_the_audio_store_resamples_a_turn_once_and_forgets_it_with_its_session() -> None:
     audio_store = AudioStore(kept=True)
     for session, turn in ((0, 0), (0, 1), (1, 0)):
         audio_store.put(turn_of(session, turn), tone(1.0).tobytes(), RATE)
@@ -43,7 +43,7 @@ def test_sounds_are_resampled_once_heard_and_forgotten_with_their_session() -> N
     assert not deaf.waiting
 
 
-def test_text_comes_out_whole_however_it_is_cut_into_tokens(tmp_path: Path) -> None:
+def test_text_is_the_same_however_its_tokens_are_grouped(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     write_tokenizer(tmp_path)
@@ -109,7 +109,7 @@ def say(caller: Caller, seconds: float) -> None:
 
 
 @pytest.mark.slow("runs a model on the CPU")
-def test_a_real_thinker_hears_what_came_over_the_socket(tmp_path: Path) -> None:
+def test_a_real_thinker_counts_the_audio_tokens_of_each_caller(tmp_path: Path) -> None:
     write_omni_checkpoint(tmp_path)
     served = in_own_process(serve, str(tmp_path))
     done = served["done"]

@@ -1,4 +1,4 @@
-"""A crowd costs the server little and nobody else his place: silent connections, half requests, prompts without end."""
+"""A crowd of silent connections, half requests or endless prompts leaves the server open to others."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ async def test_the_oldest_silent_connection_makes_room_for_a_new_one(monkeypatch
 
 
 @on_each_loop
-async def test_whoever_says_nothing_is_dropped_in_time_and_whoever_leaves_costs_nothing() -> None:
+async def test_silent_connections_are_dropped_after_the_handshake_timeout() -> None:
     async with opened(handshake_timeout_s=0.3) as running:
         left, kept = silents(running, 5), silents(running, 200)
         for client in left:
@@ -63,7 +63,7 @@ async def test_whoever_says_nothing_is_dropped_in_time_and_whoever_leaves_costs_
 
 
 @in_a_loop
-async def test_a_server_without_descriptors_drops_the_silent_and_serves_the_next() -> None:
+async def test_a_server_out_of_file_descriptors_drops_silent_connections() -> None:
     async with opened() as running:
         clients = [socket.socket() for _ in range(12)]
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -81,7 +81,7 @@ async def test_a_server_without_descriptors_drops_the_silent_and_serves_the_next
 
 
 @in_a_loop
-async def test_half_requests_lose_their_place_to_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_requests_make_room_for_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrance, "MOST_SOCKETS", 6)
     async with opened(max_sessions=2) as running, connect(running.url) as inside:
         assert await inside.recv() == "hello"
@@ -100,7 +100,7 @@ async def test_half_requests_lose_their_place_to_a_caller(monkeypatch: pytest.Mo
 
 
 @in_a_loop
-async def test_hosts_take_turns() -> None:
+async def test_work_of_two_hosts_alternates() -> None:
     async with opened() as running:
         order: list[str] = []
 
@@ -120,7 +120,7 @@ async def test_hosts_take_turns() -> None:
 
 
 @in_a_loop
-async def test_a_prompt_beyond_the_context_is_refused_and_the_connection_goes_on() -> None:
+async def test_a_prompt_beyond_the_context_is_rejected_with_vllm_s_error() -> None:
     async with served() as server:
         assert server.sessions.posted is not None and server.sessions.model["max_model_len"] == 32_768
         for letters, status in ((32_767 * 4, 200), (32_767 * 4 + 1, 400), (800_000, 400)):
@@ -135,7 +135,7 @@ async def test_a_prompt_beyond_the_context_is_refused_and_the_connection_goes_on
 
 
 @in_a_loop
-async def test_a_body_that_fits_no_context_is_refused_by_its_head() -> None:
+async def test_a_body_longer_than_the_context_is_rejected_by_its_content_length() -> None:
     async with served(deployment="qwen3_tts_2gpu") as server:
         most = most_bytes(server.sessions.context.most_tokens)
         assert OTHER_BYTES < most < server.sockets.limits.message_bytes
@@ -147,7 +147,7 @@ async def test_a_body_that_fits_no_context_is_refused_by_its_head() -> None:
 @pytest.mark.parametrize("version", ["1.1\r\nConnection: close", "1.0"])
 @pytest.mark.parametrize("body", ['{"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}', "{}"])
 @in_a_loop
-async def test_a_connection_that_is_not_to_stay_open_is_closed(version: str, body: str) -> None:
+async def test_a_connection_without_keep_alive_is_closed_after_its_answer(version: str, body: str) -> None:
     async with served() as server:
         head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
         assert (await asked(server, head + body)).count(b"HTTP/1.1 ") == 1  # and ends
@@ -163,7 +163,7 @@ async def asked(server: Server, text: str) -> bytes:
 
 
 @called("liveserve")
-async def test_typed_text_of_a_session_fits_the_context_or_is_refused(caller: Caller) -> None:
+async def test_typed_items_beyond_the_context_are_rejected(caller: Caller) -> None:
     most = caller.sessions.context.most_tokens
     for tokens in (most + 1, most // 2, most // 2, 2):
         text = {"type": "input_text", "text": "x" * 4 * tokens}

@@ -1,4 +1,4 @@
-"""Interaction sessions of a live server, on the virtual clock: audio in without a pause, an answer to each frame."""
+"""Sessions of frames of our server on the virtual clock: audio without pause, and an answer to each frame."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ def hush(seconds: float, rate: int = 24_000) -> np.ndarray:
 
 @pytest.mark.parametrize("engine", ("metronome", "vllm_realtime", "vllm_realtime_pr49439", "recycling"))
 @called(frame_s=1.0)
-async def test_every_frame_is_answered_with_the_length_that_was_asked_for(caller: Caller, engine: str) -> None:
+async def test_each_frame_is_answered_with_the_tokens_asked_for(caller: Caller, engine: str) -> None:
     await asyncio.sleep(0.3)  # between two ticks
     for frame in range(8):
         caller.say("rehearsal.frame", frame=frame, output_tokens=10, content=frame)
@@ -40,7 +40,7 @@ async def test_every_frame_is_answered_with_the_length_that_was_asked_for(caller
 
 
 @pytest.mark.parametrize(("lag_s", "waited_ms"), [(0.1, 600), (0.8, 0)])
-def test_a_frame_waits_from_the_real_time_it_came_where_model_time_lags(
+def test_the_wait_of_a_frame_counts_from_real_time_where_model_time_lags(
     monkeypatch: pytest.MonkeyPatch, lag_s: float, waited_ms: int
 ) -> None:
     """Dated by model time it would have waited 700 ms: longer than it was here, so its latency could be negative."""
@@ -59,7 +59,7 @@ def test_a_frame_waits_from_the_real_time_it_came_where_model_time_lags(
 
 
 @called("metronome", frame_s=1.0)
-async def test_frames_are_cut_by_what_was_sent_however_it_was_sent(caller: Caller) -> None:
+async def test_frames_are_cut_by_samples_and_not_by_messages(caller: Caller) -> None:
     heard = {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
     caller.say("session.update", session={"type": "realtime", "audio": {"input": heard}})
     caller.append(hush(2.5, 16_000))
@@ -74,7 +74,7 @@ async def test_frames_are_cut_by_what_was_sent_however_it_was_sent(caller: Calle
 
 
 @called("metronome", admission="aimd", cap_start=2)
-async def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while(caller: Caller) -> None:
+async def test_a_caller_above_the_cap_gets_overloaded_and_close_code_1013(caller: Caller) -> None:
     callers = [caller, Caller(caller.sessions), Caller(caller.sessions)]
     await asyncio.sleep(1)
     for each in callers:
@@ -87,7 +87,7 @@ async def test_who_is_not_admitted_hears_so_and_is_sent_away_for_a_while(caller:
 
 
 @called("vllm_realtime", ServerParams.model_validate({"kv_pool_blocks": 256}))
-async def test_a_session_that_is_full_ends_by_itself_and_the_next_one_is_served(caller: Caller) -> None:
+async def test_a_session_with_a_full_context_ends_and_the_next_one_is_served(caller: Caller) -> None:
     for frame in range(14):
         caller.say("rehearsal.frame", frame=frame, output_tokens=400)
         caller.append(hush(2.0))
@@ -102,7 +102,7 @@ async def test_a_session_that_is_full_ends_by_itself_and_the_next_one_is_served(
 
 
 @called("metronome")
-async def test_who_sends_faster_than_time_passes_is_cut_off_in_the_end(caller: Caller) -> None:
+async def test_a_caller_too_far_ahead_of_time_is_closed_with_1011(caller: Caller) -> None:
     for _ in range(MOST_BEHIND + 5):
         caller.append(hush(2.0))
     await caller.leave()
@@ -110,7 +110,7 @@ async def test_who_sends_faster_than_time_passes_is_cut_off_in_the_end(caller: C
 
 
 @called("metronome")
-async def test_what_belongs_to_turns_is_refused_in_words(caller: Caller) -> None:
+async def test_events_of_turns_and_wrong_frames_are_errors(caller: Caller) -> None:
     caller.say("response.create")
     caller.say("rehearsal.frame", frame=500)
     caller.say("rehearsal.frame", frame=0, output_tokens=0)

@@ -1,4 +1,4 @@
-"""A server runs for ever: what sessions leave behind does not depend on how many there were."""
+"""Memory of a server that runs for long: sessions leave nothing behind."""
 
 import asyncio
 import gc
@@ -79,7 +79,7 @@ User = Callable[[Sessions, random.Random], Awaitable[None]]
         ("recycling", frames, {}),
     ],
 )
-def test_nothing_of_a_session_outlives_it(engine: str, user: User, params: dict[str, Any]) -> None:
+def test_no_object_of_a_session_outlives_it(engine: str, user: User, params: dict[str, Any]) -> None:
     async def script(sessions: Sessions) -> None:
         before = left_behind()
         rng = random.Random(1)
@@ -92,7 +92,7 @@ def test_nothing_of_a_session_outlives_it(engine: str, user: User, params: dict[
     play(engine, script, **params)
 
 
-def test_timings_of_evictions_are_the_newest_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timings_of_evictions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     class Queue:
         def popleft_n(self, n: int) -> list[SimpleNamespace]:
             return [SimpleNamespace(_block_hash=b"x")] * n

@@ -1,4 +1,4 @@
-"""What a server tells Prometheus of its replies is what their listeners hear."""
+"""Gaps and times to first output in the server's metrics are those that its callers hear."""
 
 import asyncio
 import base64
@@ -17,9 +17,7 @@ PACKETS = st.lists(st.tuples(st.floats(0, 3), st.floats(0.01, 3)), min_size=1, m
 
 
 @given(PACKETS, st.floats(0, 10))
-def test_a_listener_that_reports_nothing_is_taken_for_the_player_of_the_reports(
-    packets: list[tuple[float, float]], later_s: float
-):
+def test_the_playback_estimate_equals_the_player_of_the_reports(packets: list[tuple[float, float]], later_s: float):
     estimate, player, now = PlaybackEstimate(), Playback(), 100.0
     for after_s, audio_s in packets:
         now += after_s
@@ -30,7 +28,7 @@ def test_a_listener_that_reports_nothing_is_taken_for_the_player_of_the_reports(
 
 @pytest.mark.parametrize(("callers", "gaps"), [(1, False), (160, True)])  # with which the talker cannot keep up
 @called("vllm_omni")
-async def test_gaps_are_those_that_callers_sit_through(caller: Caller, callers: int, gaps: bool):
+async def test_gaps_in_the_metrics_are_those_that_callers_hear(caller: Caller, callers: int, gaps: bool):
     there = [caller, *(Caller(caller.sessions) for _ in range(callers - 1))]
     for each in there:
         each.ask(output_tokens=40, reply_audio_s=12.0)
@@ -50,7 +48,7 @@ async def test_gaps_are_those_that_callers_sit_through(caller: Caller, callers: 
 
 
 @called("liveserve")
-async def test_a_reply_that_was_cut_is_not_one_without_a_gap(caller: Caller) -> None:
+async def test_a_cut_reply_and_a_text_reply_have_no_longest_gap(caller: Caller) -> None:
     caller.ask(output_tokens=60, reply_audio_s=20.0)
     await asyncio.sleep(2)
     caller.say("response.cancel")
@@ -64,7 +62,7 @@ async def test_a_reply_that_was_cut_is_not_one_without_a_gap(caller: Caller) -> 
 
 
 @called("vllm_omni_wo", ServerParams.model_validate({"deployment": "llama_8b_1gpu"}))
-async def test_seconds_to_the_first_token_run_from_the_request(caller: Caller) -> None:
+async def test_ttft_counts_from_the_request_and_token_times_from_the_first_token(caller: Caller) -> None:
     caller.ask("x" * 4000, output_tokens=30)
     await asyncio.sleep(30)
     stats = caller.sessions.stats

@@ -1,4 +1,4 @@
-"""The official `openai` Python client talks to our server over a real socket: its realtime types are the judge."""
+"""Our server and the official `openai` client over a socket: every event fits the types that the client declares."""
 
 import base64
 from typing import Any
@@ -23,7 +23,7 @@ async def until(connection: Any, type: str) -> list[Any]:
 
 @pytest.mark.parametrize("modality", ("audio", "text"))
 @in_a_loop
-async def test_a_typed_turn(modality: str) -> None:
+async def test_the_official_client_gets_a_reply_to_a_typed_turn(modality: str) -> None:
     async with (
         served("liveserve", deployment="qwen3_omni_2gpu") as server,
         server.client() as client,
@@ -51,7 +51,7 @@ async def test_a_typed_turn(modality: str) -> None:
 
 
 @in_a_loop
-async def test_frames_reach_the_client_as_text() -> None:
+async def test_the_official_client_gets_text_for_a_frame() -> None:
     async with (
         served("metronome", deployment="qwen3_omni_2gpu") as server,
         server.client() as client,

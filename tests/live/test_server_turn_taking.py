@@ -1,4 +1,4 @@
-"""What takes the floor from our server's replies, and its simulated detector of finished turns."""
+"""Interruptions of our server's replies, and its simulated semantic VAD."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ async def speak_over_a_reply(caller: Caller, seconds: float) -> None:
 
 
 @called("liveserve")
-async def test_what_is_shorter_than_the_gate_leaves_the_reply_alone(caller: Caller) -> None:
+async def test_speech_shorter_than_min_duration_leaves_the_reply_alone(caller: Caller) -> None:
     await speak_over_a_reply(caller, 0.4)
     assert [done["status"] for done in caller.done()] == ["completed"]
     assert len(caller.of("input_audio_buffer.committed")) == len(caller.of("input_audio_buffer.cleared")) == 1
@@ -45,7 +45,7 @@ async def test_what_is_shorter_than_the_gate_leaves_the_reply_alone(caller: Call
 
 
 @called("liveserve")
-async def test_what_is_longer_than_the_gate_cuts_the_reply(caller: Caller) -> None:
+async def test_speech_longer_than_min_duration_cuts_the_reply(caller: Caller) -> None:
     await speak_over_a_reply(caller, 2.0)
     assert [done["status"] for done in caller.done()] == ["cancelled", "completed"]
     assert len(caller.of("input_audio_buffer.committed")) == 2 and not caller.of("input_audio_buffer.cleared")
@@ -57,7 +57,7 @@ async def test_what_is_longer_than_the_gate_cuts_the_reply(caller: Caller) -> No
 
 @pytest.mark.parametrize("eagerness, timeout_s", (("auto", 4.0), ("high", 2.0)))
 @called("liveserve")
-async def test_a_simulated_detector_waits_through_hesitations_as_often_as_published(
+async def test_semantic_vad_waits_through_hesitations_as_often_as_published(
     caller: Caller, eagerness: str, timeout_s: float
 ) -> None:
     """Hesitations and ends of turns by turns, in a call that hears no replies."""
@@ -81,7 +81,7 @@ async def test_a_simulated_detector_waits_through_hesitations_as_often_as_publis
 
 
 @called("liveserve")
-async def test_settings_that_make_no_sense_are_refused(caller: Caller) -> None:
+async def test_settings_out_of_range_are_errors(caller: Caller) -> None:
     for session in (gate(min_duration_ms=-1), gate(min_words=1000), semantic("eager")):
         caller.say("session.update", session=session)
     caller.say("rehearsal.silence")

@@ -1,4 +1,4 @@
-"""Turns of a live server, on the virtual clock: every event is checked by the official client's types on its way."""
+"""Turns of our server on the virtual clock; `Caller` checks every event by the official client's types."""
 
 import asyncio
 
@@ -66,7 +66,7 @@ def test_the_server_counts_the_reply_and_its_time_to_the_first_packet(answered: 
 
 
 @called("vllm_omni")
-async def test_history_grows_by_what_was_said_and_heard(caller: Caller) -> None:
+async def test_each_prompt_has_the_turns_and_replies_before_it(caller: Caller) -> None:
     caller.say("session.update", session={"type": "realtime", "output_modalities": ["text"]})
     for _ in range(3):
         caller.ask("x" * 40, output_tokens=20)
@@ -80,7 +80,7 @@ async def test_history_grows_by_what_was_said_and_heard(caller: Caller) -> None:
 
 @pytest.mark.parametrize("engine", ("vllm_omni", "liveserve"))
 @called()
-async def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_engines_know(
+async def test_a_cancelled_reply_stops_at_once_and_counts_the_tokens_not_heard_as_wasted(
     caller: Caller, engine: str
 ) -> None:
     caller.say("session.update", session=MANUAL)
@@ -108,7 +108,7 @@ async def test_a_cut_reply_stops_at_once_and_counts_what_was_in_flight_when_the_
 
 
 @called("vllm_omni", ServerParams.model_validate({"kv_pool_blocks": 64}))
-async def test_a_turn_that_does_not_fit_fails_and_the_session_goes_on(caller: Caller) -> None:
+async def test_a_turn_beyond_the_context_fails_and_the_session_goes_on(caller: Caller) -> None:
     caller.say("session.update", session=MANUAL)
     for tokens in (500, 600, 400):
         caller.ask(input_tokens=tokens, output_tokens=4, reply_audio_s=None)
@@ -120,7 +120,7 @@ async def test_a_turn_that_does_not_fit_fails_and_the_session_goes_on(caller: Ca
 
 
 @called("vllm_omni")
-async def test_a_reply_cut_before_it_begins_leaves_what_was_said(caller: Caller) -> None:
+async def test_a_reply_cancelled_before_its_first_token_leaves_the_user_s_words(caller: Caller) -> None:
     caller.ask("x" * 40)
     caller.say("response.cancel")
     caller.ask("x" * 40, output_tokens=4, reply_audio_s=1.0)
@@ -133,7 +133,7 @@ async def test_a_reply_cut_before_it_begins_leaves_what_was_said(caller: Caller)
 
 
 @called("liveserve")
-async def test_a_complete_reply_can_be_interrupted_while_it_plays(caller: Caller) -> None:
+async def test_a_complete_reply_can_be_cancelled_while_it_plays(caller: Caller) -> None:
     caller.ask(output_tokens=30, reply_audio_s=16.0)
     await asyncio.sleep(8)
     caller.say("rehearsal.playback", played_ms=6400, playing=True)
@@ -150,7 +150,7 @@ async def test_a_complete_reply_can_be_interrupted_while_it_plays(caller: Caller
 
 
 @called("vllm_omni")
-async def test_truncate_says_after_the_fact_what_was_heard(caller: Caller) -> None:
+async def test_truncate_corrects_how_much_of_a_cut_reply_was_heard(caller: Caller) -> None:
     caller.ask(output_tokens=40, reply_audio_s=8.0)
     await asyncio.sleep(0.8)
     caller.say("response.cancel")
@@ -172,7 +172,7 @@ async def test_truncate_says_after_the_fact_what_was_heard(caller: Caller) -> No
 
 
 @called("liveserve")
-async def test_who_vanishes_frees_everything(caller: Caller) -> None:
+async def test_a_caller_that_hangs_up_frees_its_engine_and_no_other(caller: Caller) -> None:
     other = Caller(caller.sessions)
     for each in (caller, other):
         each.ask(output_tokens=60, reply_audio_s=16.0)
@@ -191,7 +191,7 @@ async def test_who_vanishes_frees_everything(caller: Caller) -> None:
 
 
 @called("vllm_omni")
-async def test_input_counts_as_long_as_it_lasts_at_another_rate(caller: Caller) -> None:
+async def test_input_at_16_khz_counts_its_seconds(caller: Caller) -> None:
     heard = {"turn_detection": None, "format": {"type": "audio/pcm", "rate": 16_000}}
     caller.say("session.update", session={"type": "realtime", "audio": {"input": heard}})
     caller.append(hiss(1.0, 16_000))
@@ -202,7 +202,7 @@ async def test_input_counts_as_long_as_it_lasts_at_another_rate(caller: Caller) 
 
 
 @called("vllm_omni")
-async def test_two_turns_never_run_at_once_and_nothing_said_is_answered_all_the_same(caller: Caller) -> None:
+async def test_a_second_response_while_one_is_active_is_an_error(caller: Caller) -> None:
     caller.say("response.create", event_id="mine")
     caller.say("response.create", event_id="again")
     await asyncio.sleep(200)
@@ -214,7 +214,7 @@ async def test_two_turns_never_run_at_once_and_nothing_said_is_answered_all_the_
     assert error["error"]["event_id"] == "again"
 
 
-def test_lengths_are_drawn_from_the_seed_and_the_session_alone() -> None:
+def test_the_reply_lengths_of_a_session_do_not_depend_on_the_engine() -> None:
     drawn = []
 
     async def script(caller: Caller) -> None:
@@ -242,7 +242,7 @@ async def test_a_model_that_does_not_speak_answers_in_text(caller: Caller) -> No
 
 
 @called("vllm_omni", ServerParams.model_validate({"kv_pool_blocks": 64, "truncate_prompts": True}))
-async def test_the_longest_replies_that_anybody_asks_for_are_cut_to_what_the_stages_allow(caller: Caller) -> None:
+async def test_a_reply_longer_than_its_stages_allow_is_cut(caller: Caller) -> None:
     caller.ask(output_tokens=10**6, reply_audio_s=86_400.0, input_tokens=10**6, visual_tokens=10**6)
     await asyncio.sleep(2000)
     [done] = caller.done()

@@ -1,4 +1,4 @@
-"""Turns that the server ends by itself: speech in a stream of audio, found while it comes."""
+"""Server VAD: the server finds speech in a stream of audio, and ends and answers turns by itself."""
 
 import asyncio
 from random import Random
@@ -36,14 +36,14 @@ def changes(pcm: np.ndarray, rate: int, **settings: Any) -> list[tuple[str, floa
 
 
 @pytest.mark.parametrize("rate", (16_000, 24_000))
-def test_speech_is_found_soon_after_it_begins_and_ends_after_the_silence_asked_for(rate: int) -> None:
+def test_speech_starts_within_250_ms_and_ends_after_silence_duration_ms(rate: int) -> None:
     pcm = np.concatenate([silence(1.0, rate), speech(rate), silence(1.5, rate)])
     (begun, begun_s), (ended, ended_s) = changes(pcm, rate, silence_duration_ms=600)
     assert (begun, ended) == ("started", "ended")
     assert 1.0 < begun_s < 1.25 and 3.4 < ended_s < 3.8
 
 
-def test_it_agrees_with_the_detector_of_the_workloads() -> None:
+def test_server_vad_agrees_with_the_vad_of_the_workloads() -> None:
     for index in range(6):
         clip = SyntheticClip(index)
         pcm = np.concatenate([silence(0.5, RATE), clip.pcm(RATE), silence(1.0, RATE)])
@@ -63,7 +63,7 @@ def test_neither_silence_nor_a_click_nor_steady_noise_is_speech() -> None:
     assert not changes(rng.normal(0, 30, 3 * 24_000).astype(np.int16), 24_000)
 
 
-def test_decimation_keeps_tones_that_speech_has_and_drops_those_that_would_fold() -> None:
+def test_decimation_keeps_tones_below_4_khz_and_drops_those_that_would_alias() -> None:
     def level(hz: float) -> float:
         decimate, t = Decimator(3), np.arange(24_000) / 24_000
         pcm = (10_000 * np.sin(2 * np.pi * hz * t)).astype("<i2").tobytes()
@@ -77,7 +77,7 @@ def test_decimation_keeps_tones_that_speech_has_and_drops_those_that_would_fold(
 
 
 @called("liveserve")
-async def test_the_server_ends_turns_answers_them_and_stops_when_the_user_speaks_again(caller: Caller) -> None:
+async def test_the_server_ends_a_turn_answers_it_and_stops_when_the_user_speaks(caller: Caller) -> None:
     await caller.speak(np.concatenate([silence(1.0), speech(), silence(1.0)]))
     while not caller.of("response.output_audio.delta"):
         await caller.speak(silence(0.02))
@@ -106,7 +106,7 @@ def detect(caller: Caller, **settings: bool) -> None:
 
 
 @called("vllm_omni")
-async def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterwards(caller: Caller) -> None:
+async def test_without_interrupt_response_speech_is_answered_after_the_reply(caller: Caller) -> None:
     detect(caller, interrupt_response=False)
     caller.ask(output_tokens=200, reply_audio_s=60.0)
     await caller.speak(np.concatenate([silence(0.3), speech(), silence(0.8)]))
@@ -116,7 +116,7 @@ async def test_whoever_only_listens_is_not_interrupted_and_is_answered_afterward
 
 
 @called("vllm_omni")
-async def test_without_create_response_the_client_asks(caller: Caller) -> None:
+async def test_without_create_response_the_client_asks_for_the_reply(caller: Caller) -> None:
     detect(caller, create_response=False)
     await caller.speak(np.concatenate([speech(), silence(0.8)]))
     assert len(caller.of("input_audio_buffer.committed")) == 1
@@ -128,7 +128,7 @@ async def test_without_create_response_the_client_asks(caller: Caller) -> None:
 
 
 @called("vllm_omni")
-async def test_who_never_pauses_has_turns_all_the_same(caller: Caller) -> None:
+async def test_speech_without_a_pause_ends_after_120_s(caller: Caller) -> None:
     await caller.speak(np.tile(speech(), 70))
     await asyncio.sleep(1)
     ends = caller.of("input_audio_buffer.speech_stopped")

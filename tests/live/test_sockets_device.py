@@ -1,4 +1,4 @@
-"""Device sockets: the same users and the same engine as in virtual time, in processes that meet over real sockets."""
+"""Device sockets: the users and the engine of virtual time, in processes over real sockets."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def measured(folder: Path, points: list[Any]) -> list[Record]:
     return records
 
 
-def test_the_same_users_get_the_same_replies_over_sockets_as_in_virtual_time(tmp_path: Path) -> None:
+def test_users_get_the_same_replies_over_sockets_and_in_virtual_time(tmp_path: Path) -> None:
     points = [point(device, "liveserve", TURNS) for device in ("virtual", "sockets")]
     assert points[0].trace_hash == points[1].trace_hash and points[0].id != points[1].id
     virtual, sockets = measured(tmp_path, points)
@@ -50,7 +50,7 @@ def test_the_same_users_get_the_same_replies_over_sockets_as_in_virtual_time(tmp
     assert [shard["dialect"] for shard in sockets.manifest["proof"]["shards"]] == ["rehearsal"]
 
 
-def test_calls_without_pause_are_answered_frame_by_frame(tmp_path: Path) -> None:
+def test_frames_are_answered_over_sockets(tmp_path: Path) -> None:
     (record,) = measured(tmp_path, [point("sockets", "metronome", FRAMES)])
     frames = record.table("requests")
     assert len(frames) == record.trace().columns()["turn"].size

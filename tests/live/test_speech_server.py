@@ -1,4 +1,4 @@
-"""A server of ours that only speaks: the official client and ours get sound for texts."""
+"""Our server of speech synthesis, with the official client and with ours."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ async def pieces(client: Any, **more: Any) -> list[bytes]:
 
 
 @in_a_loop
-async def test_a_text_is_sent_as_sound_while_it_is_made() -> None:
+async def test_sound_is_streamed_while_it_is_made() -> None:
     async with served(**TTS) as server, server.client() as client:
         for _ in range(2):
             sound = await pieces(client)
@@ -36,7 +36,7 @@ async def test_a_text_is_sent_as_sound_while_it_is_made() -> None:
 
 
 @in_a_loop
-async def test_what_is_made_for_a_client_that_has_gone_is_wasted() -> None:
+async def test_tokens_for_a_client_that_has_gone_are_wasted() -> None:
     async with served(**TTS) as server, server.client() as client:
         asked: dict[str, Any] = {**ASKED, "input": "word " * 40}
         async with client.audio.speech.with_streaming_response.create(**asked):
@@ -56,7 +56,7 @@ async def test_what_is_made_for_a_client_that_has_gone_is_wasted() -> None:
     ],
 )
 @in_a_loop
-async def test_what_cannot_be_spoken_is_refused(more: dict[str, Any], says: str) -> None:
+async def test_a_request_that_cannot_be_spoken_is_rejected_by_its_field(more: dict[str, Any], says: str) -> None:
     async with served(**TTS) as server, server.client() as client:
         with pytest.raises(BadRequestError) as refused:
             await client.audio.speech.create(**ASKED | more)
@@ -66,7 +66,7 @@ async def test_what_cannot_be_spoken_is_refused(more: dict[str, Any], says: str)
 
 
 @in_a_loop
-async def test_our_client_reads_it_as_speech() -> None:
+async def test_our_preflight_accepts_our_speech_server() -> None:
     async with served(**TTS) as server:
         await ask_one_word(TargetParams.model_validate({"url": f"http://127.0.0.1:{server.port}/v1/audio/speech"}))
         assert server.sessions.stats.turns["completed"] == 1

@@ -50,7 +50,7 @@ def synthesise(answer: Answer = THREE_TENTHS, trace: Any = None, **target: Any) 
     return played(trace, lambda use: over_http(answer, use, PATH), **target)
 
 
-def test_words_of_the_reply_become_sound():
+def test_the_reply_s_words_are_sent_and_their_sound_is_measured():
     out = synthesise(model="m", voice="v")
     assert [call.path for call in out.calls] == ["POST /v1/audio/speech HTTP/1.1"] * 2
     for call, turn in zip(out.calls, out.trace.sessions[0].turns, strict=True):
@@ -66,7 +66,7 @@ def test_words_of_the_reply_become_sound():
     assert set(out.sends["kind"]) == {"request"}, "nobody listens there"
 
 
-def test_vllm_omni_s_benchmark_would_say_the_same_of_it():
+def test_the_metrics_are_those_of_vllm_omni_s_benchmark():
     """Its formulas over the packets (vllm_omni 0.30.0, benchmarks/patch/patch.py, benchmarks/audio_continuity.py)."""
     out = synthesise(answering(*3 * [TENTH], pause_s=0.25), spoken())
     rows = table(out)
@@ -80,7 +80,7 @@ def test_vllm_omni_s_benchmark_would_say_the_same_of_it():
     assert late_s > 0, "the player waited"
 
 
-def test_another_rate_is_asked_for_and_counted_with():
+def test_the_sample_rate_of_the_target_is_asked_for_and_counted_with():
     out = synthesise(trace=spoken(), sample_rate=48_000)
     assert out.calls[0].received[0]["sample_rate"] == 48_000
     assert table(out)["audio_s"].tolist() == pytest.approx([0.15])
@@ -98,7 +98,7 @@ def test_another_rate_is_asked_for_and_counted_with():
     ],
 )
 @calling
-def test_the_answer_says_what_its_sound_is(body: bytes, headers: list[str], seconds: float):
+def test_the_format_of_sound_is_read_from_its_headers_or_its_wav(body: bytes, headers: list[str], seconds: float):
     request = speech()
     head = "\r\n".join(["HTTP/1.1 200 X", *headers, f"Content-Length: {len(body)}", "", ""])
     request.answers(head.encode(), *(body[i : i + 7] for i in range(0, len(body), 7)))
@@ -114,7 +114,7 @@ def test_the_answer_says_what_its_sound_is(body: bytes, headers: list[str], seco
         (answering(wav(bytes(900), 24_000, bits=32, tag=3)), "WAV of 32-bit floats"),
     ],
 )
-def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name: str):
+def test_compressed_sound_is_rejected_and_not_measured(answer: Answer, name: str):
     out = synthesise(answer, spoken())
     assert out.failures["reason"].tolist() == [f"audio as {name}, which is not read"] and not out.values("audio")
     probe(answer, f"response_format=pcm and answers with audio as {name}, which is not read")
@@ -131,7 +131,7 @@ def test_sound_that_is_no_pcm_is_refused_and_never_measured(answer: Answer, name
         (answering(b"<html>hello</html>", type="text/html"), "with text/html and not audio; give the"),
     ],
 )
-def test_an_address_without_speech_is_told_before_the_run(answer: Answer, sentence: str):
+def test_a_url_without_speech_synthesis_is_a_usage_error(answer: Answer, sentence: str):
     assert probe(answer, sentence) == "word"
 
 
@@ -145,7 +145,7 @@ def probe(answer: Answer, sentence: str) -> str:
     return clock.run(over_http(answer, use, PATH), virtual=False)[0].received[0]["input"]
 
 
-def test_readers_are_no_listeners():
+def test_a_workload_of_read_replies_is_rejected():
     with refused("makes speech, and the replies of workload 'poisson' are read"):
         synthesise(trace=typed())
 
@@ -168,7 +168,7 @@ async def streams(peer: Peer, configured: bool = False) -> None:
 
 
 @pytest.mark.parametrize("configured", [False, True])
-def test_utterances_over_one_connection(configured: bool):
+def test_a_call_s_utterances_share_one_websocket(configured: bool):
     out = play(spoken(turns=2), partial(streams, configured=configured), path=f"{PATH}/stream", model="m")
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert out.values("audio") == [0.1] * 6
@@ -178,7 +178,7 @@ def test_utterances_over_one_connection(configured: bool):
     assert "".join(event["text"] for event in call.of("input.text")) == "".join(wanted)
 
 
-def test_a_stream_says_what_its_sound_is():
+def test_the_format_of_streamed_sound_may_change_between_packets():
     async def script(peer: Peer) -> None:
         await peer.expect("input.done")
         await peer.say("audio.start", format="pcm", sample_rate=16_000)
@@ -193,14 +193,14 @@ def test_a_stream_says_what_its_sound_is():
     assert out.values("audio") == [0.1, 0.2, 0.1]
 
 
-def test_words_come_as_a_model_writes_them():
+def test_words_per_s_sends_each_word_when_it_is_due():
     out = play(spoken(), streams, path=f"{PATH}/stream", words_per_s=50.0)
     due = out.sends.loc[out.sends["kind"] == "text", "due_s"]
     assert due.diff().dropna().tolist() == pytest.approx([0.02] * 6)
     assert [event["type"] for event in out.calls[0].received] == ["session.config", *7 * ["input.text"], "input.done"]
 
 
-def test_sound_is_told_from_words():
+def test_messages_of_synthesis_are_sound_or_events():
     read = Synthesis(
         TargetParams.model_validate({"url": "ws://h/v1/audio/speech/stream", "sample_rate": 16_000})
     ).reader()
@@ -214,6 +214,6 @@ def test_sound_is_told_from_words():
     assert nested == Failure("bad_request", "no")
 
 
-def test_a_dialect_of_synthesis_needs_its_address():
+def test_the_synthesis_dialect_needs_its_url():
     with pytest.raises(ValueError, match="dialect=synthesis needs a url that ends with"):
         TargetParams.model_validate({"url": "ws://h/v1/realtime", "dialect": "synthesis"})

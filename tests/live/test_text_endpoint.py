@@ -1,4 +1,4 @@
-"""Chat completions over real sockets: prompts, history, streams cut anywhere, and what fails."""
+"""Chat completions over real sockets: prompts, history, streamed tokens and failures."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from harness.live.endpoints.text_endpoint import completions_url
 from harness.metrics.live import summarise_live
-from tests.builders import refused, typed_turn
+from tests.builders import typed_turn
 from tests.live.scripted import DONE, HEAD, Call, Outcome, Use, chunked, event, over_http, played, table, typed
 from tests.waiting import until
 from workloads.registry import make_trace
@@ -33,7 +33,7 @@ FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 def words(body: dict[str, Any]) -> list[bytes]:
-    """Four words, of which two come in one piece, and the usage."""
+    """Four words in three messages, and the usage."""
     deltas = [delta(role="assistant", content=""), delta(content="a"), delta(content=" b c"), delta(content=" d")]
     return [event(each) for each in deltas] + [sse(USAGE)]
 
@@ -59,46 +59,43 @@ def requests(out: Outcome) -> list[dict[str, Any]]:
     return [call.received[0] for call in out.calls]
 
 
-@pytest.mark.parametrize("piece", [10**6, 1000, 7])
-def test_a_conversation_is_streamed_and_accumulates(piece: int):
+@pytest.mark.parametrize("piece", [10**6, 7])
+def test_each_turn_sends_the_conversation_so_far_with_the_server_s_replies(piece: int):
     out = play(typed(turns=3), piece=piece, model="m")
-    assert out.failures.empty
-    assert out.values("first_text") == [1, 1, 1] and out.values("text") == [1] * 6
-    assert out.values("finish", "entry") == [4, 4, 4]
-    rows = table(out)
-    assert rows["status"].tolist() == ["completed"] * 3
-    assert rows["generated_entry"].tolist() == rows["heard_entry"].tolist() == [4, 4, 4]
-    assert min(rows["ttft_s"]) > 0
     bodies = requests(out)
     roles = [[message["role"] for message in body["messages"]] for body in bodies]
     assert roles == [["user"], ["user", "assistant", "user"], ["user", "assistant"] * 2 + ["user"]]
     assert bodies[2]["messages"][:3] == bodies[1]["messages"]
     assert bodies[1]["messages"][1]["content"] == "a b c d"
-    assert all(body["max_tokens"] == 4 and body["model"] == "m" and body["stream"] for body in bodies)
-    assert all(body["stream_options"] == {"include_usage": True} for body in bodies)
-    assert not any("ignore_eos" in body for body in bodies)
+    for body in bodies:
+        body.pop("messages")
+        assert body.pop("type") == "request"
+        assert body == {"model": "m", "max_tokens": 4, "stream": True, "stream_options": {"include_usage": True}}
+    assert out.failures.empty and out.values("first_text") == [1, 1, 1] and out.values("text") == [1] * 6
+    rows = table(out)
+    assert rows["status"].tolist() == ["completed"] * 3 and min(rows["ttft_s"]) > 0
+    assert rows["generated_entry"].tolist() == rows["heard_entry"].tolist() == [4, 4, 4]
 
 
-@pytest.mark.parametrize(("history", "replies"), [(None, ["a b c d"]), ("recorded", ["as recorded"])])
-def test_the_texts_of_conversations_are_sent_turn_by_turn(tmp_path: Path, history: str | None, replies: list[str]):
+@pytest.mark.parametrize(("history", "reply"), [(None, "a b c d"), ("recorded", "as recorded")])
+def test_recorded_conversations_continue_with_real_or_recorded_replies(tmp_path: Path, history: str | None, reply: str):
     said = [("system", "be brief"), ("human", "first"), ("gpt", "as recorded"), ("human", "second"), ("gpt", "end")]
     path = tmp_path / "chats.json"
     path.write_text(json.dumps([{"conversations": [{"from": role, "value": text} for role, text in said]}]))
     trace = make_trace("conversations", {"path": str(path), "conversations": 1, "rate": 1e3, "network_ms": 0}, 0)
-    first, second = (
-        [(m["role"], m["content"]) for m in b["messages"]] for b in requests(play(trace, chat_history=history))
-    )
+    bodies = requests(play(trace, chat_history=history))
+    first, second = ([(each["role"], each["content"]) for each in body["messages"]] for body in bodies)
     assert first == [("system", "be brief"), ("user", "first")]
-    assert second == [*first, *(("assistant", reply) for reply in replies), ("user", "second")]
+    assert second == [*first, ("assistant", reply), ("user", "second")]
 
 
-def test_context_that_the_source_states_comes_first():
+def test_stated_history_tokens_come_before_the_prompt():
     [body] = requests(play(typed(history_tokens=50), ignore_eos=True))
     lengths = [len(message["content"].split()) for message in body["messages"]]
     assert lengths == [50, 5] and body["ignore_eos"] is True
 
 
-def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch: pytest.MonkeyPatch):
+def test_a_request_that_waits_for_a_connection_has_a_send_delay(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.live.endpoints.http_endpoint.OPENED", 0)
     out = play(typed(sessions=2, turns=2))
     assert out.sends["kind"].tolist() == ["request"] * 4
@@ -107,7 +104,7 @@ def test_a_request_that_waits_for_a_connection_is_late_when_it_goes(monkeypatch:
     assert sorted(sent_s)[-1] < max(out.times("first_text") + out.times("first_text", 1))
 
 
-def test_reasoning_counts_as_text_and_the_first_token_of_the_answer_has_a_time_of_its_own():
+def test_reasoning_counts_as_text_and_the_answer_after_it_has_its_own_first_token():
     def think(body: dict[str, Any]) -> list[bytes]:
         thought = [] if len(body["messages"]) > 1 else [sse(delta(reasoning_content="hm"), end=False)]
         return [*thought, sse(delta(content="a"), delta(content="b"), USAGE)]
@@ -121,19 +118,18 @@ def test_reasoning_counts_as_text_and_the_first_token_of_the_answer_has_a_time_o
     assert metrics_of(out)["first_answer_p50"] == pytest.approx(answers["t"].item() - table(out)["turn_end_s"][0])
 
 
-def test_output_per_second_counts_the_tokens_that_the_server_states():
+def test_output_tokens_per_second_count_the_server_s_usage():
+    """Each of 40 replies has four words in three messages."""
     arrival_s = [0.025 * i for i in range(40)]
-    out = play(typed(sessions=40, arrival_s=arrival_s))  # of four words in three messages
-    assert out.sends["kind"].tolist() == ["request"] * 40
-    assert out.sends["due_s"].tolist() == pytest.approx(arrival_s)
-    assert min(out.sends["send_delay_s"]) >= 0
+    out = play(typed(sessions=40, arrival_s=arrival_s))
+    assert out.sends["due_s"].tolist() == pytest.approx(arrival_s) and min(out.sends["send_delay_s"]) >= 0
     seconds = out.events["t"].max() - table(out)["turn_start_s"].min()
     assert metrics_of(out)["text_tps"] == pytest.approx(40 * 4 / seconds)
     assert metrics_of(play(typed(sessions=3, arrival_s=0.02)))["text_tps"] is None  # too few for a rate
 
 
 @pytest.mark.parametrize("silent", [{}, {"prompt_tokens_details": None}])
-def test_the_cached_share_of_prompts_is_what_the_replies_state(silent: dict[str, Any]):
+def test_the_cached_share_of_prompts_is_that_of_the_server_s_usage(silent: dict[str, Any]):
     """vLLM leaves the details out where nothing was cached."""
 
     def cached_later(body: dict[str, Any]) -> list[bytes]:
@@ -155,16 +151,16 @@ def metrics_of(out: Outcome) -> dict[str, float | None]:
     return {name: metric.value for name, metric in metrics.items()}
 
 
-def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_counts():
-    asked = asyncio.Event()
+def test_a_reply_ends_with_its_finish_reason_and_later_usage_still_counts():
+    asked_again = asyncio.Event()
 
     async def server(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         parts = [sse(delta(content="a"), delta(content="b"), FINISH, end=False), sse(USAGE)]
         begun, rest = (chunked([part]) for part in parts)
         writer.write(HEAD % 201 + begun.removesuffix(b"0\r\n\r\n"))
         if len(body["messages"]) == 1:  # its body stays open until the next request has come
-            await asyncio.wait_for(asked.wait(), 5)
-        asked.set()
+            await asyncio.wait_for(asked_again.wait(), 5)
+        asked_again.set()
         writer.write(rest)
 
     out = played(typed(turns=2), lambda use: over_http(server, use))
@@ -173,7 +169,7 @@ def test_a_reply_ends_with_its_finish_reason_and_usage_that_comes_later_still_co
     assert out.values("finish", "entry") == out.values("usage", "entry") == [4, 4]
     assert sorted(out.times("usage")) == out.times("reply_done")
     gaps_s = [b - a for a, b in zip(out.times("first_text"), out.times("text"), strict=True)]
-    assert rows["tbt_mean_s"].tolist() == pytest.approx([gap_s / 3 for gap_s in gaps_s])
+    assert rows["tbt_mean_s"].tolist() == pytest.approx([gap_s / 3 for gap_s in gaps_s])  # 4 tokens, 3 gaps
     assert metrics_of(out)["tokens_stated"] == 1
 
 
@@ -195,7 +191,7 @@ def test_a_request_that_is_sent_again_is_counted(monkeypatch: pytest.MonkeyPatch
     assert metrics_of(out)["requests_repeated"] == 1
 
 
-def test_without_usage_tokens_are_unknown():
+def test_without_usage_the_number_of_tokens_is_unknown():
     out = play(typed(), lambda body: [sse(delta(content="a"))])
     assert out.values("finish", "entry") == []
     assert all(table(out)["generated_entry"].isna())
@@ -214,7 +210,9 @@ def test_without_usage_tokens_are_unknown():
         ({"cut": 0}, "closed", 0),
     ],
 )
-def test_what_fails_counts(options: dict[str, Any], reason: str, shed: int):
+def test_a_failed_request_has_its_reason_and_429_and_503_count_as_rejected(
+    options: dict[str, Any], reason: str, shed: int
+):
     out = play(typed(turns=2), **options)
     assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 0, reason]]
     assert out.events["kind"].tolist().count("shed") == shed
@@ -222,13 +220,9 @@ def test_what_fails_counts(options: dict[str, Any], reason: str, shed: int):
     assert out.kinds()[-2:] == ["turn_failed", "session_end"]
 
 
-def test_a_later_turn_that_is_refused_is_a_failure():
-    turns = iter([200, 503])
-
-    def answer(body: dict[str, Any]) -> list[bytes]:
-        return words(body) if next(turns) == 200 else [sse({"error": {"type": "overloaded"}})]
-
-    out = play(typed(turns=2), answer)
+def test_a_later_turn_that_is_rejected_is_a_failure():
+    answers = iter([words, lambda body: [sse({"error": {"type": "overloaded"}})]])
+    out = play(typed(turns=2), lambda body: next(answers)(body))
     assert out.failures["reason"].tolist() == ["error: overloaded"]
     assert "shed" not in set(out.events["kind"])
     assert table(out)["status"].tolist() == ["completed", "failed"]
@@ -255,15 +249,6 @@ def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
     assert out.failures["reason"].tolist() == ["timeout: no token"]
 
 
-def test_nobody_there_is_said_before_the_run():
-    async def nobody(use: Use) -> list[Call]:
-        await use("http://127.0.0.1:9/v1")
-        return []
-
-    with refused("start the server, or correct the url"):
-        played(typed(), nobody)
-
-
 @pytest.mark.parametrize(
     ("path", "completions"),
     [
@@ -273,39 +258,40 @@ def test_nobody_there_is_said_before_the_run():
         ("/x/y?z=1", "/x/y?z=1"),
     ],
 )
-def test_addresses(path: str, completions: str):
+def test_the_url_is_completed_to_chat_completions(path: str, completions: str):
     assert completions_url(f"http://h{path}") == f"http://h{completions}"
 
 
-def test_documents_of_a_backlog_end_with_the_users():
-    backlog, documents = 2, 5
+def test_batch_jobs_of_a_backlog_end_with_the_online_users():
+    """Of five batch jobs two are in flight at once; each takes seconds, and the user's answer 0.1 s."""
     trace = typed(
-        sessions=1 + documents,
-        input_tokens=[3] + [9] * documents,
-        request_class=["online"] + ["batch"] * documents,
-        backlog=[float("nan")] + [backlog] * documents,
-        arrival_s=[0.05] + [0.0] * documents,
+        sessions=6,
+        input_tokens=[3] + [9] * 5,
+        request_class=["online"] + ["batch"] * 5,
+        backlog=[float("nan")] + [2] * 5,
+        arrival_s=[0.05] + [0.0] * 5,
     )
 
     def answer(body: dict[str, Any]) -> list[bytes]:
-        document = len(body["messages"][0]["content"].split()) == 9  # takes seconds, the user's answer 0.1 s
-        return [sse(delta(content="a"), end=False)] * (2000 if document else 10) + [sse(USAGE)]
+        is_job = len(body["messages"][0]["content"].split()) == 9
+        return [sse(delta(content="a"), end=False)] * (2000 if is_job else 10) + [sse(USAGE)]
 
     out = play(trace, answer, piece=20)
     rows = table(out)
     by_class = {name: rows.loc[rows["request_class"] == name, "status"].tolist() for name in ("online", "batch")}
-    assert by_class == {"online": ["completed"], "batch": ["aborted"] * backlog}
-    assert out.failures.empty and len(out.calls) == 1 + backlog
+    assert by_class == {"online": ["completed"], "batch": ["aborted"] * 2}
+    assert out.failures.empty and len(out.calls) == 3
 
 
 @pytest.mark.parametrize(("priority", "sent"), [(10, 10), (0, None), (float("nan"), None)])
-def test_a_priority_goes_out_unless_it_is_that_which_everybody_has(priority: float, sent: int | None):
+def test_only_a_priority_other_than_0_is_sent(priority: float, sent: int | None):
     [body] = requests(play(typed(priority=priority)))
     assert body.get("priority") == sent
 
 
-def test_jobs_carry_what_their_prefixes_say():
-    """One that is called begins with what its parent has said, cut in its reply; a later turn may keep less."""
+def test_jobs_send_the_prefix_and_the_history_of_their_trace():
+    """Job 1 is called by turn 0 of job 0 and begins with its prompt and half of its reply; jobs 2 and 3 share nothing
+    but a prefix of 5 words, with job 0 and with nobody; job 4 has a history longer than its first turn."""
     job: dict[str, Any] = {"network_s": 0.0, "output_tokens": 4, "think_s": 0.0}
     turns = [
         typed_turn(0, 0, input_tokens=5, history_tokens=7, prefix=11, **job),
@@ -318,11 +304,12 @@ def test_jobs_carry_what_their_prefixes_say():
     ]
     out = play(Trace.from_turns(turns))
     assert out.failures.empty
-    conversations = [[each["content"] for each in body["messages"]] for body in requests(out)]
-    texts = {tuple(len(text.split()) for text in contents): contents for contents in conversations}
-    assert set(texts) == {(7, 5), (7, 2, 3), (7, 5, 2, 2), (5, 1), (1,), (1, 4, 3, 1)}
-    assert texts[7, 5, 2, 2][:3] == [*texts[7, 5], "a b"]
-    assert texts[7, 2, 3][0] == texts[7, 5][0] and texts[7, 2, 3][1] == " ".join(texts[7, 5][1].split()[:2])
-    shared = [body["messages"][0]["content"].split() for body in requests(out) if len(body["messages"]) == 2]
-    assert sorted(len(text) for text in shared) == [5, 5, 7]
-    assert sum(text[:5] == texts[7, 5][0].split()[:5] for text in shared) == 2
+    conversations = [[each["content"].split() for each in body["messages"]] for body in requests(out)]
+    by_lengths = {tuple(map(len, contents)): contents for contents in conversations}
+    prefix, prompt = by_lengths[7, 5]
+    assert by_lengths[7, 5, 2, 2][:3] == [prefix, prompt, ["a", "b"]]  # 14 words of history: the reply is cut to 2
+    assert by_lengths[7, 2, 3][:2] == [prefix, prompt[:2]]  # 9 words of history
+    assert (1, 4, 3, 1) in by_lengths  # 8 words of history: 5 were said, and 3 are made up
+    shared = [contents[0] for contents in conversations if len(contents) == 2]
+    assert sorted(map(len, shared)) == [5, 5, 7]
+    assert sum(words[:5] == prefix[:5] for words in shared) == 2

@@ -1,4 +1,4 @@
-"""A token or key goes to the server that it is for, and to no other place."""
+"""Tokens and keys are sent to their own server and nowhere else."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ def thief() -> Iterator[tuple[str, list[str | None], list[str | None]]]:
         yield address, first, second
 
 
-def test_the_key_of_openai_goes_to_no_other_server() -> None:
+def test_the_openai_key_is_sent_to_no_other_server() -> None:
     with thief() as (address, first, second):
         look(f"http://{address}/v1", dialect="text")
     assert set(first) == {None} and second == []
@@ -82,7 +82,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("url", OWN + OTHERS)
-def test_openai_alone_gets_its_key_unasked(url: str) -> None:
+def test_only_openai_s_own_urls_get_its_key_by_default(url: str) -> None:
     sent = {"Authorization": f"Bearer {KEY}"} if url in OWN else {}
     assert TargetParams.model_validate({"url": url}).request_headers() == sent
 
@@ -91,7 +91,7 @@ def test_openai_alone_gets_its_key_unasked(url: str) -> None:
     st.from_regex(r"(wss?|https?)://[a-z0-9.-]{1,20}(:[1-9][0-9]{0,3})?(/[a-z.]{0,12})?", fullmatch=True)
     | st.from_regex(r"(wss|https)://[a-z.-]{0,6}openai\.?com(\.[a-z]{2,9})?(:443)?(/\.openai\.com)?", fullmatch=True)
 )
-def test_nobody_else_gets_it_unless_its_variable_is_named(url: str) -> None:
+def test_another_url_gets_the_openai_key_only_by_token_env(url: str) -> None:
     host = url.partition("//")[2].partition("/")[0].partition(":")[0]
     is_openai = host.endswith(".openai.com") and url.startswith(("https", "wss"))
     for target in (TargetParams.model_construct(url=url), TargetParams.model_construct(url=url, scrape=url)):
@@ -113,7 +113,7 @@ def test_nobody_else_gets_it_unless_its_variable_is_named(url: str) -> None:
         ("http://h:8000/v1", "http://other:8000/metrics", False),
     ],
 )
-def test_metrics_are_asked_with_the_token_at_the_targets_own_server_alone(
+def test_metrics_get_the_token_at_the_target_s_own_origin_alone(
     url: str, scrape: str, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
@@ -132,7 +132,9 @@ def test_metrics_are_asked_with_the_token_at_the_targets_own_server_alone(
         ("ws://h/v1/realtime", "https://api.openai.com/v1", TOKEN),
     ],
 )
-def test_a_named_token_is_of_the_urls_host(url: str, other: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_env_is_for_the_url_s_host_and_text_url_elsewhere_has_the_default(
+    url: str, other: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = TargetParams.model_validate({"url": url, "token_env": "MINE", "text_url": other})
     second = text_target(target)
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
@@ -142,7 +144,7 @@ def test_a_named_token_is_of_the_urls_host(url: str, other: str, shown: str, mon
     assert second.token() == (MINE if shown == MINE else openai)
 
 
-def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:
+def test_a_server_that_wants_a_key_gets_it_by_token_env() -> None:
     def want(request: BaseHTTPRequestHandler) -> None:
         request.rfile.read(int(request.headers["Content-Length"]))
         ok = request.headers["Authorization"] == f"Bearer {KEY}"
@@ -155,7 +157,7 @@ def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["text_url", "scrape"])
-def test_every_address_of_a_run_is_searched_for_secrets(name: str) -> None:
+def test_a_password_in_any_url_of_a_run_is_a_usage_error(name: str) -> None:
     target = {"url": "ws://h/v1/realtime", name: "http://user:S3CRET@h/v1"}
     with refused("the url holds a secret (user or password)") as excinfo:
         live_experiment(target, {}, {1: (1, None)})

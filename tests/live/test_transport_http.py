@@ -1,4 +1,4 @@
-"""The live client's HTTP pool: connections are shared, answers may be cut anywhere, and every answer ends once."""
+"""The live client's HTTP pool: shared connections, answers in any pieces, and one end for each answer."""
 
 import asyncio
 import socket
@@ -65,7 +65,7 @@ async def ask(pool: HttpPool, body: bytes = b"{}") -> Stream:
 
 
 @in_a_loop
-async def test_requests_share_the_connections_that_are_open_and_send_at_once():
+async def test_requests_use_open_connections_at_once():
     server = Scripted([[CHUNKED], [CHUNKED], [CHUNKED]])
     async with server.pool(headers={"Authorization": "Bearer abc"}) as pool:
         await pool.open(2)
@@ -84,7 +84,7 @@ async def test_requests_share_the_connections_that_are_open_and_send_at_once():
 
 
 @in_a_loop
-async def test_without_an_idle_connection_one_is_made():
+async def test_a_request_without_an_idle_connection_opens_one():
     async with Scripted([[CHUNKED]]).pool() as pool:
         exchange = pool.post(b"{}", Stream())
         assert exchange.sent_s is None
@@ -143,7 +143,7 @@ async def test_idle_connections_that_the_server_closes_leave_the_pool():
 
 
 @in_a_loop
-async def test_aborting_closes_the_connection_and_tells_nothing_more():
+async def test_abort_closes_the_connection_and_reports_nothing():
     server, stream, waiting = Scripted([[CHUNKED[:60]]], [[CHUNKED]]), Stream(), Stream()
     async with server.pool() as pool:
         await pool.open(1)
@@ -158,7 +158,7 @@ async def test_aborting_closes_the_connection_and_tells_nothing_more():
 
 
 @in_a_loop
-async def test_an_unreachable_server_and_wrong_addresses_say_so():
+async def test_an_unreachable_server_fails_the_request_and_a_wrong_url_the_pool():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         pool = HttpPool(f"http://127.0.0.1:{closed.getsockname()[1]}/")

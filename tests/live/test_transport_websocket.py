@@ -1,4 +1,4 @@
-"""The live client's WebSocket: what is sent arrives, what arrives is stamped at its read, every end is told once."""
+"""The live client's WebSocket against another library's server: messages, their times, and one end."""
 
 import asyncio
 import socket
@@ -66,7 +66,7 @@ async def test_messages_go_both_ways_whole_and_in_order_and_headers_arrive():
 
 
 @in_a_loop
-async def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
+async def test_messages_of_one_read_have_the_time_of_that_read():
     class Slow(Receiver):
         def message(self, data: bytes, at_s: float) -> None:
             super().message(data, at_s)
@@ -94,7 +94,7 @@ async def test_what_one_read_brought_has_one_time_however_slowly_it_is_taken():
 
 @pytest.mark.parametrize(("code", "reason"), [(1000, ""), (1013, "try again later"), (4001, "enough")])
 @in_a_loop
-async def test_the_servers_goodbye_is_told_with_its_code(code: int, reason: str):
+async def test_the_server_s_close_code_and_reason_are_reported_once(code: int, reason: str):
     async def handler(peer: ServerConnection) -> None:
         await peer.send("hello")
         await peer.close(code, reason)
@@ -109,9 +109,7 @@ async def test_the_servers_goodbye_is_told_with_its_code(code: int, reason: str)
 
 
 @in_a_loop
-async def test_what_a_peer_does_not_read_is_buffered_and_one_that_never_says_goodbye_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-):
+async def test_a_server_that_reads_nothing_blocks_neither_send_nor_close(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.live.endpoints.transport.websocket.CLOSE_GRACE_S", 0.02)
     left = asyncio.Event()
 
@@ -130,7 +128,7 @@ async def test_what_a_peer_does_not_read_is_buffered_and_one_that_never_says_goo
 
 
 @in_a_loop
-async def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followed():
+async def test_a_rejected_handshake_has_its_status_and_a_redirect_is_not_followed():
     def refuse(connection: ServerConnection, request: Request) -> Response:
         status = int(request.path.rpartition("/")[2].partition("?")[0])
         response = connection.respond(status, "no\n")
@@ -146,7 +144,7 @@ async def test_a_refused_handshake_says_its_status_and_a_redirect_is_not_followe
 
 
 @in_a_loop
-async def test_no_server_no_name_no_answer_and_no_url_are_all_connections_that_failed():
+async def test_no_server_no_answer_and_no_url_are_failed_connections():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]

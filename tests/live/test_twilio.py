@@ -1,4 +1,4 @@
-"""The telephone: what a network sends, plays and reports, in calls with agents of Twilio's and Telnyx's protocols."""
+"""Telephone calls by the media-stream protocols of Twilio and Telnyx: messages, playback and interruptions."""
 
 import asyncio
 import json
@@ -48,11 +48,11 @@ TELEPHONE: Any = SimpleNamespace(
 
 
 @pytest.mark.parametrize("name", ["twilio", "telnyx"])
-def test_the_telephone_keeps_the_promises_of_a_dialect(name: str) -> None:
+def test_both_telephone_dialects_pass_the_conformance_check(name: str) -> None:
     check_dialect(TargetParams.model_validate({"url": URL, "dialect": name}), TELEPHONE)
 
 
-def test_each_code_of_g711_is_its_own() -> None:
+def test_u_law_encodes_each_code_to_itself_and_each_sample_to_its_nearest() -> None:
     codes = bytes(code for code in range(256) if code != 0x7F)  # of the two zeros one is written
     assert as_ulaw(ULAW.samples(codes).astype("<i2").tobytes()) == codes
     samples = np.arange(-32768, 32768, dtype="<i2")
@@ -95,7 +95,7 @@ def test_a_call_of_telnyx_has_other_names() -> None:
     assert start["stream_id"] == first["stream_id"] and first["sequence_number"] == "2"
 
 
-def test_what_an_agent_says() -> None:
+def test_an_agent_s_messages_are_read() -> None:
     read = dialect_of(TargetParams.model_validate({"url": URL, "dialect": "twilio"})).reader()
     audio = read(media(bytes(320)))
     assert isinstance(audio, Audio) and audio.seconds == 0.02 and audio.bytes() == b"\xff" * 160
@@ -133,7 +133,7 @@ MARKED = (SOUND, Mark("first"), SOUND, SOUND, Mark("last"))
     ],
 )
 @in_virtual_time
-async def test_a_network_reports_what_it_has_played(
+async def test_marks_and_the_end_of_a_reply_are_reported_when_its_audio_has_played(
     steps: list[Event | float], reports: list[tuple[str, float]]
 ) -> None:
     """A step is an event that comes, or a wait in s; a report has its time (s)."""
@@ -154,7 +154,7 @@ async def test_a_network_reports_what_it_has_played(
 
 
 @in_virtual_time
-async def test_a_network_refuses_what_is_no_sound_and_endless_marks() -> None:
+async def test_garbage_audio_and_endless_marks_are_violations() -> None:
     playout = Playout(1.0, lambda event, at_s: None, lambda mark, due_s: None)
     with pytest.raises(Violation, match="garbage"):
         playout.takes(Audio(None, None, 9, ULAW, "!!!!"), 0.0)
@@ -181,7 +181,7 @@ async def agent(peer: Peer) -> None:
         speaking = speech
 
 
-def test_a_call_over_a_socket() -> None:
+def test_a_call_of_two_turns_over_a_socket() -> None:
     out = play(spoken(turns=2), agent, dialect="twilio", path="/twilio")
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert out.values("audio") == [0.1] * 6 and not out.values("silent_reply")
@@ -210,7 +210,7 @@ class PhoneAgent(Agent):
                 self.peer.call.at_s.append(self._loop.time())
 
 
-def test_an_interruption_ends_with_clear_and_with_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_s_stop_time_runs_to_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     end_s = ARRIVAL_S + SPEECH_S
     words_s = end_s + 0.5 + 0.6
     mark = say("mark", mark={"name": "all"})

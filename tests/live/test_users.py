@@ -1,5 +1,4 @@
-"""The users of live runs: other ones at each load and in each run, the same ones where they are asked for, and their
-words."""
+"""Users of live runs: their seeds over loads and repeats, and their words."""
 
 from collections import Counter
 from typing import Any
@@ -26,7 +25,7 @@ def seeds(*args: Any, **target: Any) -> list[int]:
     return [point.trace().header.seed for point in points(*args, **target)]
 
 
-def test_every_load_and_repeat_has_users_of_its_own_and_a_seed_repeats_them() -> None:
+def test_each_load_and_repeat_has_its_own_users_and_a_seed_repeats_them() -> None:
     drawn = seeds((2.0, 4.0), 2, users_seed=7)
     assert len(set(drawn)) == 4 and seeds((2.0, 4.0), 2, users_seed=7) == drawn
     assert not {*drawn} & {*seeds((2.0, 4.0), 2, users_seed=8)}
@@ -34,7 +33,7 @@ def test_every_load_and_repeat_has_users_of_its_own_and_a_seed_repeats_them() ->
     assert seeds((2.0, 4.0), 2) == [0, 1] * 2  # a file without a seed has what it always had
 
 
-def test_the_same_users_at_each_load_are_others_in_each_repeat() -> None:
+def test_same_users_are_the_same_at_each_load_and_differ_between_repeats() -> None:
     first, second = seeds((2.0,), 2, users_seed=7, same_users=True)
     assert first != second
     assert seeds((2.0, 4.0), 2, users_seed=7, same_users=True) == [first, second] * 2
@@ -49,7 +48,7 @@ def test_a_counter_grows_between_the_polls_around_a_window(begin_s: float, end_s
     assert grown(scrape, "misses_total") is None
 
 
-def test_words_come_as_often_as_in_english_and_no_two_turns_begin_alike() -> None:
+def test_words_have_english_frequencies_and_no_two_prompts_begin_alike() -> None:
     prompts = [words(7, session, 0, 200) for session in range(100)]
     counts = Counter(word for prompt in prompts for word in prompt.split())
     assert sum(counts.values()) == 20_000 and counts.keys() <= {*WORDS}

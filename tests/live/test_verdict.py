@@ -1,4 +1,4 @@
-"""Whether a live run counts: what a machine did is INVALID, a server that fails most turns has failed."""
+"""The validity of a live run: INVALID by a machine's fault, failed where most turns failed."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -78,20 +78,20 @@ def test_more_failed_than_answered_turns_are_a_failed_point(answered: int, faile
         (None, "no answer in time", "the server's log"),
     ],
 )
-def test_what_failed_them_is_said_with_a_hint(reason: str | None, words: str, hint: str):
+def test_the_reason_of_failed_turns_is_named_with_a_hint(reason: str | None, words: str, hint: str):
     reasons = {} if reason is None else {0: reason, 1: reason}
     with pytest.raises(FailedPoint) as excinfo:
         check_server(TURNS, run(["failed", "failed"], reasons))
     assert str(excinfo.value).startswith(f"all 2 turns failed ({words}); ") and hint in str(excinfo.value)
 
 
-def test_of_several_reasons_the_most_frequent_is_said():
+def test_the_most_frequent_reason_is_named():
     reasons = {0: "garbage", 1: "http 500", 2: "http 500"}
     with pytest.raises(FailedPoint, match=r"^all 3 turns failed \(2 of them: HTTP status 500\); "):
         check_server(TURNS, run(["failed"] * 3, reasons))
 
 
-def test_who_is_turned_away_is_no_failure_of_the_server_unless_nobody_is_let_in():
+def test_rejected_sessions_are_no_failures_unless_all_are_rejected():
     check_server(TURNS, run(["completed", *["failed"] * 9], shed=range(1, 10)))
     with pytest.raises(FailedPoint, match=r"all 3 turns failed \(sessions turned away\); take fewer"):
         check_server(TURNS, run(["failed"] * 3, {0: "closed 1013"}, shed=(0, 1, 2)))
@@ -99,14 +99,14 @@ def test_who_is_turned_away_is_no_failure_of_the_server_unless_nobody_is_let_in(
         check_server(TURNS, run(["completed", *["failed"] * 11], {1: "garbage", 2: "garbage"}, shed=range(3, 12)))
 
 
-def test_of_frames_any_answer_will_do_even_an_empty_one():
+def test_an_empty_frame_is_an_answer():
     trace = make_trace("metronome", {"sessions": 1, "duration_s": 4}, 0)
     check_server(FRAMES, replace(run(["unanswered", "unanswered", "empty"]), trace=trace))
     with pytest.raises(FailedPoint, match=r"^all 3 frames failed \(no answer in time\)"):
         check_server(FRAMES, replace(run(["unanswered"] * 3), trace=trace))
 
 
-def test_a_starved_server_is_a_machine_s_doing_where_nothing_is_judged():
+def test_server_lag_above_its_limit_is_invalid():
     starved = with_metric(run(["completed"]), server_lag_p99=0.25)
     check_own_server(starved, 250)
     with pytest.raises(
@@ -117,7 +117,7 @@ def test_a_starved_server_is_a_machine_s_doing_where_nothing_is_judged():
     check_machines(starved, merged(), TARGET)  # there the verdict asks whether it could matter
 
 
-def test_so_are_a_late_and_a_lost_load_generator():
+def test_late_sends_above_5_percent_and_a_lost_load_generator_are_invalid():
     def sent(late: int) -> Merged:
         delays_s = [0.03] * late + [0.02] * (100 - late)  # the limit is 20 ms
         rows = [{"kind": "commit", "session": 0, "due_s": 0.0, "send_delay_s": delay_s} for delay_s in delays_s]
@@ -131,7 +131,7 @@ def test_so_are_a_late_and_a_lost_load_generator():
         check_machines(run(["completed"]), merged({1: Loss(2.0, "died")}), TARGET)
 
 
-def test_a_closed_loop_without_a_turn_at_the_planned_load_says_why():
+def test_a_closed_loop_without_a_steady_turn_is_invalid():
     def check(slots: int | None, begin_s: float | None) -> None:
         timing = Load() if slots is None else Load(slots=slots)
         check_window(replace(with_metric(run(["completed"]), steady_begin=begin_s), facts=RunFacts(timing=timing)))
