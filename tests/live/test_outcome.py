@@ -510,19 +510,6 @@ def test_an_abnormal_close_after_a_complete_reply_fails_the_next_turn_alone(code
     assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, f"closed {code}"]]
 
 
-def test_an_error_after_a_complete_reply_fails_the_next_turn():
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.expect("response.create")
-        await reply(peer, "r")
-        await peer.say("error", error={"code": "server_error", "message": "oh"})
-        await peer.drain()
-
-    out = play(spoken(turns=2), script, dialect="openai")
-    assert table(out)["status"].tolist() == ["completed", "failed"]
-    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "error: server_error"]]
-
-
 def test_audio_after_response_done_is_heard_and_a_second_done_changes_nothing():
     async def script(peer: Peer) -> None:
         await greet(peer)
@@ -632,14 +619,6 @@ def test_the_timeout_of_a_session_names_the_event_that_begins_it(dialect: str, m
 
     out = play(spoken(), silent, dialect=dialect, model="m" if dialect == "vllm" else None, connect_timeout_s=0.3)
     assert out.failures["reason"].tolist() == [f"timeout: no {missing}"]
-
-
-def test_the_timeout_on_an_open_microphone_names_the_missing_event(monkeypatch: pytest.MonkeyPatch):
-    async def script(agent: open_microphone.Agent) -> None:
-        await agent.reply("r", 1.6, 0.4)
-
-    heard = open_microphone.play(monkeypatch, open_microphone.open_call({}), script)
-    assert heard.failures["reason"].tolist() == ["timeout: no response.done"]
 
 
 def test_a_session_that_is_never_confirmed_begins_all_the_same(monkeypatch: pytest.MonkeyPatch):

@@ -90,17 +90,6 @@ def test_audio_belongs_to_its_reply_in_any_order_of_events(ids: str | None, crea
     assert late_s == pytest.approx(SOUND_S - heard_s)
 
 
-@calling
-def test_late_audio_counts_to_its_own_reply() -> None:
-    call = Call()
-    for turn, response in enumerate("ab"):
-        call.asks(turn)
-        call.audio(0.1, response_id="a", item_id="i")
-        call.audio(0.2, response_id=response)
-        call.completes(response)
-    assert call.heard.seconds == {0: pytest.approx(0.4), 1: pytest.approx(0.2)}
-
-
 @pytest.mark.parametrize(
     ("items", "played_s", "item", "place_ms"),
     [("aaa", 0.25, "a", 250), ("aabb", 0.1505, "a", 150), ("aabb", 0.2505, "b", 50), ("abab", 0.3505, "b", 150)],
@@ -151,7 +140,7 @@ def test_an_error_about_a_truncate_or_cancel_does_not_end_the_call(error: Any) -
 
 
 @calling
-def test_a_server_error_ends_the_call_also_after_an_interruption() -> None:
+def test_another_error_ends_the_call_also_after_an_interruption() -> None:
     call = interrupted()
     call.says("error", error={"type": "server_error", "code": None, "message": "out of memory"})
     assert call.heard.reasons == ["error: server_error"]

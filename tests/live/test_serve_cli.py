@@ -33,12 +33,6 @@ def test_a_taken_port_is_named(rehearse: Rehearse):
     assert f"port {port} of 127.0.0.1 is taken; choose another with --port" in error
 
 
-def test_a_missing_gpu_is_named(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engines.deployments.available.gpus", lambda: [])
-    status, _, error = rehearse("serve", "liveserve", "--device", "cuda")
-    assert status == 2 and error.startswith("rehearse: device cuda needs")
-
-
 def test_a_server_process_that_cannot_begin_raises_its_usage_error():
     with refused("unknown engine 'nothing'"), ServerProcess(ServeConfig.model_validate({"engine": "nothing"})):
         pass

@@ -1,10 +1,9 @@
 """HTTP requests to our server before a session begins: each gets an answer, and none an internal error."""
 
 import asyncio
-import contextlib
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -154,32 +153,20 @@ PIECES = [
 LINES = st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), min_size=1, max_size=12)
 
 
-@settings(max_examples=200)
-@given(st.lists(LINES, min_size=1, max_size=8))
+@settings(max_examples=100)
+@given(LINES, st.booleans())
 @in_a_loop
-async def test_any_text_gets_an_http_answer(texts: list[list[bytes]]):
-    async with opened(handshake_timeout_s=PATIENCE_S) as running:
-        asked = [text for text in map(b"".join, texts) if text]
-        for reply in await asyncio.gather(*(answers(running, text) for text in asked)):
-            assert reply.startswith(b"HTTP/1.1 ")
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.binary(max_size=300), max_size=6), st.booleans())
-@in_a_loop
-async def test_after_any_bytes_the_next_client_is_served(pieces: list[bytes], shaken: bool):
+async def test_any_bytes_get_an_http_answer_or_end_a_session_and_the_next_client_is_served(
+    pieces: list[bytes], in_a_session: bool
+):
     async with opened(close_timeout_s=0.05, handshake_timeout_s=PATIENCE_S) as running:
-        if shaken:
+        if in_a_session:
             async with connect(running.url) as client:
                 for piece in pieces:
                     client.transport.write(piece)
                 client.transport.abort()
-        else:
-            reader, writer = await running.raw(b"".join(pieces))
-            writer.write_eof()
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
-            writer.close()
+        elif text := b"".join(pieces):
+            assert (await answers(running, text)).startswith(b"HTTP/1.1 ")
         async with connect(running.url) as client:
             assert await client.recv() == "hello"
 
