@@ -3,20 +3,15 @@
 import asyncio
 import base64
 import json
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from harness.clocks.clock import run
-from harness.live.endpoints.dialects import dialect_of
-from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.websocket import WebSocket, connect
 from harness.live.null_server.null_server import NullServer
 from tests.live.receivers import Receiver, Stream
-from tests.live.scripted import tone
 
 APPEND = b'{"type":"input_audio_buffer.append","audio":"AAAA"}'
 COMMIT = b'{"type":"input_audio_buffer.commit"}'
@@ -119,27 +114,6 @@ def test_a_cancelled_reply_stops_and_its_row_counts_the_packets_sent(tmp_path):
     assert truth["packets"].to_pylist() == [len(of(session, DELTA)) - 1, 1]
 
 
-def test_a_telephone_agent_answers_after_speech_and_clears_a_reply_that_is_interrupted(tmp_path):
-    dialect = dialect_of(TargetParams.model_validate({"url": "ws://127.0.0.1:9/", "dialect": "twilio"}))
-    write, speech, silence = dialect.writer(), dialect.append(tone(0.02, 8000)), dialect.append(bytes(320))
-    assert write is not None
-
-    async def conversation(socket: WebSocket, session: Receiver) -> None:
-        for message in [*dialect.hello(), silence, speech, speech, silence, silence]:
-            socket.send(write(message))
-        await session.until("media", 3)
-        for message in (speech, silence):
-            socket.send(write(message))
-        await session.until("clear")
-        await session.until("media", 4)
-
-    options = ("--first-s", "0.1", "--interval-s", "0.04", "--packets", "50")
-    session, truth, _ = talked(tmp_path, conversation, *options, kind="telephone")
-    assert session.kinds()[:3] == ["media"] * 3 and session.kinds().count("clear") == 1
-    first_s = (truth["first_s"].to_numpy() - truth["read_s"].to_numpy()).tolist()
-    assert len(first_s) == 2 and min(first_s) >= 0.1, "counted from the end of the speech"
-
-
 def post(url: str, *bodies: bytes) -> list[Stream]:
     async def main():
         asyncio.get_running_loop().restart(0.0)  # type: ignore[attr-defined]
@@ -178,12 +152,3 @@ def test_a_text_reply_has_the_tokens_asked_for_at_the_intervals_set(tmp_path):
     for row, answer in zip(truth.to_pylist(), (asked, default, one), strict=True):
         assert row["read_s"] + 0.02 <= row["first_s"] < answer.stamps[0]
         assert row["last_s"] >= row["read_s"] + 0.02 + 0.005 * (row["packets"] - 1)
-
-
-def test_a_server_whose_starter_has_gone_ends_silently():
-    command = [sys.executable, "-m", "harness.live.null_server", "voice"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None and process.stderr.read() == b""
-    assert process.wait(60) != 0

@@ -28,7 +28,6 @@ from harness.live.endpoints.transport.content_encoding import PIECE, Decoder
 from harness.live.run.preflight import ask_one_token, ask_one_word
 from harness.metrics.replies import failure_metrics
 from tests.builders import refused
-from tests.live import open_microphone
 from tests.live.in_process import Call, Request, Side, Utterances, calling, chat, speech
 from tests.live.scripted import (
     DONE,
@@ -391,16 +390,6 @@ def test_a_reply_that_the_user_cuts_is_silent_above_one_second_of_zeros(seconds:
     assert [row["value"] for row in request.events("silent_reply")] == levels
 
 
-def test_an_open_microphone_s_silent_reply_is_logged_with_its_number(monkeypatch: pytest.MonkeyPatch):
-    async def script(agent: open_microphone.Agent) -> None:
-        await agent.reply("r", 1.6, 0.0, quiet_s=0.4)
-        await agent.peer.done("r")
-
-    events = open_microphone.play(monkeypatch, open_microphone.open_call({}), script).events
-    silent = events.loc[events["kind"] == "silent_reply", ["session", "turn", "stage", "value"]]
-    assert silent.to_numpy().tolist() == [[0, 0, "0", -120.0]]
-
-
 # Compression
 
 
@@ -531,17 +520,6 @@ def test_a_complete_reply_longer_than_the_turn_timeout_is_heard_out():
     assert out.failures.empty and table(out)["heard_s"].tolist() == pytest.approx([1.0])
 
 
-def test_a_call_on_an_open_microphone_keeps_its_complete_reply(monkeypatch: pytest.MonkeyPatch):
-    async def script(agent: open_microphone.Agent) -> None:
-        await agent.reply("r", 1.6, 0.4, at_once=True)
-        await agent.peer.done("r")
-        await agent.peer.socket.close()
-
-    heard = open_microphone.play(monkeypatch, open_microphone.open_call({}, {}), script)
-    kinds = [kind for kind in heard.events["kind"] if kind in ("turn_done", "turn_failed")]
-    assert kinds == ["turn_done", "turn_failed"] and heard.failures["reason"].tolist() == ["closed 1000"]
-
-
 # Events that do not come
 
 
@@ -599,19 +577,7 @@ def test_the_timeout_of_an_http_answer_names_what_is_missing(trace: Trace, begun
     assert out.failures["reason"].tolist() == [reason]
 
 
-def test_the_timeout_of_speech_synthesis_over_a_websocket_names_the_missing_event():
-    async def script(peer: Peer) -> None:
-        await peer.expect("input.done")
-        await peer.socket.send(SOUND)
-        await peer.drain()
-
-    out = play(BRIEF, script, {"turn_timeout_s": 0.3}, path="/v1/audio/speech/stream")
-    assert out.failures["reason"].tolist() == ["timeout: no session.done"]
-
-
-@pytest.mark.parametrize(
-    ("dialect", "missing"), [("rtvi", "bot-ready"), ("openai", "session.updated"), ("vllm", "session.created")]
-)
+@pytest.mark.parametrize(("dialect", "missing"), [("openai", "session.updated"), ("vllm", "session.created")])
 def test_the_timeout_of_a_session_names_the_event_that_begins_it(dialect: str, missing: str):
     async def silent(peer: Peer) -> None:
         await peer.socket.recv()

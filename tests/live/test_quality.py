@@ -95,7 +95,7 @@ def test_each_session_of_a_floor_trace_begins_in_its_first_second(sessions: int)
 
 
 @pytest.mark.slow("calls in real time")
-@pytest.mark.parametrize(("kind", "shards"), [("voice", 2), ("text", 1), ("frames", 1)])
+@pytest.mark.parametrize(("kind", "shards"), [("voice", 2), ("telephone", 1), ("text", 1), ("frames", 1)])
 def test_the_real_clients_and_the_null_server_agree_on_every_answer(kind: str, shards: int):
     floor = measure_floor(kind, 4, shards, 1.0, {"chunk_ms": 40})
     assert (floor.kind, floor.sessions, floor.shards, floor.failed) == (kind, 4, shards, 0)

@@ -1,7 +1,6 @@
 """Replies of the OpenAI dialect: each event counts to its reply, in any order and between unknown events."""
 
 import base64
-import json
 from itertools import pairwise
 from typing import Any
 
@@ -9,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.events.log import EventLog
-from harness.live.endpoints.base_endpoint import ConnectionContext
-from harness.live.endpoints.dialects import dialect_of
-from harness.live.endpoints.duplex_endpoint import DuplexConnection
-from harness.live.endpoints.logs import FailureLog, SendLog
-from harness.live.endpoints.target import TargetParams
-from tests.live.in_process import Call, Line, calling
+from tests.live.in_process import Call, calling
 from tests.live.strategies import some
 
 NONSENSE = (
@@ -177,48 +170,3 @@ def test_audio_in_an_unread_format_fails_the_turn() -> None:
     call.asks(0)
     call.audio(response_id="a", format="opus")
     assert call.heard.reasons == ["audio as opus, which is not read"] and call.heard.seconds == {}
-
-
-class Overhears:
-    """A user on an open microphone who keeps the samples of each reply."""
-
-    def __init__(self) -> None:
-        self.pcm: dict[int, bytes] = {}
-        self.ended: list[int] = []
-
-    def reply_begun(self, reply: int, at_s: float) -> None:
-        self.pcm[reply] = b""
-
-    def audio(self, reply: int, seconds: float, at_s: float, pcm: bytes) -> None:
-        self.pcm[reply] += pcm
-
-    def reply_done(self, reply: int, at_s: float) -> None:
-        self.ended.append(reply)
-
-
-@calling
-def test_an_open_microphone_gets_the_samples_of_each_reply() -> None:
-    dialect = dialect_of(
-        TargetParams.model_validate({"url": "ws://h/v1/realtime", "dialect": "openai", "turn_detection": "server"})
-    )
-    context = ConnectionContext(dialect, "turns", EventLog(), SendLog(), FailureLog(), 0)
-    connection, heard = DuplexConnection(context, 0, None, 0.02), Overhears()  # type: ignore[arg-type]
-    connection._socket = Line()  # type: ignore[assignment]
-    connection.attach(heard)
-
-    def says(kind: str, **fields: Any) -> None:
-        connection.message(json.dumps({"type": kind, **fields}).encode(), 0.0)
-
-    def audio(data: bytes, **about: Any) -> None:
-        says("response.output_audio.delta", delta=base64.b64encode(data).decode(), **about)
-
-    says("session.updated", session={})
-    audio(b"\1\2\3", response_id="a")
-    says("response.created", response={"id": "a"})
-    audio(b"\4\5\6", response_id="a")
-    says("response.done", response={"id": "a", "status": "completed"})
-    audio(b"\x80\xff", format="g711_ulaw")
-    audio(b"\7\7", response_id="a")
-    says("response.done", response={"status": "completed"})
-    assert heard.pcm == {0: b"\1\2\3\4\5\6\7\7", 1: (32124).to_bytes(2, "little") + bytes(2)}
-    assert heard.ended == [0, 1]

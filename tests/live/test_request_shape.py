@@ -72,6 +72,7 @@ def test_a_secret_in_a_header_option_is_moved_to_the_environment(header: str, mo
     [
         ({"headers": {"api-key": KEY}}, "header 'api-key' holds a secret"),
         ({"headers": {"x a": KEY}}, "no header can have"),
+        ({"headers": {"x": "a\r\nb"}}, "no header can have"),
         ({"headers": {"Content-Length": "1"}}, "set by the transport"),
         ({"extra_body": {"a": [{"b": KEY}]}}, "extra_body holds what looks like a key"),
         ({"session": {}}, "session is for a ws"),

@@ -58,15 +58,10 @@ def sound(seconds: float = 0.1, rate: int = 24_000) -> bytes:
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=700))
-def test_protobuf_reads_our_audio_frames(pcm: bytes) -> None:
-    frame = Frame.FromString(OURS.append(pcm))
-    assert (frame.audio.audio, frame.audio.sample_rate, frame.audio.num_channels) == (pcm, 16_000, 1)
-
-
-@settings(deadline=None)
-@given(st.text(max_size=300))
-def test_protobuf_reads_our_message_frames(text: str) -> None:
+@given(st.binary(max_size=700), st.text(max_size=300))
+def test_protobuf_reads_our_frames(pcm: bytes, text: str) -> None:
+    audio = Frame.FromString(OURS.append(pcm)).audio
+    assert (audio.audio, audio.sample_rate, audio.num_channels) == (pcm, 16_000, 1)
     body = json.loads(Frame.FromString(message("send-text", {"content": text})).message.data)
     assert body["label"] == "rtvi-ai" and body["data"] == {"content": text} and body["id"]
 
@@ -88,15 +83,6 @@ def test_a_bot_s_frames_are_read() -> None:
     assert read(rtvi("error", {"error": "hm", "fatal": False})) == Other()
     assert read(rtvi("bot-llm-text", 7)) == Other()
     assert read(b"") == read(b"\x22") == Garbage()
-
-
-def test_audio_without_a_rate_has_the_rate_of_the_bot_s_configuration() -> None:
-    read = OURS.reader()
-    options = [{"name": "sample_rate", "value": 16_000}]
-    read(rtvi("bot-ready", {"version": "0.3.0", "config": [{"service": "tts", "options": options}]}))
-    without = Frame(audio={"audio": bytes(3200)}).SerializeToString()
-    events = [read(without), read(sound(0.1, 48_000)), read(without)]
-    assert [event.seconds for event in events] == [0.1] * 3  # type: ignore[union-attr]
 
 
 def test_an_audio_frame_may_be_a_wav() -> None:

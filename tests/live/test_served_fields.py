@@ -90,18 +90,6 @@ def test_a_rejected_field_is_named_with_what_is_served(field: str, value: Any, w
     assert [word for word in words if word not in message] == [], message
 
 
-@called("vllm_omni")
-async def test_a_rejected_update_leaves_turn_detection_as_it_was(caller: Caller) -> None:
-    caller.say("session.update", session={"modalities": ["text"], "turn_detection": None})
-    caller.say("response.create", response={"modalities": ["text"]})
-    caller.say("session.update", session={"output_modalities": ["text"], "tools": [], "tool_choice": "auto"})
-    errors = [event["error"]["param"] for event in caller.of("error")]
-    assert errors == ["session.modalities", "response.modalities"] and not caller.done()
-    (updated,) = caller.of("session.updated")
-    assert updated["session"]["output_modalities"] == ["text"]
-    assert updated["session"]["audio"]["input"]["turn_detection"]["type"] == "server_vad"
-
-
 @called("metronome")
 async def test_a_session_of_frames_has_no_turn_detection(caller: Caller) -> None:
     caller.say("session.update", session={"audio": {"input": {"turn_detection": {"type": "server_vad"}}}})

@@ -10,9 +10,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from engines.endpoint import entrance, silent
-from engines.endpoint.lengths import OTHER_BYTES, most_bytes
 from tests.live.calls import Caller, called
-from tests.live.served import Server, served
+from tests.live.served import served
 from tests.live.sockets import Running, on_each_loop, opened
 from tests.waiting import in_a_loop
 
@@ -120,34 +119,6 @@ async def test_a_prompt_beyond_the_context_is_rejected_with_vllm_s_error() -> No
                 assert (error["code"], error["type"]) == (400, "BadRequestError")
                 assert "length 32768" in error["message"] or error["param"] == "input_tokens"
         assert len(server.turns) == 1 and server.turns[0].input_tokens == 32_767
-
-
-@in_a_loop
-async def test_a_body_longer_than_the_context_is_rejected_by_its_content_length() -> None:
-    async with served(deployment="qwen3_tts_2gpu") as server:
-        most = most_bytes(server.sessions.context.most_tokens)
-        assert OTHER_BYTES < most < server.sockets.limits.message_bytes
-        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: here\r\nContent-Length: {most + 1}\r\n\r\n"
-        answer = await asked(server, head)  # without a body
-        assert answer.startswith(b"HTTP/1.1 413 ") and f"{most} bytes at most".encode() in answer
-
-
-@pytest.mark.parametrize("version", ["1.1\r\nConnection: close", "1.0"])
-@pytest.mark.parametrize("body", ['{"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}', "{}"])
-@in_a_loop
-async def test_a_connection_without_keep_alive_is_closed_after_its_answer(version: str, body: str) -> None:
-    async with served() as server:
-        head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: here\r\nContent-Length: {len(body)}\r\n\r\n"
-        assert (await asked(server, head + body)).count(b"HTTP/1.1 ") == 1  # and ends
-
-
-async def asked(server: Server, text: str) -> bytes:
-    """All that the server answers, until it hangs up."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(text.encode())
-    answer = await reader.read()
-    writer.close()
-    return answer
 
 
 @called("liveserve")

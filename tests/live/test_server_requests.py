@@ -124,17 +124,6 @@ async def test_a_request_that_is_never_complete_gets_408(text: bytes):
 
 
 @in_a_loop
-async def test_a_client_with_half_a_request_gets_503_when_the_server_closes():
-    async with opened() as running:
-        reader, writer = await running.raw(b"GET /v1/realt")
-        await running.until(lambda: running.server.sockets == 1)
-        closing = asyncio.ensure_future(running.server.close())
-        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
-        writer.close()
-        await closing
-
-
-@in_a_loop
 async def test_a_metrics_page_that_fails_is_a_500_and_health_still_answers():
     async with opened() as running:
         running.stats.pools["thinker", 0] = Pool(used=1, blocks=0)

@@ -51,19 +51,19 @@ def synthesise(answer: Answer = THREE_TENTHS, trace: Any = None, **target: Any) 
 
 
 def test_the_reply_s_words_are_sent_and_their_sound_is_measured():
-    out = synthesise(model="m", voice="v")
+    out = synthesise(model="m", voice="v", sample_rate=48_000)
     assert [call.path for call in out.calls] == ["POST /v1/audio/speech HTTP/1.1"] * 2
     for call, turn in zip(out.calls, out.trace.sessions[0].turns, strict=True):
         [asked] = call.received
         assert asked["input"] == spoken_words(out.trace.header.seed, turn)
         assert len(asked["input"].split()) == turn.output_tokens
         about = {"model": "m", "voice": "v", "response_format": "pcm", "stream": True, "stream_format": "audio"}
-        assert {name: asked[name] for name in about} == about
+        assert {name: asked[name] for name in about} == about and asked["sample_rate"] == 48_000
     done = table(out)
     assert done["status"].tolist() == ["completed"] * 2
-    assert done["audio_s"].tolist() == pytest.approx([0.3, 0.3]), "no sample is lost between pieces"
+    assert done["audio_s"].tolist() == pytest.approx([0.15, 0.15])  # 14,400 bytes; no sample is lost between pieces
     assert min(done["audio_ttfp_s"]) > 0 and min(done["rtf"]) > 0 and done["packets"].tolist() == [3, 3]
-    assert set(out.sends["kind"]) == {"request"}, "nobody listens there"
+    assert set(out.sends["kind"]) == {"request"}
 
 
 def test_the_metrics_are_those_of_vllm_omni_s_benchmark():
@@ -78,12 +78,6 @@ def test_the_metrics_are_those_of_vllm_omni_s_benchmark():
     for name, value in (expected | {"audio_underrun": late_s}).items():
         assert metrics[f"vllm_omni_{name}_p50"].value == pytest.approx(value), name
     assert late_s > 0, "the player waited"
-
-
-def test_the_sample_rate_of_the_target_is_asked_for_and_counted_with():
-    out = synthesise(trace=spoken(), sample_rate=48_000)
-    assert out.calls[0].received[0]["sample_rate"] == 48_000
-    assert table(out)["audio_s"].tolist() == pytest.approx([0.15])
 
 
 @pytest.mark.parametrize(
@@ -178,21 +172,6 @@ def test_a_call_s_utterances_share_one_websocket(configured: bool):
     assert "".join(event["text"] for event in call.of("input.text")) == "".join(wanted)
 
 
-def test_the_format_of_streamed_sound_may_change_between_packets():
-    async def script(peer: Peer) -> None:
-        await peer.expect("input.done")
-        await peer.say("audio.start", format="pcm", sample_rate=16_000)
-        await peer.socket.send(bytes(3200))
-        await peer.say("audio.start", format="wav")
-        await peer.socket.send(wav(bytes(3200), 8000, size=3200))
-        await peer.socket.send(bytes(1600))
-        await peer.say("session.done")
-        await peer.drain()
-
-    out = play(spoken(), script, path=f"{PATH}/stream")
-    assert out.values("audio") == [0.1, 0.2, 0.1]
-
-
 def test_words_per_s_sends_each_word_when_it_is_due():
     out = play(spoken(), streams, path=f"{PATH}/stream", words_per_s=50.0)
     due = out.sends.loc[out.sends["kind"] == "text", "due_s"]
@@ -212,8 +191,3 @@ def test_messages_of_synthesis_are_sound_or_events():
     assert read(b'{"type":"error","message":"full"}') == Failure("unknown", "full")
     nested = read(b'{"type":"error","error":{"code":"bad_request","message":"no"}}')
     assert nested == Failure("bad_request", "no")
-
-
-def test_the_synthesis_dialect_needs_its_url():
-    with pytest.raises(ValueError, match="dialect=synthesis needs a url that ends with"):
-        TargetParams.model_validate({"url": "ws://h/v1/realtime", "dialect": "synthesis"})

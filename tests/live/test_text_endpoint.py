@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 from harness.live.endpoints.text_endpoint import completions_url
 from harness.metrics.live import summarise_live
 from tests.builders import typed_turn
-from tests.live.scripted import DONE, HEAD, Call, Outcome, Use, chunked, event, over_http, played, table, typed
-from tests.waiting import until
+from tests.live.scripted import DONE, HEAD, Outcome, chunked, event, over_http, played, table, typed
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -87,12 +85,6 @@ def test_recorded_conversations_continue_with_real_or_recorded_replies(tmp_path:
     first, second = ([(each["role"], each["content"]) for each in body["messages"]] for body in bodies)
     assert first == [("system", "be brief"), ("user", "first")]
     assert second == [*first, ("assistant", reply), ("user", "second")]
-
-
-def test_stated_history_tokens_come_before_the_prompt():
-    [body] = requests(play(typed(history_tokens=50), ignore_eos=True))
-    lengths = [len(message["content"].split()) for message in body["messages"]]
-    assert lengths == [50, 5] and body["ignore_eos"] is True
 
 
 def test_a_request_that_waits_for_a_connection_has_a_send_delay(monkeypatch: pytest.MonkeyPatch):
@@ -220,35 +212,6 @@ def test_a_failed_request_has_its_reason_and_429_and_503_count_as_rejected(
     assert out.kinds()[-2:] == ["turn_failed", "session_end"]
 
 
-def test_a_later_turn_that_is_rejected_is_a_failure():
-    answers = iter([words, lambda body: [sse({"error": {"type": "overloaded"}})]])
-    out = play(typed(turns=2), lambda body: next(answers)(body))
-    assert out.failures["reason"].tolist() == ["error: overloaded"]
-    assert "shed" not in set(out.events["kind"])
-    assert table(out)["status"].tolist() == ["completed", "failed"]
-
-
-def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
-    closed: list[bool] = []
-
-    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(HEAD % 200)
-        with suppress(ConnectionError):
-            await reader.read()
-        closed.append(True)
-        writer.close()
-
-    async def serving(use: Use) -> list[Call]:
-        async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
-            await use(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-            assert await until(lambda: closed) == [True]
-        return []
-
-    out = played(typed(), serving, {"turn_timeout_s": 0.2})
-    assert out.failures["reason"].tolist() == ["timeout: no token"]
-
-
 @pytest.mark.parametrize(
     ("path", "completions"),
     [
@@ -262,31 +225,15 @@ def test_the_url_is_completed_to_chat_completions(path: str, completions: str):
     assert completions_url(f"http://h{path}") == f"http://h{completions}"
 
 
-def test_batch_jobs_of_a_backlog_end_with_the_online_users():
-    """Of five batch jobs two are in flight at once; each takes seconds, and the user's answer 0.1 s."""
-    trace = typed(
-        sessions=6,
-        input_tokens=[3] + [9] * 5,
-        request_class=["online"] + ["batch"] * 5,
-        backlog=[float("nan")] + [2] * 5,
-        arrival_s=[0.05] + [0.0] * 5,
-    )
-
-    def answer(body: dict[str, Any]) -> list[bytes]:
-        is_job = len(body["messages"][0]["content"].split()) == 9
-        return [sse(delta(content="a"), end=False)] * (2000 if is_job else 10) + [sse(USAGE)]
-
-    out = play(trace, answer, piece=20)
-    rows = table(out)
-    by_class = {name: rows.loc[rows["request_class"] == name, "status"].tolist() for name in ("online", "batch")}
-    assert by_class == {"online": ["completed"], "batch": ["aborted"] * 2}
-    assert out.failures.empty and len(out.calls) == 3
-
-
 @pytest.mark.parametrize(("priority", "sent"), [(10, 10), (0, None), (float("nan"), None)])
 def test_only_a_priority_other_than_0_is_sent(priority: float, sent: int | None):
     [body] = requests(play(typed(priority=priority)))
     assert body.get("priority") == sent
+
+
+def test_ignore_eos_is_sent_if_it_is_set():
+    [body] = requests(play(typed(), ignore_eos=True))
+    assert body["ignore_eos"] is True
 
 
 def test_jobs_send_the_prefix_and_the_history_of_their_trace():

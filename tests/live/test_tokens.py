@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.live.endpoints.mixed_endpoint import text_target
 from harness.live.endpoints.target import TargetParams
@@ -79,10 +81,22 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("url", OWN + OTHERS)
-def test_only_openai_s_own_urls_get_its_key_unless_token_env_names_it(url: str) -> None:
-    key = {"Authorization": f"Bearer {KEY}"}
-    assert TargetParams.model_validate({"url": url}).request_headers() == (key if url in OWN else {})
-    assert TargetParams.model_validate({"url": url, "token_env": "OPENAI_API_KEY"}).request_headers() == key
+def test_only_openai_s_own_urls_get_its_key_by_default(url: str) -> None:
+    sent = {"Authorization": f"Bearer {KEY}"} if url in OWN else {}
+    assert TargetParams.model_validate({"url": url}).request_headers() == sent
+
+
+@given(
+    st.from_regex(r"(wss?|https?)://[a-z0-9.-]{1,20}(:[1-9][0-9]{0,3})?(/[a-z.]{0,12})?", fullmatch=True)
+    | st.from_regex(r"(wss|https)://[a-z.-]{0,6}openai\.?com(\.[a-z]{2,9})?(:443)?(/\.openai\.com)?", fullmatch=True)
+)
+def test_another_host_gets_the_openai_key_only_by_token_env(url: str) -> None:
+    host = url.partition("//")[2].partition("/")[0].partition(":")[0]
+    is_openai = host.endswith(".openai.com") and url.startswith(("https", "wss"))
+    target = TargetParams.model_construct(url=url)
+    assert (target.token() == KEY) is is_openai and target.token_name() in ("OPENAI_API_KEY", None)
+    named = target.model_copy(update={"token_env": "OPENAI_API_KEY"})
+    assert named.request_headers() == {"Authorization": f"Bearer {KEY}"}
 
 
 @pytest.mark.parametrize(

@@ -83,16 +83,6 @@ async def test_requests_use_open_connections_at_once():
     assert b"\r\nAuthorization: Bearer abc\r\n" in head
 
 
-@in_a_loop
-async def test_a_request_without_an_idle_connection_opens_one():
-    async with Scripted([[CHUNKED]]).pool() as pool:
-        exchange = pool.post(b"{}", Stream())
-        assert exchange.sent_s is None
-        assert (await ask(pool)).ends == ["done"]
-        await until(lambda: pool.idle == 2)
-        assert exchange.sent_s is not None
-
-
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -131,15 +121,6 @@ async def test_a_server_that_closed_an_idle_connection_gets_the_request_again(
         await pool.open(1)
         assert (await ask(pool)).ends == ends
     assert server.connections == connections
-
-
-@in_a_loop
-async def test_idle_connections_that_the_server_closes_leave_the_pool():
-    async with Scripted([[CHUNKED, None]], [[CHUNKED]]).pool() as pool:
-        await pool.open(1)
-        assert (await ask(pool)).ends == ["done"]
-        await until(lambda: pool.idle == 0)
-        assert (await ask(pool)).ends == ["done"]
 
 
 @in_a_loop

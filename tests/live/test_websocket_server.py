@@ -106,17 +106,6 @@ async def test_each_misdeed_has_its_close_code_and_a_neighbour_goes_on(misdeed: 
 
 
 @in_a_loop
-async def test_a_message_and_a_close_frame_in_one_write_are_both_read():
-    async with opened() as running:
-        client = await connect(running.url)
-        frames = Frame(Opcode.TEXT, b"last words"), Frame(Opcode.CLOSE, b"\x03\xe8")
-        client.transport.write(b"".join(frame.serialize(mask=True) for frame in frames))
-        await running.until(lambda: running.server.closed == {1000: 1})
-        assert running.sessions[0].messages == ["last words"]
-        client.transport.abort()
-
-
-@in_a_loop
 async def test_a_session_that_fails_to_begin_is_closed_with_1011(monkeypatch: pytest.MonkeyPatch):
     def begin(session: Noted) -> None:
         raise RuntimeError("a mistake of ours")
