@@ -73,6 +73,10 @@ def test_the_probe_asks_for_one_token_with_the_run_s_model_and_token(monkeypatch
         (501, "<html>", ("(HTTP status 501)", "correct its path")),
         (400, '{"error":{"message":"max_tokens is too old"}}', ("HTTP status 400: max_tokens is too old",)),
         (400, "unsupported request body\n", ("(HTTP status 400: unsupported request body)", "or the url")),
+        (400, "'max_tokens' is wrong; use 'max_completion_tokens'", ("max_tokens=max_completion_tokens",)),
+        (400, "unknown field stream_options", ("--extra-body '{\"stream_options\": null}'",)),
+        (400, "reasoning_effort is required", ("--extra-body '{\"FIELD\": VALUE}'",)),
+        (401, "header x-route is missing", ("--header 'NAME: VALUE'",)),
         (307, "", ("sends elsewhere (HTTP status 307)",)),
         (200, "<html>hello</html>", ("no stream of chat completions", "often /v1")),
         (401, NO_KEY, ("wants a token or key, and none is sent (HTTP status 401)", "--token-env")),
@@ -223,14 +227,6 @@ def test_an_unknown_model_is_answered_with_the_models_of_the_server(path: str, e
         look(f"http://{where}{path}", model="tinny")
 
 
-def test_a_session_with_an_audio_format_that_is_not_read_is_a_usage_error() -> None:
-    session = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/opus"}}}}
-    with realtime(session) as url, refused(url, "sends audio as opus, which is not read; set the output audio format"):
-        look(url)
-    with realtime(session) as url:
-        assert look(url, modalities="text").dialect == "openai"
-
-
 FRAMES = {**OURS, "rehearsal": {**OURS["rehearsal"], "serves": "frames"}}
 UNKNOWN_MODEL = {"type": "error", "error": {"code": "model_not_found", "message": "There is no model tinny."}}
 FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come back later."}}
@@ -283,12 +279,6 @@ def test_a_loading_server_of_ours_is_waited_for(scheme: str, monkeypatch: pytest
         with pytest.raises(UserError, match="nothing can be reached"):  # it was not called absent before
             preflight(TargetParams.model_validate({"url": where}), dialect_of, waits=on_wait)
     assert len(waited) == 3 and waited == sorted(waited)
-
-
-def test_another_server_that_answers_503_is_not_waited_for() -> None:
-    busy = websockets(lambda connection, request: connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "busy\n"))
-    with busy as where, refused("turns connections away (HTTP status 503)"):
-        look(f"ws://{where}/v1/realtime")
 
 
 @pytest.mark.parametrize(

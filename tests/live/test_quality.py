@@ -10,16 +10,7 @@ import pyarrow as pa
 import pytest
 
 from harness.events.log import EventLog
-from harness.live.run.floor import (
-    PACKETS,
-    Exchange,
-    answered,
-    floor_of,
-    frames_trace,
-    measure_floor,
-    text_trace,
-    voice_trace,
-)
+from harness.live.run.floor import PACKETS, Exchange, answered, floor_of, measure_floor
 from harness.live.run.plan import FAILURES, SENDS, Merged
 from tests.selftest import quality
 
@@ -83,15 +74,6 @@ def test_answers_are_in_order_of_their_first_packet_with_sound():
     rows = answered(log.events().to_pandas(), PACKETS["voice"])
     assert rows["first_s"].tolist() == [1.0, 2.0]
     assert all(rows["gap_s"].isna())
-
-
-@pytest.mark.parametrize("sessions", [1, 7, 64])
-def test_each_session_of_a_floor_trace_begins_in_its_first_second(sessions: int):
-    for trace in (voice_trace(sessions, 3.0), text_trace(sessions, 3.0), frames_trace(sessions, 3.0)):
-        columns = trace.columns()
-        begins_s = columns["arrival_s"][columns["turn"] == 0]
-        assert len(begins_s) == sessions and begins_s.min() >= 0 and begins_s.max() <= 1
-        assert (columns["network_s"] == 0).all()
 
 
 @pytest.mark.slow("calls in real time")

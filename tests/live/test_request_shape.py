@@ -12,8 +12,6 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.text_endpoint import request_body
 from harness.live.live_experiment import asked, live_experiment
 from reports.cli.live_request import shape
-from tests.live.test_preflight import asked as look
-from tests.live.test_preflight import status
 from workloads.errors import UserError, validate
 
 HTTP, WS = "http://h/v1", "ws://h/v1/realtime"
@@ -125,20 +123,3 @@ def test_session_fields_are_merged_at_every_depth(tmp_path: Path, file: dict[str
 def test_a_dialect_without_sessions_asks_to_leave_session_out() -> None:
     bot = dialect_of(target(WS, dialect="rtvi", session={"instructions": "be brief"}, turn_detection="server"))
     assert "leave session out" in (bot.cannot(typed=False) or "")
-
-
-@pytest.mark.parametrize(
-    ("code", "message", "words"),
-    [
-        (400, "'max_tokens' is wrong; use 'max_completion_tokens'", "max_tokens=max_completion_tokens"),
-        (400, "unknown field stream_options", "--extra-body '{\"stream_options\": null}'"),
-        (400, "reasoning_effort is required", "--extra-body '{\"FIELD\": VALUE}'"),
-        (401, "header x-route is missing", "--header 'NAME: VALUE'"),
-    ],
-)
-def test_a_field_that_the_server_rejects_is_quoted_with_the_option_that_changes_it(
-    code: int, message: str, words: str
-) -> None:
-    with pytest.raises(UserError) as error:
-        look(status(code, json.dumps({"error": {"message": message}})))
-    assert message in str(error.value) and words in str(error.value)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
 import pandas as pd
@@ -12,7 +12,7 @@ import pytest
 from harness.live.endpoints.target import TargetParams
 from harness.live.run import scrape
 from harness.live.run.scrape import Scraper, scraper_of
-from tests.builders import free_ports, refused, say, web_server
+from tests.builders import refused, say, web_server
 from tests.waiting import wait_until
 
 METRICS = """\
@@ -114,34 +114,6 @@ def test_failed_polls_leave_their_reasons_and_the_others_their_samples() -> None
     good = up.loc[up["value"] == 1, "t_s"]
     assert set(good) == set(rows(table, "rehearsal_sessions_open")["t_s"])
     assert (up.loc[up["value"] == 0, "labels"] != "{}").all()
-
-
-@pytest.mark.parametrize(
-    ("piece", "pause_s", "reasons"),
-    [(b"#\n", 0.02, {"timeout"}), (b"# a comment\n" * 100_000, 0.0, {"an answer above 4 MiB", "timeout"})],
-)
-def test_an_endless_answer_is_cut_by_time_or_size(piece: bytes, pause_s: float, reasons: set[str]) -> None:
-    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        with suppress(OSError):
-            while True:
-                handler.wfile.write(piece)
-                time.sleep(pause_s)
-
-    up = rows(polled(answer, 2), "up")
-    assert set(up["value"]) == {0.0}
-    assert {json.loads(label)["reason"] for label in up["labels"]} <= reasons
-
-
-def test_polls_of_a_server_that_is_gone_are_down_at_times_from_the_origin() -> None:
-    (port,) = free_ports(1)
-    with Scraper(f"http://127.0.0.1:{port}/metrics", time.monotonic() + 100) as scraper:
-        pass
-    table = scraper.table().to_pandas()
-    assert set(table["name"]) == {"up", "scrape_duration_seconds"}
-    assert rows(table, "up")["labels"].tolist() == ['{"reason":"no connection"}'] * 2, "the first at once, and the last"
-    assert (table["t_s"] < -50).all()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:9/metrics", "ws://host/metrics", "http:///metrics"])

@@ -68,12 +68,6 @@ def test_a_loading_server_answers_503_and_hands_its_port_over(bound: socket.sock
             assert client.recv(4) == b"mine"
 
 
-def test_a_failure_while_loading_frees_the_port(bound: socket.socket):
-    with pytest.raises(KeyboardInterrupt), starting(bound):
-        raise KeyboardInterrupt
-    bound.listen()  # it is nobody else's
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_loading_ends_the_server_with_status_0(number: signal.Signals):
     def loads(where: str) -> None:
@@ -190,16 +184,6 @@ def test_a_second_signal_ends_the_server_at_once(second: signal.Signals):
         command.ends()
         assert command.process.returncode == 128 + second
         assert not [message for message in left(talking)[1] if '"response.done"' in message]
-
-
-@pytest.mark.slow("starts servers in processes of their own")
-def test_replies_beyond_the_drain_time_are_cut():
-    with served("liveserve", "--drain", "0.2") as (command, url), connect(url) as talking:
-        ask(talking, 500, 170.0)
-        command.process.send_signal(signal.SIGTERM)
-        code, messages = left(talking)
-        assert code == 1001 and not [message for message in messages if '"status":"completed"' in message]
-        assert "1 reply cut" in command.ends() and command.process.returncode == 0
 
 
 @pytest.mark.slow("starts servers in processes of their own")

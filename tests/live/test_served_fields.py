@@ -11,7 +11,6 @@ from engines.endpoint.protocol import Refusal
 from engines.endpoint.served_fields import BETA, MODEL_FIELDS
 from engines.endpoint.settings import KEPT, Settings
 from engines.endpoint.turn_detection import ServerVad
-from tests.live.calls import Caller, called
 from tests.live.strategies import some
 
 BEFORE = Settings(True, "tiny", "audio", vad=ServerVad())
@@ -88,10 +87,3 @@ def test_a_rejected_field_is_named_with_what_is_served(field: str, value: Any, w
     message = str(excinfo.value)
     assert excinfo.value.param == f"session.{field}" and message.endswith(KEPT)
     assert [word for word in words if word not in message] == [], message
-
-
-@called("metronome")
-async def test_a_session_of_frames_has_no_turn_detection(caller: Caller) -> None:
-    caller.say("session.update", session={"audio": {"input": {"turn_detection": {"type": "server_vad"}}}})
-    [error] = caller.of("error")
-    assert error["error"]["param"] == "session.audio.input.turn_detection"

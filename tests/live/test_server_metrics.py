@@ -26,9 +26,9 @@ def test_the_playback_estimate_equals_the_player_of_the_reports(packets: list[tu
     assert estimate.played_s(now + later_s) == pytest.approx(player.played(now + later_s), abs=1e-9)
 
 
-@pytest.mark.parametrize(("callers", "gaps"), [(1, False), (160, True)])  # the talker cannot keep up with 160
 @called("vllm_omni")
-async def test_gaps_in_the_metrics_are_those_that_callers_hear(caller: Caller, callers: int, gaps: bool):
+async def test_gaps_in_the_metrics_are_those_that_callers_hear(caller: Caller):
+    callers = 160  # with which the talker cannot keep up
     there = [caller, *(Caller(caller.sessions) for _ in range(callers - 1))]
     for each in there:
         each.ask(output_tokens=40, reply_audio_s=12.0)
@@ -42,21 +42,7 @@ async def test_gaps_in_the_metrics_are_those_that_callers_hear(caller: Caller, c
     assert stats.gap_s.sum == pytest.approx(heard_s, abs=1e-3)
     up_to = stats.longest_gap_s.bounds.index(CONTINUITY_GAP_S) + 1
     assert sum(stats.longest_gap_s.counts[:up_to]) == sum(is_continuous(player.max_gap_s) for player in players)
-    assert stats.longest_gap_s.count == callers and (stats.longest_gap_s.sum > 0.1) == gaps
-
-
-@called("liveserve")
-async def test_a_cut_reply_and_a_text_reply_have_no_longest_gap(caller: Caller) -> None:
-    caller.ask(output_tokens=60, reply_audio_s=20.0)
-    await asyncio.sleep(2)
-    caller.say("response.cancel")
-    await asyncio.sleep(2)
-    caller.ask(output_tokens=5, reply_audio_s=None)  # nor is one in text
-    await asyncio.sleep(20)
-    stats = caller.sessions.stats
-    assert stats.turns == {"cancelled": 1, "completed": 1}
-    assert stats.longest_gap_s.count == 0 and stats.ttfp_s.count == 1
-    assert (stats.ttft_s.count, stats.token_s.count) == (1, 4)
+    assert stats.longest_gap_s.count == callers and stats.longest_gap_s.sum > 0.1
 
 
 @called("vllm_omni_wo", ServerParams.model_validate({"deployment": "llama_8b_1gpu"}))

@@ -116,36 +116,6 @@ async def test_a_turn_beyond_the_context_fails_and_the_session_goes_on(caller: C
 
 
 @called("vllm_omni")
-async def test_a_reply_cancelled_before_its_first_token_leaves_the_user_s_words(caller: Caller) -> None:
-    caller.ask("x" * 40)
-    caller.say("response.cancel")
-    caller.ask("x" * 40, output_tokens=4, reply_audio_s=1.0)
-    await asyncio.sleep(5)
-    cut, after = caller.done()
-    assert cut["status"] == "cancelled" and cut["usage"]["output_tokens"] == 0
-    assert cut["rehearsal"]["heard"] == {"thinker": 0, "talker": 0}
-    assert after["status"] == "completed" and after["usage"]["input_tokens"] == 20
-    assert caller.sessions.stats.wasted == {"thinker": 0, "talker": 0}
-
-
-@called("liveserve")
-async def test_a_complete_reply_can_be_cancelled_while_it_plays(caller: Caller) -> None:
-    caller.ask(output_tokens=30, reply_audio_s=16.0)
-    await asyncio.sleep(8)
-    caller.say("rehearsal.playback", played_ms=6400, playing=True)
-    await asyncio.sleep(0.8)
-    caller.say("response.cancel")
-    caller.ask("more", output_tokens=4, reply_audio_s=1.0)
-    await asyncio.sleep(5)
-    complete, after = caller.done()
-    assert complete["status"] == "completed" and "rehearsal" not in complete
-    [heard] = caller.of("rehearsal.heard")
-    assert heard["heard"] == {"thinker": 90 * 30 // 200, "talker": 90}  # 6.4 s reported and 0.8 s since
-    assert caller.sessions.stats.wasted == {"thinker": 30 - 13, "talker": 110}
-    assert after["usage"]["input_tokens"] == 2 + 13 + 1
-
-
-@called("vllm_omni")
 async def test_truncate_corrects_how_much_of_a_cut_reply_was_heard(caller: Caller) -> None:
     caller.ask(output_tokens=40, reply_audio_s=8.0)
     await asyncio.sleep(0.8)
@@ -191,9 +161,7 @@ async def test_a_second_response_while_one_is_active_is_an_error(caller: Caller)
     caller.say("response.create", event_id="mine")
     caller.say("response.create", event_id="again")
     await asyncio.sleep(200)
-    caller.say("response.create")
-    await asyncio.sleep(200)
-    assert [done["status"] for done in caller.done()] == ["completed"] * 2
+    assert [done["status"] for done in caller.done()] == ["completed"]
     [error] = caller.of("error")
     assert error["error"]["code"] == "conversation_already_has_active_response"
     assert error["error"]["event_id"] == "again"

@@ -16,7 +16,6 @@ from harness.live.kinds import named
 from harness.live.run.preflight import ask_one_word
 from harness.metrics.live import summarise_live
 from tests.builders import refused
-from tests.live.in_process import calling, speech
 from tests.live.scripted import Answer, Outcome, Peer, over_http, play, played, spoken, table, tone, typed, wav
 
 TENTH = tone(0.1)
@@ -78,25 +77,6 @@ def test_the_metrics_are_those_of_vllm_omni_s_benchmark():
     for name, value in (expected | {"audio_underrun": late_s}).items():
         assert metrics[f"vllm_omni_{name}_p50"].value == pytest.approx(value), name
     assert late_s > 0, "the player waited"
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "seconds"),
-    [
-        (bytes(16_000), ["Content-Type: audio/pcm;rate=16000"], 0.5),
-        (bytes(16_000), ["content-type: audio/L16; rate=8000; channels=2"], 0.5),
-        (bytes(16_000), ["Content-Type: audio/pcm", "X-Sample-Rate: 32000"], 0.25),
-        (wav(bytes(16_000), 16_000, size=0), [], 0.5),
-        (wav(bytes(16_000), 16_000, size=16_000) + b"LIST\4\0\0\0INFO", [], 0.5),
-        (wav(bytes(16_000), 8000, bits=8, tag=7), ["Content-Type: audio/wav"], 2.0),
-    ],
-)
-@calling
-def test_the_format_of_sound_is_read_from_its_headers_or_its_wav(body: bytes, headers: list[str], seconds: float):
-    request = speech()
-    head = "\r\n".join(["HTTP/1.1 200 X", *headers, f"Content-Length: {len(body)}", "", ""])
-    request.answers(head.encode(), *(body[i : i + 7] for i in range(0, len(body), 7)))
-    assert request.heard.seconds == {0: pytest.approx(seconds)} and request.heard.outcome == ""
 
 
 @pytest.mark.parametrize(

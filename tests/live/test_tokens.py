@@ -51,12 +51,6 @@ def thief() -> Iterator[tuple[str, list[str | None], list[str | None]]]:
         yield address, first, second
 
 
-def test_the_openai_key_is_sent_to_no_other_server() -> None:
-    with thief() as (address, first, second):
-        look(f"http://{address}/v1", dialect="text")
-    assert set(first) == {None} and second == []
-
-
 def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
     with thief() as (address, first, second):
@@ -139,18 +133,6 @@ def test_token_env_is_for_the_url_s_host_and_text_url_elsewhere_has_the_default(
     monkeypatch.delenv("REHEARSAL_TOKEN")
     openai = KEY if "openai" in other else None
     assert second.token() == (MINE if shown == MINE else openai)
-
-
-def test_a_server_that_wants_a_key_gets_it_by_token_env() -> None:
-    def want(request: BaseHTTPRequestHandler) -> None:
-        request.rfile.read(int(request.headers["Content-Length"]))
-        ok = request.headers["Authorization"] == f"Bearer {KEY}"
-        say(request, STREAM if ok else "no", 200 if ok else 401)
-
-    with web_server(want, want) as address:
-        with refused("wants a token or key, and none is sent (HTTP status 401)", "--token-env OPENAI_API_KEY"):
-            look(f"http://{address}/v1", dialect="text")
-        look(f"http://{address}/v1", dialect="text", token_env="OPENAI_API_KEY")
 
 
 @pytest.mark.parametrize("name", ["text_url", "scrape"])

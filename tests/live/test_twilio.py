@@ -3,7 +3,6 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,14 +15,10 @@ from harness.live.endpoints.dialects.audio_format import ULAW, as_ulaw
 from harness.live.endpoints.dialects.events import Audio, Done, Event, Mark
 from harness.live.endpoints.playout import Playout
 from harness.live.endpoints.target import TargetParams
-from harness.live.endpoints.transport.limits import MOST_REPLIES, Violation
-from tests.live.open_microphone import ARRIVAL_S, SPEECH_S, Agent, open_call
-from tests.live.open_microphone import play as play_openly
 from tests.live.scripted import Peer, play, spoken, table, tone
 from tests.waiting import in_virtual_time
 
 URL = "ws://127.0.0.1:9/twilio"
-EXACT_S = 0.011  # windows of the energy
 
 
 def say(event: str, **fields: Any) -> bytes:
@@ -144,18 +139,6 @@ async def test_marks_and_the_end_of_a_reply_are_reported_when_its_audio_has_play
     assert seen == reports
 
 
-@in_virtual_time
-async def test_garbage_audio_and_endless_marks_are_violations() -> None:
-    playout = Playout(1.0, lambda event, at_s: None, lambda mark, due_s: None)
-    with pytest.raises(Violation, match="garbage"):
-        playout.takes(Audio(None, None, 9, ULAW, "!!!!"), 0.0)
-    for _ in range(MOST_REPLIES):
-        playout.takes(Mark("m"), 1e9)
-    with pytest.raises(Violation, match="marks that wait"):
-        playout.takes(Mark("m"), 1e9)
-    playout.close()
-
-
 async def agent(peer: Peer) -> None:
     """Hears until two frames of silence, and answers in three packets and a mark, sent at once."""
     speaking = False
@@ -180,44 +163,3 @@ def test_a_call_of_two_turns_over_a_socket() -> None:
     kinds = [kind for kind in call.kinds if kind != "media"]
     assert kinds == ["connected", "start", "mark", "mark", "stop"]
     assert {len(event["media"]["payload"]) for event in call.of("media")} == {216}, "frames of 20 ms"
-
-
-class PhoneAgent(Agent):
-    """An agent of Twilio's, which keeps a script."""
-
-    async def greet(self) -> None:
-        pass
-
-    async def says(self, at_s: float, *messages: bytes) -> None:
-        await self.at(at_s)
-        for message in messages:
-            await self.peer.socket.send(message.decode())
-
-    async def _hear(self) -> None:
-        with suppress(ConnectionError):
-            while True:
-                message = json.loads(await self.peer.socket.recv())
-                self.peer.call.received.append({"type": message["event"], **message})
-                self.peer.call.at_s.append(self._loop.time())
-
-
-def test_an_interruption_s_stop_time_runs_to_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    end_s = ARRIVAL_S + SPEECH_S
-    words_s = end_s + 0.5 + 0.6
-    mark = say("mark", mark={"name": "all"})
-
-    async def script(agent: Any) -> None:
-        await agent.says(end_s + 0.5, *[media(tone(0.5, 8000))] * 6, mark)
-        await agent.says(words_s + 0.2, say("clear"))
-        await agent.says(words_s + SPEECH_S + 0.4, media(tone(0.5, 8000)), mark)
-
-    turns = open_call({"event": "interruption", "event_after_s": 0.6, "event_s": SPEECH_S}, {})
-    heard = play_openly(monkeypatch, turns, script, agents=PhoneAgent, dialect="twilio")
-    assert heard.failures.empty
-    first, second = heard.turns
-    assert first["end_of_turn_delay_s"] == pytest.approx(0.5, abs=EXACT_S)
-    assert first["stop_report_s"] == pytest.approx(0.2, abs=EXACT_S)
-    assert first["stop_s"] == pytest.approx(0.2, abs=EXACT_S)
-    assert second["end_of_turn_delay_s"] == pytest.approx(0.4, abs=EXACT_S)
-    marks = [at_s for event, at_s in zip(heard.call.received, heard.call.at_s, strict=True) if event["type"] == "mark"]
-    assert marks == pytest.approx([words_s + 0.2, words_s + SPEECH_S + 0.9], abs=EXACT_S)

@@ -16,7 +16,7 @@ import aiortc
 
 from harness.clocks import clock
 from harness.live.endpoints.conformance import check_dialect
-from harness.live.endpoints.dialects import dialect_of, known_at
+from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.dialects.events import Audio, Done, Other
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport import rtp
@@ -349,12 +349,6 @@ def test_a_server_that_takes_no_offer_is_a_usage_error() -> None:
 def test_a_target_that_contradicts_webrtc_is_a_usage_error(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         validate(TargetParams, fields, "the target")
-
-
-def test_the_url_selects_the_dialect() -> None:
-    assert known_at("https://h/api/offer") == "rtvi_webrtc"
-    assert known_at("https://api.openai.com/v1/realtime/calls?model=m") == "openai_webrtc"
-    assert known_at("wss://api.openai.com/v1/realtime") == "openai"
 
 
 def test_without_the_extra_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,13 +159,3 @@ async def test_loop_lag_sees_a_blocked_loop():
     await until(lambda: lag.histogram.count > before)
     lag.stop()
     assert lag.largest_s(5.0) > 0.15 and lag.largest_s(0.0) == 0
-
-
-@in_a_loop
-async def test_clients_are_closed_with_1001_when_the_server_ends():
-    async with opened() as running:
-        clients = [await connect(running.url) for _ in range(3)]
-        await running.server.close()
-        assert {await closed(client) for client in clients} == {(1001, "the server shuts down")}
-        with pytest.raises(OSError):
-            await connect(running.url)
