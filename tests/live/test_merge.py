@@ -136,33 +136,22 @@ def test_a_shard_lost_between_two_turns_fails_the_next_turn(tmp_path: Path) -> N
     assert merged.lost_sessions == (session.id,)
 
 
-def test_a_truncated_arrow_stream_keeps_its_whole_pieces(tmp_path: Path) -> None:
+def test_a_truncated_arrow_stream_keeps_its_whole_pieces_also_with_new_event_kinds(tmp_path: Path) -> None:
+    kinds = [kind for kind in ("text", "audio", "barge_in", "audio", "reply_done") for _ in range(10)]
     log, path = EventLog(), tmp_path / "events.arrows"
-    for t in range(100):
-        log.event(t, "audio" if t % 2 else "text", 0, 0, value=1.0)
     stream = ArrowStream(path)
-    stream.append(EventLog().events())
-    for begin in range(0, 100, 10):
-        stream.append(log.events().slice(begin, 10))
-    whole = path.stat().st_size
-    assert read_arrow_stream(path).num_rows == 100  # type: ignore[union-attr]
+    stream.append(log.events())
+    for t, kind in enumerate(kinds):
+        log.event(t, kind, 0, 0, value=1.0)
+        if t % 10 == 9:
+            stream.append(log.events(t - 9))
     with path.open("r+b") as file:
-        file.truncate(whole - 60)
+        file.truncate(path.stat().st_size - 60)  # within the last piece
     table = read_arrow_stream(path)
-    assert table is not None and table["t"].to_pylist() == [float(t) for t in range(90)]
+    assert table is not None and table["t"].to_pylist() == [float(t) for t in range(40)]
+    assert table["kind"].to_pylist() == kinds[:40]
     path.write_bytes(b"")
     assert read_arrow_stream(path) is None and read_arrow_stream(tmp_path / "never written") is None
-
-
-def test_pieces_of_a_stream_may_bring_new_event_kinds(tmp_path: Path) -> None:
-    log, stream = EventLog(), ArrowStream(tmp_path / "events.arrows")
-    written = 0
-    for t, kind in enumerate(["text", "audio", "barge_in", "audio", "text"]):
-        log.event(t, kind, 0, 0)
-        stream.append(log.events(written))
-        written = len(log)
-    table = read_arrow_stream(tmp_path / "events.arrows")
-    assert table is not None and table["kind"].to_pylist() == ["text", "audio", "barge_in", "audio", "text"]
 
 
 @given(c=st.integers(1, 1000), shards=st.integers(1, 64))

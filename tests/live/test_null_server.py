@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from harness.clocks.clock import run
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.websocket import connect
@@ -78,3 +80,8 @@ def test_a_text_reply_has_the_tokens_asked_for_at_the_intervals_set(tmp_path):
     for row, answer in zip(truth.to_pylist(), answers, strict=True):
         assert row["read_s"] + 0.02 <= row["first_s"] < answer.stamps[0]
         assert row["last_s"] >= row["read_s"] + 0.02 + 0.005 * (row["packets"] - 1)
+
+
+def test_a_server_that_cannot_start_raises_its_exit_status(tmp_path):
+    with pytest.raises(RuntimeError, match="status 2"):
+        NullServer("voice", tmp_path, "--packets", "many")

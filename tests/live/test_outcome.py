@@ -315,8 +315,8 @@ def test_a_silent_reply_is_logged_in_every_format_and_protocol(form: str, level:
 @pytest.mark.parametrize(
     ("samples", "silent"),
     [
-        pytest.param([*24 * [20], *24_000 * [0]], True, id="a click does not make zeros audible"),
-        pytest.param([*48_000 * [0], *quiet(-20.0).tolist()], False, id="speech may begin with a pause"),
+        ([*24 * [20], *24_000 * [0]], True),  # a click before zeros
+        ([*48_000 * [0], *quiet(-20.0).tolist()], False),  # a pause of 2 s before speech
     ],
 )
 @calling

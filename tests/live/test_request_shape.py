@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.dialects import dialect_of, for_open_microphone
 from harness.live.endpoints.synthesis_endpoint import request_body as speech_body
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.text_endpoint import request_body
@@ -123,3 +123,8 @@ def test_session_fields_are_merged_at_every_depth(tmp_path: Path, file: dict[str
 def test_a_dialect_without_sessions_asks_to_leave_session_out() -> None:
     bot = dialect_of(target(WS, dialect="rtvi", session={"instructions": "be brief"}, turn_detection="server"))
     assert "leave session out" in (bot.cannot(typed=False) or "")
+
+
+def test_an_open_microphone_needs_a_dialect_whose_servers_detect_ends_of_turns() -> None:
+    with pytest.raises(UserError, match=r"do not detect the ends of turns; use a server with dialect .*or workload"):
+        for_open_microphone(target(WS, dialect="vllm", model="m"))

@@ -48,24 +48,19 @@ def ask_early(port: int, method: str = "GET", path: str = "/health") -> tuple[in
     return answer.status, answer.read()
 
 
-@pytest.fixture
-def bound() -> Iterator[socket.socket]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        yield listener
-
-
-def test_a_loading_server_answers_503_and_hands_its_port_over(bound: socket.socket):
-    port = bound.getsockname()[1]
-    with starting(bound), socket.create_connection(("127.0.0.1", port)):  # which asks nothing, and keeps nobody waiting
-        assert ask_early(port) == ask_early(port, path="/v1/realtime") == (503, b"starting\n")
-        assert ask_early(port, "HEAD") == (503, b"")
-        assert ask_early(port, "POST") == (503, b"starting\n")  # chat completions are posted
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
-        taken, _ = bound.accept()  # by what the server has become
-        with taken:
-            taken.sendall(b"mine")
-            assert client.recv(4) == b"mine"
+def test_a_loading_server_answers_503_and_hands_its_port_over():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        with starting(bound), socket.create_connection(("127.0.0.1", port)):  # a silent client, which blocks nobody
+            assert ask_early(port) == ask_early(port, path="/v1/realtime") == (503, b"starting\n")
+            assert ask_early(port, "HEAD") == (503, b"")
+            assert ask_early(port, "POST") == (503, b"starting\n")  # chat completions are posted
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            served, _ = bound.accept()  # by the server that has loaded
+            with served:
+                served.sendall(b"mine")
+                assert client.recv(4) == b"mine"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

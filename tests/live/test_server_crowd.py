@@ -10,6 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from engines.endpoint import entrance, silent
+from tests.live.calls import Caller, called
 from tests.live.served import served
 from tests.live.sockets import Running, on_each_loop, opened
 from tests.waiting import in_a_loop
@@ -113,3 +114,12 @@ async def test_a_prompt_beyond_the_context_is_rejected_with_vllm_s_error() -> No
                 assert (error["code"], error["type"]) == (400, "BadRequestError")
                 assert "length 32768" in error["message"] or error["param"] == "input_tokens"
         assert len(server.turns) == 1 and server.turns[0].input_tokens == 32_767
+
+
+@called("liveserve")
+async def test_typed_items_beyond_the_context_are_rejected(caller: Caller) -> None:
+    most = caller.sessions.context.most_tokens
+    for tokens in (most + 1, most // 2, most // 2, 2):
+        text = {"type": "input_text", "text": "x" * 4 * tokens}
+        caller.say("conversation.item.create", item={"type": "message", "role": "user", "content": [text]})
+    assert caller.errors() == ["context_length_exceeded"] * 2

@@ -92,3 +92,18 @@ async def test_a_caller_too_far_ahead_of_time_is_closed_with_1011(caller: Caller
         caller.append(hush(2.0))
     await caller.leave()
     assert caller.closed == [1011] and not still_open(caller.sessions)
+
+
+@called("metronome")
+async def test_events_of_turns_and_wrong_frames_are_errors(caller: Caller) -> None:
+    caller.say("response.create")
+    caller.say("rehearsal.frame", frame=500)
+    caller.say("rehearsal.frame", frame=0, output_tokens=0)
+    caller.say("rehearsal.frame", frame=0, content=-1)
+    caller.append(hush(0.5))
+    caller.say("session.update", session={"audio": {"input": {"format": {"rate": 16_000}}}})
+    caller.say("input_audio_buffer.clear")
+    caller.append(hush(1.9))
+    await caller.leave()
+    assert caller.errors() == ["invalid_value"] * 5
+    assert caller.sessions.stats.events["fed"] == 0

@@ -41,3 +41,17 @@ async def test_the_official_client_gets_speech_for_a_typed_turn() -> None:
     sound = b"".join(base64.b64decode(e.delta) for e in events if e.type == "response.output_audio.delta")
     assert len(sound) == 2 * 1920 * usage.output_token_details.audio_tokens  # 80 ms at 24 kHz a token, 2 bytes a sample
     assert np.abs(np.frombuffer(sound, "<i2")).max() > 3000
+
+
+@in_a_loop
+async def test_the_official_client_gets_text_for_a_frame() -> None:
+    async with (
+        served("metronome", deployment="qwen3_omni_2gpu") as server,
+        server.client() as client,
+        client.realtime.connect(model="gpt-realtime") as connection,
+    ):
+        about = (await connection.recv()).session.rehearsal  # type: ignore[union-attr]
+        assert about["serves"] == "frames"
+        pcm = base64.b64encode(bytes(2 * round(24_000 * about["frame_s"]))).decode()
+        await connection.input_audio_buffer.append(audio=pcm)
+        assert (await until(connection, "response.output_text.delta"))[-1].delta

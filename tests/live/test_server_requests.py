@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from engines.endpoint.server_stats import Pool
 from tests.live.sockets import Running, fetch, on_each_loop, opened
 from tests.waiting import in_a_loop
 
@@ -64,7 +65,6 @@ ANSWERED: dict[str, tuple[bytes, int]] = {
     "what is served": (request("/v1/models"), 200),
     "OPTIONS": (request(method="OPTIONS"), 405),
     "a session with a body": (request("/v1/realtime", *BODY, method="POST", behind=b"{"), 405),
-    "two lengths": (request("/health", *BODY, "Content-Length: 0"), 400),
     "a length that is none": (request("/health", "Host: here", "Content-Length: -1"), 400),
     "chunks": (request("/health", "Host: here", "Transfer-Encoding: chunked", behind=b"zz\r\n"), 400),
     "a header without a colon": (request("/health", "Host: here", "nonsense"), 400),
@@ -139,6 +139,16 @@ async def test_any_bytes_get_an_http_answer_or_end_a_session_and_the_next_client
             assert (await answers(running, text)).startswith(b"HTTP/1.1 ")
         async with connect(running.url) as client:
             assert await client.recv() == "hello"
+
+
+@in_a_loop
+async def test_a_metrics_page_that_fails_is_a_500_and_health_still_answers():
+    async with opened() as running:
+        running.stats.pools["thinker", 0] = Pool(used=1, blocks=0)
+        statuses = await asyncio.gather(*(fetch(running, path) for path in ("/metrics", "/health") * 5))
+        assert [status for status, _ in statuses] == [500, 200] * 5
+        assert running.mistakes == ["ZeroDivisionError('division by zero')"] * 5
+        running.mistakes.clear()
 
 
 @in_a_loop

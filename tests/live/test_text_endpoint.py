@@ -83,15 +83,6 @@ def test_recorded_conversations_continue_with_real_or_recorded_replies(tmp_path:
     assert second == [*first, ("assistant", reply), ("user", "second")]
 
 
-def test_a_request_that_waits_for_a_connection_has_a_send_delay(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("harness.live.endpoints.http_endpoint.OPENED", 0)
-    out = play(typed(sessions=2, turns=2))
-    assert out.sends["kind"].tolist() == ["request"] * 4
-    assert min(out.sends["send_delay_s"]) > 0
-    sent_s = out.sends["due_s"] + out.sends["send_delay_s"]
-    assert sorted(sent_s)[-1] < max(out.times("first_text") + out.times("first_text", 1))
-
-
 def test_reasoning_counts_as_text_and_the_answer_after_it_has_its_own_first_token():
     def think(body: dict[str, Any]) -> list[bytes]:
         thought = [] if len(body["messages"]) > 1 else [sse(delta(reasoning_content="hm"), end=False)]
@@ -209,9 +200,10 @@ def test_only_a_priority_other_than_0_is_sent(priority: float, sent: int | None)
     assert body.get("priority") == sent
 
 
-def test_ignore_eos_is_sent_if_it_is_set():
-    [body] = requests(play(typed(), ignore_eos=True))
-    assert body["ignore_eos"] is True
+def test_the_history_that_a_trace_states_comes_before_the_prompt():
+    [body] = requests(play(typed(history_tokens=50), ignore_eos=True))
+    lengths = [len(message["content"].split()) for message in body["messages"]]
+    assert lengths == [50, 5] and body["ignore_eos"] is True
 
 
 def test_jobs_send_the_prefix_and_the_history_of_their_trace():

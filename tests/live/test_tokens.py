@@ -1,7 +1,5 @@
 """Tokens and keys are sent to their own server and nowhere else."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -26,37 +24,27 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", MINE)
 
 
-@contextmanager
-def thief() -> Iterator[tuple[str, list[str | None], list[str | None]]]:
-    """HOST:PORT of a server of chat completions that answers every GET with a redirect to another server; the tokens
-    that the two have seen."""
-    first: list[str | None] = []
-    second: list[str | None] = []
-
-    def steal(request: BaseHTTPRequestHandler) -> None:
-        second.append(request.headers["Authorization"])
+def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
+    target: list[str | None] = []
+    thief: list[str | None] = []
 
     def send_away(request: BaseHTTPRequestHandler) -> None:
-        first.append(request.headers["Authorization"])
+        target.append(request.headers["Authorization"])
         request.send_response(302)
         request.send_header("Location", f"http://{elsewhere}/steal")
         request.end_headers()
 
     def reply(request: BaseHTTPRequestHandler) -> None:
-        first.append(request.headers["Authorization"])
+        target.append(request.headers["Authorization"])
         request.rfile.read(int(request.headers["Content-Length"]))
         say(request, STREAM)
 
-    with web_server(steal) as elsewhere, web_server(send_away, reply) as address:
-        yield address, first, second
-
-
-def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
-    with thief() as (address, first, second):
+    steal = web_server(lambda request: thief.append(request.headers["Authorization"]))
+    with steal as elsewhere, web_server(send_away, reply) as address:
         look(f"http://{address}/v1", dialect="text")
         answer = asked(f"http://{address}/v1", False, "/v1/models", {"Authorization": "Bearer x"})
-    assert set(first) == {f"Bearer {TOKEN}", "Bearer x"} and second == []
+    assert set(target) == {f"Bearer {TOKEN}", "Bearer x"} and thief == []
     assert answer is not None and answer.status == 302
 
 
@@ -70,7 +58,6 @@ OTHERS = (
     "https://example.org/api.openai.com/v1",
     "https://example.org?.openai.com",
     "https://mine.openai.azure.com/openai/v1",
-    "https://127.0.0.1:8000/v1",
 )
 
 

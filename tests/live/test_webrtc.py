@@ -16,7 +16,7 @@ import aiortc
 
 from harness.clocks import clock
 from harness.live.endpoints.conformance import check_dialect
-from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.dialects import dialect_of, known_at
 from harness.live.endpoints.dialects.events import Audio, Done, Other
 from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport import rtp
@@ -184,11 +184,8 @@ def test_an_openai_reply_ends_with_its_sound_and_not_with_response_done() -> Non
 
 
 def test_an_openai_reply_that_is_made_and_then_cut_is_cancelled() -> None:
-    read = dialect_of(target("openai_webrtc")).reader()
-    made, cut = ended(0, way="cleared")
-    for message in [*REALTIME.begin(0), made]:
-        read(message)
-    assert read(cut) == Done("r0", "cancelled")
+    read, (made, cut) = dialect_of(target("openai_webrtc")).reader(), ended(0, way="cleared")
+    assert [read(message) for message in [*REALTIME.begin(0), made, cut]][-1] == Done("r0", "cancelled")
 
 
 def bots(packets: int = 10) -> Serving:
@@ -355,3 +352,9 @@ def test_without_the_extra_one_sentence_says_how_to_install_it(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "aiortc", None)
     with pytest.raises(UserError, match=r"package aiortc, which is not installed; run .*\[webrtc\]"):
         asyncio.run(dialect_of(target("rtvi_webrtc")).connect(None))  # type: ignore[arg-type]
+
+
+def test_the_url_selects_the_dialect() -> None:
+    assert known_at("https://h/api/offer") == "rtvi_webrtc"
+    assert known_at("https://api.openai.com/v1/realtime/calls?model=m") == "openai_webrtc"
+    assert known_at("wss://api.openai.com/v1/realtime") == "openai"
