@@ -20,7 +20,6 @@ from harness.live.endpoints.dialects import detect, dialect_of
 from harness.live.endpoints.target import TargetParams
 from harness.live.run import preflight as preflight_module
 from harness.live.run.preflight import ask_one_token, preflight
-from harness.metrics.live import LAG
 from harness.serving.starting import starting
 from tests.builders import refused, say, web_server
 from tests.live.gateways import Authority, server_tls
@@ -109,14 +108,10 @@ def websockets(answer: Answers, greet: Callable[[ServerConnection], None] = lamb
 
 
 @contextmanager
-def realtime(
-    session: dict[str, Any] | None, metrics: str | None = None, answer: dict[str, Any] | None = None
-) -> Iterator[str]:
-    """The url of a server that greets with `session`, has a page of `metrics`, and sends `answer` for each message."""
+def realtime(session: dict[str, Any] | None, answer: dict[str, Any] | None = None) -> Iterator[str]:
+    """The url of a server that greets with `session` and sends `answer` for each message."""
 
     def open_call(connection: ServerConnection, request: Request) -> Response | None:
-        if request.path == "/metrics" and metrics is not None:
-            return connection.respond(HTTPStatus.OK, metrics)
         taken = request.path.partition("?")[0] == "/v1/realtime"
         return None if taken else connection.respond(HTTPStatus.NOT_FOUND, "")
 
@@ -131,21 +126,6 @@ def realtime(
 
 def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
     return preflight(TargetParams.model_validate({"url": url, **target}), dialect_of, serves)
-
-
-def test_a_server_of_ours_is_scraped_at_its_own_metrics_page() -> None:
-    page = f'{LAG}_bucket{{le="+Inf"}} 3\n'
-    with realtime(OURS, page) as url:
-        for dialect in ("auto", "rehearsal"):
-            seen = look(url, dialect=dialect)
-            assert seen.dialect == "rehearsal"
-            assert seen.scrape == url.replace("ws://", "http://").replace("/v1/realtime", "/metrics")
-        elsewhere = "http://127.0.0.1:9/metrics"
-        assert look(url, scrape=elsewhere).scrape == elsewhere
-        assert look(url, dialect="openai") == TargetParams.model_validate({"url": url, "dialect": "openai"})
-    for session, metrics in ((OURS, None), (OURS, "up 1\n"), (SESSION, page)):
-        with realtime(session, metrics) as url:
-            assert look(url).scrape is None
 
 
 @contextmanager

@@ -75,12 +75,23 @@ def test_audio_belongs_to_its_reply_in_any_order_of_events(ids: str | None, crea
         ends = data.draw(st.sampled_from([[], [done], [done, done]]))
         rest = data.draw(st.permutations([*rest, *ends]))
     tell(call, rest)
-    assert call.heard.seconds == {0: heard_s}, "what comes too late is nobody else's"
+    assert call.heard.seconds == {0: heard_s}, "late audio counts to no other reply"
     tell(call, data.draw(replies("b", ids, "completed", created)))
     assert call.heard.seconds == {0: heard_s, 1: pytest.approx(SOUND_S)}
     assert call.heard.ended == [1] and call.heard.reasons == []
     late_s = sum(row["value"] for row in call.events("late_audio"))
     assert late_s == pytest.approx(SOUND_S - heard_s)
+
+
+@calling
+def test_late_audio_counts_to_its_own_reply() -> None:
+    call = Call()
+    for turn, response in enumerate("ab"):
+        call.asks(turn)
+        call.audio(0.1, response_id="a", item_id="i")
+        call.audio(0.2, response_id=response)
+        call.completes(response)
+    assert call.heard.seconds == {0: pytest.approx(0.4), 1: pytest.approx(0.2)}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ FRAMES = {
     "InterruptionFrame": "id=1 uint64, name=2 string",
     "Frame": "audio=2 AudioRawFrame, message=4 MessageFrame, interruption=5 InterruptionFrame",
 }
-"""Of pipecat-ai 1.14's frames.proto, as far as a caller meets them: name, number, type."""
+"""The fields of pipecat-ai 1.14's frames.proto that a caller meets: name, number, type."""
 
 
 def _frame_class() -> Any:

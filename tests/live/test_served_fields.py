@@ -45,7 +45,7 @@ SESSION = some(
 
 
 def leaves(value: Any, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """What is not nested any further."""
+    """The values of an object that are no objects, by their path."""
     if isinstance(value, dict):
         return {path: leaf for name, each in value.items() for path, leaf in leaves(each, (*at, name)).items()}
     return {at: value}

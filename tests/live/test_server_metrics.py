@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.endpoint.response import PlaybackEstimate
-from engines.server import ServerParams
 from harness.request_tables.playback import CONTINUITY_GAP_S, Playback, is_continuous
 from tests.live.calls import Caller, called
 
@@ -45,12 +44,15 @@ async def test_gaps_in_the_metrics_are_those_that_callers_hear(caller: Caller):
     assert stats.longest_gap_s.count == callers and stats.longest_gap_s.sum > 0.1
 
 
-@called("vllm_omni_wo", ServerParams.model_validate({"deployment": "llama_8b_1gpu"}))
-async def test_ttft_counts_from_the_request_and_token_times_from_the_first_token(caller: Caller) -> None:
-    caller.ask("x" * 4000, output_tokens=30)
-    await asyncio.sleep(30)
+@called("liveserve")
+async def test_a_cut_reply_and_a_text_reply_have_no_longest_gap(caller: Caller) -> None:
+    caller.ask(output_tokens=60, reply_audio_s=20.0)
+    await asyncio.sleep(2)
+    caller.say("response.cancel")
+    await asyncio.sleep(2)
+    caller.ask(output_tokens=5, reply_audio_s=None)  # nor is one in text
+    await asyncio.sleep(20)
     stats = caller.sessions.stats
-    asked_s, said_s = caller.when("response.created")[0], caller.when("response.output_text.delta")
-    assert stats.ttft_s.sum == pytest.approx(said_s[0] - asked_s)
-    assert stats.token_s.sum == pytest.approx(said_s[-1] - said_s[0])
-    assert stats.ttfp_s.count == stats.longest_gap_s.count == 0
+    assert stats.turns == {"cancelled": 1, "completed": 1}
+    assert stats.longest_gap_s.count == 0 and stats.ttfp_s.count == 1
+    assert (stats.ttft_s.count, stats.token_s.count) == (1, 4)

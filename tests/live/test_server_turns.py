@@ -14,7 +14,7 @@ ORDER = (
     *("response.output_item.added", "response.content_part.added", "response.output_audio_transcript.delta"),
     *("response.output_audio.delta", "response.output_audio.done", "response.output_item.done", "response.done"),
 )
-"""How the first events of these types follow each other."""
+"""The order of the first event of each type."""
 
 
 def hiss(seconds: float, rate: int = 24_000) -> np.ndarray:
@@ -192,3 +192,16 @@ async def test_a_model_that_does_not_speak_answers_in_text(caller: Caller) -> No
     await asyncio.sleep(100)
     assert caller.errors() == ["invalid_value"] and "does not speak" in caller.of("error")[0]["error"]["message"]
     assert caller.done()[0]["usage"]["input_tokens"] == 13 and caller.of("response.output_text.delta")
+
+
+@called("vllm_omni")
+async def test_a_reply_cancelled_before_its_first_token_leaves_the_user_s_words(caller: Caller) -> None:
+    caller.ask("x" * 40)
+    caller.say("response.cancel")
+    caller.ask("x" * 40, output_tokens=4, reply_audio_s=1.0)
+    await asyncio.sleep(5)
+    cut, after = caller.done()
+    assert cut["status"] == "cancelled" and cut["usage"]["output_tokens"] == 0
+    assert cut["rehearsal"]["heard"] == {"thinker": 0, "talker": 0}
+    assert after["status"] == "completed" and after["usage"]["input_tokens"] == 20
+    assert caller.sessions.stats.wasted == {"thinker": 0, "talker": 0}

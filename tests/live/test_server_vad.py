@@ -23,7 +23,7 @@ def silence(seconds: float, rate: int = 24_000) -> np.ndarray:
 
 
 def changes(pcm: np.ndarray, rate: int, **settings: Any) -> list[tuple[str, float]]:
-    """What the detector says and when it says it, s."""
+    """Each decision of the detector and its time, s."""
     listening = Listening(rate, ServerVad(**settings), Interruption(), Random(0))
     size = listening.frame_bytes // 2
     return [

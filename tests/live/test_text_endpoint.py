@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from harness.live.endpoints.text_endpoint import completions_url
 from harness.metrics.live import summarise_live
 from tests.builders import typed_turn
-from tests.live.scripted import DONE, HEAD, Outcome, chunked, event, over_http, played, table, typed
+from tests.live.scripted import DONE, HEAD, Call, Outcome, Use, chunked, event, over_http, played, table, typed
+from tests.waiting import until
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -194,12 +196,6 @@ def test_the_url_is_completed_to_chat_completions(path: str, completions: str):
     assert completions_url(f"http://h{path}") == f"http://h{completions}"
 
 
-@pytest.mark.parametrize(("priority", "sent"), [(10, 10), (0, None), (float("nan"), None)])
-def test_only_a_priority_other_than_0_is_sent(priority: float, sent: int | None):
-    [body] = requests(play(typed(priority=priority)))
-    assert body.get("priority") == sent
-
-
 def test_the_history_that_a_trace_states_comes_before_the_prompt():
     [body] = requests(play(typed(history_tokens=50), ignore_eos=True))
     lengths = [len(message["content"].split()) for message in body["messages"]]
@@ -230,3 +226,24 @@ def test_jobs_send_the_prefix_and_the_history_of_their_trace():
     shared = [contents[0] for contents in conversations if len(contents) == 2]
     assert sorted(map(len, shared)) == [5, 5, 7]
     assert sum(words[:5] == prefix[:5] for words in shared) == 2
+
+
+def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
+    closed: list[bool] = []
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD % 200)
+        with suppress(ConnectionError):
+            await reader.read()  # until the client hangs up
+        closed.append(True)
+        writer.close()
+
+    async def serving(use: Use) -> list[Call]:
+        async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+            await use(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            await until(lambda: closed)
+        return []
+
+    out = played(typed(), serving, {"turn_timeout_s": 0.2})
+    assert out.failures["reason"].tolist() == ["timeout: no token"] and closed == [True]

@@ -24,8 +24,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", MINE)
 
 
-def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
+def test_no_key_of_openai_is_sent_and_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     target: list[str | None] = []
     thief: list[str | None] = []
 
@@ -42,6 +41,10 @@ def test_no_redirect_is_followed_with_a_token(monkeypatch: pytest.MonkeyPatch) -
 
     steal = web_server(lambda request: thief.append(request.headers["Authorization"]))
     with steal as elsewhere, web_server(send_away, reply) as address:
+        look(f"http://{address}/v1", dialect="text")
+        assert set(target) == {None}, "the key of OpenAI is for OpenAI"
+        target.clear()
+        monkeypatch.setenv("REHEARSAL_TOKEN", TOKEN)
         look(f"http://{address}/v1", dialect="text")
         answer = asked(f"http://{address}/v1", False, "/v1/models", {"Authorization": "Bearer x"})
     assert set(target) == {f"Bearer {TOKEN}", "Bearer x"} and thief == []

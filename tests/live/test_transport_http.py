@@ -18,8 +18,8 @@ Answer = Sequence[bytes | None]
 
 
 class Scripted:
-    """An HTTP server that answers the requests of each connection as told, the last script for further ones too: pieces
-    of bytes; None: it closes. `left`: connections that the client has closed."""
+    """An HTTP server with a script for each connection, the last one for further connections too. A script has an
+    answer for each request: pieces of bytes; None: it closes. `left`: connections that the client has closed."""
 
     def __init__(self, *connections: Sequence[Answer]) -> None:
         self.requests: list[bytes] = []
@@ -155,3 +155,13 @@ async def test_an_unreachable_server_fails_the_pool_and_its_requests():
 def test_a_pool_takes_no_other_scheme_no_empty_host_and_no_header_with_a_line_end(url: str, headers: dict[str, str]):
     with pytest.raises(ValueError):
         HttpPool(url, headers)
+
+
+@in_a_loop
+async def test_a_request_without_an_idle_connection_opens_one():
+    async with Scripted([[CHUNKED]]).pool() as pool:
+        exchange = pool.post(b"{}", Stream())
+        assert exchange.sent_s is None
+        assert (await ask(pool)).ends == ["done"]
+        await until(lambda: pool.idle == 2)
+        assert exchange.sent_s is not None

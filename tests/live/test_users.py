@@ -31,12 +31,8 @@ def test_each_load_and_repeat_has_its_own_users_and_a_seed_repeats_them() -> Non
     assert not {*drawn} & {*seeds((2.0, 4.0), 2, users_seed=8)}
     assert seeds((4.0,), 2, users_seed=7) == drawn[2:]  # of a load, whatever else is measured
     assert seeds((2.0, 4.0), 2) == [0, 1] * 2  # a file without a seed has what it always had
-
-
-def test_same_users_are_the_same_at_each_load_and_differ_between_repeats() -> None:
     first, second = seeds((2.0,), 2, users_seed=7, same_users=True)
-    assert first != second
-    assert seeds((2.0, 4.0), 2, users_seed=7, same_users=True) == [first, second] * 2
+    assert first != second and seeds((2.0, 4.0), 2, users_seed=7, same_users=True) == [first, second] * 2
 
 
 @pytest.mark.parametrize(("begin_s", "end_s", "growth"), [(-1.0, 9.0, 90.0), (1.5, 2.5, 60.0), (2.0, 2.0, None)])
