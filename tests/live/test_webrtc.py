@@ -280,7 +280,9 @@ class RealtimeBot(Bot):
             self._channel.send(message.decode())
 
 
-def test_a_call_with_an_openai_server_hears_every_packet() -> None:
+def test_a_call_with_an_openai_server_hears_every_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.live.webrtc_bots.SILENT", 40)  # at 24 kHz zeros take 32 bytes, and a voice 44 or more
+
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         assert head.startswith("POST /v1/realtime/calls?model=m ") and "application/sdp" in head
