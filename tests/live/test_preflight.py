@@ -89,12 +89,6 @@ def test_a_busy_broken_or_slow_server_is_measured(data: bytes | None) -> None:
     assert len(asked(data, connect_timeout_s=5 if data else 0.2)) == 1
 
 
-@pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
-def test_a_server_without_http_is_a_usage_error(data: bytes) -> None:
-    with pytest.raises(UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "):
-        asked(data)
-
-
 Answers = Callable[[ServerConnection, Request], Response | None]
 
 

@@ -167,13 +167,6 @@ def test_a_request_that_is_sent_again_is_counted(monkeypatch: pytest.MonkeyPatch
     assert metrics_of(out)["requests_repeated"] == 1
 
 
-def test_without_usage_the_number_of_tokens_is_unknown():
-    out = play(typed(), lambda body: [sse(delta(content="a"))])
-    assert out.values("finish", "entry") == []
-    assert all(table(out)["generated_entry"].isna())
-    assert metrics_of(out)["tokens_stated"] == 0
-
-
 @pytest.mark.parametrize(("status", "rejected"), [(429, 1), (500, 0), (503, 1)])
 def test_a_failed_request_ends_its_session_and_429_and_503_count_as_rejected(status: int, rejected: int):
     out = play(typed(turns=2), status=status)
