@@ -241,26 +241,6 @@ def test_samples_are_never_taken_for_text(samples: list[int], type: str, data: s
     assert b"".join(reader.sound(piece) for piece in cut(data.draw, body)) == body and reader.error == ""
 
 
-@pytest.mark.parametrize(
-    ("status", "header", "expected"),
-    [
-        ("201 Created", "Content-Type: audio/pcm", ""),
-        ("204 No Content", "Content-Type: audio/pcm", "no output"),
-        ("206 Partial Content", "Content-Type: audio/pcm", ""),
-        ("206 Partial Content", f"Content-Range: bytes 0-{len(SOUND) - 1}/{len(SOUND)}", ""),
-        ("206 Partial Content", f"Content-Range: bytes 0-{len(SOUND) - 1}/90000", "http 206, a part of the answer"),
-    ],
-)
-@calling
-def test_the_status_says_whether_the_body_is_a_reply(status: str, header: str, expected: str):
-    body = b"" if status.startswith("204") else SOUND
-    size = "" if "Length" in header else f"Content-Length: {len(body)}\r\n"
-    request = speech()
-    request.answers(f"HTTP/1.1 {status}\r\n{header}\r\n{size}\r\n".encode() + body)
-    request.ends()
-    assert request.heard.outcome == expected
-
-
 # Loudness
 
 
@@ -538,6 +518,16 @@ def test_the_timeout_of_an_http_answer_names_what_is_missing(trace: Trace, begun
     path = "/v1/audio/speech" if trace is BRIEF else "/v1"
     out = played(trace, lambda use: over_http(answer, use, path), {"turn_timeout_s": 0.3})
     assert out.failures["reason"].tolist() == [reason]
+
+
+def test_the_timeout_of_speech_synthesis_over_a_websocket_names_the_missing_event():
+    async def script(peer: Peer) -> None:
+        await peer.expect("input.done")
+        await peer.socket.send(SOUND)
+        await peer.drain()
+
+    out = play(BRIEF, script, {"turn_timeout_s": 0.3}, path="/v1/audio/speech/stream")
+    assert out.failures["reason"].tolist() == ["timeout: no session.done"]
 
 
 def test_a_session_that_is_never_confirmed_begins_all_the_same(monkeypatch: pytest.MonkeyPatch):

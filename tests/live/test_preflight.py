@@ -16,10 +16,11 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from harness.clocks import clock
-from harness.live.endpoints.dialects import detect, dialect_of
+from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.target import TargetParams
 from harness.live.run import preflight as preflight_module
 from harness.live.run.preflight import ask_one_token, preflight
+from harness.metrics.live import LAG
 from harness.serving.starting import starting
 from tests.builders import refused, say, web_server
 from tests.live.gateways import Authority, server_tls
@@ -102,10 +103,14 @@ def websockets(answer: Answers, greet: Callable[[ServerConnection], None] = lamb
 
 
 @contextmanager
-def realtime(session: dict[str, Any] | None, answer: dict[str, Any] | None = None) -> Iterator[str]:
-    """The url of a server that greets with `session` and sends `answer` for each message."""
+def realtime(
+    session: dict[str, Any] | None, metrics: str | None = None, answer: dict[str, Any] | None = None
+) -> Iterator[str]:
+    """The url of a server that greets with `session`, has a page of `metrics`, and sends `answer` for each message."""
 
     def open_call(connection: ServerConnection, request: Request) -> Response | None:
+        if request.path == "/metrics" and metrics is not None:
+            return connection.respond(HTTPStatus.OK, metrics)
         taken = request.path.partition("?")[0] == "/v1/realtime"
         return None if taken else connection.respond(HTTPStatus.NOT_FOUND, "")
 
@@ -120,6 +125,21 @@ def realtime(session: dict[str, Any] | None, answer: dict[str, Any] | None = Non
 
 def look(url: str, serves: str = "turns", **target: Any) -> TargetParams:
     return preflight(TargetParams.model_validate({"url": url, **target}), dialect_of, serves)
+
+
+def test_a_server_of_ours_is_scraped_at_its_own_metrics_page() -> None:
+    page = f'{LAG}_bucket{{le="+Inf"}} 3\n'
+    with realtime(OURS, page) as url:
+        for dialect in ("auto", "rehearsal"):
+            seen = look(url, dialect=dialect)
+            assert seen.dialect == "rehearsal"
+            assert seen.scrape == url.replace("ws://", "http://").replace("/v1/realtime", "/metrics")
+        elsewhere = "http://127.0.0.1:9/metrics"
+        assert look(url, scrape=elsewhere).scrape == elsewhere
+        assert look(url, dialect="openai") == TargetParams.model_validate({"url": url, "dialect": "openai"})
+    for session, metrics in ((OURS, None), (OURS, "up 1\n"), (SESSION, page)):
+        with realtime(session, metrics) as url:
+            assert look(url).scrape is None
 
 
 @contextmanager
@@ -180,7 +200,6 @@ def test_an_unknown_model_is_answered_with_the_models_of_the_server(path: str, e
 
 FRAMES = {**OURS, "rehearsal": {**OURS["rehearsal"], "serves": "frames"}}
 UNKNOWN_MODEL = {"type": "error", "error": {"code": "model_not_found", "message": "There is no model tinny."}}
-FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come back later."}}
 
 
 @pytest.mark.parametrize(
@@ -202,13 +221,6 @@ def test_a_workload_dialect_or_model_that_does_not_fit_the_server_is_named(
 ) -> None:
     with realtime(session, answer=answer) as url, refused(url, *words):
         look(url, **target)
-
-
-@pytest.mark.parametrize("answer", [FULL, {"type": "rate_limits.updated"}])
-def test_a_full_or_slow_realtime_server_is_measured(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "BEGIN_S", 0.2)
-    with realtime(SESSION, answer=answer) as url:
-        assert look(url).dialect == "openai"
 
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])

@@ -150,31 +150,6 @@ def test_another_error_ends_the_call_also_after_an_interruption() -> None:
     assert call.heard.reasons == ["error: server_error"]
 
 
-@pytest.mark.parametrize(
-    ("status", "details", "reason"),
-    [
-        ("completed", {}, ""),
-        ("incomplete", {"reason": "max_output_tokens"}, ""),
-        ("incomplete", {"reason": "content_filter"}, "response incomplete: content_filter"),
-        ("incomplete", {}, "response incomplete"),
-        ("cancelled", {"reason": "client_cancelled"}, "response cancelled: client_cancelled"),
-        ("failed", {"error": {"code": "rate_limit_exceeded"}}, "response failed: rate_limit_exceeded"),
-    ],
-)
-@pytest.mark.parametrize("sound", [True, False])
-@calling
-def test_the_status_of_response_done_decides_whether_the_reply_is_complete(
-    sound: bool, status: str, details: dict[str, Any], reason: str
-) -> None:
-    """One that ends at its longest is, as a text is whose finish reason is length; one without anything is not."""
-    call = Call()
-    call.asks(0)
-    if sound:
-        call.audio(response_id="a")
-    call.completes("a", status, status_details=details)
-    assert call.heard.outcome == (reason or ("" if sound else "no output"))
-
-
 @calling
 def test_audio_in_an_unread_format_fails_the_turn() -> None:
     call = Call()

@@ -120,11 +120,6 @@ def test_session_fields_are_merged_at_every_depth(tmp_path: Path, file: dict[str
     assert own == plain
 
 
-def test_a_dialect_without_sessions_asks_to_leave_session_out() -> None:
-    bot = dialect_of(target(WS, dialect="rtvi", session={"instructions": "be brief"}, turn_detection="server"))
-    assert "leave session out" in (bot.cannot(typed=False) or "")
-
-
 def test_an_open_microphone_needs_a_dialect_whose_servers_detect_ends_of_turns() -> None:
     with pytest.raises(UserError, match=r"do not detect the ends of turns; use a server with dialect .*or workload"):
         for_open_microphone(target(WS, dialect="vllm", model="m"))

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from engines.endpoint import entrance, silent
 from tests.live.calls import Caller, called
 from tests.live.served import served
-from tests.live.sockets import Running, on_each_loop, opened
+from tests.live.sockets import Running, fetch, on_each_loop, opened
 from tests.waiting import in_a_loop
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -47,6 +47,18 @@ async def test_the_oldest_silent_connection_makes_room_for_a_new_one(monkeypatch
         assert (await received(crowd[-1])).endswith(b"ok\n")
         for client in crowd[12:-1]:
             client.close()
+
+
+@on_each_loop
+async def test_silent_connections_are_dropped_after_the_handshake_timeout() -> None:
+    async with opened(handshake_timeout_s=0.3) as running:
+        left, kept = silents(running, 5), silents(running, 200)
+        for client in left:
+            client.close()
+        for client in kept:
+            assert b"No request was complete after 0.3 s." in await received(client)
+        assert running.server.refused == {"no request": 200}
+        assert (await fetch(running, "/health"))[0] == 200
 
 
 @in_a_loop
@@ -84,21 +96,6 @@ async def test_half_requests_make_room_for_a_caller(monkeypatch: pytest.MonkeyPa
         assert await inside.recv() == "10"
         for client in halves[3:]:
             client.close()
-
-
-@in_a_loop
-async def test_work_of_two_hosts_alternates() -> None:
-    async with opened() as running:
-        order: list[str] = []
-
-        def crowd() -> None:
-            for _ in range(50):
-                running.server.schedule(lambda: order.append("crowd"), "127.0.0.1")
-            running.server.schedule(lambda: order.append("caller"), "127.0.0.2")
-
-        running.server.schedule(crowd, "127.0.0.1")
-        await running.until(lambda: len(order) == 51)
-        assert order.index("caller") <= 1
 
 
 @in_a_loop

@@ -58,6 +58,21 @@ def test_the_wait_of_a_frame_counts_from_real_time_where_model_time_lags(
     assert [answer["waited_ms"] for answer in answers[:3]] == pytest.approx([waited_ms] * 3, abs=1)
 
 
+@called("metronome", frame_s=1.0)
+async def test_frames_are_cut_by_samples_and_not_by_messages(caller: Caller) -> None:
+    heard = {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
+    caller.say("session.update", session={"type": "realtime", "audio": {"input": heard}})
+    caller.append(hush(2.5, 16_000))
+    caller.append(hush(0.49, 16_000))
+    assert caller.sessions.stats.events["fed"] == 0
+    await asyncio.sleep(3)
+    caller.append(hush(0.01, 16_000))
+    await asyncio.sleep(3)
+    await caller.leave()
+    assert [answer["frame"] for answer in caller.of("rehearsal.frame.done")] == [1, 2]
+    assert caller.sessions.stats.events["fed"] == 3
+
+
 @called("metronome", admission="aimd", cap_start=2)
 async def test_a_caller_above_the_cap_gets_overloaded_and_close_code_1013(caller: Caller) -> None:
     callers = [caller, Caller(caller.sessions), Caller(caller.sessions)]

@@ -5,6 +5,7 @@ import gc
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from vllm.v1.request import Request
 
 from engines.core.request import StageRequest
+from engines.core.vllm_adapter import eviction
 from engines.core.vllm_adapter.history import History
 from engines.endpoint.base_session import BaseSession
 from engines.endpoint.response import Response
@@ -72,3 +74,18 @@ def test_no_object_of_a_session_outlives_it(engine: str, user: User, params: dic
         assert not still_open(sessions) and sessions.stats.replies == 0
 
     play(engine, script, **params)
+
+
+def test_the_timings_of_evictions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Queue:
+        def popleft_n(self, n: int) -> list[SimpleNamespace]:
+            return [SimpleNamespace(_block_hash=b"x")] * n
+
+    monkeypatch.setattr(eviction, "KEPT", 8)
+    monkeypatch.setattr(eviction.clock, "now", lambda: 0.0)
+    queue, evictions = Queue(), eviction.Evictions()
+    evictions.watch(queue)
+    for _ in range(100):
+        queue.popleft_n(1)
+        assert len(evictions.seconds) <= 16
+    assert evictions.counters["evict_blocks"] == 100

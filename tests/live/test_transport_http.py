@@ -124,6 +124,15 @@ async def test_a_server_that_closed_an_idle_connection_gets_the_request_again(
 
 
 @in_a_loop
+async def test_idle_connections_that_the_server_closes_leave_the_pool():
+    async with Scripted([[CHUNKED, None]], [[CHUNKED]]).pool() as pool:
+        await pool.open(1)
+        assert (await ask(pool)).ends == ["done"]
+        await until(lambda: pool.idle == 0)
+        assert (await ask(pool)).ends == ["done"]
+
+
+@in_a_loop
 async def test_abort_closes_the_connection_and_reports_nothing():
     server, stream, waiting = Scripted([[CHUNKED[:60]]], [[CHUNKED]]), Stream(), Stream()
     async with server.pool() as pool:
@@ -155,13 +164,3 @@ async def test_an_unreachable_server_fails_the_pool_and_its_requests():
 def test_a_pool_takes_no_other_scheme_no_empty_host_and_no_header_with_a_line_end(url: str, headers: dict[str, str]):
     with pytest.raises(ValueError):
         HttpPool(url, headers)
-
-
-@in_a_loop
-async def test_a_request_without_an_idle_connection_opens_one():
-    async with Scripted([[CHUNKED]]).pool() as pool:
-        exchange = pool.post(b"{}", Stream())
-        assert exchange.sent_s is None
-        assert (await ask(pool)).ends == ["done"]
-        await until(lambda: pool.idle == 2)
-        assert exchange.sent_s is not None

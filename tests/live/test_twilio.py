@@ -12,7 +12,7 @@ import pytest
 from harness.live.endpoints.conformance import check_dialect
 from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.dialects.audio_format import ULAW, as_ulaw
-from harness.live.endpoints.dialects.events import Audio, Done, Event, Mark
+from harness.live.endpoints.dialects.events import Audio, Done, Event, Garbage, Mark, Other
 from harness.live.endpoints.playout import Playout
 from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import Peer, play, spoken, table, tone
@@ -89,6 +89,15 @@ def test_a_call_of_telnyx_has_other_names() -> None:
     assert start["start"]["custom_parameters"] == {"tier": "gold"}
     assert start["start"]["call_control_id"] == stop["stop"]["call_control_id"]
     assert start["stream_id"] == first["stream_id"] and first["sequence_number"] == "2"
+
+
+def test_an_agent_s_messages_are_read() -> None:
+    read = dialect_of(TargetParams.model_validate({"url": URL, "dialect": "twilio"})).reader()
+    audio = read(media(bytes(320)))
+    assert isinstance(audio, Audio) and audio.seconds == 0.02 and audio.bytes() == b"\xff" * 160
+    assert read(say("mark", mark={"name": "m"})) == Mark("m")
+    assert read(say("clear")) == Done(None, "cancelled")
+    assert read(say("dtmf")) == Other() and read(b"[]") == read(b"{}") == Garbage()
 
 
 def packet(pcm: bytes) -> Audio:

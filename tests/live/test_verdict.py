@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from harness.events.log import EventLog
-from harness.live.endpoints.dialects import DIALECTS
 from harness.live.endpoints.target import TargetParams
 from harness.live.kinds import named
 from harness.live.run.plan import FAILURES, SENDS, Loss, Merged
@@ -21,7 +20,6 @@ from workloads.registry import make_trace
 
 TURNS, FRAMES = named("turns"), named("frames")
 TARGET = TargetParams.model_validate({"url": "http://h/v1"})
-READY = {dialect.ready_on for dialect in DIALECTS.values() if dialect.ready_on}
 
 
 def run(statuses: list[str], reasons: dict[int, str] | None = None, shed: Iterable[int] = ()) -> Measurement:
@@ -64,27 +62,6 @@ def test_more_failed_than_answered_turns_are_a_failed_point(statuses: list[str],
     with pytest.raises(FailedPoint) as excinfo:
         check_server(TURNS, measurement)
     assert excinfo.value.measurement is measurement and str(excinfo.value).startswith(words)
-
-
-@pytest.mark.parametrize(
-    ("reason", "words", "hint"),
-    [
-        ("http 404", "HTTP status 404", "correct its path"),
-        ("http 401", "HTTP status 401", "token_env"),
-        ("http 422", "HTTP status 422", "set model"),
-        ("http 500", "HTTP status 500", "the server's log"),
-        ("closed", "closed", "--dialect"),
-        *((f"timeout: no {event}", f"timeout: no {event}", "--dialect") for event in sorted(READY)),
-        ("timeout: no response.created", "timeout: no response.created", "the server's log"),
-        ("connect: Connection refused", "connect: Connection refused", "still runs"),
-        (None, "no answer in time", "the server's log"),
-    ],
-)
-def test_the_reason_of_failed_turns_is_named_with_a_hint(reason: str | None, words: str, hint: str):
-    reasons = {} if reason is None else {0: reason, 1: reason}
-    with pytest.raises(FailedPoint) as excinfo:
-        check_server(TURNS, run(["failed", "failed"], reasons))
-    assert str(excinfo.value).startswith(f"all 2 turns failed ({words}); ") and hint in str(excinfo.value)
 
 
 def test_the_most_frequent_reason_is_named():

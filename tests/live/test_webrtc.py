@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("aiortc", reason="needs the extra webrtc")
 
-import aiortc
 
 from harness.clocks import clock
 from harness.live.endpoints.conformance import check_dialect
@@ -22,7 +21,6 @@ from harness.live.endpoints.target import TargetParams
 from harness.live.endpoints.transport import rtp
 from harness.live.endpoints.transport.webrtc import codec
 from harness.live.null_server.pace import Pace
-from tests.live.receivers import Receiver
 from tests.live.scripted import PIECES, Call, Outcome, Serving, Use, over_http, played, spoken, table, tone
 from tests.live.webrtc_bots import Bot, encoded, listen
 from workloads.errors import UserError, validate
@@ -300,33 +298,6 @@ def test_a_call_with_an_openai_server_hears_every_packet(monkeypatch: pytest.Mon
     assert not len(out.failures) and table(out)["status"].tolist() == ["completed"]
     assert out.values("audio") == [0.02] * 10
     assert out.times("audio")[-1] <= out.times("reply_done")[0]
-
-
-async def vanishes(peer: Any) -> None:
-    for protocol in peer.sctp.transport.transport._connection._protocols:
-        protocol.transport.abort()
-
-
-@pytest.mark.parametrize(("leaves", "code"), [(aiortc.RTCPeerConnection.close, 1000), (vanishes, 1006)])
-def test_a_server_that_hangs_up_or_vanishes_ends_the_connection(
-    leaves: Callable[[Any], Awaitable[None]], code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
-    peers: list[Any] = []
-
-    async def run() -> list[tuple[int, str]]:
-        server, url = await listen(Pace(0.05, 0.02, 10))
-        receiver = Receiver()
-        await dialect_of(target("rtvi_webrtc", url)).connect(receiver)
-        await leaves(peers[-1])
-        async with asyncio.timeout(20):
-            await receiver.ended.wait()
-        server.close()
-        return receiver.ends
-
-    answer = Bot.answer
-    monkeypatch.setattr(Bot, "answer", lambda self, offer: peers.append(self._peer) or answer(self, offer))
-    assert clock.run(run(), virtual=False) == [(code, "")]
 
 
 def test_a_server_that_takes_no_offer_is_a_usage_error() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,9 +10,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from engines.endpoint.metrics import LoopLag
-from tests.live.sockets import Noted, Running, closed, on_each_loop, opened
-from tests.waiting import in_a_loop, until
+from tests.live.sockets import Running, closed, on_each_loop, opened
+from tests.waiting import in_a_loop
 
 
 @on_each_loop
@@ -106,18 +104,6 @@ async def test_each_misdeed_has_its_close_code_and_a_neighbour_goes_on(misdeed: 
 
 
 @in_a_loop
-async def test_a_session_that_fails_to_begin_is_closed_with_1011(monkeypatch: pytest.MonkeyPatch):
-    def begin(session: Noted) -> None:
-        raise RuntimeError("a mistake of ours")
-
-    monkeypatch.setattr(Noted, "begin", begin)
-    async with opened() as running, connect(running.url) as client:
-        assert await closed(client) == (1011, "internal error")
-        assert running.mistakes == ["RuntimeError('a mistake of ours')"]
-        running.mistakes.clear()
-
-
-@in_a_loop
 async def test_output_that_a_client_does_not_read_is_bounded():
     async with opened(queue_bytes=1 << 20) as running:
         client = socket.create_connection(("127.0.0.1", running.port))
@@ -147,15 +133,3 @@ async def test_a_client_without_pongs_is_closed():
 async def test_an_idle_client_is_closed_though_it_answers_pings():
     async with opened(idle_timeout_s=0.5, ping_s=0.1) as running, connect(running.url) as client:
         assert await closed(client) == (1008, "idle for 0.5 s")
-
-
-@on_each_loop
-async def test_loop_lag_sees_a_blocked_loop():
-    time.sleep(0.2)  # as a server loads its models
-    lag = LoopLag()
-    await until(lambda: lag.histogram.count > 2)
-    before = lag.histogram.count
-    time.sleep(0.2)
-    await until(lambda: lag.histogram.count > before)
-    lag.stop()
-    assert lag.largest_s(5.0) > 0.15 and lag.largest_s(0.0) == 0
