@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,6 @@ import pyarrow as pa
 from harness.events import point_progress
 from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
-from harness.experiments.run_order import Outcome
 from harness.records import metrics_cache
 from harness.records.measured import RunFacts
 from harness.records.record import (
@@ -132,23 +131,6 @@ PRELOAD = (__name__,)
 """A fork server that has imported this starts a worker at once. vLLM is not needed."""
 
 
-def assert_misbehaved(run: Callable[[list[ReplayPoint], float], Sequence[Outcome]]) -> None:
-    """Of five points that did, under `run(points, limit in s)`: every failure has its reason and its log, and the first
-    is fine. Only the one that sleeps has a limit: a busy machine may take any time for the others."""
-    *ending, sleeping = points(5)
-    outcomes = [*run(ending, 300), *run([sleeping], 3)]
-    by_seed = {outcome.point.seed: outcome for outcome in outcomes}
-    assert by_seed[0].status == "ok"
-    reasons = {1: "RuntimeError: the engine is lost", 2: "status 3", 3: "SIGKILL", 4: "longer than 3 s"}
-    for seed, reason in reasons.items():
-        failed = by_seed[seed]
-        assert failed.status == "failed"
-        assert reason in failed.reason
-        assert failed.folder.name == f"{failed.point.id}.failed"
-        assert load_record(failed.folder).manifest["error"] == failed.reason
-        assert f"seed {seed} says something first" in (failed.folder / "log.txt").read_text()
-
-
 def interrupt(sent: int, point: Point, folder: Path) -> Measurement:
     """Seed 1 sends the signal to the command, and waits to be ended."""
     if point.seed == 1:
@@ -182,13 +164,6 @@ def lose_server_once(diary: Path, point: Point, folder: Path) -> Measurement:
     """Ends the fork server for the first time."""
     if _begun(diary, point) == 1:
         os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(3600)
-    return measure(point)
-
-
-def stuck_once(diary: Path, point: Point, folder: Path) -> Measurement:
-    """The point of seed 0 does not get on, but for the second time."""
-    if _begun(diary, point) == 1 and point.seed == 0:
         time.sleep(3600)
     return measure(point)
 
