@@ -1,20 +1,16 @@
-"""The steady window: in it the load is the planned one, and metrics are over the turns that were asked in it."""
+"""The steady window, in which the load is the planned one: its bounds, and the metrics over its turns."""
 
-from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic.fields import FieldInfo
 
 from harness.client.client_params import ClientParams
 from harness.events.log import EventLog
 from harness.kinds.turns import load_of
 from harness.live.kinds.turns import TURNS
-from harness.metrics.live import LIVE_DEFINITIONS, summarise_live
+from harness.metrics.live import summarise_live
 from harness.request_tables.steady_window import (
     STEADY,
     WHOLE,
@@ -27,9 +23,8 @@ from harness.request_tables.steady_window import (
 )
 from harness.slo.targets import judged_value
 from tests.live.scripted import typed
+from tests.metrics.event_log import are
 from tests.metrics.event_log import steps as no_steps
-
-RAMP_S = 1.0
 
 
 def table(rows: list[tuple[int, int, float, float, float]]) -> tuple[Any, Any]:
@@ -44,76 +39,51 @@ def one_a_second(count: int, lasting_s: float = 0.5) -> tuple[Any, Any]:
     return table([(k, 0, float(k), float(k), k + lasting_s) for k in range(count)])
 
 
-def called(calls_s: list[list[float]], c: int) -> tuple[Any, Any]:
-    """Calls that come within `RAMP_S`, of which c at once are on line; each number is the length of a turn, s."""
-    rows, free_s = [], [0.0] * c
-    for session, turns_s in enumerate(calls_s):
-        t = max(RAMP_S * (session + 1) / len(calls_s), heappop(free_s))
-        for turn, seconds in enumerate(turns_s):
-            rows.append((session, turn, t, t, t + seconds))
-            t += seconds
-        heappush(free_s, t)
-    return table(rows)
+def test_a_closed_loop_is_steady_from_its_last_first_reply_to_the_first_user_whom_nobody_replaces():
+    """Two slots. Replies of the first two users end at 4 and 6 s; the last user comes at 6 s, and one leaves at 8 s."""
+    calls = [(0, 0.0, 4.0), (1, 0.0, 6.0), (2, 4.0, 10.0), (3, 6.0, 8.0)]
+    requests, turns = table([(session, 0, begin_s, begin_s, end_s) for session, begin_s, end_s in calls])
+    assert steady_window(requests, turns, Load(slots=2)) == Window(6.0, 8.0)
 
 
-@given(st.lists(st.lists(st.floats(RAMP_S, 20), min_size=1, max_size=4), min_size=1, max_size=30), st.integers(1, 8))
-def test_a_closed_loop_is_steady_while_every_slot_is_taken_and_one_turn_of_each_has_ended(calls_s, c):
-    requests, turns = called(calls_s, c)
-    places = min(c, len(calls_s))
-    window = steady_window(requests, turns, Load(slots=c))
-    if window == WHOLE:  # nothing was asked after the first turns and before the first call that nobody replaces
-        ends_s = np.sort(requests["ended_s"])
-        last_s = requests["turn_start_s"].loc[requests["turn"] == 0].max()
-        leaves_s = requests.groupby("session")["ended_s"].max()
-        end_s = leaves_s[leaves_s > last_s].min()
-        asked_s = requests["turn_end_s"]
-        assert len(requests) <= places or not asked_s.between(ends_s[places - 1], end_s).any()
-        return
-    assert (requests["ended_s"] <= window.begin_s).sum() >= places > (requests["ended_s"] < window.begin_s).sum()
-    calls = requests.groupby("session").agg(came=("turn_start_s", "min"), left=("ended_s", "max"))
-    edges = np.unique([*calls["came"], *calls["left"], window.begin_s, window.end_s])
-    for t in (edges[1:] + edges[:-1]) / 2:
-        on_line = ((calls["came"] < t) & (calls["left"] > t)).sum()
-        if window.begin_s < t < window.end_s:
-            assert on_line == places
-        elif t > window.end_s:
-            assert on_line < places
+@pytest.mark.parametrize("first_ends_s", [100.0, np.nan])
+def test_a_request_that_hangs_delays_the_window_no_longer_than_others_fill_the_slots(first_ends_s: float):
+    """Two slots. The first request keeps one; the others end at 2, 4, ... 38 s, so two have ended at 4 s."""
+    others = [(k, 0, 2.0 * (k - 1), 2.0 * (k - 1), 2.0 * k) for k in range(1, 20)]
+    requests, turns = table([(0, 0, 0.0, 0.0, first_ends_s), *others])
+    window = steady_window(requests, turns, Load(slots=2))
+    assert window == Window(4.0, 38.0)
+    assert (phases(requests, window) == STEADY).sum() == 17
 
 
-def test_where_c_counts_requests_as_many_of_them_must_have_ended_as_there_are_slots():
-    # Two slots; a reply that lasts for 100 s, or a request that hangs, does not take the window from the others.
-    for end_s in (100.0, np.nan):
-        others = [(k, 0, 2.0 * (k - 1), 2.0 * (k - 1), 2.0 * k) for k in range(1, 20)]
-        requests, turns = table([(0, 0, 0.0, 0.0, end_s), *others])
-        window = steady_window(requests, turns, Load(slots=2))
-        assert window == Window(4.0, 38.0)
-        assert (phases(requests, window) == STEADY).sum() == 17
+@pytest.mark.parametrize(
+    ("lasting_s", "stop_after_s", "end_s"), [(0.5, np.inf, 19.0), (50.0, np.inf, 19.0), (0.5, 10.0, 10.0)]
+)
+def test_an_open_loop_is_steady_from_its_first_user_to_its_last(lasting_s: float, stop_after_s: float, end_s: float):
+    """Twenty users come, one a second, from 0 to 19 s."""
+    requests, turns = one_a_second(20, lasting_s)
+    assert steady_window(requests, turns, Load(stop_after_s=stop_after_s)) == Window(0.0, end_s)
 
 
-def test_an_open_loop_is_counted_from_its_first_user_however_slow_the_server_is():
-    for lasting_s in (0.5, 2.5, 50.0):
-        requests, turns = one_a_second(20, lasting_s)
-        window = steady_window(requests, turns, Load())
-        assert window == Window(0.0, 19.0) and (phases(requests, window) == STEADY).all()
-    assert steady_window(requests, turns, Load(stop_after_s=10.0)) == Window(0.0, 10.0)
+@pytest.mark.parametrize(("ends_s", "slots"), [([2, 3, 4, 5, 6], 5), ([2, 3, 4, 5, 6], 8), ([np.nan] * 5, 5)])
+def test_a_run_that_is_over_with_the_first_turns_is_measured_whole(ends_s: list[float], slots: int):
+    requests, turns = table([(k, 0, 0.0, 0.0, end_s) for k, end_s in enumerate(ends_s)])
+    assert steady_window(requests, turns, Load(slots=slots)) == WHOLE
+    assert (phases(requests, WHOLE) == STEADY).all()
 
 
-def test_without_a_turn_after_the_first_ones_a_run_is_measured_whole():
-    ended = [(k, 0, 0.0, 0.0, 2.0 + k) for k in range(5)]
-    hang = [(k, 0, 0.0, 0.0, np.nan) for k in range(5)]
-    for rows, slots in ((ended, 5), (ended, 8), ([*hang, (5, 0, 1.0, 1.0, 2.0)], 5)):
-        requests, turns = table(rows)
-        assert steady_window(requests, turns, Load(slots=slots)) == WHOLE
-        assert (phases(requests, WHOLE) == STEADY).all()
-
-
-def test_a_backlog_and_agents_that_are_called_are_no_users():
+@pytest.mark.parametrize(
+    ("column", "slots", "begin_s"),
+    [
+        ({"backlog": [np.nan, 2.0, np.nan, 2.0, np.nan, np.nan]}, 1, 0.5),
+        ({"backlog": [np.nan, 2.0, np.nan, 2.0, np.nan, np.nan]}, 2, 2.5),
+        ({"waits": ["", "0:0", "", "0:0", "", ""]}, 2, 2.5),
+    ],
+)
+def test_a_backlog_and_agents_that_are_called_are_no_users(column: dict, slots: int, begin_s: float):
+    """Six sessions come, one a second, and last for 0.5 s. The second and the fourth are none of users."""
     requests, turns = one_a_second(6)
-    backlog = [np.nan, 2.0, np.nan, 2.0, np.nan, np.nan]
-    assert steady_window(requests, turns.assign(backlog=backlog), Load(slots=1)).begin_s == 0.5
-    assert steady_window(requests, turns.assign(backlog=backlog), Load(slots=2)).begin_s == 2.5
-    waits = ["", "0:0", "", "0:0", "", ""]
-    assert steady_window(requests, turns.assign(waits=waits), Load(slots=2)).begin_s == 2.5
+    assert steady_window(requests, turns.assign(**column), Load(slots=slots)).begin_s == begin_s
 
 
 def test_the_judged_turns_are_the_first_to_begin_in_it():
@@ -122,15 +92,15 @@ def test_the_judged_turns_are_the_first_to_begin_in_it():
     assert (phases(requests, window) == STEADY).sum() == 5 and window.by_begin and window.end_s == 5.0
 
 
-def test_who_waits_for_a_slot_has_not_left():
-    # Two users of three turns share one slot; the second waits 50 s for it after its first turn.
+@pytest.mark.parametrize(("status", "end_s"), [("completed", 60.0), ("failed", 4.0)])
+def test_a_user_who_waits_for_a_slot_is_on_line_and_one_whose_turn_failed_is_not(status: str, end_s: float):
+    """Two users of three turns share one slot; the second waits for it from 4 s on."""
     requests, turns = table(
         [(0, 0, 0.0, 0.0, 2.0), (1, 0, 0.0, 2.0, 4.0), (0, 1, 4.0, 4.0, 54.0), (0, 2, 54.0, 54.0, 60.0)]
     )
     planned = pd.concat([turns, pd.DataFrame({"session": [1, 1], "turn": [1, 2]})])
-    assert steady_window(requests, planned, Load(slots=1)) == Window(2.0, 60.0)
-    failed = requests.assign(status=["completed", "failed", "completed", "completed"])
-    assert steady_window(failed, planned, Load(slots=1)) == Window(2.0, 4.0)
+    requests.loc[1, "status"] = status
+    assert steady_window(requests, planned, Load(slots=1)) == Window(2.0, end_s)
 
 
 def test_the_load_on_line_is_over_the_window():
@@ -149,14 +119,10 @@ def test_a_turn_belongs_where_its_user_s_turn_ends():
     assert phases(turns, window).tolist() == ["ramp", "steady", "steady", "drain", "ramp"]
 
 
-ENDS_S = (1.0, 3.0, 5.0, 8.0)
-WAITS_S = (9.0, 0.1, 0.3, 7.0)
-"""Of four users; the first is asked in the ramp, the last in the drain."""
-
-
 def asked() -> pd.DataFrame:
+    """Four users, asked in the ramp, twice in the window and in the drain; the third fails."""
     log = EventLog()
-    for session, (end_s, wait_s) in enumerate(zip(ENDS_S, WAITS_S, strict=True)):
+    for session, (end_s, wait_s) in enumerate([(1.0, 9.0), (3.0, 0.1), (5.0, 0.3), (8.0, 7.0)]):
         for kind in ("session_start", "turn_start", "turn_end"):
             log.event(end_s, kind, session, 0, value=0.0)
         for kind in ("turn_failed",) if session == 2 else ("first_text", "reply_done", "turn_done"):
@@ -166,43 +132,27 @@ def asked() -> pd.DataFrame:
 
 
 def test_metrics_are_over_the_steady_window_and_the_whole_run_is_kept():
-    trace, events = typed(sessions=4), asked()
-    turns, steps = pd.DataFrame(trace.columns()), no_steps()
-    load = Load(slots=1, stop_after_s=6.0)
+    """The window is from 3.1 s, when the first reply is complete, to 6 s."""
+    events, turns, load = asked(), pd.DataFrame(typed(sessions=4).columns()), Load(slots=1, stop_after_s=6.0)
     requests = TURNS.requests(turns, events, load)
-    metrics = TURNS.metrics(turns, events, steps, requests, 15.0, load)
-    # The second user is answered first, at 3.1 s.
+    metrics = TURNS.metrics(turns, events, no_steps(), requests, 15.0, load)
     assert requests["phase"].tolist() == ["ramp", "ramp", "steady", "drain"]
-    assert (metrics["started"].value, metrics["completed"].value, metrics["failed"].value) == (4, 3, 1)
-    assert (metrics["ttft_p50"].value, metrics["ttft_p50"].n, metrics["ttft_p50"].missing) == (np.inf, 1, 0)
-    assert (metrics["ttft_whole_p50"].n, metrics["turns_in_ramp"].value) == (4, 2)
-    assert (metrics["steady_begin"].value, metrics["steady_end"].value) == (3.1, 6.0)
+    are(metrics, steady_begin=(3.1, 4, 0), steady_end=(6, 4, 0), turns_in_ramp=(2, 4, 0))
+    are(metrics, started=(4, 4, 0), completed=(3, 4, 0), failed=(1, 4, 0))
+    are(metrics, ttft_p50=(np.inf, 1, 0), ttft_whole_p50=(8.0, 4, 0))  # of 0.1, 7 and 9 s, and one that failed
+    assert judged_value("ttft_p90", {name: metric.as_dict() for name, metric in metrics.items()}, requests) == np.inf
 
+
+def test_failures_of_a_live_run_are_of_all_turns_also_outside_the_window():
+    events, turns, load = asked(), pd.DataFrame(typed(sessions=4).columns()), Load(slots=1, stop_after_s=6.0)
+    requests = TURNS.requests(turns, events, load)
     sends = pd.DataFrame({"kind": ["request"], "send_delay_s": [0.001]})
     failures = pd.DataFrame({"session": [2], "reason": ["http 500"]})
     window = steady_window(requests, turns, load)
-    live = summarise_live(events, requests, sends, failures, {}, late_s=0.02, window=window)
-    assert list(live) == list(LIVE_DEFINITIONS)
-    assert (live["failed_share"].value, live["failed_share"].n) == (1 / 4, 4)
-
-    # A search for a capacity judges the same value.
-    as_stored = {name: metric.as_dict() for name, metric in metrics.items()}
-    assert judged_value("ttft_p90", as_stored, requests) == np.inf
-    whole = judged_value("ttft_whole_p50", {**as_stored, "ttft_whole_p50": {"value": 0, "missing": 1}}, requests)
-    assert whole == pytest.approx(8.0)  # of 0.1, 7, 9 s and the one that failed
+    are(summarise_live(events, requests, sends, failures, {}, late_s=0.02, window=window), failed_share=(1 / 4, 4, 0))
 
 
-def test_the_load_of_requests_comes_as_fast_as_requests_may_end():
-    """Else the places of a closed loop stay empty until the next one comes."""
-    unbounded = FieldInfo(annotation=int)
-    for c in (8, 64):
-        _, fixed = TURNS.load("sharegpt", {"rate": unbounded, "requests": unbounded}, c, None, 20.0)
-        assert fixed["requests"] / fixed["rate"] <= 20.0 + 1.0
-        _, fixed = TURNS.load("voice", {"rate": unbounded, "sessions": unbounded}, c, None, 20.0)
-        assert fixed["rate"] == max(c / 2.0, 10.0)
-
-
-def test_clients_have_the_window_of_their_parameters():
+def test_a_load_has_the_slots_of_every_replica_and_the_limits_of_its_clients():
     load = TURNS.target_timing(typed(sessions=4), ClientParams.model_validate({"c": 2, "stop_after_s": 6.0}), 7)
     assert load == Load(slots=2, stop_after_s=6.0, judged=7)
     every_replica = ClientParams.model_validate({"c": 4, "c_scope": "replica", "c_counts": "reply"})
