@@ -1,4 +1,4 @@
-"""The user of a continuous call against a scripted server: absolute deadlines, no waiting, a clean goodbye."""
+"""The user of a continuous call against a scripted server, in virtual time."""
 
 import asyncio
 import math
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.replays.worker.measure import InvalidPoint, check_send_delay
 from harness.request_tables.frame_table import Beat, frame_table
 from tests.harness.servers import played
 from workloads.registry import make_trace
@@ -63,7 +62,7 @@ class FakeServer:
 
 
 def play(trace: Trace, stop_after_s: float | None = None, **server: Any) -> tuple[Any, list]:
-    """The log of a run of `trace`, and what the server was told: (t, verb, session, turn)."""
+    """The log of a run of `trace`, and the calls that the server got: (t, verb, session, turn)."""
     events, fake = played(trace, lambda: FakeServer(**server), stop_after_s=stop_after_s)
     return events, fake.sends
 
@@ -105,7 +104,7 @@ def test_a_call_opens_at_its_time_and_ends_two_frames_after_its_last() -> None:
     assert heard["turn"].tolist() == columns["turn"].tolist() and set(heard["value"]) == {9}
 
 
-def test_who_is_rejected_hangs_up_and_does_not_ask_again() -> None:
+def test_a_rejected_user_hangs_up_and_does_not_ask_again() -> None:
     events, sends = play(calls(), room=3)
     verbs = [[verb for _, verb, session, _ in sends if session == one] for one in range(5)]
     assert [(verb.count("open"), verb[-1]) for verb in verbs] == [(1, "close")] * 5
@@ -115,7 +114,7 @@ def test_who_is_rejected_hangs_up_and_does_not_ask_again() -> None:
     assert len(times(events, "turn_end", session=4)) == 0
 
 
-def test_frames_that_begin_after_the_duration_are_not_said() -> None:
+def test_no_frame_begins_after_the_duration() -> None:
     trace = calls()
     planned: Any = pd.DataFrame(trace.columns())
     events, sends = play(trace, stop_after_s=9.0)
@@ -127,14 +126,12 @@ def test_frames_that_begin_after_the_duration_are_not_said() -> None:
     assert "failed" not in set(frame_table(events, planned, Beat(B, 1.6, 0.6))["status"])
 
 
-def test_on_the_wall_clock_a_late_client_is_known_by_its_lag() -> None:
-    """A machine that is busy for a third of a second delays what is due then, and nothing after it."""
+def test_on_the_wall_clock_a_busy_machine_delays_what_is_due_then_and_nothing_after_it() -> None:
+    """From 0.3 s on it is busy for 0.35 s; frames are due every 0.1 s."""
     trace = make_trace("metronome", {"sessions": 2, "duration_s": 1, "frame_s": 0.1, "network_ms": 1}, 0)
     events, _ = played(trace, FakeServer, virtual=False, held_s=(0.3, 0.35))
     sent = events[events["kind"] == "turn_end"].sort_values(["session", "turn"])
-    assert len(sent) == len(trace) and sent["value"].max() > 0.2
+    assert len(sent) == len(trace)
+    assert sent["value"].max() > 0.2
     planned: Any = pd.DataFrame(trace.columns()).sort_values(["session", "turn"])
     assert sent["t"].tolist() == (planned["arrival_s"] + planned["audio_s"]).tolist()
-    table = frame_table(events, pd.DataFrame(trace.columns()), Beat(0.1, 0.08, 0.03))
-    with pytest.raises(InvalidPoint, match=r"sent .* ms late"):
-        check_send_delay(table["send_delay_s"].to_numpy(), 0.05)

@@ -1,4 +1,6 @@
-"""On the wall clock a client may come late; what it reports still counts from when its user was to come."""
+"""On the wall clock a late send is part of the latency, and many of them make a point invalid."""
+
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -26,19 +28,17 @@ def test_a_late_send_is_part_of_the_latency():
     assert row["ttft_s"] >= row["send_delay_s"]
 
 
-def test_what_is_made_ahead_does_not_come_before_its_time():
-    at_s = [0.0, 0.05, 0.06]
-    events, _ = played(typed(*at_s), Answering, virtual=False, playback="none")
-    assert (events[events["kind"] == "session_start"]["t"].to_numpy() >= at_s).all()
-    assert events[events["kind"] == "turn_start"]["t"].tolist() == at_s
-
-
-@pytest.mark.parametrize("lags_s", [[], [float("nan")], [0.0] * 10, [0.0] * 19 + [9.0], [0.04] * 10, [0.05] * 10])
-def test_users_in_time_are_fine(lags_s: list[float]):
-    check_send_delay(np.array(lags_s, float), limit_s=0.05)
-
-
-@pytest.mark.parametrize("lags_s", [[0.051] * 10, [0.0] * 8 + [0.4, 0.8]])
-def test_users_who_come_late_make_the_point_invalid(lags_s: list[float]):
-    with pytest.raises(InvalidPoint, match="quiet"):
-        check_send_delay(np.array(lags_s), limit_s=0.05)
+@pytest.mark.parametrize(
+    ("lags_s", "late"),
+    [
+        ([], False),
+        ([float("nan")], False),
+        ([0.05] * 10, False),
+        ([0.051] * 10, True),
+        ([0.0] * 19 + [9.0], False),  # one of twenty
+        ([0.0] * 8 + [0.4, 0.8], True),
+    ],
+)
+def test_a_point_is_invalid_whose_users_come_more_than_50_ms_late(lags_s: list[float], late: bool):
+    with pytest.raises(InvalidPoint, match="quiet") if late else nullcontext():
+        check_send_delay(np.array(lags_s, float), limit_s=0.05)

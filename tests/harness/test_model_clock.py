@@ -1,4 +1,4 @@
-"""Model time in step with real time: what a timer starts begins when it was due, and lag does not add up."""
+"""The loop of device paced, whose model time follows real time."""
 
 import asyncio
 import time
@@ -27,25 +27,6 @@ def undisturbed(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     raise AssertionError("model time jumped in every one of five runs")
 
 
-def test_work_between_timers_takes_no_model_time_which_is_never_ahead_of_real_time():
-    async def steps() -> tuple[list[float], list[float]]:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, ModelClockLoop)
-        begin_s, times, ahead_s = loop.time(), [], []
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-            times.append(loop.time() - begin_s)
-            ahead_s.append(loop.time() - loop.real_time())
-            ahead_s.append(loop.real_time() - (time.monotonic() - before_the_loop))
-            time.sleep(0.002)
-        return times, ahead_s
-
-    before_the_loop = time.monotonic()
-    times, ahead_s = undisturbed(steps)
-    assert [round(t, 9) for t in times] == [round(0.01 * (i + 1), 9) for i in range(20)]
-    assert max(ahead_s) <= 0
-
-
 def test_a_slowed_loop_takes_as_many_real_seconds():
     async def main() -> float:
         before_s = asyncio.get_running_loop().time()
@@ -69,29 +50,6 @@ def test_a_loop_that_falls_far_behind_gives_up_and_says_so():
 
     passed_s, jumps = run(main())
     assert passed_s >= 2 * MOST_LAG_S and jumps == 1
-
-
-async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 12):
-        writer.write(data)
-
-
-def test_sockets_and_threads_are_served_and_starve_no_timer():
-    async def main() -> tuple[bool, int]:
-        server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        rung = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.02, rung.set)
-        for _ in range(100_000):
-            writer.write(b"x" * 100)
-            assert set(await reader.read(1 << 12)) == {ord("x")}
-            if rung.is_set():
-                break
-        writer.close()
-        server.close()
-        return rung.is_set(), await asyncio.get_running_loop().run_in_executor(None, lambda: 5)
-
-    assert run(main()) == (True, 5)
 
 
 @settings(max_examples=20)
