@@ -1,4 +1,4 @@
-"""Background sessions that never run dry: how many are under way, when they end, and what the log says of them."""
+"""A backlog: a fixed number of background sessions under way for as long as there are users."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records.log_to_trace import recorded
 from harness.request_tables.request_table import ABORTED, COMPLETED, request_table
 from tests.builders import typed_turn
 from tests.harness.servers import Answering, played
@@ -53,16 +52,10 @@ def test_a_backlog_that_the_trace_cannot_keep_full_says_so():
     assert dry["t"].tolist() == pytest.approx([2.75, 5.5]) and dry["value"].tolist() == [1, 0]
 
 
-def test_nobody_waits_for_a_document_so_it_may_take_long():
+def test_a_document_may_take_longer_than_the_patience_of_users():
     for lasts, turn_timeout_s, status in (({0: 30, 1: 25}, 40, COMPLETED), ({0: 8, 1: 50}, 9, ABORTED)):
         _, requests, _ = play([TURN, document(1)], lasts, turn_timeout_s=turn_timeout_s)
         assert requests["status"].tolist() == [COMPLETED, status]
-
-
-def test_a_backlog_without_users_is_a_closed_loop_that_ends_with_its_last_session():
-    events, requests, _ = play([document(session) for session in range(5)], {})
-    assert requests["status"].tolist() == [COMPLETED] * 5
-    assert "backlog_dry" not in set(events["kind"])
 
 
 def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the_users_go_does_not():
@@ -71,13 +64,6 @@ def test_a_document_comes_when_it_arrives_and_one_that_would_come_later_than_the
     assert events.query("kind == 'turn_start' and session == 1")["t"].tolist() == [3.0]
     assert requests["session"].tolist() == [0, 1]
     assert events["t"].max() < 10
-
-
-def test_a_conversation_of_a_backlog_ends_while_its_user_thinks():
-    second = document(1, turn=1).changed(arrival_s=None, think_s=100.0)
-    events, requests, server = play([TURN, document(1), second], {0: 5.0})
-    assert requests["status"].tolist() == [COMPLETED] * 2
-    assert server.closed[1] < 10 and events["t"].max() < 10
 
 
 @settings(max_examples=40)
@@ -104,11 +90,3 @@ def test_a_backlog_is_full_until_it_is_dry_or_the_users_have_gone(users, lasts, 
             assert under_way == backlog
     assert (aborted == gone_s).all() and len(begun) == len(ended) + len(aborted)
     assert set(server.closed) == set(requests["session"])
-
-
-def test_a_recorded_run_is_played_again_as_it_was():
-    first, _, _ = play([TURN, *EIGHT], {0: 5.0})
-    again = recorded(Trace.from_turns([TURN, *EIGHT]), first.assign(stage=""))
-    assert len(again) == 7  # two of the documents never began
-    second, _, _ = play([turn for session in again.sessions for turn in session.turns], {0: 5.0})
-    pd.testing.assert_frame_equal(second, first)

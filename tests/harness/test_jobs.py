@@ -1,7 +1,6 @@
-"""Jobs of agents played: whoever waits goes on when those it waits for have ended; what a job's time is made of."""
+"""Replayed jobs of agents: the order of their turns, and the parts of the time of a job."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from harness.records.log_to_trace import recorded
 from harness.request_tables.request_table import request_table
 from tests.harness.servers import Answering, played
 from tests.workloads import agent_files
-from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF, TOOLS_S
+from tests.workloads.agent_files import RECORDED_S, STEPS, STEPS_OF
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace, Turn
@@ -38,12 +37,6 @@ def trace(request: pytest.FixtureRequest, tmp_path: Path) -> Trace:
     return make_trace(request.param, {"path": path, "network_ms": 0}, 0)
 
 
-def test_without_a_servers_time_a_job_takes_its_tools_time(trace: Trace) -> None:
-    _, metrics, _ = play(trace, lambda turn: 0.0)
-    assert metrics["job_time_mean"] == metrics["job_tool_time_mean"] == TOOLS_S
-    assert metrics["job_model_time_mean"] == 0
-
-
 def test_a_server_as_fast_as_the_recorded_one_takes_as_long(trace: Trace) -> None:
     requests, metrics, _ = play(trace, lambda turn: TOOK_S[turn.output_tokens])
     begins = sorted(begin_s for steps in STEPS_OF.values() for begin_s, *_ in steps)
@@ -62,15 +55,10 @@ def test_the_path_leads_through_the_agent_that_is_waited_for_longest(trace: Trac
     assert metrics["job_tool_time_mean"] == 15 + 10 + 40
 
 
-def test_who_waits_for_an_agent_that_fails_does_not_go_on(trace: Trace) -> None:
+def test_an_agent_stops_when_the_agent_that_it_waits_for_fails(trace: Trace) -> None:
     requests, metrics, _ = play(trace, lambda turn: None if turn.output_tokens == 10 else 1.0, turn_timeout_s=5.0)
     assert sorted(requests["status"]) == ["completed"] * 3 + ["failed"]  # the main agent's first, and both of P
     assert metrics["jobs"] == 0 and metrics["job_time_p50"] is None
-
-
-def test_the_time_in_which_turns_begin_ends_jobs(trace: Trace) -> None:
-    requests, _, _ = play(trace, lambda turn: TOOK_S[turn.output_tokens], stop_after_s=35.0)
-    assert sorted(requests["turn_start_s"]) == [0, 30, 35]
 
 
 def test_a_closed_loop_counts_jobs(trace: Trace) -> None:
@@ -85,10 +73,3 @@ def test_a_closed_loop_counts_jobs(trace: Trace) -> None:
 def test_a_run_of_agents_is_not_turned_into_times(trace: Trace) -> None:
     with pytest.raises(UserError, match="agents wait for one another"):
         recorded(trace, pd.DataFrame({"kind": [], "session": [], "turn": [], "t": [], "value": []}))
-
-
-def test_a_trace_without_jobs_has_no_such_metrics() -> None:
-    turn = Turn(0, 0, 0.0, "text", 1, None, 1, None, None, None, None, 0.0)
-    trace = Trace.from_turns([turn, replace(turn, session=1)])
-    _, metrics, _ = play(trace, lambda turn: 1.0)
-    assert metrics == {}

@@ -1,5 +1,4 @@
-"""The event log of a long run: on disk row group by row group, and the same log; metrics read it in one pass. And what
-a replay says of its progress."""
+"""The event log of a long run, which is written to disk while it grows."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,24 +38,6 @@ def fill(log: EventLog, events: int) -> EventLog:
         log.step(i / 8, 0.1, ("thinker", "talker")[i // 50 % 2], *range(i, i + len(STEP_FIELDS) - 3))
     log.close()
     return log
-
-
-def test_shares_are_a_column_where_they_are_announced(tmp_path: Path, small: None) -> None:
-    zeros = [0] * (len(STEP_FIELDS) - 3)
-    for log in (EventLog(tmp_path), EventLog()):
-        log.divide()
-        for i in range(2 * SMALL + 1):
-            log.step(i / 8, 0.1, "decode", *zeros, **({"sms": 24.0} if i % 2 else {}))
-        log.divide()  # of another replica
-        log.close()
-        steps = log.steps().to_pandas()
-        assert [*steps.columns] == [*STEP_FIELDS, "sms"]
-        assert (steps["sms"][1::2] == 24.0).all() and steps["sms"][::2].isna().all()
-    plain = EventLog()
-    plain.step(0.0, 0.1, "decode", *zeros, sms=24.0)
-    assert plain.steps().column_names == [*STEP_FIELDS]
-    with pytest.raises(ValueError, match="without shares"):
-        plain.divide()
 
 
 @pytest.mark.parametrize("events", [0, SMALL - 1, SMALL, 3 * SMALL + 7])

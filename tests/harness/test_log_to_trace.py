@@ -1,4 +1,4 @@
-"""A recorded run, played again, gives the same client schedule; and what a log says of each turn."""
+"""Traces made of recorded runs: played again, they give the same schedule of users."""
 
 import shutil
 from datetime import UTC, datetime
@@ -73,28 +73,29 @@ def turn(session: int, index: int, **fields: Any) -> Turn:
     return builders.turn(session, index, **{**defaults, **fields})
 
 
-def test_what_the_log_says_counts_and_the_rest_is_the_plan() -> None:
-    log = EventLog()
-    log.spoken_turn(0, 0, at=2.0)  # four packets from 3.5 s: heard out at 5.5 s
+def logged() -> EventLog:
+    """Session 0: a turn of 12 tokens is heard for 2 s, the next is interrupted after 0.25 s of sound, the last fails.
+    Session 1: a reply of 3 s is over before its user would interrupt."""
+    log = EventLog().spoken_turn(0, 0, at=2.0)  # heard from 3.5 to 5.5 s
     log.add(3.6, "first_text", 0, 0, value=5).add(3.7, "text", 0, 0, value=7)
     log.start(0, 1, at=6.5).audio((8.0, 0.0), (8.25, 0.5), session=0, turn=1).barge_in(8.5, 0.25, 0, 1)
     log.start(0, 2, at=8.5).add(130.0, "turn_failed", 0, 2)
     log.start(1, 0, at=3.0).audio((5.0, 3.0), session=1).add(8.0, "barge_in_missed", 1)
-    log.done(8.0, 1, played=3.0)
-    plan = Trace.from_turns(
-        [*(turn(0, index) for index in range(4)), turn(1, 0, barge_in_after_s=7.0), turn(2, 0, arrival_s=50.0)]
-    )
-    rows = pd.DataFrame(recorded(plan, log.events).columns()).set_index(KEYS)
+    return log.done(8.0, 1, played=3.0)
+
+
+PLAN = Trace.from_turns([*(turn(0, index) for index in range(3)), turn(1, 0, barge_in_after_s=7.0)])
+"""Turns of 60 tokens and 9 s of reply, with 0.7 s of thinking between them."""
+
+
+def test_a_recorded_turn_has_what_was_logged_and_otherwise_what_was_planned() -> None:
+    rows = pd.DataFrame(recorded(PLAN, logged().events).columns()).set_index(KEYS)
     assert list(rows.index) == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert rows["arrival_s"].tolist() == [2.0, 6.5, 8.5, 3.0]
-    assert rows["audio_s"].tolist() == [1.0] * 4
-    assert rows["think_s"].fillna(-1).tolist() == [-1, 1.0, 0.7, -1]  # none was taken after the interruption
-    assert rows["output_tokens"].tolist() == [12, 60, 60, 60]  # where the log has none, the plan
+    assert rows["think_s"].fillna(-1).tolist() == [-1, 1.0, 0.7, -1]  # 6.5 - 5.5; none was taken after an interruption
+    assert rows["output_tokens"].tolist() == [12, 60, 60, 60]
     assert rows["reply_audio_s"].tolist() == [2.0, 9.0, 9.0, 3.0]
-    # From the first packet with sound
     assert rows["barge_in_after_s"].fillna(-1).tolist() == [-1, 0.25, -1, 7.0]
-    relative = recorded(plan, log.events, "relative").columns()
-    assert pd.Series(relative["arrival_s"]).fillna(-1).tolist() == [2.0, -1, -1, 3.0]
 
 
 def test_turns_that_never_began_are_counted() -> None:
@@ -115,16 +116,16 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_record_becomes_a_trace_that_names_it(record: Path) -> None:
+def test_a_trace_of_a_record_names_the_record_and_how_it_was_played(record: Path) -> None:
     header = from_record(record).header
     assert header.generator == "recorded"
-    assert header.params["point"] == record.name and header.params["arrivals"] == "absolute"
-    assert any(record.name in note and "vllm_omni serving voice" in note for note in header.notes)
-    assert any("closed loop, c=2" in note for note in header.notes)
-    assert any(note.startswith("replies: ") for note in header.notes)  # those of the played trace
+    assert (header.params["point"], header.params["arrivals"]) == (record.name, "absolute")
+    notes = "\n".join(header.notes)
+    for words in (record.name, "vllm_omni serving voice", "closed loop, c=2", "replies: "):
+        assert words in notes
 
 
-def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_finished_record_is_refused(record: Path, tmp_path: Path) -> None:
     (point,) = expand(Experiment(name="one", engines=["vllm_omni"], workload="voice"))
     write_failure(tmp_path / "failed", point, "it broke", environment(), datetime.now(UTC))
     damaged = shutil.copytree(record, tmp_path / "damaged")
@@ -140,7 +141,7 @@ def test_what_is_no_finished_record_is_refused(record: Path, tmp_path: Path) -> 
             from_record(folder)
 
 
-def test_users_of_frames_did_what_their_trace_says() -> None:
+def test_a_run_of_frames_is_refused_with_the_trace_to_replay() -> None:
     trace = make_trace("metronome", {"sessions": 2, "duration_s": 10}, 0)
     with pytest.raises(UserError, match=r"replay its trace\.parquet, with workload=file"):
         recorded(trace, EventLog().events)
