@@ -1,4 +1,4 @@
-"""Points of several releases of vLLM: each in a worker whose path begins with its own, and told apart."""
+"""Points of several releases of vLLM in one experiment."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_releases_are_variants_of_one_experiment_told_apart():
     assert seen[0].cell == seen[1].cell == ()
 
 
-def test_a_process_with_another_vllm_measures_nothing_and_what_the_adapter_misses_is_named(cache: Path):
+def test_a_process_with_another_vllm_measures_nothing_and_missing_names_are_listed(cache: Path):
     with pytest.raises(RuntimeError, match=r"is to run on vLLM 9\.9\.0"):
         vllm_release.check_loaded(NEW)
     vllm_release.check_loaded(None)
