@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -14,8 +15,6 @@ TURN_END_S = 1.0
 TEXT_TOKENS = 10
 PROMPT_TOKENS = 100
 LABELS = ("request_class", "priority", "ttft_deadline_s", "tbt_deadline_s", "backlog")
-UNITS = {"s", "1", "1/s", "1/min", "token", "block", "block*s"}
-"""Of metrics."""
 
 
 class EventLog:
@@ -109,7 +108,7 @@ def parts(metric: Metric) -> tuple[float | None, int, int]:
     return metric.value, metric.n, metric.missing
 
 
-def are(metrics: dict[str, Metric], **expected: Any) -> None:
+def are(metrics: Mapping[str, Metric], **expected: Any) -> None:
     """Fail unless the metrics have this value, n and missing."""
     for name, (value, n, missing) in expected.items():
         assert parts(metrics[name]) == (pytest.approx(value), n, missing), name

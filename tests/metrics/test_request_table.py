@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.request_tables.request_table import COLUMNS, request_table
+from harness.request_tables.request_table import request_table
 from tests.metrics.event_log import EventLog
 
 SPEECH = ("audio_ttfp_s", "rtf", "rtf_gen", "max_gap_s", "underrun_fixed_s")
@@ -41,19 +41,6 @@ def test_latency_counts_from_the_schedule_not_from_the_send():
     late = EventLog().spoken_turn(ttfp=0.5)
     late.rows = [(*row[:5], 0.4) if row[1] == "turn_end" else row for row in late.rows]
     measures(late, audio_ttfp_s=0.5, send_delay_s=0.4)
-
-
-def test_only_packets_with_sound_are_audio():
-    measures(EventLog().start().audio((1.1, 0.0), (1.6, 0.5)).done(2.1, played=0.5), audio_ttfp_s=0.6, packets=1)
-    silent = {"audio_s": 0, "packets": 0, "continuous": False, "continuous_fixed": False, **missing(*SPEECH)}
-    measures(EventLog().start().produce().done(2.0, played=0.0), **silent)
-    measures(EventLog().start().audio((1.1, 0.0), (1.6, 0.0)).done(2.0, played=0.0), **silent)
-
-
-def test_one_message_has_no_speed_of_its_own():
-    measures(EventLog().start().audio((1.5, 2.0)).done(3.5, played=2.0), rtf_gen=None, rtf=0.25)
-    text = EventLog().start(spoken=False).text((1.5, 9)).done(1.5)
-    measures(text, ttft_s=0.5, tbt_mean_s=None, tbt_max_s=None)
 
 
 def test_small_gaps_that_add_up_divide_the_two_forms_of_continuity():
@@ -110,13 +97,6 @@ def test_failed_and_unfinished_turns_are_not_continuous_and_keep_their_ttfp(last
     measures(log, **missing("rtf", "rtf_gen", "e2e_s", "max_gap_s", "completion_s", "heard_s", "heard_talker"))
 
 
-def test_a_turn_cut_while_the_user_speaks_is_unfinished_and_measures_nothing():
-    log = EventLog().add(0.0, "session_start", turn=-1).start()
-    log.rows = [row for row in log.rows if row[1] != "turn_end"]
-    nothing = missing("turn_end_s", "audio_ttfp_s", "ttft_s", "generated_entry", "preemptions")
-    measures(log, status="unfinished", **nothing)
-
-
 def test_generated_counts_what_was_in_flight_at_the_abort_and_falls_back_to_the_steps():
     came = EventLog().start().add(1.0, "arrive", stage="talker")
     measures(came.add(1.5, "token", stage="talker", value=3), generated_talker=3)
@@ -148,19 +128,6 @@ def test_turns_do_not_mix_and_come_in_order_and_those_that_never_started_have_no
     assert list(zip(rows["session"], rows["turn"], strict=True)) == [(0, 0), (0, 1), (1, 0)]
     assert rows["audio_ttfp_s"].to_list() == pytest.approx([0.1, 0.2, 0.3])
     assert rows["continuous"].to_list() == [True, False, True]
-
-
-def test_no_events_give_an_empty_table_of_the_same_columns():
-    empty, full = table(EventLog()), table(EventLog().spoken_turn())
-    assert len(empty) == 0
-    assert list(empty.columns) == list(full.columns) == list(COLUMNS)
-    assert empty.dtypes.equals(full.dtypes)
-
-
-def test_missing_values_survive_parquet(tmp_path):
-    rows = table(EventLog().spoken_turn().start(1, spoken=False))
-    rows.to_parquet(tmp_path / "requests.parquet")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "requests.parquet"), rows)
 
 
 def test_the_log_may_name_only_turns_of_the_trace():
