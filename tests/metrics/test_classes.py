@@ -1,4 +1,4 @@
-"""Metrics of classes: the numbers of a log made by hand, and that a trace without classes has none."""
+"""Metrics of request classes: values worked out by hand."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from harness.metrics.metric_name import in_class, parsed
 from harness.metrics.rates import rate_span
 from harness.metrics.turns import DEFINITIONS, columns_of, summarise
 from harness.metrics.vocabulary import definition
-from harness.request_tables.request_table import CLASS_COLUMNS, COLUMNS, request_table
+from harness.request_tables.request_table import request_table
 from harness.request_tables.steady_window import WHOLE, Window
 from tests.metrics.event_log import EventLog, are, parts, steps
 
@@ -49,7 +49,7 @@ def mixed() -> EventLog:
     return log
 
 
-def test_the_numbers_of_a_log_made_by_hand():
+def test_metrics_of_two_classes_have_the_values_worked_out_by_hand():
     """TTFT is of 0.4, 0.5, 0.6 and two that failed, one of them after its first token; TBT of 0.1, 0.1 and 0.2."""
     gaps_s = [0.1, 0.1, 0.1, 0.1, 0.3, 0.1]
     online = {
@@ -103,16 +103,6 @@ def test_each_token_of_a_class_counts_once_in_the_window():
     are(found, **{"batch.backlog_dry_s": (0, 5, 0), "online.backlog_dry_s": (None, 0, 0)})
 
 
-def test_goodput_is_of_the_completions_inside_the_window():
-    log = EventLog()
-    for session in range(50):
-        log.start(session, spoken=False, at=float(session)).label(session, name="a", ttft=0.5)
-        first_s = session + (1.4 if session % 2 else 1.6)  # every second one is late
-        log.text((first_s, 1), session=session).done(session + 2.0, session)
-    metrics = summary(log, Window(5.0, 45.0), run_end_s=60.0)
-    assert parts(metrics["a.goodput_rps"]) == (20 / 40, 40, 0)
-
-
 def test_what_was_aborted_misses_no_deadline_and_is_no_failure():
     metrics = summary(with_backlog())
     are(metrics, **{"batch.ttft_in_deadline": (0, 2, 0)})  # of those that ended
@@ -146,24 +136,13 @@ def test_attainment_is_of_limits_that_are_given_afterwards():
 def test_the_overall_metrics_do_not_depend_on_classes_which_follow_the_most_urgent_first():
     log = mixed()
     labelled = summary(log)
-    assert list(request_table(log.events, log.trace)) == [*COLUMNS, *CLASS_COLUMNS]
     log.labels.clear()
-    assert list(request_table(log.events, log.trace)) == list(COLUMNS)
-    assert list(labelled)[: len(DEFINITIONS)] == list(DEFINITIONS)
     assert summary(log) == {name: labelled[name] for name in DEFINITIONS}
     of_classes = list(labelled)[len(DEFINITIONS) :]
-    assert sorted(of_classes) == sorted(
-        in_class(name, each) for name in ("online", "batch") for each in CLASS_DEFINITIONS
-    )
+    assert set(of_classes) == {in_class(each, name) for each in ("online", "batch") for name in CLASS_DEFINITIONS}
     assert list(dict.fromkeys(name.partition(".")[0] for name in of_classes)) == ["online", "batch"]
     for name, metric in labelled.items():
         assert metric.unit == definition(name).unit
-
-
-def test_a_run_without_a_window_has_rates_over_its_whole_length():
-    log = EventLog().start(0, spoken=False).label(0, name="a", tbt=1.0).text((2.0, 1), session=0).produce(0)
-    expected = {"output_tps": (0.1, 1, 0), "goodput_rps": (None, 0, 0), "tbt_in_deadline": (0, 1, 1)}
-    are(summary(log, run_end_s=10.0), **{f"a.{name}": value for name, value in expected.items()})
 
 
 def test_one_late_token_in_a_hundred_is_late_and_yet_within_the_deadline_of_the_99th_percentile():
@@ -173,17 +152,6 @@ def test_one_late_token_in_a_hundred_is_late_and_yet_within_the_deadline_of_the_
     are(metrics, **{"a.tbt_in_deadline": (0, 1, 0), "a.tbt_p99_in_deadline": (1, 1, 0), "a.deadlines_met": (0, 1, 0)})
 
 
-def test_tokens_of_one_message_have_no_time_between_them():
-    log = EventLog().start(0, spoken=False).label(0, name="a").text((2.0, 60), (3.0, 60), session=0).done(3.0)
-    [row] = request_table(log.events, log.trace).to_dict("records")
-    assert row["tbt_p99_s"] == pytest.approx(np.percentile([0.0] * 118 + [1.0], 99))
-
-
-def test_turns_without_a_class_are_of_the_default_one_where_others_have_one():
-    log = EventLog().start(0, spoken=False).label(0, name="a").start(1, spoken=False).done(2.0, 1)
-    are(summary(log), **{"default.completed": (1, 1, 0), "a.completed": (0, 1, 0)})
-
-
 @pytest.mark.parametrize(("first_s", "met"), [(1.3, 1), (1.3000004, 1), (1.300001, 0), (1.2, 1)])
 def test_deadlines_are_met_to_the_microsecond(first_s: float, met: int):
     """The difference of two times has an error in its last bits: 1.3 - 1.0 > 0.3."""
@@ -191,10 +159,10 @@ def test_deadlines_are_met_to_the_microsecond(first_s: float, met: int):
     are(summary(log), **{"a.ttft_in_deadline": (met, 1, 0), "a.deadlines_met": (met, 1, 0)})
 
 
-def test_names_say_whose_number_they_are():
-    for unknown in ("online.continuity", ".ttft_p90", "online.", "a.b.ttft_p90", "a.ttft"):
-        with pytest.raises(KeyError):
-            definition(unknown)
+def test_tokens_of_one_message_have_no_time_between_them():
+    log = EventLog().start(0, spoken=False).label(0, name="a").text((2.0, 60), (3.0, 60), session=0).done(3.0)
+    [row] = request_table(log.events, log.trace).to_dict("records")
+    assert row["tbt_p99_s"] == pytest.approx(np.percentile([0.0] * 118 + [1.0], 99))
 
 
 SHARES = ("ttft_in_deadline", "tbt_in_deadline", "tbt_p99_in_deadline", "deadlines_met")
@@ -231,8 +199,6 @@ def test_laws_of_classes(replies: list[dict]):
     timed = sum(metrics[f"{name}.ttft_p50"].n for name in classes)
     assert not labelled or (completed, timed) == (metrics["completed"].value, metrics["ttft_p50"].n)
     for share in (metrics[f"{name}.{share}"] for name in classes for share in SHARES):
-        assert (share.value is None) == (share.n == 0) and 0 <= share.missing <= share.n
-        assert share.value is None or 0 <= share.value <= 1
-    for name in classes:
-        strict, loose = (metrics[f"{name}.{share}"].value for share in ("tbt_in_deadline", "tbt_p99_in_deadline"))
-        assert strict is None or (loose is not None and strict <= loose)
+        assert (share.value is None) == (share.n == 0)
+        assert 0 <= share.missing <= share.n
+        assert 0 <= (share.value or 0) <= 1
