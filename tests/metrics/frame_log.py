@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,9 +33,7 @@ def trace_of(sessions: int, frames: int) -> pd.DataFrame:
 def events_of(trace: pd.DataFrame, answer: Answer = spoke) -> pd.DataFrame:
     """The log of a run in which every frame is fed at the first tick after it is complete."""
     log = EventLog()
-    arrivals_s = {
-        session: trace.loc[trace["session"] == session, "arrival_s"] for session in sorted(set(trace["session"]))
-    }
+    arrivals_s: Any = dict(iter(trace.groupby("session")["arrival_s"]))
     for session, begins_s in arrivals_s.items():
         log.event(begins_s.min(), "session_start", session, 0)
         log.event(begins_s.min() + 2 * NETWORK_S, "admitted", session, 0)
@@ -72,14 +71,5 @@ def table_of(sessions: int, frames: int, answer: Answer = spoke) -> pd.DataFrame
 
 def steps_of(t_s: np.ndarray, used: np.ndarray, blocks: int = 1000, requests: int = 4) -> pd.DataFrame:
     """A step of 4 ms that ends at each time, with so many blocks in use then."""
-    return pd.DataFrame(
-        {
-            "t_s": np.asarray(t_s, float) - 0.004,
-            "dt_s": 0.004,
-            "stage": "thinker",
-            "replica": 0,
-            "requests": requests,
-            "kv_used": used,
-            "kv_blocks": blocks,
-        }
-    )
+    times = pd.DataFrame({"t_s": np.asarray(t_s, float) - 0.004, "kv_used": used})
+    return times.assign(dt_s=0.004, stage="thinker", replica=0, requests=requests, kv_blocks=blocks)

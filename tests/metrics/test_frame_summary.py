@@ -1,4 +1,4 @@
-"""The numbers of a run of interaction sessions: a dashboard's beside the user's."""
+"""Metrics of a run of interaction sessions."""
 
 import numpy as np
 import pandas as pd
@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from harness.metrics.frames import FRAME_DEFINITIONS, summarise_frames
 from harness.metrics.vocabulary import definition
 from harness.request_tables.frame_table import frame_table
-from tests.metrics.event_log import UNITS
-from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, Answer, add, events_of, spoke, steps_of, trace_of
+from tests.metrics.frame_log import BEAT, FAST_S, NETWORK_S, Answer, add, events_of, steps_of, trace_of
 
 FRAMES = 149
 SECONDS = np.arange(0.5, 302, 0.5)
@@ -66,8 +65,7 @@ def test_every_metric_has_its_value_its_n_what_is_missing_and_its_unit() -> None
     for name, (value, n, missing) in EXPECTED.items():
         found = metrics[name]
         assert (found.value, found.n, found.missing) == (pytest.approx(value), n, missing), name
-        meaning = definition(name)
-        assert found.unit == meaning.unit in UNITS and meaning.definition and meaning.origin
+        assert found.unit == definition(name).unit, name
 
 
 def test_a_collapse_is_green_on_the_dashboard_and_mute_for_the_user() -> None:
@@ -90,14 +88,6 @@ def test_a_collapse_is_green_on_the_dashboard_and_mute_for_the_user() -> None:
     assert error is not None and error < 0.01
     assert found["pool_peak"] == found["pool_end"] == pytest.approx(1, abs=0.005)
     assert found["capped_ticks"] == 77 and found["ticks"] == 149
-
-
-def test_a_pool_that_settles_is_never_predicted_to_be_full() -> None:
-    found = numbers(spoke, steps_of(SECONDS, np.minimum(SECONDS * 7, 256)))
-    assert found["pool_plateau"] == pytest.approx(0.256) and found["pool_slope"] == pytest.approx(0)
-    for name in ("wall_s", "saturation_predicted_s", "saturation_measured_s", "saturation_error", "touch_s", "cap_end"):
-        assert found[name] is None, name
-    assert found["jitter_p99"] == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize(("begun_s", "lasted_s", "touch_s"), [(1.9, 1.5, None), (2.0, 0.61, 2.0), (2.0, 0.59, None)])
@@ -127,20 +117,3 @@ def test_shed_and_admitted_are_the_offered(offered: int, data: st.DataObject) ->
     if len(shed) < offered:
         with pytest.raises(ValueError, match="were let in and"):
             summary(twice, trace)
-
-
-def test_sessions_that_come_late_leave_no_straight_line_to_fit() -> None:
-    trace = trace_of(8, FRAMES)
-    events = add(events_of(trace), (11.0, "session_start", 9, 0, np.nan), (11.0, "admitted", 9, 0, np.nan))
-    metrics = summary(events, trace)
-    assert metrics["saturation_predicted_s"].value is None and metrics["saturation_error"].value is None
-    assert metrics["saturation_measured_s"].value is not None
-
-
-def test_a_run_of_which_nothing_is_known_has_missing_numbers_and_no_zeros_in_their_place() -> None:
-    trace = trace_of(1, 1)
-    metrics = summary(events_of(trace).iloc[:0], trace, FILLING.iloc[:0], 0.0)
-    counts = "frames empty_frames deadline_misses ticks tick_overruns capped_ticks offered admitted shed "
-    counts += "failed_sessions preemptions recycles reencoded_tokens max_len_hits generated_tokens"
-    for name, metric in metrics.items():
-        assert (metric.value, metric.n, metric.missing) == (0 if name in counts.split() else None, 0, 0), name

@@ -30,21 +30,6 @@ def test_a_frame_is_due_when_its_audio_ends_and_fed_at_the_next_tick() -> None:
     assert table["judged"].tolist() == [False, False, True, True, True] * 3
 
 
-def test_frames_of_one_step_share_what_it_returned() -> None:
-    """A Step that feeds two frames answers both; its tokens are counted once."""
-    trace = trace_of(1, 4)
-    events = events_of(trace)
-    events.loc[(events["kind"] == "fed") & (events["turn"] == 1), "t"] += B
-    for kind in ("frame_out", "frame"):
-        events = without(events, kind, lambda log: log["turn"] != 1)
-    table = frame_table(events, trace, BEAT)
-    assert table["status"].tolist() == [DELIVERED] * 4
-    assert table["tokens"].tolist() == [12, 0, 12, 12]
-    assert table["tick"].tolist() == [2, 4, 4, 5]
-    assert table["arrive_s"].tolist()[1] == table["arrive_s"].tolist()[2]
-    assert table["first"].tolist() == [True, False, False, False]
-
-
 def test_a_last_frame_is_not_judged_when_the_user_hung_up_first_and_others_are() -> None:
     trace = trace_of(1, 6)
     events = without(events_of(trace), "frame_out", lambda log: ~log["turn"].isin([3, 5]))
@@ -71,15 +56,6 @@ def test_a_failed_session_owes_its_frames_to_the_end() -> None:
     assert len(table) == 16 and lost["status"].tolist()[-4:] == [FAILED] * 4
     assert lost["judged"].sum() == 6
     assert set(table[table["session"] == 0]["status"]) == {DELIVERED}
-
-
-def test_a_shed_session_has_no_frames() -> None:
-    trace = trace_of(2, 4)
-    events = events_of(trace)
-    events = add(events.loc[events["session"] != 1], (0.1, "session_start", 1, 0, np.nan), (0.2, "shed", 1, 0, np.nan))
-    assert set(frame_table(events, trace, BEAT)["session"]) == {0}
-    with pytest.raises(ValueError, match="a frame that the trace lacks"):
-        frame_table(events_of(trace), trace_of(1, 4), BEAT)
 
 
 @settings(max_examples=60)

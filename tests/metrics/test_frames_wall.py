@@ -30,11 +30,6 @@ def leaving(session: int, frame: int, at_s: float) -> tuple[float, float]:
     return (1.6, 0) if at_s > 150 + 10 * session and session < 6 else (FAST_S, 12)
 
 
-def working(until_s: float) -> pd.DataFrame:
-    times = np.arange(0.1, until_s, 0.5)
-    return steps_of(times, np.zeros(times.size))
-
-
 def slow(latency_s: float) -> Answer:
     return lambda session, frame, at_s: (latency_s if at_s > 100 else FAST_S, 0)
 
@@ -62,31 +57,7 @@ def test_buckets_are_of_ten_seconds_by_dispatch() -> None:
     buckets = bucket_latencies(table_of(8, FRAMES, stalled(150)))
     assert buckets["t_s"].tolist() == list(range(0, 300, 10))
     assert set(buckets["n"][1:-1]) == {40}
-    assert np.allclose(buckets["p50"][:15], FAST_S) and np.allclose(buckets["p50"][15:], 1.6)
-    assert np.all(buckets["p50"] <= buckets["p99"])
-
-
-@settings(max_examples=25)
-@given(tick=st.integers(5, 146))
-def test_a_step_is_found_to_the_tick(tick: int) -> None:
-    """At whatever tick, as long as the median of its bucket shows it; else at the next bucket's first."""
-    shown = tick if tick % 5 < 3 else 5 * (tick // 5 + 1)
-    assert time_of_wall(table_of(4, FRAMES, stalled(tick * B)), BEAT) == pytest.approx(shown * B)
-
-
-@pytest.mark.parametrize(
-    ("answer", "until_s", "hard", "one_by_one"),
-    [
-        pytest.param(spoke, 0, False, False, id="healthy"),
-        pytest.param(stalled(150), 152, True, False, id="all mute and an idle engine"),
-        pytest.param(stalled(150), 302, False, False, id="an engine that works is slow, not stalled"),
-        pytest.param(stalled(150, share=1 / 8), 302, False, False, id="most still speak"),
-        pytest.param(leaving, 302, False, True, id="one session after the other"),
-    ],
-)
-def test_a_stall_is_hard_or_progressive(answer: Answer, until_s: float, hard: bool, one_by_one: bool) -> None:
-    found = silence(table_of(8, FRAMES, answer), BEAT)
-    assert (hard_stall(found, working(until_s), BEAT), progressive(found)) == (hard, one_by_one)
+    assert np.allclose(buckets["p50"], [FAST_S] * 15 + [1.6] * 15)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +98,7 @@ def test_silent_is_three_in_a_row_of_the_same_session(said: list[list[bool]]) ->
     assert found.due.sum() == 7 * len(said)
 
 
-def test_who_speaks_again_because_others_have_left_was_silent_at_the_end() -> None:
+def test_a_session_that_speaks_only_after_others_left_counts_as_silent_at_the_end() -> None:
     found = silence(table_of(8, FRAMES, stalled(150, until_s=2.0 * (FRAMES + 1))), BEAT)
     assert found.silent[-1] == 0 and found.at_end == 8
 
@@ -140,19 +111,6 @@ def filled(at_0: float, rate: float) -> pd.Series:
     times = np.arange(0, 300.1, 0.1)
     used = np.rint(1e7 * np.minimum(at_0 + rate * times, 1.0)).astype(int)
     return occupancy(steps_of(times, used, 10_000_000), 300)
-
-
-@settings(max_examples=50)
-@given(at_0=st.floats(0, 0.2), t_sat_s=st.floats(70, 2000))
-def test_an_exact_line_is_predicted_exactly(at_0: float, t_sat_s: float) -> None:
-    pool = filled(at_0, (1 - at_0) / t_sat_s)
-    line = filling(pool)
-    assert line is not None and line.at_0 == pytest.approx(at_0, abs=2e-3)
-    assert saturation(line) == pytest.approx(t_sat_s, rel=2e-3)
-    measured_s = saturated_s(pool, NO_FAILS)
-    assert (measured_s is not None) == (pool.max() >= 0.995)
-    if measured_s is not None:
-        assert abs(measured_s - t_sat_s) < 0.01 * t_sat_s + 1
 
 
 def test_the_papers_line_is_the_arithmetic_of_equation_1() -> None:
@@ -180,13 +138,13 @@ def test_the_line_is_fitted_from_10_to_60_s_below_an_occupancy_of_0_6() -> None:
     assert flat is not None and saturation(flat) is None
 
 
-def test_a_stalled_engine_holds_what_it_held() -> None:
+def test_occupancy_stays_while_an_engine_makes_no_step() -> None:
     pool = occupancy(steps_of(np.array([1.5, 2.5, 3.25]), np.array([100, 400, 1000])), 10)
     assert pool.tolist() == [0, 0, 0.1, 0.4] + [1.0] * 7
     assert pool.index.tolist() == list(range(11))
 
 
-def test_replicas_and_other_stages() -> None:
+def test_occupancy_is_over_all_replicas_of_the_first_stage() -> None:
     own = steps_of(np.array([1.0]), np.array([1000]))
     other = own.assign(replica=1, kv_used=0)
     talker = own.assign(stage="talker")
