@@ -78,7 +78,7 @@ def measured(in_pieces: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_they_are_made_by_client_and_known_by_name(install: Any, in_pieces: bool) -> None:
+def test_metrics_of_a_package_are_made_by_client_and_known_by_name(install: Any, in_pieces: bool) -> None:
     install("GOOD", "OF_FRAMES")
     found = measured(in_pieces)
     assert (found["a.got"].value, found["b.got"].value) == (13, 53)
@@ -97,7 +97,7 @@ def test_they_are_made_by_client_and_known_by_name(install: Any, in_pieces: bool
         ("TAKEN", "metric failed of TAKEN has the name of one of ours"),
     ],
 )
-def test_a_mistake_is_one_sentence_that_names_the_package(install: Any, name: str, words: str) -> None:
+def test_a_mistake_of_a_package_is_refused_by_its_name(install: Any, name: str, words: str) -> None:
     install(name)
     with refused(words):
         measured()

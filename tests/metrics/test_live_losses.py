@@ -62,7 +62,6 @@ VLLM, SGLANG = PREFIX_CACHE
     ("counters", "expected"),
     [
         ([(VLLM[0], 10, 50), (VLLM[1], 1, 11)], (0.25, 40, 0)),
-        ([(VLLM[0], 10, 50), (VLLM[1], 1, 1)], (0.0, 40, 0)),
         ([(VLLM[0], 10, 10), (VLLM[1], 1, 1)], (None, 0, 0)),  # nothing was asked
         ([(VLLM[0], 10, 50)], (None, 0, 0)),
         ([(SGLANG[0], 0, 8), (SGLANG[1], 0, 4)], (0.5, 8, 0)),

@@ -37,13 +37,6 @@ def vllm_omni_underrun(packets) -> float:
     return worst
 
 
-def test_before_the_first_packet_nothing_is_heard():
-    player = Playback()
-    assert player.played(100.0) == 0.0
-    assert math.isnan(player.start_s) and player.end_s == -math.inf
-    assert player.packets == 0 and player.max_gap_s == player.underrun_fixed_s == player.total_s == 0.0
-
-
 def test_playback_starts_with_the_first_packet_pauses_on_underrun_and_goes_on():
     player, gaps = play([(7.0, 1.0), (8.5, 1.0), (9.0, 1.0)])
     assert gaps == [0.0, 0.5, 0.0]
@@ -54,14 +47,6 @@ def test_empty_packets_neither_start_playback_nor_end_a_pause():
     player, gaps = play([(0.0, 0.0), (1.0, 0.5), (1.7, 0.0), (2.0, 0.5)])
     assert gaps == [0.0, 0.0, 0.0, 0.5]
     assert player.start_s == 1.0 and player.packets == 2
-
-
-def test_time_cannot_go_back():
-    player, _ = play([(1.0, 0.5)])
-    with pytest.raises(ValueError, match="before the previous"):
-        player.arrive(0.5, 0.5)
-    with pytest.raises(ValueError, match="before the latest"):
-        player.played(0.5)
 
 
 def test_published_arithmetic_of_many_slightly_late_packets():
@@ -81,39 +66,8 @@ def test_the_bound_itself_is_continuous_whatever_the_rounding():
 
 
 @given(replies())
-def test_gaps_fill_the_time_that_is_not_audio(packets):
+def test_gaps_fill_the_time_that_is_not_audio_and_are_within_the_underrun_of_vllm_omni(packets):
     player, gaps = play(packets)
     assert sum(gaps) == player.end_s - player.start_s - player.total_s
-    assert max(gaps) == player.max_gap_s
-
-
-@given(replies())
-def test_fixed_timeline_agrees_with_vllm_omni_and_bounds_the_gap(packets):
-    player, _ = play(packets)
+    assert max(gaps) == player.max_gap_s <= player.underrun_fixed_s
     assert player.underrun_fixed_s == vllm_omni_underrun(packets)
-    assert player.max_gap_s <= player.underrun_fixed_s
-
-
-@given(replies(), st.lists(ticks, max_size=10))
-def test_heard_never_falls_and_never_exceeds_received(packets, pauses):
-    player, received, heard, now = Playback(), 0.0, 0.0, 0.0
-    for t, audio_s in packets:
-        player.arrive(t, audio_s)
-        received += audio_s
-        assert heard <= player.played(t) <= received
-        heard, now = player.played(t), t
-    for pause in pauses:
-        now += pause
-        assert heard <= player.played(now) <= received
-        heard = player.played(now)
-    assert player.played(player.end_s) == received
-
-
-@given(replies(), st.data())
-def test_splitting_a_packet_at_its_instant_changes_nothing(packets, data):
-    index = data.draw(st.integers(0, len(packets) - 1))
-    t, audio_s = packets[index]
-    whole, _ = play(packets)
-    split, _ = play([*packets[:index], (t, audio_s / 2), (t, audio_s / 2), *packets[index + 1 :]])
-    for name in ("start_s", "end_s", "max_gap_s", "total_s", "underrun_fixed_s"):
-        assert getattr(whole, name) == getattr(split, name)

@@ -25,16 +25,7 @@ def trace(n: int, tokens: int = 8, reply_audio_s: float = 2.0) -> pd.DataFrame:
     return pd.DataFrame({**rows, "reply_audio_s": reply_audio_s})
 
 
-def test_tokens_that_came_stand_next_to_tokens_asked():
-    rows = table({"generated_entry": 2}, {}, {"generated_entry": pd.NA}, {"status": "failed"})
-    asked = trace(4)
-    asked.loc[asked["session"] == 1, "output_tokens"] = 6
-    assert text_lengths(rows, asked) == Lengths(2, 5.0, 5.0, 7.0, 7.0, 1)
-    assert audio_lengths(rows, asked) is None
-    assert text_lengths(table({"generated_entry": pd.NA}), trace(1)) is None, "a server that states no tokens"
-
-
-def test_seconds_that_came_stand_next_to_the_trace_s():
+def test_seconds_of_replies_are_compared_with_the_trace():
     said = {"spoken": True, "generated_entry": 3}
     rows = table({**said, "audio_s": 0.5}, {**said, "audio_s": 1.95}, {**said, "audio_s": 3.55})
     assert audio_lengths(rows, trace(3)) == Lengths(3, 2.0, 1.95, 2.0, 2.0, 1)
