@@ -123,6 +123,15 @@ def test_an_invalid_point_fails_and_keeps_what_it_measured_out_of_the_results(tm
         assert unfinished(points_dir, fakes.points(1)) == [outcome.point]
 
 
+def test_the_fork_server_leaves_an_interrupt_to_the_command(tmp_path: Path) -> None:
+    (before,) = run(tmp_path, fakes.points(1), fakes.measure)
+    server = load_record(before.folder).manifest["proof"]["fork_server_pid"]
+    os.kill(server, signal.SIGINT)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    after = run(tmp_path, fakes.points(2)[1:], fakes.measure)[0]
+    assert load_record(after.folder).manifest["proof"]["fork_server_pid"] == server
+
+
 def test_neither_the_number_of_jobs_nor_the_order_changes_a_byte(tmp_path: Path) -> None:
     points = fakes.points(3)
     one, three = tmp_path / "one", tmp_path / "three"

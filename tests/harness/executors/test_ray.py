@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -24,7 +26,7 @@ from harness.replays.worker.isolation import Work
 from tests.builders import REHEARSE, free_ports
 from tests.harness import fakes
 from tests.harness.fakes import measured
-from tests.waiting import wait_until
+from tests.waiting import runs, wait_until
 from workloads.errors import UserError
 
 ray = pytest.importorskip("ray")
@@ -116,6 +118,21 @@ def test_a_point_that_ends_its_machine_is_given_up(tmp_path: Path, node: Callabl
     assert manifest["order"] == 1 and manifest["machine"]["cores"] >= 1 and len(manifest["load_average"]) == 3
 
 
+def test_an_interrupt_ends_the_workers_and_leaves_nothing(tmp_path: Path, node: Callable[..., Any]) -> None:
+    node("one")
+    diary = tmp_path / "diary"
+
+    def interrupt(_: float) -> None:
+        if diary.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "points", fakes.points(2), partial(fakes.counted, diary, 3600), watch=interrupt)
+    (begun,) = diary.read_text().splitlines()
+    wait_until(lambda: not runs(int(begun.split()[2])), PATIENCE_S)
+    assert not list((tmp_path / "points").iterdir())
+
+
 def test_a_node_with_other_code_is_refused_by_its_name(
     tmp_path: Path, node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +152,37 @@ def test_a_node_with_other_code_is_refused_by_its_name(
 def test_without_processors_there_is_nothing_to_wait_for(tmp_path: Path, cluster: Any) -> None:
     with pytest.raises(UserError, match="has no processors"):
         run(tmp_path, fakes.points(1), fakes.measure)
+
+
+def test_a_client_whose_server_dies_connects_again(
+    client_port: int, cluster: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy head sometimes loses the process that it starts for a client."""
+    monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")  # for which Ray would keep the lost one
+    killed: list[int] = []
+
+    def kill() -> None:
+        killed.append(wait_until(lambda: _pids("specific-server"), PATIENCE_S)[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    with connected(f"ray://127.0.0.1:{client_port}"):
+        alive = [node for node in ray.nodes() if node["Alive"]]
+    killer.join()
+    assert len(killed) == 1 and alive
+    (message,) = [each.getMessage() for each in caplog.records if "asked again" in each.getMessage()]
+    assert "Initialization failure from server: " in message
+
+
+def _pids(argument: str) -> list[int]:
+    """Return the processes that this one has started with this argument."""
+    pids = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(argument in part for part in each.cmdline()):
+                pids.append(each.pid)
+    return pids
 
 
 YAML = """
