@@ -1,5 +1,4 @@
-"""LiveServe's KV manager over a made-up store: next-use estimates, protection, what it loads ahead of a turn and what
-becomes of it (paper section 5.2; T-j)."""
+"""LiveServe's KV manager on a scripted store: next-use estimates, protection, preloads (paper section 5.2; T-j)."""
 
 from typing import Any
 
@@ -51,7 +50,7 @@ def test_next_use_is_the_end_of_playback_plus_the_gap(fields: dict[str, Any], no
     assert estimate.next_use_s(view, now, TIMEOUT_S) == pytest.approx(expected)
 
 
-def test_what_nothing_is_known_of_is_left_to_lru():
+def test_a_session_without_an_estimate_is_left_to_lru():
     view = SessionView(1, 0.3, phase=Phase.AWAIT_FIRST_AUDIO)
     assert estimate.next_use_s(view, 5.0, TIMEOUT_S) is None, "no reply has been spoken: perhaps none ever is"
     bench = Bench()
@@ -98,7 +97,7 @@ def test_a_workloads_median_is_that_of_its_newest_observations(values):
     assert median.value == newest[len(newest) // 2]
 
 
-def test_only_a_report_that_moves_the_end_of_playback_asks_for_a_look():
+def test_an_ack_asks_for_a_new_estimate_only_if_it_moves_the_end_of_playback():
     monitor = Monitor(0.3)
     monitor.turn_committed(1, 0, 0.0)
     monitor.audio_sent(1, 0, 5.0, 1.0)
@@ -135,7 +134,7 @@ def test_a_typed_turn_keeps_its_place_from_commit_to_arrival(bench: Bench):
     assert bench.store.index.later_than(12.0) == 0, "not put off by a reply while the turn is on its way"
 
 
-def test_a_session_that_closed_goes_first(bench: Bench):
+def test_a_closed_session_is_evicted_first(bench: Bench):
     bench.store.index.add(7, {1: 0})
     bench.store.index.add(8, {2: 0})
     bench.store.index.key(2, 1e9)
@@ -146,7 +145,7 @@ def test_a_session_that_closed_goes_first(bench: Bench):
     assert bench.counters == {"preload_issued": 1, "preload_cancel": 1}
 
 
-def test_the_mode_and_the_kind_of_index_are_the_parameters():
+def test_eviction_mode_and_index_follow_the_parameters():
     off = Params.model_validate({"eviction": "off", "preload": False})
     assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
     manager = component("kv", "liveserve", "turns").manager
@@ -182,7 +181,7 @@ def test_a_preload_is_let_in_at_equality_and_not_one_block_later(missing, queue_
     assert bench.counters == {f"preload_{outcome}": 1}
 
 
-def test_what_was_admitted_before_counts_as_queued(bench: Bench):
+def test_blocks_of_admitted_preloads_count_as_queued(bench: Bench):
     bench.speaks(1, 48, 10.0, length_s=1.0)  # 16 with the engine, 32 to come: half a second
     bench.speaks(2, 33, 10.0, length_s=1.0)
     bench.speaks(3, 32, 10.0, length_s=1.0)
@@ -190,7 +189,7 @@ def test_what_was_admitted_before_counts_as_queued(bench: Bench):
     assert bench.kv.preloads.keys() == {1, 3}
 
 
-def test_time_shrinks_while_a_preload_waits_for_blocks():
+def test_a_preload_that_waits_is_dropped_once_its_blocks_would_be_late():
     bench = Bench(empty=0)
     bench.speaks(1, 48, 10.0, length_s=1.0)
     assert bench.counters == {"preload_wait": 1}
@@ -270,7 +269,7 @@ def test_a_turn_that_comes_too_soon_loads_the_rest_itself(bench: Bench):
     assert not bench.kv.preloads
 
 
-def test_protection_of_what_nobody_came_for_ends_after_its_time():
+def test_a_preload_that_no_turn_uses_loses_its_protection_after_its_ttl():
     bench = Bench(preload_ttl_s=10.0)
     bench.speaks(1, 10, 0.0, length_s=30.0)
     bench.arrives(1, 0.2)
@@ -300,7 +299,7 @@ def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first(bench: Be
     assert (bench.counters["preload_cancel"], bench.counters["preload_issued"]) == (2, 3)
 
 
-def test_a_load_that_brings_nothing_is_given_up(bench: Bench):
+def test_a_load_without_blocks_cancels_its_preload(bench: Bench):
     bench.speaks(1, 40, 0.0)
     del bench.store.loading[1]
     bench.kv.loaded(1, 0, 0.1)

@@ -92,7 +92,7 @@ def test_classes_of_the_talker(fields: dict[str, Any], params: dict[str, Any], e
 
 
 @pytest.mark.parametrize(("field", "value"), [("spoken", False), ("voiced", True)])
-def test_text_that_nobody_speaks_is_u1_until_its_first_token_and_nobodys_lead(field: str, value: bool):
+def test_unspoken_text_is_u1_until_its_first_token_and_then_never_held(field: str, value: bool):
     a = request("a", frames=10, played_s=0.8)
     setattr(a.progress, field, value)
     assert rank(a, "thinker") == U1
@@ -100,7 +100,7 @@ def test_text_that_nobody_speaks_is_u1_until_its_first_token_and_nobodys_lead(fi
     assert (rank(a, "thinker"), plan(a, stage="thinker", params=PACED).order) == (U2, ["a"])
 
 
-def test_the_thinker_counts_text_the_talker_has_not_taken():
+def test_the_thinker_s_buffer_is_the_text_that_the_talker_has_not_taken():
     ahead = request("a", frames=10, played_s=0.0, text=20)
     ahead.progress.text_arrived = 20
     assert urgency.assess("thinker", ahead, NOW, DEFAULTS)[1] == pytest.approx((20 - 10) * 0.28)
@@ -164,7 +164,7 @@ def by_parts(policy: UrgencyPolicy, r: SpeechView) -> tuple:
 @given(
     st.lists(st.tuples(anybody, st.integers(0, 31), seconds)), settings_of_order, st.sampled_from(["talker", "thinker"])
 )
-def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, stage: str):
+def test_a_plan_holds_and_orders_each_request_by_its_class_and_utility(crowd, params, stage: str):
     for r, states, ago_s in crowd:
         r.progress.spoken, r.progress.voiced, r.speculative = (states % 8 != 0, states % 8 == 1, states % 8 == 2)
         r.session.playing, r.session.last_ack_s = (states < 16, NOW - ago_s if states % 8 > 3 else r.session.last_ack_s)
@@ -183,14 +183,14 @@ def test_a_round_s_loop_is_what_its_parts_are_for_each_request(crowd, params, st
 
 
 @pytest.mark.parametrize(("buffer_s", "exposure"), [(0.0, 0.0), (2.0, 0.0), (3.0, 0.5), (6.0, 2.0)])
-def test_eq_2_is_zero_up_to_p_safe_and_rises_with_slope_one_over_p_safe(buffer_s: float, exposure: float):
-    """T-d."""
+def test_exposure_is_zero_up_to_p_safe_and_rises_with_slope_one_over_p_safe(buffer_s: float, exposure: float):
+    """Equation (2); T-d."""
     assert urgency.barge_in_exposure(buffer_s, safe_s=2.0) == exposure
 
 
 @pytest.mark.parametrize(("occupied_share", "utility"), [(0.0, -1.5), (1.0, -0.7)])
-def test_eq_1_and_3(occupied_share: float, utility: float):
-    """T-e."""
+def test_utility_is_exposure_and_kv_pressure_weighted(occupied_share: float, utility: float):
+    """Equations (1) and (3): -3.0 x 0.5 of exposure, and 4.0 x 0.2 of held KV times the occupied share; T-e."""
     weights = urgency.Weights(safe_s=2.0, alpha=3.0, beta=4.0)
     found = urgency.utility(0.5, held_share=0.2, occupied_share=occupied_share, weights=weights)
     assert found == pytest.approx(utility)
@@ -212,7 +212,7 @@ def test_the_weights_are_those_of_the_offline_sweep():
         assert (used.alpha, used.beta) == (weights.alpha, weights.beta)
 
 
-def test_what_a_round_does_is_counted():
+def test_a_round_counts_its_classes_deferrals_and_breaks():
     policy = UrgencyPolicy("talker", Params.model_validate({"kv_relief": False}))
     urgent, safe = request("urgent"), request("safe", frames=70, played_s=2.0)
     waiting = newcomer("waiting", 5.0)
@@ -230,7 +230,7 @@ def test_strict_break_stops_at_the_first_misfit_and_skip_does_not():
         assert plan(*asked, free_blocks=20, params=params).order == order
 
 
-def test_who_holds_kv_runs_on_while_an_urgent_request_lacks_it():
+def test_a_request_with_kv_runs_on_while_an_urgent_one_lacks_blocks():
     misfit = newcomer("misfit", 2.0)
     paused = request("paused", frames=1000, played_s=2.0, blocks=30)
     late = newcomer("late", 3.0, tokens=16)
@@ -239,7 +239,7 @@ def test_who_holds_kv_runs_on_while_an_urgent_request_lacks_it():
     assert plan(misfit, paused, late, free_blocks=30).order == ["misfit", "late"]
 
 
-def test_background_loads_give_way_when_an_urgent_request_lacks_blocks_and_for_nothing_else():
+def test_only_an_urgent_request_without_blocks_stops_background_loads():
     first_audio = newcomer("first")
     assert plan(first_audio, free_blocks=20).urgent_short
     assert not plan(first_audio, free_blocks=25).urgent_short
@@ -306,7 +306,7 @@ def test_u2_joins_an_urgent_step_that_still_ends_in_time():
     assert plan(urgent, safe, step_s=lambda work: 0.039, params=SHARING).order == ["urgent"]
 
 
-def test_who_could_not_be_made_up_for_waits_for_nobody():
+def test_a_request_whose_lead_could_not_be_made_up_is_not_held():
     """The urgent one lacks 1 s of P_safe. At 39 ms a step of two makes 2.1 s beyond the two it hears, so that 0.5 s of
     lead bridge it; at 79 ms it makes 0.03 s beyond, and a lead of 2.6 s does not."""
     urgent = request("urgent", frames=25, played_s=1.0, sent=25)
@@ -325,7 +325,7 @@ def test_a_reply_begins_only_while_the_talker_keeps_up_with_all_who_listen(liste
     assert "new" in plan(*asked, step_s=step_s).order, "at once unless it is asked for"
 
 
-def test_of_a_burst_as_many_begin_as_can_be_kept_up_with_the_oldest_first():
+def test_of_a_burst_the_oldest_begin_that_the_talker_keeps_up_with():
     burst = [request(f"r{i:02}", ready_s=20.0 - i) for i in range(20)]
     oldest_first = [r.id for r in burst[::-1]]
     assert plan(*burst, step_s=linear(0.010, 0.0069), params=KEPT_UP).order == oldest_first[:10]
@@ -333,7 +333,7 @@ def test_of_a_burst_as_many_begin_as_can_be_kept_up_with_the_oldest_first():
     assert plan(*burst, step_s=lambda work: 1.0, params=KEPT_UP).order == oldest_first[:1]
 
 
-def test_who_is_far_ahead_does_not_keep_others_from_beginning():
+def test_listeners_far_ahead_do_not_keep_a_reply_from_beginning():
     waiting = crowd(20, 12.0)
     result = plan(*waiting, request("new"), step_s=linear(0.0, 0.0079), params=KEPT_UP | PACED)
     assert (result.order, len(result.held)) == (["new"], 20)

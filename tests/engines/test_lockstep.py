@@ -85,7 +85,7 @@ def test_a_step_is_as_long_as_its_slowest_die_and_no_shorter_for_more(contexts, 
     assert dies(rows) >= seconds
 
 
-def test_experts_are_asked_once_a_step_with_the_tokens_of_each_die():
+def test_experts_are_timed_once_a_step_with_the_tokens_of_each_die():
     asked = []
 
     def experts_s(tokens) -> float:
@@ -97,7 +97,7 @@ def test_experts_are_asked_once_a_step_with_the_tokens_of_each_die():
     assert asked == [[3, 0, 512]]
 
 
-def test_balanced_experts_take_what_their_weights_and_tokens_do():
+def test_balanced_experts_take_the_time_of_their_weights_tokens_and_links():
     """58 layers at batch 48 on 64 dies: four experts read, 384 tokens multiplied, two all-to-alls."""
     gpu = load_gpu("ascend_910c_die")
     read_s = 4 * R1.expert_params / gpu.bandwidth
@@ -113,7 +113,7 @@ def test_balanced_experts_take_what_their_weights_and_tokens_do():
     reach=st.sampled_from([None, 1, 512]),
     steps=st.integers(0, 5),
 )
-def test_sums_of_summed_rows_are_the_work_of_the_rows(
+def test_summed_rows_are_the_work_of_the_rows_one_by_one(
     rows: list[int], summed: list[int], reach: int | None, steps: int
 ):
     """Each stays on its side of the reach, and each goes on for so many steps."""
@@ -143,7 +143,7 @@ def done() -> Replay:
     return replays.run(trace(), "omniinfer", server=SIX)
 
 
-def test_everybody_is_answered_and_no_block_is_kept(done: Replay):
+def test_every_request_gets_its_tokens_and_every_block_returns(done: Replay):
     events = done.events.to_pandas()
     tokens = events[events["kind"] == "token"].groupby("session")["value"].sum()
     assert tokens.tolist() == [session.turns[0].output_tokens for session in trace().sessions]
@@ -204,7 +204,7 @@ def test_redundant_slots_take_their_memory_off_the_pool(thinker: Stage):
         blocks(redundant_slots=1000)
 
 
-def test_messages_of_several_tokens_change_no_time_but_theirs():
+def test_a_stream_interval_changes_neither_the_first_nor_the_last_token():
     """vLLM's stream_interval: the first token and the last come when they came."""
     few = trace(24, 40.0)
     one, many = (replays.run(few, "omniinfer", server=SIX | extra) for extra in ({}, {"stream_interval": 16}))
@@ -215,7 +215,7 @@ def test_messages_of_several_tokens_change_no_time_but_theirs():
     assert messages[1] < messages[0] / 5
 
 
-def test_idle_groups_sleep():
+def test_an_idle_group_takes_no_steps():
     """No step is recorded between two requests far apart."""
     far = make_trace("novel", {"requests": 2, "rate": 0.05, "output_mean": 5.0}, 1)
     begins = np.sort(replays.run(far, "omniinfer", server=SIX).steps["t_s"].to_numpy())

@@ -19,7 +19,7 @@ MING = {"deployment": "ming_flash_omni_8gpu"}
 ENGINES = ["vllm_omni", "liveserve"]
 
 
-def test_the_assumed_counts_have_the_published_sizes():
+def test_the_thinker_has_its_published_sizes():
     thinker = load_model("ming_flash_omni_2").stages["thinker"]
     embeddings = 2 * thinker.vocab * thinker.hidden
     active = thinker.layers * (thinker.dense_params + thinker.experts_per_token * thinker.expert_params)

@@ -1,5 +1,4 @@
-"""Our model files, what is written and read, those that ship and those that are none; and one of a user's in the place
-of the deployment's."""
+"""Model files: written and read, shipped ones, refused ones, and a user's model in place of the deployment's."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from workloads.errors import UserError
 
 
 @pytest.mark.parametrize("config", [LLAMA, LLAMA | FP8, MIXTRAL, QWEN3_MOE | {"mlp_only_layers": [1]}, DEEPSEEK])
-def test_what_is_written_is_what_was_read(tmp_path: Path, config: Config) -> None:
+def test_a_config_file_survives_being_written_as_a_model_file(tmp_path: Path, config: Config) -> None:
     found = read_config(written(tmp_path, config), "who/Model-1.5")
     path = tmp_path / found.file_name
     path.write_text(as_yaml(found))
@@ -29,7 +28,7 @@ def test_what_is_written_is_what_was_read(tmp_path: Path, config: Config) -> Non
     assert model.stages == {"thinker": found.decoder} and model.max_model_len == 8192
 
 
-def test_the_known_models_are_what_their_files_say() -> None:
+def test_shipped_models_have_the_parameters_of_their_cards() -> None:
     sizes = {
         "meta-llama/Llama-2-7b-hf": 6.74,
         "meta-llama/Llama-2-13b-hf": 13.02,
@@ -71,7 +70,7 @@ def test_the_known_models_are_what_their_files_say() -> None:
         ("audio: null", "audio: [", "not valid YAML"),
     ],
 )
-def test_a_file_that_is_none_is_refused_in_a_sentence(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_a_wrong_model_file_is_refused_with_its_field_and_value(tmp_path: Path, old: str, new: str, words: str) -> None:
     text = as_yaml(read_config(written(tmp_path, LLAMA)))
     assert old in text
     path = written(tmp_path, text.replace(old, new, 1), "model.yaml")
@@ -100,7 +99,7 @@ def test_a_model_is_served_in_the_place_of_the_deployments_own(tmp_path: Path) -
     assert scaled.stages["thinker"].decoder == replace(stage.decoder, layers=32)
 
 
-def test_its_own_model_changes_nothing() -> None:
+def test_naming_the_deployment_s_own_model_changes_nothing() -> None:
     own = server(deployment="llama_8b_h100")
     assert server(deployment="llama_8b_h100", model="llama_3_1_8b") == own
     assert not {"model", "model_facts"} & ServerParams.of({}).model_dump().keys()
@@ -122,7 +121,7 @@ def points(model: str | None) -> Sequence[Point]:
     return expand(Experiment(name="x", engines=["vllm_omni"], workload="poisson", set=chosen | more))
 
 
-def test_a_point_stands_for_what_the_file_held(tmp_path: Path) -> None:
+def test_a_point_s_id_stands_for_the_content_of_the_model_file(tmp_path: Path) -> None:
     path = file_of(tmp_path, LLAMA)
     (first,) = points(path)
     assert first.label == points(None)[0].label and first.id != points(None)[0].id

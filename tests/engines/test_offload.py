@@ -82,7 +82,7 @@ def test_blocks_are_not_overwritten_before_they_are_stored(bench: Bench):
     assert bench.resident(1) + bench.missing(1) == 99
 
 
-def test_history_past_the_heard_prefix_is_empty_in_whole_blocks(bench: Bench):
+def test_truncation_frees_whole_blocks_past_the_heard_prefix(bench: Bench):
     bench.turn("1.0", 1, 160, output=100)
     bench.settle()
     assert bench.scheduler.cached_blocks == 16  # 160 + 99 tokens
@@ -138,7 +138,7 @@ def test_waits_for_the_host_are_in_the_log_and_end_before_their_turn_starts(offl
     assert (waits["t_end"] <= waits["t_start"]).all()
 
 
-def test_a_manager_sees_the_pool_and_how_fast_blocks_come_back(bench: Bench):
+def test_a_kv_manager_sees_the_pool_and_the_bandwidth(bench: Bench):
     store = KvStore(bench.scheduler, bench.transfers)
     store.evict_by(NextUseIndex(), "on")
     assert store.bandwidth == BLOCKS_PER_S * store.block_bytes
@@ -148,7 +148,7 @@ def test_a_manager_sees_the_pool_and_how_fast_blocks_come_back(bench: Bench):
     assert (store.allocatable_blocks, store.empty_blocks) == (100, 90)
 
 
-def test_a_wait_ends_with_its_own_load_or_with_that_of_another():
+def test_a_wait_ends_with_its_own_load_or_when_another_load_brought_its_blocks():
     """The first loads four blocks, which the second finds; the third has not waited."""
     requests = {each.id: each for each in (StageRequest("thinker", i, 0, [], 1) for i in (1, 2, 3))}
     first, second, third = requests
@@ -167,7 +167,7 @@ def test_a_wait_ends_with_its_own_load_or_with_that_of_another():
     assert rows[2:] == [[1.5, "load_end", 1, 4], [1.8, "load_end", 2, 0]]
 
 
-def test_eviction_time_is_charged_on_request_and_said_to_be(trace, offloading):
+def test_charge_eviction_adds_eviction_time_to_the_run(trace, offloading):
     free, charged = offloading, run(trace, "vllm_omni", server={**PRESSED, "charge_eviction": True})
     assert not free.cost["eviction"]["charged"] and charged.cost["eviction"]["charged"]
     assert free.cost["eviction"]["calls"] > 0 and free.cost["eviction"]["mean_ms"] > 0

@@ -1,4 +1,4 @@
-"""The orchestrator of a speaking pipeline: one message of each source in turn, polls that carry nothing among them."""
+"""The orchestrator of a speaking pipeline: it passes on one message of each source in turn, and polls cost time."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from harness.clocks.clock import run
 SERVICE_S = 0.0015
 
 Acts = list[tuple[float, str, bool]]
-"""When, of which source, and whether it carries something."""
+"""Each: seconds to wait before it, source, and whether it carries something."""
 
 ACTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.0003, 0.001, 0.004]), st.sampled_from("abc"), st.booleans()), max_size=30
@@ -19,7 +19,7 @@ ACTS = st.lists(
 
 
 async def passed_on(acts: Acts, polled: bool) -> list[tuple[float, int]]:
-    """When which message was passed on. `polled`: those that carry nothing are polls, and else messages as well."""
+    """Time and number of each message. Acts that carry nothing are polls if `polled`, else empty messages."""
     loop, orchestrator = asyncio.get_running_loop(), Orchestrator(SERVICE_S)
     seen: list[tuple[float, int]] = []
 
@@ -40,7 +40,7 @@ async def passed_on(acts: Acts, polled: bool) -> list[tuple[float, int]]:
 
 
 @given(ACTS)
-def test_a_poll_takes_its_time_with_a_timer_and_without(acts: Acts):
+def test_a_poll_takes_as_long_as_an_empty_message(acts: Acts):
     assert run(passed_on(acts, True), virtual=True) == run(passed_on(acts, False), virtual=True)
 
 

@@ -50,7 +50,7 @@ async def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(a
 
 
 @in_virtual_time
-async def test_what_is_said_counts_on_when_a_request_is_renewed():
+async def test_text_counts_on_when_a_request_is_renewed():
     listeners = CallListeners(TOKEN_S, FRAME_S)
     listeners.opened(1)
     listeners.returned(1, 5)
@@ -67,7 +67,7 @@ def run(engine: str, window: int | None) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["metronome", "liveserve_on_calls"])
-def test_the_window_bounds_the_pool_under_either_order_which_holds_nobody_for_good(engine: str):
+def test_a_window_bounds_the_pool_and_neither_order_starves_a_session(engine: str):
     bounded, unbounded = run(engine, 512), run(engine, None)
     assert bounded.steps["kv_used"].max() <= 24 * (512 // 16 + 3)
     assert unbounded.steps["kv_used"].max() > bounded.steps["kv_used"].max()

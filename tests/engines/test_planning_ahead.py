@@ -1,4 +1,4 @@
-"""A server that plans a step while the one before runs: what comes meanwhile waits for one step more, and no longer."""
+"""Asynchronous scheduling: a request that arrives during a step waits for one step more."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,13 +38,13 @@ def served(tmp_path: Path) -> Callable[..., pd.DataFrame]:
     return served
 
 
-def test_who_comes_during_a_step_waits_for_one_more_than_without(served: Callable[..., pd.DataFrame]) -> None:
+def test_an_arrival_during_a_step_waits_for_one_step_more(served: Callable[..., pd.DataFrame]) -> None:
     """The second request comes in the middle of a decode step of the first, which takes 6 ms."""
     first_token = {ahead: served(ahead, 0.0, 0.5)["ttft_s"].iloc[1] for ahead in (False, True)}
     assert 3e-3 < first_token[True] - first_token[False] < 8e-3
 
 
-def test_who_comes_to_an_idle_server_waits_for_nothing(served: Callable[..., pd.DataFrame]) -> None:
+def test_an_arrival_at_an_idle_server_waits_for_nothing_more(served: Callable[..., pd.DataFrame]) -> None:
     alone = {ahead: served(ahead, 0.0)["ttft_s"].iloc[0] for ahead in (False, True)}
     assert alone[True] == pytest.approx(alone[False], abs=2e-4)  # the host's part that is hidden
 
@@ -57,7 +57,7 @@ def test_who_comes_to_an_idle_server_waits_for_nothing(served: Callable[..., pd.
         ("title: [", "YAML"),
     ],
 )
-def test_a_wrong_deployment_is_named(tmp_path: Path, wrong: str, word: str) -> None:
+def test_a_wrong_deployment_file_is_refused(tmp_path: Path, wrong: str, word: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(wrong)
     with pytest.raises(UserError, match=word):

@@ -1,4 +1,4 @@
-"""Playback that is read when somebody looks tells the server what acks that are sent one by one would have told it."""
+"""Playback that is read on demand gives the server the same reports as acks that are sent one by one."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +19,9 @@ from tests.engines.replays import assert_same, replay, voice_trace
     network_ms=st.sampled_from([0.0, 5.0, 200.0]),
     ack_s=st.sampled_from([0.03, 0.1]),
 )
-def test_read_or_sent_is_the_same(seed: int, c: int, reply_tokens: int, network_ms: float, ack_s: float):
+def test_reading_playback_on_demand_equals_sending_each_ack(
+    seed: int, c: int, reply_tokens: int, network_ms: float, ack_s: float
+):
     """Also where listeners run dry, interrupt, or are far away."""
     trace = voice_trace(seed=seed, sessions=12, rate=20.0, reply_tokens=reply_tokens, network_ms=network_ms)
     server = {"scale": "talker.host_s=6"}  # slow: speech comes later than it is heard
@@ -31,7 +33,7 @@ def test_read_or_sent_is_the_same(seed: int, c: int, reply_tokens: int, network_
     assert_same(read, sent)
 
 
-def test_reports_are_made_of_what_was_known_then():
+def test_a_report_uses_the_audio_that_had_arrived_by_its_time():
     playback = Playback()
     playback.arrive(1.0, 0.25)
     reports = Reports(playback, begin_s=1.1, every_s=0.1, network_s=0.01)

@@ -1,4 +1,4 @@
-"""What every policy keeps, ours and the one that the documentation shows how to write; and what breaks it."""
+"""The contract of policies: ours and the one of docs/extend.md keep it, and a fault is named."""
 
 import random
 from collections import Counter
@@ -24,7 +24,7 @@ def scheduler() -> Iterator[Any]:
     COMPONENTS["scheduler"].update(before)
 
 
-def test_the_policy_of_the_documentation_keeps_it(scheduler: Any) -> None:
+def test_the_policy_of_the_documentation_keeps_the_contract(scheduler: Any) -> None:
     module: dict[str, Any] = {}
     exec(PAGE.read_text().split("## An order of requests")[1].split("```python\n")[1].split("```")[0], module)
     scheduler("shown", module["EarliestDeadlineFirst"])
@@ -32,7 +32,7 @@ def test_the_policy_of_the_documentation_keeps_it(scheduler: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["conserve", "liveserve"])
-def test_policies_of_papers_keep_it(name: str) -> None:
+def test_policies_of_papers_keep_the_contract(name: str) -> None:
     check_policy(name)
 
 
@@ -62,7 +62,7 @@ class Order:
         ("chance", "two runs of one seed differ"),
     ],
 )
-def test_a_fault_is_named(scheduler: Any, fault: str, sentence: str) -> None:
+def test_a_policy_that_breaks_the_contract_is_named(scheduler: Any, fault: str, sentence: str) -> None:
     scheduler("faulty", type("Faulty", (Order,), {"fault": fault}))
     with pytest.raises(AssertionError, match=sentence):
         check_policy("faulty")

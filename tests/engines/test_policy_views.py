@@ -1,4 +1,4 @@
-"""Facts that a policy has of its requests: lengths, tenant, prediction, products of a step; and what replicas share."""
+"""What a policy sees of its requests, and what the policies of replicas share."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def stages() -> Iterator[dict[str, dict[str, Any]]]:
     del COMPONENTS["scheduler"]["noting"]
 
 
-def test_a_policy_sees_lengths_hints_and_products(stages: dict[str, dict[str, Any]]) -> None:
+def test_a_policy_sees_lengths_tenants_predictions_and_produced_tokens(stages: dict[str, dict[str, Any]]) -> None:
     said = [
         typed_turn(0, 0, input_tokens=30, output_tokens=4, tenant="a", predicted_tokens=9),
         typed_turn(0, 1, input_tokens=10, output_tokens=1, tenant="a"),

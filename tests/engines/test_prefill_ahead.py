@@ -32,7 +32,7 @@ def moments(run: Replay, kind: str, stage: str = "thinker") -> dict[tuple[int, i
 
 
 @pytest.mark.parametrize("engine", ("liveserve", "vllm_omni_wo"))
-def test_the_log_is_of_turns_alone(engine: str) -> None:
+def test_prefills_ahead_leave_no_events_of_their_own(engine: str) -> None:
     run, plain = served(engine, 0.5), served(engine, 0.0)
     for kind in ("arrive", "start"):
         turns, before = moments(run, kind), moments(plain, kind)
@@ -73,7 +73,7 @@ def test_a_turn_pays_for_its_sound_once() -> None:
 
 
 @pytest.mark.parametrize("server", ({"prefix_caching": False}, {"deployment": "llama_8b_1gpu"}))
-def test_who_could_not_use_it_is_told(server: dict) -> None:
+def test_prefill_ahead_without_prefix_caching_or_speech_is_refused(server: dict) -> None:
     trace = TRACE if "deployment" not in server else make_trace("sharegpt", {"requests": 2, "reply": "text"}, 0)
     with pytest.raises(UserError, match="prefill_ahead_s needs"):
         replay("liveserve", {"prefill_ahead_s": 0.5}, server, {}, trace, seed=0)

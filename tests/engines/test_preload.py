@@ -77,14 +77,14 @@ def test_a_piece_goes_last_and_never_stands_in_the_way(crowded: Bench):
     assert crowded.landed == [(1, 40)]
 
 
-def test_a_piece_whose_blocks_have_come_by_themselves_ends_without_a_load(crowded: Bench):
+def test_a_piece_whose_blocks_a_turn_has_loaded_ends_without_a_load(crowded: Bench):
     crowded.scheduler.abort(["3.0"])
     crowded.turn("1.1", 1, 656, output=1)  # goes first, and loads the same
     crowded.settle()
     assert crowded.landed == [(1, 0)] and ("1.1", 40) in crowded.loads
 
 
-def test_the_pieces_a_turn_found_are_counted_once(bench: Bench):
+def test_preloaded_blocks_that_a_turn_hits_are_counted_once(bench: Bench):
     bench.load(1, 10)
     bench.settle()
     bench.turn("1.1", 1, 656, output=5)

@@ -55,7 +55,7 @@ def test_a_refused_turn_ends_its_session_as_a_live_one_does_and_no_other():
     assert failed["t"] == pytest.approx(refused["t"] + 0.005)  # the answer travels
 
 
-def test_prompts_are_cut_where_that_is_asked_for():
+def test_truncate_prompts_cuts_a_prompt_to_leave_room_for_its_reply():
     long = typed_turn(input_tokens=3000, output_tokens=50)
     done, table = served([long], truncate_prompts=True)
     assert table["status"].tolist() == ["completed"] and done.counters["truncated_prompts"] == 1
@@ -69,7 +69,7 @@ def test_a_spoken_reply_is_cut_with_its_text():
     assert table[["status", "generated_entry", "generated_talker"]].values.tolist() == [["completed", 30, 100]]
 
 
-def test_the_length_that_a_pool_leaves_is_known():
+def test_shortened_names_the_stages_whose_pool_limits_the_length():
     assert shortened(ServerParams.of(TINY)) == {"thinker": (64, LENGTH, 4096)}
     assert shortened(ServerParams.of({})) == {}
 

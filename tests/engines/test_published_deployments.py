@@ -76,7 +76,7 @@ def test_the_pool_gives_the_occupancies_of_table_2():
     assert blocks * QWEN3.stages["thinker"].block_bytes == pytest.approx(51.1e9, rel=0.01)
 
 
-def test_decode_steps_lie_at_the_anchors():
+def test_decode_steps_take_what_metronome_publishes():
     """3 to 5, about 20 and about 23 ms at 1, 32 and 128 sessions, then the KV read on top: by kernels measured on
     such a GPU, to which nothing of these was fitted. That 32 sessions take 16 ms contradicts the load over experts,
     which was counted for text."""
@@ -115,7 +115,7 @@ def test_fp8_weights_halve_the_bytes_and_double_the_rate(tokens: int):
     assert Roofline(fp8, a6000).layer_s(many) == Roofline(bf16, a6000).layer_s(many)
 
 
-def test_encoders_cost_more_where_more_is_encoded():
+def test_only_qwen2_5_omni_spends_more_on_its_encoder_than_on_decode():
     """Qwen2.5-Omni is bound by its encoder (section 5.5): more than by all decode steps of a frame of 64 sessions."""
     roofline = {name: Roofline(served(name).stages["thinker"].decoder, PRO_6000) for name in METRONOME}
     share = {
@@ -150,7 +150,7 @@ def test_the_pools_hold_what_the_paper_states(name: str, tokens: int) -> None:
     assert stage.max_model_len >= 32_768 + 8192 and stage.host_kv_gb == 64 and stage.prefix_caching
 
 
-def test_what_a_gpu_was_seen_to_reach_is_of_that_gpu() -> None:
+def test_the_gpu_rates_of_a_deployment_do_not_carry_over_to_another_gpu() -> None:
     usual, ours = load_gpu("h100"), load_deployment("llama_8b_h100").gpu
     assert (ours.flops, ours.pcie_bandwidth) == (606e12, 37e9)
     assert ours.bandwidth == usual.bandwidth and usual.flops == pytest.approx(0.67 * 989e12)
@@ -158,7 +158,7 @@ def test_what_a_gpu_was_seen_to_reach_is_of_that_gpu() -> None:
     assert same == ours and other == load_gpu("h200")
 
 
-def test_the_budget_of_a_step_is_the_first_stages_and_no_step_holds_more() -> None:
+def test_max_num_batched_tokens_limits_the_steps_of_the_first_stage() -> None:
     larger = served(max_num_batched_tokens=4096).stages
     assert larger["thinker"].max_num_batched_tokens == 4096
     assert larger["talker"] == served().stages["talker"]

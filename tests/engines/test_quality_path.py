@@ -1,5 +1,4 @@
-"""The quality probes from end to end on a small checkpoint with random weights: real loading, real sound, real answers,
-whose scores are what such a model deserves."""
+"""The quality probes from end to end, on a small checkpoint with random weights."""
 
 import json
 import os
@@ -61,7 +60,7 @@ def test_the_facts_of_the_thinker_are_those_of_its_configuration(checkpoint: Pat
     assert served.hears and served.stages["thinker"].decoder == decoder
 
 
-def test_weights_in_fp8_are_counted_as_such(checkpoint: Path, tmp_path: Path):
+def test_fp8_weights_are_read_as_one_byte(checkpoint: Path, tmp_path: Path):
     config = json.loads((checkpoint / "config.json").read_text())
     config |= {"quantization_config": {"quant_method": "fp8"}, "dtype": "bfloat16"}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -153,7 +152,7 @@ def heard(checkpoint: Path) -> EncodedAudio:
     return in_own_process(hear, str(checkpoint))
 
 
-def test_a_session_of_frames_says_what_transformers_says_to_its_whole_context(heard: EncodedAudio):
+def test_a_session_answers_each_frame_as_transformers_answers_its_whole_context(heard: EncodedAudio):
     assert [len(answer) for answer in heard.ours] == [OUTPUT] * FRAMES
     assert heard.ours == heard.theirs
     assert len({token for answer in heard.ours for token in answer}) > 3
@@ -165,7 +164,7 @@ def test_an_answer_ends_with_its_last_token(heard: EncodedAudio):
     assert len(heard.ended) == FRAMES
 
 
-def test_what_was_said_is_told_by_the_frame_that_it_answers():
+def test_tokens_are_recorded_under_the_frame_that_they_answer():
     """Answers take longer than a frame, so the next one joins the context before the last token is delivered."""
     said: list = []
 
@@ -212,7 +211,7 @@ def measured(checkpoint: Path, questions: Path, tmp_path_factory: pytest.TempPat
     return folder
 
 
-def test_the_cards_yield_and_draw_the_scores_of_what_was_said(measured: Path):
+def test_the_cards_score_and_draw_the_answers(measured: Path):
     shown = {card.figure.name: card for card in load_group(measured).cards}
     free, turns = shown["metronome-table2-quality"], shown["metronome-turn-based"]
     values = {found.claim.id: found.spread.median for card in (free, turns) for found in card.claims if found.values}
@@ -226,7 +225,7 @@ def test_the_cards_yield_and_draw_the_scores_of_what_was_said(measured: Path):
     assert all(axes.has_data() for axes in drawn.figure.axes)
 
 
-def test_the_record_holds_what_was_said_to_each_frame(measured: Path):
+def test_the_record_holds_the_answer_to_each_frame(measured: Path):
     for point in (measured / "points").iterdir():
         record = load_record(point)
         params: Any = record.point.workload_params

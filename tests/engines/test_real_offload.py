@@ -1,4 +1,4 @@
-"""On real CPU execution KV that went to host memory and came back says the same, however and whenever it comes."""
+"""On real CPU execution KV that comes back from host memory gives the tokens of `LLM.generate`."""
 
 import random
 
@@ -48,7 +48,7 @@ def conversation(preload: str, seed: int) -> tuple[Bench, dict[str, tuple[list[i
 
 
 @pytest.mark.parametrize(("preload", "seed"), [("off", 0), ("on", 1), ("cancelled", 2), ("cancelled", 3)])
-def test_history_from_the_host_says_what_llm_generate_says(preload: str, seed: int):
+def test_history_from_the_host_gives_the_tokens_of_llm_generate(preload: str, seed: int):
     bench, answers = conversation(preload, seed)
     counters = bench.transfers.counters
     assert counters["h2d_bytes_foreground"] > 0 or preload == "on"

@@ -53,7 +53,7 @@ def converse() -> tuple[list[EncodedAudio], int, dict[str, Any]]:
     return list(heard.values()), len(run.ticks), run.replay.proof
 
 
-def test_a_session_says_what_llm_generate_says_chunk_by_chunk():
+def test_a_session_answers_each_chunk_as_llm_generate_does():
     heard, ticks, proof = in_own_process(converse)
     pairs = contexts(heard)
     assert len(pairs) >= 3 * 5

@@ -1,4 +1,4 @@
-"""On real CPU execution nothing that we do to a schedule changes a token: they equal those of `LLM.generate`."""
+"""On real CPU execution no change to a schedule changes a token: they equal those of `LLM.generate`."""
 
 import random
 import sys
@@ -38,12 +38,12 @@ def test_an_engine_can_be_made_after_sound_was_degraded():
 
 
 @pytest.mark.slow("runs a model on the CPU")
-def test_so_it_does_with_experts():
+def test_stock_order_gives_the_tokens_of_llm_generate_with_experts():
     """In a process of its own: vLLM makes its expert group with the first model of a process or never."""
     in_own_process(stock_order, "moe_tiny")
 
 
-def test_held_reordered_and_capped_requests_say_the_same():
+def test_held_reordered_and_capped_requests_give_the_same_tokens():
     model, asked, rng = executor(), prompts(8), random.Random(5)
 
     def shuffle():
@@ -57,7 +57,7 @@ def test_held_reordered_and_capped_requests_say_the_same():
     assert tokens == stock_tokens(asked, TOKENS)
 
 
-def test_preempted_requests_say_the_same():
+def test_preempted_requests_give_the_same_tokens():
     model, asked = (executor(kv_pool_blocks=70), prompts(24, seed=2))  # and their 80 tokens each need 120 blocks
 
     with clean(model):
@@ -67,7 +67,7 @@ def test_preempted_requests_say_the_same():
     assert list(out.values()) == stock_tokens(asked, 80)
 
 
-def test_prefix_hits_say_the_same():
+def test_prefix_hits_give_the_same_tokens():
     model, asked = executor(prefix_caching=True), prompts(6, seed=3, shared=96)
     with clean(model):
         first = drain(model, submit(model, asked, TOKENS, hashed=True))
@@ -125,7 +125,7 @@ def test_steps_interrupted_at_any_layer_run_again_to_the_same_tokens(interrupter
     assert list(out.values()) == stock_tokens(asked, TOKENS)
 
 
-def test_what_an_interrupted_step_had_published_is_never_hit(interrupter: Interrupter):
+def test_blocks_of_an_interrupted_step_are_never_hit(interrupter: Interrupter):
     """vLLM hashes blocks when it schedules them: without withdrawing, B would read KV that A never computed."""
     model = interrupter.model
     first = prompts(1, seed=8, shared=64)[0][:64]

@@ -1,8 +1,7 @@
-"""On real CPU execution a windowed model says what its dense forward under the same mask says, in float32.
+"""On real CPU execution a windowed model gives the tokens of its dense forward under the same mask, in float32.
 
-After every step the content of all blocks that no request holds, the null block's too, is spoilt: with NaN where sinks
-are pinned. vLLM's own windowed CPU attention, which serves S = 0, multiplies what it masks by nought and so does not
-bear NaN in blocks it has left; there it is a large number.
+After every step all blocks that no request holds are overwritten: with NaN where sinks are pinned, and without sinks
+with a large number, as vLLM's own windowed CPU attention multiplies masked values by 0.
 """
 
 import random
@@ -60,7 +59,7 @@ def drain(model: ModelExecutor, names: list[str], disturb=lambda: None) -> dict[
 
 
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_a_long_prompt_in_pieces_says_what_the_dense_model_says(window: int, sinks: int):
+def test_a_long_prompt_in_pieces_gives_the_tokens_of_the_dense_model(window: int, sinks: int):
     model, dense = bounded(window, sinks)
     prompt = words(900, seed=1)  # steps take 256 tokens
     with clean(model) as scheduler:
@@ -78,7 +77,7 @@ def test_a_long_prompt_in_pieces_says_what_the_dense_model_says(window: int, sin
 
 
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_a_batch_with_preemptions_says_the_same(window: int, sinks: int):
+def test_a_batch_with_preemptions_gives_the_tokens_of_the_dense_model(window: int, sinks: int):
     model, dense = bounded(window, sinks)
     asked = [words(count, seed=i) for i, count in enumerate([8, 60, 140, 300] * 5)]
     preempted = []
@@ -113,7 +112,7 @@ class Dialogue:
 
 
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_sessions_that_go_on_say_what_the_dense_model_says_also_after_a_restart(window: int, sinks: int):
+def test_sessions_give_the_tokens_of_the_dense_model_also_after_a_restart(window: int, sinks: int):
     model, dense = bounded(window, sinks)
     rng, restarts = random.Random(3), []
     sessions = {"s0": Dialogue(), "s1": Dialogue()}
@@ -140,7 +139,7 @@ def test_sessions_that_go_on_say_what_the_dense_model_says_also_after_a_restart(
 
 
 @pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_so_do_prefix_hits(window: int, sinks: int):
+def test_prefix_hits_give_the_tokens_of_the_dense_model(window: int, sinks: int):
     model, dense = bounded(window, sinks, prefix_caching=True)
     shared = words(352, seed=5)
     asked = [shared, shared + words(70, seed=7)]
@@ -169,7 +168,7 @@ def test_sinks_change_what_is_said_once_the_window_has_left_them():
     assert long != long_without
 
 
-def test_a_window_that_is_never_left_says_what_llm_generate_says():
+def test_a_window_longer_than_the_context_gives_the_tokens_of_llm_generate():
     model, _ = bounded(4096, SINKS, kv_pool_blocks=None)
     asked = prompts(6, seed=11)
     with clean(model):

@@ -1,4 +1,4 @@
-"""Sessions at a full pool: stock vLLM stops for good, preempting waiting sessions does not, and loses no token."""
+"""Sessions at a full KV pool: stock vLLM stops for good; preempting waiting sessions goes on and loses no token."""
 
 import random
 from collections import Counter, defaultdict
@@ -103,7 +103,7 @@ def test_stock_vllm_stops_for_good_when_waiting_sessions_fill_the_pool(caching: 
 
 
 @pytest.mark.parametrize("caching", [True, False])
-def test_a_preempted_session_has_the_context_and_says_the_tokens_of_an_undisturbed_one(caching: bool):
+def test_a_preempted_session_keeps_its_context_and_tokens(caching: bool):
     calm, pressed = Engine(20_000, rescue=False, caching=caching), Engine(1000, rescue=True, caching=caching)
     for engine in (calm, pressed):
         engine.frames(25)
@@ -137,7 +137,7 @@ def test_a_preempted_session_has_the_context_and_says_the_tokens_of_an_undisturb
     caching=st.booleans(),
     window=st.sampled_from([None, 64]),
 )
-def test_a_session_that_fits_alone_is_always_answered(ops, blocks, caching, window):
+def test_every_session_that_fits_alone_is_answered_in_full(ops, blocks, caching, window):
     """Whatever happened before: in the end every session has answered all of its chunks, one whole context after the
     other, and its context is its chunks, each behind what was said before."""
     engine = Engine(blocks, rescue=True, caching=caching, window=window)
@@ -169,7 +169,7 @@ def small() -> Engine:
     return Engine(100, rescue=True)
 
 
-def test_the_latest_session_gives_way_and_the_refused_one_runs(small: Engine):
+def test_the_latest_session_is_preempted_for_a_refused_one(small: Engine):
     small.fed(a=512, b=512, c=512)
     small.feed("a", fed=200, answer=2)
     assert small.step()
@@ -185,7 +185,7 @@ def test_the_latest_session_gives_way_and_the_refused_one_runs(small: Engine):
     assert small.begins["c"] == [0, 513]
 
 
-def test_a_request_that_is_no_session_is_never_a_victim_and_gets_its_blocks(small: Engine):
+def test_a_plain_request_preempts_a_session_and_is_never_preempted(small: Engine):
     small.fed(a=700, b=700)
     add(small.scheduler, "turn", prompt=400, output=3, hashed=True)
     assert small.step()
@@ -193,7 +193,7 @@ def test_a_request_that_is_no_session_is_never_a_victim_and_gets_its_blocks(smal
     assert small.scheduler.blocks_held("turn") == 25
 
 
-def test_a_victim_queues_behind_those_who_waited_before_it(small: Engine):
+def test_a_preempted_session_queues_behind_earlier_waiters(small: Engine):
     small.fed(a=700, b=700)
     add(small.scheduler, "turn", prompt=800, output=3, hashed=True)
     for name in ("a", "b"):

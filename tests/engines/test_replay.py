@@ -117,7 +117,7 @@ def test_the_next_turn_s_prompt_is_the_history_with_what_was_heard(prompts):
     assert 8 <= heard <= 11  # 3 s of 16.8 s of speech for 60 tokens
 
 
-def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
+def test_a_stated_history_of_the_session_s_length_is_its_own_history(prompts):
     stated = enumerate((0, 100, 70))
     run(Trace.from_turns(typed_turn(index=i, input_tokens=40, history_tokens=tokens) for i, tokens in stated))
     first, second, cut = (prompts[f"0.{i}.thinker"] for i in range(3))
@@ -126,7 +126,7 @@ def test_a_stated_history_is_the_session_s_own_when_it_is_as_long(prompts):
     assert cut[:40] != first
 
 
-def test_a_stated_context_is_the_begin_of_what_was_said_or_of_a_text_that_others_share(prompts):
+def test_a_stated_context_begins_as_the_turn_or_the_prefix_that_it_names(prompts):
     turns = [
         typed_turn(input_tokens=40, history_tokens=20, prefix=5),
         typed_turn(index=1, input_tokens=40, history_tokens=70, prefix=0, waits="1:0"),
@@ -143,12 +143,12 @@ def test_a_stated_context_is_the_begin_of_what_was_said_or_of_a_text_that_others
     assert stranger[:10] == first[:10] and stranger[10:20] != first[10:20]
 
 
-def test_what_a_speaker_shows_comes_on_top_of_the_speech(prompts):
+def test_visual_tokens_add_to_the_tokens_of_speech(prompts):
     run(Trace.from_turns([turn(visual_tokens=200, input_tokens=226)]))
     assert len(prompts["0.0.thinker"]) == 26 + 200
 
 
-def test_heard_history_hits_the_prefix_cache_of_the_next_turn():
+def test_the_next_turn_hits_the_heard_history_in_the_prefix_cache():
     """T-k: what was heard is hit by the next turn."""
     trace = Trace.from_turns([turn(audio_s=20.0, barge_in_after_s=10.0), turn(index=1)])
     steps = run(trace, server={"prefix_caching": True}).steps.to_pandas()

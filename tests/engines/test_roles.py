@@ -1,4 +1,4 @@
-"""Replicas of one stage that do different things, as a deployment says: prefill here, decode there."""
+"""Prefill and decode replicas of one stage, as a deployment file states them."""
 
 from pathlib import Path
 
@@ -59,13 +59,13 @@ ORDER = "roles are prefill and decode, in this order"
         ({"prefill": [0], "reduce": [1]}, ORDER),
     ],
 )
-def test_roles_that_cannot_be_are_refused(write, gpus: dict, says: str):
+def test_wrong_roles_are_refused(write, gpus: dict, says: str):
     with pytest.raises(ValueError, match=says):
         load_deployment(write(gpus))
 
 
 @in_virtual_time
-async def test_parts_make_the_replicas_of_a_role(write):
+async def test_parts_build_the_replicas_of_a_role(write):
     name = write({"prefill": [0, 1], "decode": [2]})
     parts = Parts(ResolvedServer.of(ServerParams.of({"deployment": name})), EventLog(), seed=0)
     stage = parts.stage("thinker")

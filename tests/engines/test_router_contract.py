@@ -1,5 +1,4 @@
-"""What every router keeps, ours, one of another package and the one that the documentation shows how to write: the
-contract of `engines.core.router`."""
+"""The contract of `engines.core.router`: our routers, one of another package and the one of docs/extend.md keep it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -107,7 +106,7 @@ class Asked:
 @EACH
 @settings(max_examples=40)
 @given(acts=st.lists(ACTS, max_size=40))
-def test_the_contract(rule: str, acts: list[tuple[Any, ...]]):
+def test_every_router_keeps_the_contract(rule: str, acts: list[tuple[Any, ...]]):
     """Whatever is asked, in whichever order the contract lets it be asked."""
     asked = Asked(rule)
     router = asked.router
@@ -149,7 +148,7 @@ def reply(session: int, turn: int) -> Reply:
 
 
 @EACH
-def test_a_session_is_at_home_where_its_last_request_went_or_where_its_router_binds_it(rule: str):
+def test_a_session_s_entry_is_its_bound_home_or_its_last_replica(rule: str):
     async def play() -> None:
         router, engines = make(rule), [Thinker(i) for i in range(REPLICAS)]
         deployment = load_deployment("llama_8b_h100")
@@ -180,7 +179,7 @@ def outside(install) -> None:
 
 
 @pytest.mark.usefixtures("outside")
-def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings_its_parameters():
+def test_a_router_of_another_package_serves_any_stage_with_its_own_parameters():
     trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
     built: list[Any] = []
     params = {"routing": "loyal", "talker_routing": "loyal", "moves_from": 2}
@@ -192,7 +191,7 @@ def test_another_package_s_router_is_chosen_as_ours_are_for_any_stage_and_brings
 
 
 @pytest.mark.usefixtures("outside")
-def test_an_unknown_router_is_named_with_the_closest_one():
+def test_an_unknown_router_is_refused_with_the_closest_name():
     with pytest.raises(UserError, match=r"^unknown talker_routing 'loyl'. Did you mean 'loyal'"):
         ENGINES["vllm_omni"].read({"talker_routing": "loyl"})
     with pytest.raises(UserError, match=r"^unknown decode_routing 'xyz'. Choose from: .*least_load, .*loyal"):
@@ -201,7 +200,7 @@ def test_an_unknown_router_is_named_with_the_closest_one():
 
 @pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize("answer", [4, -1, None, "0"])
-def test_a_replica_that_does_not_exist_is_named(answer: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_router_that_returns_no_replica_is_named(answer: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outside_router.Loyal, "route", lambda *_: answer)
     trace = voice_trace(sessions=1)
     with pytest.raises(ValueError, match=rf"^Loyal\.route returned {answer!r}, but .* from 0 to 3$"):

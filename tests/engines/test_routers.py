@@ -1,4 +1,4 @@
-"""The rules of routing, each for itself; what all of them keep is in `test_router_contract`."""
+"""Each routing rule by itself; the contract of all of them is in `test_router_contract`."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def routes(router: Router, *sessions: int, prompt: list[int] | None = None) -> l
     return [router.route(session, prompt or []) for session in sessions]
 
 
-def test_round_robin_gives_each_its_turn_whoever_asks():
+def test_round_robin_takes_replicas_in_turn():
     router = made("round_robin", replicas(3))
     assert routes(router, 5, 5, 5, 1, 5, 2, 1) == [0, 1, 2, 0, 1, 2, 0]
     router.done(0)
@@ -51,7 +51,7 @@ FOUR = replicas(4)
 
 
 @given(st.lists(st.none() | st.integers(0, 3), max_size=80))
-def test_least_load_takes_the_first_of_those_with_the_fewest_under_way(asked: list[int | None]):
+def test_least_load_takes_the_first_replica_with_the_fewest_requests(asked: list[int | None]):
     """None: a request comes; a number: one of that replica is over, if there is any."""
     router, under_way = made("least_load", FOUR), [0] * 4
     for replica in asked:
@@ -64,7 +64,7 @@ def test_least_load_takes_the_first_of_those_with_the_fewest_under_way(asked: li
             under_way[replica] -= 1
 
 
-def test_session_affinity_keeps_a_session_where_it_is_and_knows_it_before_it_comes():
+def test_session_affinity_binds_a_session_before_its_first_request():
     router = made("session_affinity", replicas(3))
     for session in range(7):
         home = router.home(session)
@@ -86,7 +86,7 @@ def test_prefix_match_prefers_the_replica_with_the_longest_cached_prefix():
     assert router.route(6, [7, *prompt]) == 0, "what matters begins at the beginning"
 
 
-def test_the_index_of_events_has_what_the_cache_has():
+def test_the_prefix_index_equals_the_replica_s_cache():
     """Through evictions, interruptions and truncations."""
     trace = cut_short(voice_trace(sessions=12, turns=4.0, rate=4.0), after_s=0.3)
     built = []
@@ -108,7 +108,7 @@ def test_the_index_of_events_has_what_the_cache_has():
 
 
 @pytest.mark.parametrize("rule", ["least_load", "least_work", "prefix_match", "omniproxy"])
-def test_nobody_counts_at_a_replica_when_all_have_gone(rule: str):
+def test_load_returns_to_zero_however_requests_end(rule: str):
     """Whether a reply ended, was interrupted, or its session failed."""
     trace = cut_short(voice_trace(sessions=16, turns=3.0, rate=20.0), after_s=0.3)
     built = []
@@ -121,14 +121,14 @@ def test_nobody_counts_at_a_replica_when_all_have_gone(rule: str):
     assert result.proof["kv_blocks_used_after"] == result.proof["requests_after"] == 0
 
 
-def test_calls_leave_the_load_of_their_replica_as_well():
+def test_calls_use_all_replicas_and_leave_no_load():
     ended = serve(frames(6, 5), server={"deployment": "qwen3_omni_8gpu"}, formula=False, routing="least_load")
     assert ended.server.gateway.router.load == [0] * 4
     used = ended.steps.loc[ended.steps["requests"] > 0, "replica"]
     assert set(used) == {0, 1, 2, 3}
 
 
-def test_who_follows_the_prefix_computes_less_again_than_who_takes_turns():
+def test_prefix_match_prefills_less_than_round_robin():
     trace = voice_trace(sessions=12, turns=3.0, p=0.0)
 
     def prefilled(routing: str) -> int:
@@ -151,7 +151,7 @@ def test_least_work_counts_prompts_and_not_requests():
 
 
 @pytest.mark.parametrize("rule", ["dynamo", "omniproxy", "omniproxy_oss"])
-def test_what_was_just_sent_somewhere_is_expected_there_and_what_was_stored_is_known(rule: str):
+def test_a_prefix_is_known_by_events_and_expected_where_it_was_sent(rule: str):
     three = replicas(3)
     router = made(rule, three)
     read(three[2], 640)
@@ -162,7 +162,7 @@ def test_what_was_just_sent_somewhere_is_expected_there_and_what_was_stored_is_k
     assert routes(router, 2, prompt=[7] * 64) == [first], "though nothing there has begun"
 
 
-def test_a_router_that_listens_changes_no_byte():
+def test_kv_events_change_no_byte_of_a_run():
     """On one replica all routes are the same, and so is the run, whichever router gets its KV events."""
     trace, one_replica = voice_trace(sessions=1, turns=3.0, p=0.0), {"deployment": "qwen3_omni_2gpu"}
     plain, listening = (

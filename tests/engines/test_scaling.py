@@ -1,4 +1,4 @@
-"""Factors on named constants: what they change, what they leave alone, and what is no factor."""
+"""`scale`: factors on named constants of a deployment."""
 
 from typing import Any
 
@@ -33,12 +33,12 @@ def test_a_factor_multiplies_its_constant_and_nothing_else():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_on_offer_has_an_effect(name: str):
+def test_every_constant_can_be_scaled(name: str):
     after = constants(server(scale=f"{name}=2"))
     assert after[name] == 2 * constants(STOCK)[name]
 
 
-def test_slower_hardware_takes_longer_and_counts_stay_whole():
+def test_half_the_bandwidth_doubles_a_layer_and_counts_stay_whole():
     step = Work(requests=4, tokens=4, kv_tokens=4000, attention_pairs=4000, samples=4)
     what_if = server(scale="bandwidth=0.5,thinker.layers=0.77")
     layers = what_if.stages["thinker"].decoder.layers
@@ -49,7 +49,7 @@ def test_slower_hardware_takes_longer_and_counts_stay_whole():
     assert what_if.stages["thinker"].kv_blocks > STOCK.stages["thinker"].kv_blocks
 
 
-def test_the_step_time_that_a_deployment_states_can_be_scaled():
+def test_a_stated_step_scale_of_one_role_can_be_scaled():
     name = "thinker.prefill.step_scale"
     before, after = (server(deployment="deepseek_r1_6p8_1d32", scale=scale) for scale in (None, f"{name}=2"))
     assert constants(after)[name] == 2 * constants(before)[name]
@@ -60,7 +60,7 @@ def test_the_step_time_that_a_deployment_states_can_be_scaled():
 
 @settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 100), min_size=1, max_size=5))
-def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
+def test_a_scale_is_read_back_as_written_in_any_order(factors: dict[str, float]):
     assert parse_scale(write_scale(factors)) == factors
     text = validate(ServerParams, {"scale": write_scale(factors)}, "server parameters").scale
     reordered = ", ".join(f"{name} = {factor!r}" for name, factor in reversed(sorted(factors.items())))
@@ -74,13 +74,13 @@ def test_the_text_is_read_back_as_it_was_written(factors: dict[str, float]):
         ("null,hop_s=0.75,hop_s=1.25", [None, "hop_s=0.75", "hop_s=1.25"]),
     ],
 )
-def test_set_carries_it_in_quotes_and_separates_runs_without(setting: str, scales: list[str | None]):
+def test_set_scale_in_quotes_is_one_point_and_without_quotes_several(setting: str, scales: list[str | None]):
     experiment = Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 2})
     points = expand(override(experiment, {"scale": setting}))
     assert [point.server_params["scale"] for point in points] == scales
 
 
-def test_another_gpu_takes_the_place_of_the_deployments_own():
+def test_gpu_replaces_the_deployment_s_gpu():
     what_if = server(gpu="h100")
     assert what_if.gpu.name == "h100" and STOCK.gpu.name == "h200" and what_if.stages.keys() == STOCK.stages.keys()
     assert 0 < what_if.stages["thinker"].kv_blocks < STOCK.stages["thinker"].kv_blocks  # 80 GB, not 141

@@ -69,9 +69,7 @@ def test_tokens_are_those_of_stock_generate(results: Results, case: str):
 
 
 @pytest.mark.slow("runs a model on the CPU")
-def test_a_picture_has_a_token_for_each_merged_patch_between_two_marks_and_other_pictures_other_tokens(
-    results: Results,
-):
+def test_a_picture_has_a_token_for_each_merged_patch_between_two_marks(results: Results):
     for name, (height, width) in SIZES.items():
         tokens = round(height / 28) * round(width / 28)
         assert len(results.prompts[name]) == tokens + 2 + len(INSTRUCTION)
@@ -80,7 +78,7 @@ def test_a_picture_has_a_token_for_each_merged_patch_between_two_marks_and_other
 
 
 @pytest.mark.slow("runs a model on the CPU")
-def test_a_screen_seen_before_is_neither_encoded_nor_read_again(results: Results):
+def test_a_screen_seen_before_is_neither_encoded_nor_prefilled_again(results: Results):
     square, wide, again = results.identifiers
     assert square == again != wide
     assert results.cached["next"] >= len(results.prompts["square"]) // STAGE.block_size * STAGE.block_size

@@ -1,4 +1,4 @@
-"""Interaction sessions at the engine: what they keep, what they share, and how they end."""
+"""Interaction sessions at the engine: their context, shared prefixes, recycling, and how they end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def blocks(tokens: int) -> int:
 
 @settings(max_examples=8)
 @given(outputs=st.lists(st.integers(1, 40), min_size=2, max_size=12), template=st.integers(0, 30))
-def test_a_frame_adds_what_is_fed_and_its_answer_but_for_the_last_token(outputs: list[int], template: int):
+def test_a_frame_adds_its_input_and_its_answer_but_for_the_last_token(outputs: list[int], template: int):
     """M5: the last sampled token never enters the context."""
     contexts = []
 
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_run(stalled: Any):
     assert_same(collapsed().replay, stalled.replay)
 
 
-def test_equal_content_is_equal_tokens_and_nothing_else_is():
+def test_equal_content_and_only_that_has_equal_tokens():
     [session] = frames(1, 3, content=lambda session, frame: frame // 2).sessions
     same, other, last = session.turns
     vocab = load_deployment(DEPLOYMENT).model.stages["thinker"].vocab
@@ -131,7 +131,7 @@ def test_recycling_keeps_sessions_between_the_carry_and_the_horizon():
     assert unbounded.steps["kv_used"].max() > 3 * steps["kv_used"].max()
 
 
-def test_what_is_fed_again_is_charged_chunk_by_chunk():
+def test_recycling_charges_feed_s_for_each_carried_frame():
     """A Step with a recycled call takes the worker's time of its frame and of all that are carried over."""
     costs = {"feed_s": 0.01, "step_rpc_s": 0.0}
     run = serve(frames(1, 40, outputs=27), "recycling", recycle_at=600, carry=300, **costs)
@@ -152,13 +152,13 @@ def test_a_call_that_is_not_ended_keeps_its_kv():
     assert left.iloc[-1] == 0, "what was left is ended with the run"
 
 
-def test_a_denser_frame_has_more_of_audio_and_of_text():
+def test_twice_the_input_tokens_doubles_audio_and_template():
     columns = frames(1, 10).columns()
     dense = Trace.from_columns({**columns, "input_tokens": columns["input_tokens"] * 2}, generator="metronome")
     assert set(serve(dense, template_tokens=20, **FREE).kind("fed")["value"]) == {2 * (AUDIO + 20)}
 
 
-def test_recycling_encodes_again_what_it_feeds_again():
+def test_recycling_encodes_each_carried_frame_again():
     """Each frame that is carried over is one more clip for the encoder."""
     clips = []
 
@@ -199,12 +199,12 @@ def test_a_session_that_outgrows_the_model_ends_alone_or_takes_all_with_it():
     assert everybody.replay.proof["kv_blocks_used_after"] == 0
 
 
-def test_nobody_outgrows_the_model_unasked():
+def test_a_run_that_can_outgrow_the_model_needs_on_max_len():
     with pytest.raises(UserError, match="on_max_len"):
         too_long()
 
 
-def test_who_calls_after_the_crash_is_not_served():
+def test_after_a_crash_new_sessions_fail_at_once():
     late = frames(4, 30, outputs=lambda session, frame: 100, apart_s=15.0)
     run = serve(late, "metronome", window=256, server={"kv_pool_blocks": 100}, on_max_len="crash_all", **FREE)
     failed = run.kind("session_failed").set_index("session")["t"]

@@ -36,7 +36,7 @@ arrival = st.tuples(st.floats(0.0, 1.0), step, share)
 
 
 def played(arrivals: list[tuple[float, SharedStep, float]], looks: tuple[float, ...] = ()) -> list[SharedExecution]:
-    """Each at its time; `looks`: times at which the rates are found again although nothing has changed."""
+    """Submit each step at its time; `looks`: times at which rates are computed again without a change."""
 
     async def main() -> list[SharedExecution]:
         loop, compute = asyncio.get_running_loop(), SharedCompute(A6000)
@@ -70,7 +70,7 @@ def test_a_step_alone_takes_its_own_time(work: SharedStep, sms: int):
 
 @given(st.lists(arrival, min_size=2, max_size=4), st.lists(st.floats(0.0, 3.0), max_size=5))
 @settings(max_examples=50)
-def test_work_is_conserved_however_often_rates_are_found(
+def test_a_step_s_end_does_not_depend_on_how_often_rates_are_computed(
     arrivals: list[tuple[float, SharedStep, float]], looks: list[float]
 ):
     plain, looked = played(arrivals), played(arrivals, tuple(looks))
@@ -82,7 +82,7 @@ def test_work_is_conserved_however_often_rates_are_found(
 
 @given(st.lists(st.tuples(parts, share), min_size=1, max_size=4))
 @settings(max_examples=100)
-def test_nobody_moves_more_than_the_bandwidth(running: list[tuple[tuple[Part, ...], int]]):
+def test_steps_together_move_no_more_than_the_bandwidth(running: list[tuple[tuple[Part, ...], int]]):
     phases, sms = [phase for phase, _ in running], [float(s) for _, s in running]
     each = partitioned(A6000, phases, sms)
     moved = [sum(p.memory_s for p in phase) for phase in phases]

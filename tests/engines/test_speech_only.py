@@ -86,14 +86,14 @@ def test_the_last_72_frames_of_a_cloned_voice_are_decoded_with_each_chunk(cloned
     assert decoded.tolist() == [72 + 0 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
 
 
-def test_who_comes_when_all_places_are_taken_waits_until_one_has_been_spoken():
+def test_a_text_beyond_max_num_seqs_waits_until_another_is_spoken():
     _, events = events_of(texts(11), playback="none")
     first = events.query("kind == 'audio'").groupby("session")["t"].min().sort_values()
     last = events.query("kind == 'finish' and stage == 'talker'")["t"].min()
     assert first.iloc[9] < last < first.iloc[10]
 
 
-def test_metrics_are_those_of_a_talker():
+def test_a_talker_has_audio_metrics_and_no_text_metrics():
     trace = texts(4)
     requests, metrics = measured(trace, run(trace, server=TTS), "vllm_omni", TTS)
     assert requests["generated_talker"].tolist() == [FRAMES + 1] * 4
@@ -144,7 +144,7 @@ def test_recordings_of_voices_are_for_replays():
         ("metronome", {}, "'qwen3_tts_2gpu' only speaks, and calls are answered in text"),
     ],
 )
-def test_what_reads_conversations_is_refused(engine: str, given: dict[str, int], says: str):
+def test_a_system_or_setting_for_conversations_is_refused(engine: str, given: dict[str, int], says: str):
     system, deployment = ENGINES[engine], resolve(ServerParams.of(TTS))
     with pytest.raises(UserError, match=says):
         system.check_deployment(system.read(given), deployment)

@@ -1,4 +1,4 @@
-"""The spread of step times: its moments, its seeds, and what it leaves as it was."""
+"""The spread of step times: its moments, seeds, stalls and settings."""
 
 import asyncio
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_the_host_stalls_as_often_and_as_long_as_stated(stalls: tuple[float, flo
 
 
 @given(SPREADS, st.integers(0, 2**32))
-def test_the_same_seed_draws_the_same_steps_and_workers_others(spread: Spread, seed: int):
+def test_a_seed_draws_the_same_steps_and_a_spawned_worker_others(spread: Spread, seed: int):
     first, second = (Noise(spread, np.random.default_rng(seed)) for _ in range(2))
     steps = [first.next() for _ in range(9)]
     worker = first.spawn()
@@ -98,12 +98,12 @@ def test_a_deployment_states_its_spread(tmp_path: Path):
     ("spread", "says"),
     [({"cv": 0.9}, "cv to 0"), ({"cv": 0.03, "stall_chance": 0.01}, "stall_chance and stall_s together")],
 )
-def test_a_spread_that_cannot_be_is_refused(tmp_path: Path, spread: dict[str, float], says: str):
+def test_a_wrong_spread_is_refused(tmp_path: Path, spread: dict[str, float], says: str):
     with pytest.raises(UserError, match=says):
         load_deployment(stated(tmp_path, **spread))
 
 
-def test_settings_give_any_deployment_a_spread_as_its_file_does(tmp_path: Path):
+def test_server_settings_give_the_same_spread_as_a_deployment_file(tmp_path: Path):
     trace = Trace.from_turns([turn()])
 
     def steps(deployment: str, **server: float) -> pa.Table:

@@ -35,7 +35,7 @@ def linear(work: StepWork) -> float:
 
 @settings(max_examples=25)
 @given(WORKS)
-def test_costs_that_are_linear_in_prompt_and_context_are_found(steps):
+def test_linear_costs_are_predicted_within_a_tenth(steps):
     """Of steps unlike each other, as in a run: within a tenth, for each step that was seen."""
     cost = learnt(steps, linear)
     for work in steps[-20:]:
@@ -51,12 +51,12 @@ def test_more_work_never_costs_less(steps, new: int, context: int):
         assert more is not None and before is not None and more >= before >= 0.0
 
 
-def test_nothing_is_said_before_enough_was_seen():
+def test_a_cost_is_predicted_from_the_refit_step_on():
     assert learnt([DECODE] * (REFIT - 1), linear).predict(DECODE) is None
     assert learnt([DECODE] * REFIT, linear).predict(DECODE) == pytest.approx(linear(DECODE))
 
 
-def test_a_stage_that_has_become_slower_is_believed():
+def test_predictions_follow_a_stage_that_has_become_slower():
     cost = learnt(DECODES[:400], linear)
     for work in DECODES:
         cost.add(work, 2 * linear(work))

@@ -1,4 +1,4 @@
-"""How stock vLLM is told of our scheduler, policy, model and platform, and what bad configurations are answered."""
+"""How stock vLLM is configured with our scheduler, policy, model and platform, and which configurations are refused."""
 
 import shlex
 import sys
@@ -44,7 +44,7 @@ def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
         (3, "'rehearsal' must be an object, got 3"),
     ],
 )
-def test_bad_additional_config_is_one_sentence(config: Any, sentence: str):
+def test_bad_additional_config_is_refused_in_one_sentence(config: Any, sentence: str):
     with refused(sentence):
         make(Scheduler, config)
 
@@ -80,7 +80,7 @@ def test_the_modelled_executor_refuses_another_model():
         ModelledExecutor(engine_config(LLAMA, {"deployment": "llama_tiny"}))
 
 
-def test_a_slowed_device_takes_as_many_real_seconds():
+def test_slower_multiplies_the_seconds_of_a_step():
     def ends_s(slower: float) -> float:
         executor = ModelledExecutor(engine_config({"deployment": "llama_tiny", "slower": slower}))
         executor._run(Work.of([Row("a", 8, 0, True)]), ModelRunnerOutput([], {}), 0.0)

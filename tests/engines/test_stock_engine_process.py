@@ -1,4 +1,4 @@
-"""What our schedulers teach vLLM's engine process, signals and rest, and that all of it can be undone."""
+"""vLLM's engine process under our schedulers: it answers signals, and rests when all requests are held."""
 
 import queue
 import subprocess
@@ -33,7 +33,7 @@ assert dict(vars(EngineCoreProc)) == before
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
 
 
-def test_the_engine_process_tells_clients_of_the_requests_that_a_signal_ended():
+def test_the_engine_process_answers_a_signal_with_the_requests_it_ended():
     scheduler = make(Scheduler, blocks=100)
     add(scheduler, "a-0123abcd", session="talks")
     step(scheduler)
@@ -70,7 +70,7 @@ class Holding:
 
 
 @pytest.mark.parametrize("cls", SCHEDULERS)
-def test_when_all_are_held_the_engine_waits_for_a_message_or_the_policy_s_time(cls: type):
+def test_when_all_are_held_the_engine_waits_for_a_message_or_wake_s(cls: type):
     scheduler = make(cls)
     run = Pipelined(scheduler)
     add(scheduler, "a")

@@ -46,7 +46,7 @@ def test_the_http_front_end_names_the_session_in_extra_arguments():
     assert signal(scheduler, "barge_in", "caller") == ["cmpl-1-0-0123abcd"]
 
 
-def test_a_finished_and_heard_reply_teaches_the_session_s_speed():
+def test_a_heard_reply_updates_the_session_s_speech_rate():
     scheduler = make(Scheduler, {"engine": "vllm_omni", "speech_s_per_text_token": 1.0})
     signal(scheduler, "turn_committed", "s", turn=0)
     add(scheduler, "a", output=4, session="s")
@@ -77,7 +77,7 @@ def test_a_closed_session_is_forgotten():
         (["barge_in"], "a signal is a JSON object"),
     ],
 )
-def test_bad_signals_are_one_sentence(values: Any, sentence: str):
+def test_a_bad_signal_is_refused_in_one_sentence(values: Any, sentence: str):
     with pytest.raises(UserError, match=sentence):
         asyncio.run(LiveSignals(SimpleNamespace(engine_core=None)).send(values))
 

@@ -1,4 +1,4 @@
-"""What our parts in vLLM-Omni do without it: leads that count in frames, a GPU that processes share, parameters."""
+"""Our parts for vLLM-Omni, without it: leads in frames, a GPU that processes share, lengths, signals, parameters."""
 
 import time
 from itertools import pairwise
@@ -60,7 +60,7 @@ def test_steps_of_processes_on_one_gpu_follow_one_another(tmp_path: Path):
     assert [after - before for before, after in pairwise(seen)] == pytest.approx([0.5] * 39)
 
 
-def test_a_reply_is_as_long_at_every_stage_and_has_a_frame_for_each_token():
+def test_a_reply_has_the_same_length_at_every_stage_and_a_frame_a_token():
     model = load_model("qwen3_omni_30b_a3b")
     thinker, talker = Lengths(0, model), Lengths(0, model)
     lengths = [thinker.of(f"r{i}") for i in range(50)]
@@ -68,7 +68,7 @@ def test_a_reply_is_as_long_at_every_stage_and_has_a_frame_for_each_token():
     assert len(set(lengths)) > 30 and all(frames >= text >= 1 for text, frames in lengths)
 
 
-def test_what_a_client_says_of_lengths_holds_for_the_next_reply_of_its_session():
+def test_a_client_sets_the_lengths_of_its_session_s_next_reply():
     lengths = Lengths(0, load_model("qwen3_omni_30b_a3b"))
     lengths.tell("caller", 20, 6.0)
     assert lengths.of("first", "caller") == (20, 75)
@@ -77,7 +77,7 @@ def test_what_a_client_says_of_lengths_holds_for_the_next_reply_of_its_session()
     assert lengths.of("first", "caller") == (20, 75)
 
 
-def test_a_text_to_say_takes_as_long_as_its_tokens_at_the_model_s_speed():
+def test_a_text_to_speak_has_the_frames_of_its_tokens():
     lengths = Lengths(0, load_model("qwen3_tts_1_7b"))
     lengths.speak("text", "word" * 20)
     assert lengths.of("text") == (20, 70)
@@ -91,7 +91,7 @@ class Command:
         vars(self).update(fields)
 
 
-def test_a_duplex_session_tells_of_its_turns_and_of_playback():
+def test_a_duplex_session_sends_signals_of_turns_and_playback():
     told: list[tuple[Any, ...]] = []
     session = SessionSignals("caller", lambda *call: told.append(call))
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_a_duplex_session_tells_of_its_turns_and_of_playback():
         ({"engine": "metronome"}, "takes more of vLLM than its order"),
     ],
 )
-def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, Any], said: str):
+def test_what_vllm_omni_cannot_serve_is_refused_before_anything_starts(values: dict[str, Any], said: str):
     with pytest.raises(UserError, match=said):
         OmniParams.model_validate(values).check()
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_served_is_said_before_anything_starts(values: dict[str, 
         ({"slower": 4}, "virtual", "slower=4 is for a clock on the wall; leave slower out on device virtual"),
     ],
 )
-def test_what_does_not_go_with_a_runtime_is_said_in_one_sentence(values: dict[str, Any], device: str, said: str):
+def test_a_setting_of_another_runtime_is_refused(values: dict[str, Any], device: str, said: str):
     with pytest.raises(UserError, match=said):
         check_runtime(ServerParams.model_validate(values), device)
 

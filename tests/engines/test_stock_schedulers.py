@@ -1,4 +1,4 @@
-"""Our scheduler classes as stock vLLM steps them, asynchronously or not: its own order, and who is held by a policy."""
+"""Our scheduler classes as stock vLLM steps them, asynchronously or not."""
 
 from typing import Any
 
@@ -47,7 +47,9 @@ def driven(run: Pipelined) -> Pipelined:
 @pytest.mark.parametrize(
     ("cls", "stock", "steps"), [(Scheduler, VllmScheduler, OneByOne), (AsyncScheduler, VllmAsyncScheduler, Pipelined)]
 )
-def test_policy_off_is_stock_order(config: dict[str, Any], cls: type, stock: type, steps: type[Pipelined]):
+def test_without_a_policy_the_order_is_stock_vllm_s(
+    config: dict[str, Any], cls: type, stock: type, steps: type[Pipelined]
+):
     ours, theirs = driven(steps(make(cls, config, **SMALL))), driven(steps(make_scheduler(stock, **SMALL)))
     assert ours.digests == theirs.digests
     assert ours.tokens == theirs.tokens
@@ -72,7 +74,7 @@ def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_hear
     assert step(scheduler) == {"a-0123abcd", "b-0123abcd"}
 
 
-def test_a_reply_of_which_nobody_reports_is_never_held():
+def test_a_reply_without_playback_reports_is_never_held():
     scheduler = make(Scheduler, {"speech_s_per_text_token": 1.0})
     add(scheduler, "a", session="quiet")
     assert all(step(scheduler) == {"a"} for _ in range(40))
@@ -96,7 +98,7 @@ def test_the_talker_counts_frames_in_chunks(config: dict[str, Any], chunks: tupl
     assert seen.progress.frame_s == pytest.approx(0.08)
 
 
-def test_step_times_are_learnt_from_what_was_computed():
+def test_step_times_are_learnt_from_the_computed_steps():
     scheduler = make(Scheduler, {"engine": "vllm_omni"})
     times = iter(range(1000))
     scheduler.clock = lambda: float(next(times))
@@ -106,7 +108,7 @@ def test_step_times_are_learnt_from_what_was_computed():
     assert scheduler.step_cost.predict(StepWork.of([(1, 40)])) == pytest.approx(1.0, rel=0.01)
 
 
-def test_asynchronous_view_counts_tokens_in_flight_and_leaves_out_what_is_complete():
+def test_an_asynchronous_view_counts_tokens_in_flight_and_omits_complete_requests():
     scheduler = make(AsyncScheduler)
     add(scheduler, "long", output=50)
     add(scheduler, "short", output=2)
@@ -189,12 +191,12 @@ def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_l
 
 
 @pytest.mark.parametrize("cls", [Scheduler, AsyncScheduler])
-def test_vllm_s_own_policy_is_left_to_it(cls: type):
+def test_the_scheduling_policy_stays_vllm_s(cls: type):
     """It names whom vLLM preempts, and how its queues are ordered."""
     assert make(cls).policy == make_scheduler(VllmScheduler).policy
 
 
-def test_under_priority_scheduling_nobody_is_held_behind_a_request_of_less_priority():
+def test_under_priority_scheduling_no_request_is_held_behind_a_lower_priority():
     scheduler = make(Scheduler)
     scheduler.policy = SchedulingPolicy.PRIORITY
     for name, priority in (("batch", 5), ("talk", 0), ("other", 5), ("last", 9)):
@@ -204,7 +206,7 @@ def test_under_priority_scheduling_nobody_is_held_behind_a_request_of_less_prior
     assert plan.held == {"other", "last"}
 
 
-def test_outputs_may_come_back_late_or_never_or_from_elsewhere():
+def test_outputs_may_come_back_late_or_never():
     scheduler = make(Scheduler, {"engine": "vllm_omni"})
     empty = scheduler.schedule()
     add(scheduler, "a", output=20)
@@ -215,7 +217,7 @@ def test_outputs_may_come_back_late_or_never_or_from_elsewhere():
     vllm.finish_step(scheduler, empty, [], [])
 
 
-def test_an_id_that_is_used_again_is_a_new_request():
+def test_a_reused_request_id_is_a_new_request():
     scheduler = make(Scheduler)
     add(scheduler, "a", output=1)
     step(scheduler)
@@ -225,7 +227,7 @@ def test_an_id_that_is_used_again_is_a_new_request():
     assert step(scheduler) == {"a"}
 
 
-def test_a_policy_sees_the_tokens_that_were_guessed():
+def test_a_policy_sees_speculative_tokens():
     scheduler = make(Scheduler)
     request = add(scheduler, "a", output=20)
     step(scheduler)

@@ -1,4 +1,4 @@
-"""What the talker reads: all the user's turns, and with a history the frames too, of which it computes only the new."""
+"""The talker's prompt: all turns of the user, and with `talker_history` the frames of its replies too."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_the_prompt_has_all_or_the_last_turns_of_the_user_and_one_header(
     assert prompts(deployment=str(file)) == [count * TURN + HEADER for count in turns]
 
 
-def test_with_a_history_a_turn_computes_what_is_new():
+def test_with_a_history_a_turn_computes_only_new_tokens():
     """Before the second turn 42 tokens and 99 frames have KV, as the last frame is never computed: 8 full blocks of 16.
     Before the third, 84 and 199: 17 blocks."""
     said = TURN + HEADER
@@ -40,7 +40,7 @@ def test_with_a_history_a_turn_computes_what_is_new():
     assert prompts(talker_history=True) == [said, second, third]
 
 
-def test_what_was_not_heard_is_not_kept():
+def test_frames_beyond_an_interruption_are_truncated():
     """Blocks beyond an interruption are let go; the next turn finds what was heard."""
     trace = voice_trace(sessions=5, p=1.0)
     history = run(trace, server={"talker_history": True})

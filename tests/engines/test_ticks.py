@@ -1,4 +1,4 @@
-"""The tick gateway: what a Step waits for, how long at most, and what happens when the next one is due too early."""
+"""The tick gateway: what a Step waits for, its cap, skipped ticks and admission."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def starve(server: Any) -> None:
     engine.append = lambda request, chunk: append(request, chunk) if chunk.turn.session or chunk.turn.turn < 3 else None
 
 
-def test_a_step_returns_what_was_said_since_the_last_one():
+def test_a_step_returns_the_tokens_since_the_last_step():
     """Finding 4: a frame's answer needs 0.1 s of work, and is collected by the next Step within milliseconds."""
     run = serve(frames(4, 20, outputs=lambda session, frame: 20 + frame), **FREE)
     for session in range(4):
@@ -102,7 +102,7 @@ def test_ticks_keep_an_absolute_schedule():
 @pytest.mark.parametrize(
     ("step_rpc_s", "feed_s", "latency_s", "rel"), [(0.01, 0.0, 0.01, 0.2), (0.0, 0.001, 0.02, 0.05)]
 )
-def test_the_call_costs_what_its_parameters_say(step_rpc_s: float, feed_s: float, latency_s: float, rel: float):
+def test_a_step_takes_step_rpc_s_and_feed_s_per_session(step_rpc_s: float, feed_s: float, latency_s: float, rel: float):
     ticks = serve(frames(20, 40), step_rpc_s=step_rpc_s, feed_s=feed_s).ticks
     assert ticks["latency"].iloc[2:-1].mean() == pytest.approx(latency_s, rel=rel)
 

@@ -1,4 +1,4 @@
-"""What the adapter makes of vLLM's scheduler; its names are held against the installed release in `test_vllm_names`."""
+"""The adapter around vLLM's scheduler: KV events, clock, plans, rows, chunks."""
 
 import itertools
 import time
@@ -19,7 +19,7 @@ from tests.engines.stage import add, finish, make_scheduler, step
 from tests.engines.test_identity import digest
 
 
-def test_kv_events_can_be_switched_on_before_the_first_request():
+def test_a_prefix_index_follows_stored_and_cleared_blocks():
     scheduler = make_scheduler(prefix_caching=True)
     pool = scheduler.kv_cache_manager.block_pool
     assert pool.enable_kv_cache_events is False
@@ -34,7 +34,7 @@ def test_kv_events_can_be_switched_on_before_the_first_request():
     assert index.depth(hashes) == len(index) == 1, "told at the end of a step, in order: cleared, then stored"
 
 
-def test_counters_are_advanced_by_schedule_so_rows_know_who_samples():
+def test_rows_of_a_step_have_tokens_context_and_whether_they_sample():
     scheduler = loaded("ab", max_num_batched_tokens=40)
     rows = vllm.rows_of(scheduler, scheduler.schedule())
     assert [(row.request_id, row.tokens, row.context, row.samples) for row in rows] == [
@@ -74,7 +74,7 @@ def test_a_block_s_short_cycle_is_timed_on_the_run_s_clock():
     assert evictions.counters["evict_blocks"] == 4
 
 
-def test_what_vllm_reads_of_its_own_clock_decides_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_vllm_s_own_clock_changes_no_step(monkeypatch: pytest.MonkeyPatch):
     """Why a replay in virtual time need not touch it: the same steps when it runs backwards in leaps."""
 
     def steps() -> list:
@@ -152,7 +152,7 @@ def test_bypassing_rows_take_a_token_and_a_slot_each(budget: int, left: int):
     assert (scheduler.max_num_scheduled_tokens, scheduler.max_num_active_reqs) == (budget, 4)
 
 
-def test_who_is_preempted_beside_bypassing_rows_runs_no_more():
+def test_a_request_preempted_next_to_bypassing_rows_stops_running():
     scheduler = loaded("abc", prompt=31, blocks=7)
     step(scheduler)
     step(scheduler)
@@ -163,7 +163,7 @@ def test_who_is_preempted_beside_bypassing_rows_runs_no_more():
     assert running(scheduler) == "ac"
 
 
-def test_a_session_stays_when_a_chunk_has_been_answered_and_its_next_chunk_takes_the_place_of_the_last_token():
+def test_the_next_chunk_of_a_session_replaces_its_last_token():
     scheduler, starts = make_scheduler(), []
     scheduler.on_chunk = lambda request_id, position: starts.append((request_id, position))
     for chunk in (range(40), range(100, 120)):

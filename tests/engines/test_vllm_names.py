@@ -1,4 +1,4 @@
-"""Whatever `engines` touches of vLLM stands in docs/vllm-releases.md, and the vLLM that is installed has it."""
+"""docs/vllm-releases.md lists every name of vLLM that `engines` uses, and the installed vLLM has them."""
 
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -45,7 +45,7 @@ def installed() -> str:
     raise AssertionError("vLLM is not installed")
 
 
-def test_all_that_is_touched_is_listed_and_nothing_else(vllm: Vllm):
+def test_the_page_lists_exactly_the_names_in_use(vllm: Vllm):
     found = {key: files_of(paths) for key, paths in touched(vllm).items()}
     page, release = listed(PAGE.read_text()), installed()
     fix = "run `python -m docs.vllm_names` with the releases"
@@ -53,13 +53,13 @@ def test_all_that_is_touched_is_listed_and_nothing_else(vllm: Vllm):
     assert {key for key, (_, seen) in page.items() if covers(seen, release)} <= found.keys(), fix
 
 
-def test_the_installed_release_has_what_it_is_said_to_have(vllm: Vllm):
+def test_the_installed_release_has_the_names_that_the_page_says_it_has(vllm: Vllm):
     said = {key: covers(seen, installed()) for key, (_, seen) in listed(PAGE.read_text()).items()}
     assert {kind for kind, _ in said} == set(KINDS)
     assert {key: vllm.holds(*key) for key in said} == said
 
 
-def test_each_kind_is_found(vllm: Vllm, tmp_path: Path):
+def test_names_of_each_kind_are_found_in_source(vllm: Vllm, tmp_path: Path):
     file = tmp_path / "core" / "vllm_adapter" / "new.py"
     file.parent.mkdir(parents=True)
     file.write_text(TEXT)
@@ -79,7 +79,7 @@ def test_each_kind_is_found(vllm: Vllm, tmp_path: Path):
     assert not any(vllm.holds(kind, f"{name}_of_none") for kind, name in found)
 
 
-def test_a_table_is_read_as_it_was_written():
+def test_a_table_is_read_as_written():
     names = {("private", "_jobs"): {"core/vllm_adapter/offload.py", "stock/x.py"}}
     page = filled("# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"})
     assert listed(page) == {("private", "_jobs"): ("offload, stock/x", "0.31.0 – 0.33.0")}

@@ -80,7 +80,7 @@ def test_what_comes_back_is_not_computed_again(copies: HostCopies):
 
 
 @pytest.mark.parametrize("copies", ALL)
-def test_without_need_for_its_blocks_nothing_is_lost(copies: HostCopies):
+def test_without_demand_for_its_blocks_a_preempted_request_loses_none(copies: HostCopies):
     """Taken from the tail, and only as many as somebody needs: here nobody does."""
     bench = decoding(copies)
     bench.scheduler.preempt(["v"])
@@ -100,7 +100,7 @@ def test_blocks_go_from_the_tail():
 
 
 @pytest.mark.parametrize("copies", ALL)
-def test_real_pages_say_the_same_after_they_were_away(copies: HostCopies):
+def test_real_pages_give_the_same_tokens_after_they_were_away(copies: HostCopies):
     """On the CPU: blocks are really overwritten, really come back, and the tokens are those of `LLM.generate`."""
     model: ModelExecutor = executor(prefix_caching=True, kv_pool_blocks=64, host_kv_gb=0.2)
     with clean(model):

@@ -1,4 +1,4 @@
-"""ConServe's latency model: the closed form against trying every number of tokens, and the profile's own error."""
+"""ConServe's latency model and the profile that fits it."""
 
 import math
 
@@ -24,12 +24,14 @@ H100 = LatencyModel(token=2.31e-5, pair=8.7e-10, visible=3.9e-8, constant=0.0055
 
 @settings(max_examples=100)
 @given(MODELS, st.floats(-0.01, 0.5), st.integers(0, 40_960), st.integers(1, 600))
-def test_the_closed_form_is_the_brute_force(model: LatencyModel, left_s: float, context: int, need: int):
+def test_most_tokens_in_a_time_limit_is_the_brute_force_answer(
+    model: LatencyModel, left_s: float, context: int, need: int
+):
     fitting = [n for n in range(1, need + 1) if model.added(n, context) <= left_s]
     assert model.most(left_s, context, need) == max(fitting, default=0)
 
 
-def test_the_published_chunk_times_are_the_models():
+def test_the_model_gives_the_published_chunk_times():
     assert H100.seconds([(2048, 0)]) == pytest.approx(0.051, rel=0.12)
     assert H100.seconds([(2048, 40_960)]) == pytest.approx(0.124, rel=0.06)
 
@@ -63,7 +65,7 @@ def test_the_grid_keeps_to_the_token_budget(budget: int):
     assert 0 < max(sum(tokens for tokens, _ in step) for step in profiler.grid(budget)) <= budget
 
 
-def test_the_guard_is_what_steps_near_the_limit_last_longer_than_predicted():
+def test_the_guard_covers_steps_near_the_limit_that_last_longer_than_predicted():
     """Without an error there is none; noise makes it larger; and every run near the limit keeps it with the guard."""
     exact = profiler.profile(H100.seconds, 8192, features)
     assert exact.guard(0.1) < 1e-4

@@ -1,4 +1,4 @@
-"""ConServe on real execution: documents leave steps of vLLM's model while they run, and nobody's tokens change."""
+"""ConServe on real execution: offline requests leave running steps of vLLM's model, and no token changes."""
 
 import pytest
 

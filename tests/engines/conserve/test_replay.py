@@ -1,4 +1,4 @@
-"""Whole replays of ConServe and its baselines: nothing is lost, and each part does what it is for."""
+"""Whole replays of ConServe and its baselines."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Algorithm 1 and 2 on views made up by hypothesis: time limits, blocks, slots, and who gives way to whom."""
+"""ConServe's Algorithms 1 and 2 on generated views: time limits, blocks, preemption, arrivals."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ def test_a_step_that_ends_a_prompt_is_filled_as_far_as_its_ttft_allows(params: d
     assert MODEL.seconds([(tokens, 0) for tokens in plan.values()]) == pytest.approx(step_s, abs=1e-4)
 
 
-def test_the_guard_is_of_offline_tokens_alone():
+def test_the_guard_shortens_offline_tokens_alone():
     """Online tokens last as long in Online-Only, whose limit it is."""
     decodes = [request(f"o{i}", ONLINE, 0.0, 501, 500, running=True) for i in range(4)]
     prompt = request("prompt", ONLINE, 1.0, 2100, 0, running=False)
@@ -134,7 +134,7 @@ def test_the_guard_is_of_offline_tokens_alone():
     assert 0 < guarded < filled and step_s(guarded) <= 0.8 * 0.06 + 1e-9
 
 
-def test_arrivals_add_up_within_one_step():
+def test_arrivals_within_one_step_add_up():
     """Each by itself would be in time; behind the others it is not."""
     scheduler = policy(ttft_slo_s=MODEL.seconds(SHAPE) + MODEL.seconds([(2048, 0)] * 2))
     assert arrival(scheduler, 2048, elapsed_s=0.0) == ()
@@ -197,7 +197,7 @@ COME_BACK += [request("r2", ONLINE, 0.0, 146, 145, running=False)]
 @settings(max_examples=100)
 @example(COME_BACK, 0, True)
 @given(requests(), st.integers(0, 3), st.booleans())
-def test_somebody_always_goes_on(made, free: int, slo: bool):
+def test_some_request_always_computes_if_the_pool_holds_each_alone(made, free: int, slo: bool):
     """However full the pool is, as long as it could hold any one request alone."""
     pool = free + sum(each.blocks for each in made)
     assume(all(-(-each.tokens // SIZE) <= pool for each in made))

@@ -1,4 +1,4 @@
-"""The scheduling loop (Algorithm 1): what follows from it, read off replays."""
+"""Nova's scheduling loop (Algorithm 1), read off replays."""
 
 from functools import cache
 from typing import Any
@@ -50,7 +50,7 @@ def in_turn(columns: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit", "chunked"])
-def test_everybody_is_answered_in_full(engine: str):
+def test_every_request_is_answered_in_full(engine: str):
     run = plain(engine)
     finished = run.events.to_pandas().query("kind == 'finish' and stage == 'thinker'").set_index("session")["value"]
     assert finished.to_dict() == {each.id: each.turns[0].output_tokens for each in screenshots().sessions}
@@ -65,7 +65,7 @@ def test_a_prefill_follows_its_vision_without_a_gap():
     assert front["t_s"][1::2] == pytest.approx(front["end_s"][::2], abs=ALIKE_S)
 
 
-def test_first_come_first_seen():
+def test_requests_start_in_order_of_arrival():
     arrive, start = moments(plain(), "arrive"), moments(plain(), "start")
     assert list(start.sort_values().index) == list(arrive.sort_values().index)
 
@@ -112,13 +112,13 @@ def test_a_worker_takes_its_share_before_each_pass():
     assert slow["dt_s"] - free["dt_s"] == pytest.approx(0.01)
 
 
-def test_shares_that_are_not_adapted_stay_where_they_are_set():
+def test_without_adaptive_the_shares_stay_as_set():
     narrow, wide = (served("nova", adaptive=False, decode_sms_vision=sms, decode_sms_prefill=sms) for sms in (12, 40))
     assert passes(wide, "vision")["dt_s"].mean() > 1.2 * passes(narrow, "vision")["dt_s"].mean()
     assert passes(wide, "decode")["dt_s"].mean() < 0.8 * passes(narrow, "decode")["dt_s"].mean()
 
 
-def test_two_slots_for_layers_of_the_vision_encoder_hardly_delay_it():
+def test_two_vision_slots_lengthen_a_pass_by_less_than_1_percent():
     offloaded, resident = (
         passes(quiet(server=server), "vision")["dt_s"].mean() for server in ({"vision_slots": 2}, {})
     )
@@ -145,7 +145,7 @@ def test_in_turns_decodes_run_when_five_wait_or_nothing_else_does(quantum: str):
     assert (requests == 5).any()
 
 
-def test_chunks_are_vllms_own_with_a_small_budget():
+def test_chunked_is_vllm_with_a_small_token_budget():
     ours = passes(plain("chunked"), "thinker")
     stock = passes(served("vllm_omni", server={"max_num_batched_tokens": 128}), "thinker")
     assert ours["tokens"].max() == 128
@@ -160,7 +160,7 @@ def test_the_decode_fast_path_changes_nothing():
 
 @pytest.mark.parametrize("engine", ["nova", "multi_stream", "pf_limit"])
 @pytest.mark.parametrize("fast", [True, False])
-def test_who_gives_up_leaves_whatever_pass_is_under_way(engine: str, fast: bool):
+def test_a_request_that_times_out_leaves_no_block_behind(engine: str, fast: bool):
     """In every stage, waiting and in a pass; the others go on, and no block stays behind."""
     server = {**A6000, "decode_fast_path": fast}
     run = replay(engine, {}, server, {"turn_timeout_s": 4.0}, screenshots(40, 1.2), seed=3)
@@ -169,7 +169,7 @@ def test_who_gives_up_leaves_whatever_pass_is_under_way(engine: str, fast: bool)
     assert run.proof["requests_after"] == run.proof["kv_blocks_used_after"] == 0
 
 
-def test_a_pool_that_holds_few_requests_serves_all():
+def test_a_pool_of_two_requests_serves_all():
     """Two fit; a prefill waits for blocks and nobody is lost."""
     run = served("nova", screenshots(16, 3.0), {"kv_pool_blocks": 250})
     assert len(moments(run, "finish")) == 16
@@ -185,12 +185,12 @@ def test_a_pool_that_holds_few_requests_serves_all():
         ("chunked", {}, {"chunk_tokens": 15}, "'chunk_tokens' should be .* 16, got 15"),
     ],
 )
-def test_what_cannot_be_served_says_so(engine: str, server: dict, params: dict, says: str):
+def test_wrong_settings_are_refused(engine: str, server: dict, params: dict, says: str):
     with pytest.raises(UserError, match=says):
         served(engine, screenshots(2), server, **params)
 
 
-def test_what_vllm_and_the_rule_take_is_counted():
+def test_the_cost_of_vllm_and_policy_is_counted():
     cost = plain().cost
     assert cost["vllm_s"] > 0 and cost["policy_s"] > 0
     assert cost["vllm_s"] + cost["policy_s"] < cost["wall_s"]

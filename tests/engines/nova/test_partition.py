@@ -1,4 +1,4 @@
-"""Equations (1) to (5): shares of decode from profiles, and what it gives up under load."""
+"""Nova's equations (1) to (5): shares of decode from profiles and under load."""
 
 from typing import Literal
 
@@ -33,7 +33,7 @@ def test_decode_is_at_its_least_when_four_are_pending():
     assert [decode_sms(m, 30, 12, 6) for m in (1, 2, 3, 4, 9)] == [30, 24, 18, 12, 12]
 
 
-def test_end_to_end_by_hand():
+def test_end_to_end_time_is_equation_1():
     """Equation (1) at (30, 30): rho is 0.713 either way, as both stages slow down alike."""
     front_s = (0.8068 + 0.3241) * SMS / 54
     for weighting in WEIGHTINGS:
@@ -48,7 +48,7 @@ def test_nothing_is_better_than_what_the_search_finds(outputs: float, weighting:
     assert IDEAL.end_to_end_s(*found, outputs, weighting) == pytest.approx(least, abs=1e-8)
 
 
-def test_the_frontier_holds_what_nobody_beats():
+def test_the_frontier_holds_the_pairs_that_no_pair_beats():
     kept = IDEAL.frontier(50)
     for pair in kept:
         faster = [other for other in PAIRS if IDEAL.throughput(*other) > IDEAL.throughput(*pair)]
@@ -56,7 +56,7 @@ def test_the_frontier_holds_what_nobody_beats():
     assert kept[0] == (12, 12) and kept[-1] == IDEAL.search(50)
 
 
-def test_the_profile_of_an_a6000():
+def test_the_profile_of_an_a6000_is_table_i():
     """Table I from shapes, decode below 80 ms on 12 SMs, and shares near the paper's 24 and 30 (eq. 3)."""
     made = resolve(ServerParams.of({"deployment": "cogagent_a6000"}))
 

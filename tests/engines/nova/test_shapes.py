@@ -1,4 +1,4 @@
-"""What CogAgent-9B takes by its shapes: Tables I and VI."""
+"""Times and memory of CogAgent-9B by its shapes: Nova's Tables I and VI."""
 
 import math
 
@@ -29,7 +29,7 @@ def decode(batch: int) -> Work:
     return Work.of([Row("", 1, 1725, True)] * batch)
 
 
-def test_table_i():
+def test_alone_times_of_table_i():
     ours = roofline()
     assert alone_s(A6000.gpu, ours.image_step(1600)) == pytest.approx(0.8068, rel=0.01)
     assert ours.step(Work.of([Row("", 1702, 0, True)])).total_s == pytest.approx(0.3241, rel=0.01)
@@ -37,7 +37,7 @@ def test_table_i():
     assert ours.step(decode(10)).total_s == pytest.approx(0.0306, rel=0.03)
 
 
-def test_products_in_tiles_and_waves():
+def test_products_run_in_tiles_and_waves():
     assert tiled(6400, 15360, 84) == (3000, pytest.approx(36 * 84 / 3000))  # Table IV
     blocks, idle = tiled(128, 13696, 84)
     assert blocks == 107 and idle == pytest.approx(168 * 128 * 128 / (128 * 13696))
@@ -58,7 +58,7 @@ def test_what_is_offloaded_is_room_for_kv():
 
 
 @given(st.integers(1, 6), st.integers(7, 70), st.integers(1, 3))
-def test_layers_are_found_by_their_number(slots: int, layers: int, passes: int):
+def test_each_layer_is_loaded_when_it_runs(slots: int, layers: int, passes: int):
     """After each pass the first K layers are there again, in K different slots, whatever N mod K is."""
     weights = LayerSlots(layers, slots, 1.0, lambda size, at: at)
     for _ in range(passes):
@@ -70,7 +70,7 @@ def test_layers_are_found_by_their_number(slots: int, layers: int, passes: int):
 
 
 @given(st.integers(1, 6), st.integers(7, 70), st.floats(0.1, 2.0), st.floats(0.1, 2.0))
-def test_times_of_a_pass_are_exact(slots: int, layers: int, layer_s: float, load_s: float):
+def test_a_pass_takes_the_recurrence_of_section_iii_e(slots: int, layers: int, layer_s: float, load_s: float):
     """Against the recurrence of section III-E, written out."""
     ended, loaded = [0.0] * layers, [0.0] * layers
     for i in range(layers):
@@ -90,7 +90,7 @@ def test_bandwidth_of_equation_8_suffices(slots: int, layers: int, spare: float)
     assert at_most == pytest.approx(0.5)
 
 
-def test_stock_steps_wait_for_weights_too():
+def test_an_encoder_with_few_slots_waits_for_weights():
     image = Work(images=(1600,))
     raw, two = roofline().encoder_s(image), roofline(vision_slots=2).encoder_s(image)
     one = roofline(vision_slots=1).encoder_s(image)

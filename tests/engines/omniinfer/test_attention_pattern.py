@@ -1,4 +1,4 @@
-"""Layers that keep first and last tokens only: what they compute, which blocks they hold, what a hand-over moves."""
+"""Compressed layers, which keep first and last tokens: attention, held blocks, bytes of a hand-over."""
 
 import random
 from functools import cache
@@ -45,7 +45,7 @@ def test_a_hand_over_moves_the_blocks_in_which_the_next_query_sees_a_token(token
     assert compressed == 2 * pattern.kept_blocks(tokens, size) * size * 10
 
 
-def test_the_code_divides_its_pool_by_beta():
+def test_a_pool_is_divided_by_beta():
     """beta = 0.2, 30 of 61 layers and one more entry: 1.73 times as many tokens in full layers (specification)."""
     full, compressed = split_pool(10_000, 32, 30, beta=0.2)
     assert (full / 10_000, compressed) == (pytest.approx(1.73, abs=0.005), 2000)
@@ -62,7 +62,7 @@ def test_a_pattern_of_another_model_is_refused():
         AttentionPattern.of("01" * 30 + "0", 61).on(make_stage())
 
 
-def test_a_stage_is_compressed_in_every_second_layer_unless_it_is_said_otherwise():
+def test_every_second_layer_is_compressed_unless_a_pattern_is_given():
     stage = make_stage(prefix_caching=True)
 
     def compress(**params: Any) -> Stage:
@@ -155,7 +155,7 @@ def test_kv_from_elsewhere_gets_the_blocks_that_a_hand_over_moves(tokens):
 
 
 @pytest.mark.parametrize("blocks", range(60, 70))
-def test_a_pool_that_cannot_hold_what_comes_refuses_it_whole(blocks):
+def test_a_pool_takes_handed_over_kv_whole_or_not_at_all(blocks):
     """1,000 tokens: 63 blocks of full layers, and of compressed ones the sink and three of the window."""
     made = scheduler(blocks=(blocks + 2) // 2)
     manager, free, needed = made.kv_cache_manager, made.free_blocks, 63 + TWENTY.kept_blocks(1000, 16)

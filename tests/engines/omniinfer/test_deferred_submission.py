@@ -1,4 +1,4 @@
-"""Requests held in front of prefill replicas: phases in order, nobody lost, none handed over while its batch is far."""
+"""Requests held in front of prefill replicas until a batch is near."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def left_empty(done: Replay) -> bool:
 
 @settings(max_examples=6)
 @given(st.sampled_from([2.0, 20.0, 200.0]), st.integers(0, 99), st.sampled_from(RULES), st.sampled_from([0.3, 60.0]))
-def test_phases_never_skip(rate: float, seed: int, routing: str, timeout_s: float):
+def test_every_request_passes_its_phases_in_order(rate: float, seed: int, routing: str, timeout_s: float):
     """Of who goes early, too: its phases end where it does."""
     lives: list[Lifecycle] = []
 
@@ -78,7 +78,7 @@ def test_nobody_is_handed_over_in_the_middle_of_a_batch():
 
 
 @pytest.mark.parametrize("rule", ["least_work", "round_robin"])
-def test_who_finds_all_decode_replicas_full_waits_for_a_place(tmp_path: Path, rule: str):
+def test_a_request_waits_while_all_decode_replicas_are_full(tmp_path: Path, rule: str):
     """By least work no replica has more than its slots, and all are answered; by round robin some queue at one."""
     few, shipped = tmp_path / "four_slots.yaml", yaml_files("deployments")["llama_8b_h100"].read_text()
     few.write_text(shipped.replace("max_num_seqs: 256", "max_num_seqs: 4"))

@@ -70,7 +70,7 @@ def test_a_recorded_step_is_replayed_and_one_of_another_size_has_its_shares():
         (dict.fromkeys(["step", "layer", "expert", "tokens"], pa.array([], pa.int64())), "has no rows"),
     ],
 )
-def test_what_is_wrong_with_a_trace_is_one_sentence(tmp_path, columns, says):
+def test_a_wrong_routing_trace_is_refused_in_one_sentence(tmp_path, columns, says):
     path = tmp_path / "bad.parquet"
     pq.write_table(pa.table(columns), path)
     with refused("bad.parquet", says):

@@ -1,4 +1,4 @@
-"""Seconds of a lock-step group's experts: the fullest die's, and published arithmetic of DeepSeek-R1."""
+"""Seconds of a lock-step group's experts, with the published arithmetic of DeepSeek-R1."""
 
 import numpy as np
 import pytest

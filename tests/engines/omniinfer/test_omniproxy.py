@@ -59,7 +59,7 @@ def test_an_index_has_what_was_stored_oftener_than_removed(events: list[tuple[st
     assert not len(index)
 
 
-def test_what_is_only_expected_is_forgotten_oldest_first():
+def test_expected_prefixes_are_forgotten_oldest_first():
     index = PrefixIndex(expected=3)
     for hashes in ("abc", "a", "d"):
         index.expect(hashes)
@@ -84,7 +84,7 @@ def test_short_prompts_go_first_until_others_have_waited():
 
 
 @given(st.lists(st.tuples(st.integers(1, 16_384), st.floats(0, 100)), min_size=1))
-def test_nobody_is_passed_by_who_comes_a_fifth_of_a_second_later(requests: list[tuple[int, float]]):
+def test_no_request_is_passed_by_one_that_comes_a_fifth_of_a_second_later(requests: list[tuple[int, float]]):
     for before, after in pairwise(order(*requests)):
         assert requests[after][1] - requests[before][1] <= 0.2 + 1e-9
 
@@ -103,7 +103,7 @@ def test_equation_8_follows_the_prefix_until_the_load_outweighs_it():
     assert best([node(running=1), node(tokens=1)], 0) == 1
 
 
-def test_the_code_goes_by_match_then_tokens_then_requests_under_caps():
+def test_the_oss_rule_goes_by_match_then_tokens_then_requests_under_caps():
     assert best_of_code([node(16, 10), node(32, 900, 9), node(32, 800, 9)], 50, -1) == 2
     assert best_of_code([node(16, 10), node(32, 950, 9)], 50, -1) == 1, "at the cap of tokens"
     assert best_of_code([node(16, 10), node(32, 951, 9)], 50, -1) == 0, "over it"
@@ -143,7 +143,7 @@ def test_the_longest_is_assigned_first_to_the_node_with_the_least_work():
     st.lists(st.tuples(st.integers(1, 1000), st.sampled_from([None, (0,), (1, 2), (0, 3)])), max_size=30),
     st.lists(st.integers(0, 4), min_size=4, max_size=4),
 )
-def test_nobody_leaves_its_group_and_no_node_gets_more_than_its_cap(
+def test_requests_stay_in_their_group_and_nodes_under_their_cap(
     asked: list[tuple[int, tuple[int, ...] | None]], caps: list[int]
 ):
     nodes = decode_nodes(*caps)
@@ -167,7 +167,7 @@ def batch_times(*measured: tuple[int, float]) -> BatchTimes:
     return times
 
 
-def test_batch_times_are_a_line_through_the_latest_and_the_codes_before():
+def test_batch_times_are_a_line_through_the_latest_batches():
     line = [(tokens, 0.2 + 2e-5 * tokens) for tokens in (1000, 4000, 9000)]
     assert [BatchTimes().predict(tokens) for tokens in (0, 3500, 14_000)] == pytest.approx([0.17, 0.22, 0.37])
     assert batch_times(*[(3500, 0.5)] * 3).predict(0) == pytest.approx(0.45), "too few for a line"
@@ -291,7 +291,7 @@ def test_deferral_lengthens_neither_mean_nor_tail(rate: float):
     assert np.percentile(held, 99) <= np.percentile(at_once, 99)
 
 
-def test_a_prompt_of_several_batches_waits_for_where_it_needs_one_batch_less():
+def test_a_prompt_of_several_batches_waits_for_the_instance_with_one_batch_less():
     """The first instance is free 0.1 s earlier and takes both. Behind the short prompt the long one would begin a third
     batch there, which takes 0.17 s more than its tokens do."""
     held = Instances(2, 1000)
@@ -307,7 +307,7 @@ def test_a_prompt_of_several_batches_waits_for_where_it_needs_one_batch_less():
     assert held.handed[2:] == [("short", 0), ("long", 1)]
 
 
-def test_it_waits_for_the_first_batch_that_ends_and_is_sorted_anew():
+def test_a_held_request_goes_when_the_first_batch_ends_and_is_sorted_anew():
     held = Instances(2, 10_000)
     held.add("a", 3500)  # 220 ms
     held.wanted = {"b"}
@@ -319,7 +319,7 @@ def test_it_waits_for_the_first_batch_that_ends_and_is_sorted_anew():
     assert held.handed[2:] == [("short", 0), ("long", 0)], "which came a tenth of a second earlier"
 
 
-def test_what_is_handed_over_ends_with_the_prompt_that_fills_the_batch():
+def test_a_hand_over_ends_with_the_prompt_that_fills_the_batch():
     held = Instances(1, 10_000)
     for key in range(4):
         held.add(key, 4000)
@@ -328,7 +328,7 @@ def test_what_is_handed_over_ends_with_the_prompt_that_fills_the_batch():
     assert held.answered[0] == held.answered[1] < held.answered[2] == held.answered[3], "2 in two parts"
 
 
-def test_an_overdue_instance_is_at_work():
+def test_an_overdue_instance_counts_as_busy():
     held = Instances(2, 10_000, late=3.0)
     assert held.comes("a", 3500) == [("a", 0)]
     assert held.comes("b", 14_000) == [("b", 1)]
@@ -338,7 +338,7 @@ def test_an_overdue_instance_is_at_work():
     assert held.handed[2:] == [("c", 0)], "whoever ends first"
 
 
-def test_a_batch_that_nobody_waits_for_any_more_will_not_be_seen_to_end():
+def test_a_batch_whose_requests_were_all_discarded_counts_as_ended():
     held = Instances(1, 10_000)
     held.comes("a", 100)
     assert held.comes("b", 100) == []
@@ -352,7 +352,7 @@ def test_a_batch_that_nobody_waits_for_any_more_will_not_be_seen_to_end():
     st.integers(1, 3),
     st.sampled_from([0.5, 1.0, 1.7]),
 )
-def test_everybody_is_answered_and_nobody_waits_while_an_instance_is_idle(
+def test_every_request_is_answered_and_none_waits_while_an_instance_is_idle(
     requests: list[tuple[float, int]], nodes: int, late: float
 ):
     held = Instances(nodes, 16_384, late)

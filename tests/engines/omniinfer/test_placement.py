@@ -1,4 +1,4 @@
-"""Algorithm 1 and the moves in service: what every layout has to keep to, and published arithmetic."""
+"""OmniInfer's Algorithm 1: layouts of experts on dies, with published arithmetic."""
 
 import numpy as np
 import pytest

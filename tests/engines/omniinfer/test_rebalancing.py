@@ -1,4 +1,4 @@
-"""Algorithm 2 in virtual time: forecasts, triggers, and layers that change their layout while steps go on."""
+"""OmniInfer's Algorithm 2 in virtual time: forecasts, triggers, and migrations while steps go on."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Turns found in edges of speech: when they end, what takes the floor, and what is passed over."""
+"""Turns found in edges of speech: starts, ends, interruptions and ignored speech."""
 
 from itertools import pairwise
 from random import Random
@@ -20,8 +20,8 @@ def hear(
     replying: tuple[float, float] = (0.0, 0.0),
     ends: tuple[bool, ...] = (),
 ) -> Said:
-    """What is found, asked only when `next_s` says so. `stretches` of speech, the time of the reply, and the truth of
-    each silence."""
+    """Decisions of the detector, which is asked at `next_s`. `stretches`: speech, s. `replying`: the reply, s. `ends`:
+    whether each silence really ends the turn."""
     said: Said = []
 
     def under_way(at_s: float) -> bool:
