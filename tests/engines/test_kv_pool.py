@@ -70,16 +70,3 @@ def test_docs_fidelity_lists_every_log_with_our_pool():
             f"| {ours:,} ({ours / log - 1:+.1%}) | {log:,} |".replace("-", "−").replace("%", " %")
             in lines
         )
-
-
-H100 = load_gpu("h100")
-
-
-@pytest.mark.parametrize(
-    ("model", "seqs", "tokens", "expected"),
-    [("codellama_34b_instruct", 256, 2048, 40_000), ("qwen3_omni_30b_a3b", 256, 8192, 147_000)],
-)
-def test_models_that_nearly_fill_an_h100(model: str, seqs: int, tokens: int, expected: int):
-    decoder = next(iter(load_model(model).stages.values()))
-    limits = replace(stage("qwen3_8b", 1, 0.9, tokens, seqs), decoder=decoder)
-    assert 16 * pool_blocks(limits, H100) == pytest.approx(expected, rel=0.03)

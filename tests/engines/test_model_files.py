@@ -59,8 +59,6 @@ def test_shipped_models_have_the_parameters_of_their_cards() -> None:
     [
         ("value: 32,", "value: -32,", "layers is -32"),
         ("value: 32,", "value: many,", "layers is 'many'"),
-        ("value: 32,", "value: 32.5,", "layers is 32.5"),
-        ("value: 32,", "value: .inf,", "layers is inf"),
         (', source: "[config] llama"', "", "has no source"),
         ("hidden:", "hiden:", "hiden"),
         ("value: 8,", "value: 7,", "kv_heads is 7"),

@@ -1,4 +1,4 @@
-"""What a policy sees of its requests, and what the policies of replicas share."""
+"""Facts that a policy sees of its requests, and the state that policies of replicas share."""
 
 from collections import Counter
 from collections.abc import Iterator

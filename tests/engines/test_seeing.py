@@ -1,6 +1,5 @@
 """A model that sees, on real CPU execution: our scheduler, loop and requests against stock `LLM.generate`."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -84,12 +83,6 @@ def test_a_screen_seen_before_is_neither_encoded_nor_prefilled_again(results: Re
     assert results.cached["next"] >= len(results.prompts["square"]) // STAGE.block_size * STAGE.block_size
     assert results.encoded == {**dict.fromkeys(SIZES, 1), "next": 0}
     assert results.steps["square"] > OUTPUT  # its prompt took more than one step
-
-
-@pytest.mark.slow("runs a model on the CPU")
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="vLLM then loads it for itself")
-def test_torchvision_is_not_needed(results: Results):
-    assert not results.torchvision
 
 
 @pytest.mark.parametrize(

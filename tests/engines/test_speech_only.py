@@ -66,23 +66,16 @@ RECORDED = 100
 """Frames of a recording of 8 s."""
 
 
-@pytest.fixture(scope="module")
-def cloned() -> Any:
-    """The steps of two users, one after the other, who clone the voice of the same recording."""
+def test_a_cloned_voice_is_encoded_once_and_its_last_72_frames_are_decoded_with_each_chunk():
+    """Two users, one after the other, clone the voice of the same recording."""
     turns = [turn(session=k, arrival_s=30.0 * k, **TURN, reference_s=RECORDED * FRAME_S, voice=1) for k in range(2)]
-    return run(Trace.from_turns(turns), server={"deployment": BASE, "step_noise_cv": 0.0}).steps.to_pandas()
-
-
-def test_a_cloned_voice_is_encoded_once_and_read_in_place_of_the_text(cloned: Any):
-    prompts = cloned.query("prefill_tokens > 0 and stage == 'talker'")
+    steps = run(Trace.from_turns(turns), server={"deployment": BASE, "step_noise_cv": 0.0}).steps.to_pandas()
+    prompts = steps.query("prefill_tokens > 0 and stage == 'talker'")
     assert prompts["prefill_tokens"].tolist() == [RECORDED + MODEL.talker_prompt_extra_tokens] * 2
     first_s, second_s = prompts["dt_s"]
     assert first_s - second_s == pytest.approx(load_deployment(BASE).stages["talker"].decoder.encoder_s)
-
-
-def test_the_last_72_frames_of_a_cloned_voice_are_decoded_with_each_chunk(cloned: Any):
-    decoded = cloned.query("stage == 'vocoder' and tokens > 0")["tokens"]
-    # The recording's, those of the reply's earlier chunks, and the chunk's own: 60 frames in chunks of 1, 25, 25, 9
+    decoded = steps.query("stage == 'vocoder' and tokens > 0")["tokens"]
+    # The recording's frames, those of the reply's earlier chunks, and the chunk's own: 60 frames as 1, 25, 25, 9
     assert decoded.tolist() == [72 + 0 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
 
 

@@ -1,4 +1,4 @@
-"""How stock vLLM is configured with our scheduler, policy, model and platform, and which configurations are refused."""
+"""Stock vLLM with our scheduler, policy, model and platform: its configuration, and which ones are refused."""
 
 import shlex
 import sys

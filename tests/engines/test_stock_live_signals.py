@@ -108,14 +108,10 @@ def test_over_http_a_signal_is_answered_with_the_requests_that_it_ended():
     assert json.loads(answer.body)["aborted"] == [{"request": "caller", "tokens": 3}]
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [(b"nonsense", "a signal is a JSON object"), (b'{"verb": "sing", "session": "caller"}', "parameter 'verb'")],
-)
-def test_over_http_a_bad_signal_has_status_400_and_a_sentence(body: bytes, error: str):
-    answer = posted(body)
+def test_over_http_a_bad_signal_has_status_400_and_a_sentence():
+    answer = posted(b"nonsense")
     assert answer.status_code == 400
-    assert error in json.loads(answer.body)["error"]
+    assert "a signal is a JSON object" in json.loads(answer.body)["error"]
 
 
 def test_over_http_a_request_to_another_path_is_passed_on():

@@ -125,8 +125,6 @@ def test_a_duplex_session_sends_signals_of_turns_and_playback():
         ({"deployment": "qwen3_tts_2gpu", "engine": "conserve"}, "engine conserve keeps vLLM's own order"),
         ({"deployment": "qwen3_omni_8gpu"}, "models a stage on one GPU"),
         ({"deployment": "qwen3_omni_2gpu_may"}, "sends text and frames in chunks, and this one sends them whole"),
-        ({"engine": "liveserf"}, "unknown engine 'liveserf'"),
-        ({"engine": "metronome"}, "takes more of vLLM than its order"),
     ],
 )
 def test_what_vllm_omni_cannot_serve_is_refused_before_anything_starts(values: dict[str, Any], said: str):

@@ -190,12 +190,6 @@ def test_conserve_takes_blocks_for_an_urgent_request_where_the_priority_policy_l
         assert "urgent" not in scheduled
 
 
-@pytest.mark.parametrize("cls", [Scheduler, AsyncScheduler])
-def test_the_scheduling_policy_stays_vllm_s(cls: type):
-    """It names whom vLLM preempts, and how its queues are ordered."""
-    assert make(cls).policy == make_scheduler(VllmScheduler).policy
-
-
 def test_under_priority_scheduling_no_request_is_held_behind_a_lower_priority():
     scheduler = make(Scheduler)
     scheduler.policy = SchedulingPolicy.PRIORITY

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.vllm_names import KINDS, PAGE, Vllm, covers, files_of, filled, listed, touched
+from docs.vllm_names import KINDS, PAGE, Vllm, covers, files_of, listed, touched
 
 TEXT = """
 from importlib import import_module
@@ -77,12 +77,6 @@ def test_names_of_each_kind_are_found_in_source(vllm: Vllm, tmp_path: Path):
     }
     assert all(vllm.holds(*key) for key in found)
     assert not any(vllm.holds(kind, f"{name}_of_none") for kind, name in found)
-
-
-def test_a_table_is_read_as_written():
-    names = {("private", "_jobs"): {"core/vllm_adapter/offload.py", "stock/x.py"}}
-    page = filled("# x\n<!-- vllm private -->\n<!-- end -->\n", names, {("private", "_jobs"): "0.31.0 – 0.33.0"})
-    assert listed(page) == {("private", "_jobs"): ("offload, stock/x", "0.31.0 – 0.33.0")}
 
 
 @pytest.mark.parametrize(

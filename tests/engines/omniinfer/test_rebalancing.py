@@ -54,21 +54,18 @@ def readings(count: int):
     return [np.array([[10.0 * i, 50.0 - 10 * i]]) for i in range(count)]
 
 
-@pytest.mark.parametrize(("count", "following"), [(4, [40.0, 10.0]), (5, [50.0, 0.0])])
-def test_a_linear_forecast_follows_the_trend_by_one_interval(count, following):
-    assert forecast(readings(count), AVERAGE, "linear") == pytest.approx(np.array([following]))
-
-
-def test_a_linear_forecast_is_never_below_zero():
-    assert forecast(readings(6), AVERAGE, "linear")[0, 1] == 0.0  # the line goes on to -10
-
-
-def test_a_linear_forecast_from_fewer_than_four_readings_is_the_average():
-    assert np.array_equal(forecast(readings(3), AVERAGE, "linear"), AVERAGE)
-
-
-def test_a_forecast_of_the_last_load_is_the_last_reading():
-    assert np.array_equal(forecast(readings(6), AVERAGE, "last"), [[50.0, 0.0]])
+@pytest.mark.parametrize(
+    ("kind", "count", "following"),
+    [
+        ("linear", 3, AVERAGE[0]),  # too few readings for a line
+        ("linear", 4, [40.0, 10.0]),
+        ("linear", 5, [50.0, 0.0]),
+        ("linear", 6, [60.0, 0.0]),  # the line goes on to -10
+        ("last", 6, [50.0, 0.0]),
+    ],
+)
+def test_a_linear_forecast_follows_the_trend_by_one_interval(kind, count, following):
+    assert forecast(readings(count), AVERAGE, kind) == pytest.approx(np.array([following]))
 
 
 def test_a_round_takes_as_long_as_its_largest_transfer():

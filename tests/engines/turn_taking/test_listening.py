@@ -1,4 +1,4 @@
-"""What a gateway receives of an open microphone, and when. Speech is detected 0.12 s late."""
+"""Calls that a gateway receives of an open microphone, and their times. Speech is detected 0.12 s late."""
 
 import asyncio
 from collections.abc import Callable
