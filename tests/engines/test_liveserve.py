@@ -267,12 +267,12 @@ def test_when_nobody_fits_vllm_may_preempt():
 
 
 def linear(base_s: float, each_s: float):
-    """Steps that take so long, and so much more for each request."""
+    """Steps of `base_s`, and `each_s` more for each request."""
     return lambda work: base_s + each_s * work.requests
 
 
 def crowd(heard: int, lead_s: float) -> list[SpeechView]:
-    """So many listeners with this lead, who have heard 2 s."""
+    """`heard` listeners with this lead, who have heard 2 s."""
     return [request(f"r{i}", frames=round((lead_s + 2.0) / 0.08), played_s=2.0) for i in range(heard)]
 
 
@@ -329,7 +329,7 @@ def test_of_a_burst_the_oldest_begin_that_the_talker_keeps_up_with():
     burst = [request(f"r{i:02}", ready_s=20.0 - i) for i in range(20)]
     oldest_first = [r.id for r in burst[::-1]]
     assert plan(*burst, step_s=linear(0.010, 0.0069), params=KEPT_UP).order == oldest_first[:10]
-    # Too slow for anybody, and somebody begins
+    # Too slow for any listener: one begins all the same
     assert plan(*burst, step_s=lambda work: 1.0, params=KEPT_UP).order == oldest_first[:1]
 
 

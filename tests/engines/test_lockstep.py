@@ -116,7 +116,7 @@ def test_balanced_experts_take_the_time_of_their_weights_tokens_and_links():
 def test_summed_rows_are_the_work_of_the_rows_one_by_one(
     rows: list[int], summed: list[int], reach: int | None, steps: int
 ):
-    """Each stays on its side of the reach, and each goes on for so many steps."""
+    """Contexts of summed rows grow by one a step. None crosses the reach of attention on the way."""
     sums, goes_on = SummedRows(), []
     for context in summed:
         far = reach is not None and context >= reach

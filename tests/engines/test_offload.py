@@ -1,4 +1,4 @@
-"""KV that goes to host memory and comes back: vLLM's connector, with the transfers on modelled copy engines."""
+"""KV offload to host memory: vLLM's connector, with the transfers on modelled copy engines."""
 
 from types import SimpleNamespace
 

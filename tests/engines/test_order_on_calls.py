@@ -1,4 +1,4 @@
-"""LiveServe's order on calls: what it is told of listeners, and that the window still bounds what they keep."""
+"""LiveServe's order on calls: what listeners have heard, and the window that bounds their KV."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Prompts that are computed while their users still speak: what they save, and that nobody is told of them."""
+"""Prompts that are computed while their users still speak: the time they save, and the log without them."""
 
 from functools import cache
 
@@ -53,7 +53,7 @@ def test_less_is_left_to_compute_when_the_turn_ends(engine: str) -> None:
 
 
 def test_a_turn_pays_for_its_sound_once() -> None:
-    """What was encoded ahead is not encoded again, and nothing is left out."""
+    """Sound that was encoded ahead is not encoded again, and none is left out."""
     seen: dict[tuple[int, int], float] = {}
     submit = StageEngine.submit
 

@@ -60,7 +60,7 @@ def converse(engine: str) -> list[tuple[list[int], list[int], int, bool]]:
 
 
 def compare(engines: list[str]) -> dict[str, str]:
-    """In a process of its own, which loads vLLM once: what was wrong with each engine, empty where nothing was."""
+    """Errors by engine, empty for a right one; in a process of its own, which loads vLLM once."""
     from engines.server import ServerParams, resolve
     from tests.engines.real import OfflineEngine
 

@@ -44,7 +44,7 @@ def spoil(model: ModelExecutor, value: float | None = None) -> None:
 
 
 def drain(model: ModelExecutor, names: list[str], disturb=lambda: None) -> dict[str, list[int]]:
-    """Step until nobody has anything to do, spoiling after each step."""
+    """Step until no request has work, and spoil free blocks after each step."""
     scheduler, out = model.scheduler, {name: [] for name in names}
     for _ in range(2000):
         scheduled = scheduler.schedule()

@@ -87,7 +87,7 @@ class Engine:
 
 @pytest.mark.parametrize("caching", [True, False])
 def test_stock_vllm_stops_for_good_when_waiting_sessions_fill_the_pool(caching: bool):
-    """16 sessions grow by 83 tokens a frame in 16,000: full in frame 12, and nobody runs ever again."""
+    """16 sessions grow by 83 tokens a frame in 16,000: full in frame 12, and none runs again."""
     engine = Engine(1000, rescue=False, caching=caching)
     engine.frames(11)
     assert sum(engine.answered.values()) == 11 * SESSIONS * ANSWER

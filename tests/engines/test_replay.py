@@ -20,7 +20,7 @@ def events_of(replayed) -> Any:
 
 
 def check_events(name: str, replayed) -> None:
-    """Against what is pinned of the event log: its hash, with times to the microsecond."""
+    """Compare the hash of the event log, with times to the microsecond, with the pinned one."""
     events = events_of(replayed)
     events[["t", "value"]] = events[["t", "value"]].round(6) + 0.0
     written = events.to_csv(index=False, float_format="%.6f").encode()
@@ -149,7 +149,7 @@ def test_visual_tokens_add_to_the_tokens_of_speech(prompts):
 
 
 def test_the_next_turn_hits_the_heard_history_in_the_prefix_cache():
-    """T-k: what was heard is hit by the next turn."""
+    """T-k."""
     trace = Trace.from_turns([turn(audio_s=20.0, barge_in_after_s=10.0), turn(index=1)])
     steps = run(trace, server={"prefix_caching": True}).steps.to_pandas()
     prefills = steps.query("stage == 'thinker' and prefill_tokens > 1")["prefill_tokens"].to_list()
@@ -190,7 +190,7 @@ def test_replicas_share_the_work_and_a_session_sticks_to_its_thinker():
 
 
 def lead_s(engine: str, server: dict | None = None, **params: float) -> float:
-    """How long before its listener the talker is done with one long reply, which nobody interrupts."""
+    """Seconds by which the talker ends one long, uninterrupted reply before its listener has heard it."""
     trace = Trace.from_turns([turn(output_tokens=235, reply_audio_s=65.84)])
     paced = {"pacing": "always", **params} if engine == "liveserve" else {}
     events = events_of(run(trace, engine, server=server, **paced))

@@ -37,7 +37,7 @@ EACH = pytest.mark.parametrize("rule", sorted(ALL))
 
 
 class Apart:
-    """A replica as rules see it, without an engine: what was sent there counts as cached."""
+    """A replica without an engine, as routing rules see it: prompts that were sent there count as cached."""
 
     block_size, max_running, max_tokens = 256, 64, 2**17
 
@@ -119,7 +119,7 @@ def test_every_router_keeps_the_contract(rule: str, acts: list[tuple[Any, ...]])
         assert all(router.home(session) in range(REPLICAS) for session in range(99))
     while asked.under_way:
         asked.done(0)
-    assert not any(getattr(router, "load", ())), "nobody counts who is over"
+    assert not any(getattr(router, "load", ())), "a finished request counts nowhere"
     assert router.route(0, b"", among=[2]) == 2
 
 
@@ -156,7 +156,7 @@ def test_a_session_s_entry_is_its_bound_home_or_its_last_replica(rule: str):
         pipeline = Pipeline(at_once, None, None)  # type: ignore[arg-type]
         pipeline.connect({ENTRY: engines}, {ENTRY: router})  # type: ignore[dict-item]
         bound = isinstance(router, BindingRouter)
-        assert (pipeline.entry(7) is not None) == bound, "nobody can say before its first request"
+        assert (pipeline.entry(7) is not None) == bound, "only a binding router knows it before the first request"
         before = pipeline.entry(7)
         for turn in range(3):
             pipeline.start(reply(7, turn), 0.0, 0)

@@ -62,7 +62,7 @@ def stalled() -> Any:
 
 
 def test_audio_keeps_coming_while_the_engine_is_stalled(stalled: Any):
-    """M9: nobody waits for it, so its queue grows by a chunk a frame and session."""
+    """M9: the queue grows by a chunk a frame and session, as clients do not wait."""
     assert stalled.silent(98.0) == 32
     assert set(stalled.kind("fed").groupby("session").size()) == {50}
     assert set(stalled.kind("turn_end").groupby("session").size()) == {50}

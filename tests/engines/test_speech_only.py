@@ -23,7 +23,7 @@ MODEL = load_deployment("qwen3_tts_2gpu").model
 
 
 def texts(users: int, turns: int = 1, **more: Any) -> Trace:
-    """So many users at once."""
+    """`users` users at once."""
     each = [turn(session=user, index=k, **TURN | more) for user in range(users) for k in range(turns)]
     return Trace.from_turns(each)
 
@@ -34,7 +34,7 @@ def events_of(trace: Trace, engine: str = "vllm_omni_wo", **client: Any):
 
 
 def test_a_text_is_read_whole_and_spoken_frame_by_frame():
-    """What was said before is not read again, and the first frame needs a step after that of the prompt."""
+    """Earlier turns are not prefilled again. The first frame needs a step after that of the prompt."""
     done, events = events_of(texts(1, turns=3), playback="none")
     steps = done.steps.to_pandas().query("stage == 'talker'")
     prompts = steps.query("prefill_tokens > 0")

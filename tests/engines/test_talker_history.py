@@ -41,7 +41,7 @@ def test_with_a_history_a_turn_computes_only_new_tokens():
 
 
 def test_frames_beyond_an_interruption_are_truncated():
-    """Blocks beyond an interruption are let go; the next turn finds what was heard."""
+    """Blocks beyond an interruption are freed."""
     trace = voice_trace(sessions=5, p=1.0)
     history = run(trace, server={"talker_history": True})
     assert history.counters["talker.truncated_blocks"] > 0

@@ -108,7 +108,7 @@ def test_a_step_takes_step_rpc_s_and_feed_s_per_session(step_rpc_s: float, feed_
 
 
 class Cap:
-    """Lets two in, and remembers what it was told."""
+    """Admits two sessions, and notes the latencies that it receives."""
 
     def __init__(self):
         self.cap = 2

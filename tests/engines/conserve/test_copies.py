@@ -1,4 +1,4 @@
-"""KV of a preempted request: when it is copied, what the next step waits for, and what is computed again."""
+"""KV of a preempted request: its copies to the host and back, the waits for them, and recomputed tokens."""
 
 from typing import Any
 
@@ -66,13 +66,13 @@ def test_only_swapping_waits_for_the_copy_of_what_is_preempted(copies: HostCopie
 
 @pytest.mark.parametrize("copies", ALL)
 def test_what_comes_back_is_not_computed_again(copies: HostCopies):
-    """640 prompt tokens are 40 full blocks; what was decoded after them is in none yet."""
+    """640 prompt tokens are 40 full blocks; the decoded ones do not fill another."""
     bench = decoding(copies)
     bench.scheduler.preempt(["v"])
     others_need_the_pool(bench)
     waited_s, begun_s = bench.waited_s, bench.now
     assert runs_on(bench) < bench.scheduler.block_size
-    assert dict(bench.loads)["v"] == 39  # nobody has needed the first
+    assert dict(bench.loads)["v"] == 39  # no request has needed the first block
     load_s = 39 / BLOCKS_PER_S
     assert bench.waited_s - waited_s == pytest.approx(load_s if copies.loads == "before" else 0.0)
     assert bench.now - begun_s >= load_s
@@ -81,7 +81,7 @@ def test_what_comes_back_is_not_computed_again(copies: HostCopies):
 
 @pytest.mark.parametrize("copies", ALL)
 def test_without_demand_for_its_blocks_a_preempted_request_loses_none(copies: HostCopies):
-    """Taken from the tail, and only as many as somebody needs: here nobody does."""
+    """Its blocks are only taken when another request needs them."""
     bench = decoding(copies)
     bench.scheduler.preempt(["v"])
     assert runs_on(bench) < bench.scheduler.block_size

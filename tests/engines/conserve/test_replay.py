@@ -73,7 +73,7 @@ def test_online_requests_that_fill_the_pool_give_way_to_earlier_ones(resume: str
 
 
 def test_a_preempted_request_computes_again_only_what_is_nowhere():
-    """Recomputed tokens, by what becomes of KV: all, or what was not yet a full block."""
+    """Recomputed tokens by `resume`: all of them, or those of blocks that were not full."""
     trace = both_classes(rate=15.0, documents=30)
     computed = {}
     for resume in RESUMES:

@@ -170,7 +170,7 @@ def test_a_request_that_times_out_leaves_no_block_behind(engine: str, fast: bool
 
 
 def test_a_pool_of_two_requests_serves_all():
-    """Two fit; a prefill waits for blocks and nobody is lost."""
+    """250 blocks hold two requests; prefills of others wait."""
     run = served("nova", screenshots(16, 3.0), {"kv_pool_blocks": 250})
     assert len(moments(run, "finish")) == 16
     assert passes(run, "decode")["requests"].max() <= 2

@@ -215,7 +215,7 @@ class Instances:
         return self.poll()
 
     def poll(self) -> list[tuple[Any, int]]:
-        """What is handed over now; idle instances begin."""
+        """Return the requests that are handed over now; idle instances begin."""
         handed = self.queue.due(self.now)
         for key, node in handed:
             self.waiting[node].append([key, self.tokens[key]])

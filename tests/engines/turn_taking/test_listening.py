@@ -17,7 +17,7 @@ DELAY_S = 0.12
 
 
 class Gateway:
-    """Notes what it is told; each reply has been heard for as long as `heard` says."""
+    """Notes its calls; each reply has been heard for `heard` seconds."""
 
     def __init__(self, heard: float) -> None:
         self.said: list[tuple] = []
