@@ -131,11 +131,32 @@ def test_it_follows_a_load_that_has_changed_and_leaves_a_balanced_one_alone():
     assert dynamic.counters == moved
 
 
-@pytest.mark.parametrize("settings", [{"trigger": 99.0}, {"margin": 0.99}])
-def test_nothing_moves_below_the_trigger_or_within_the_margin(settings):
-    dynamic = placement(every_s=5.0, **settings)
-    run(dynamic, load_of(3), 20.0)
-    assert dynamic.counters["layers_moved"] == 0
+READING = load_of(7, 0.9).draw(0.0, 512)
+
+
+def imbalances(layouts):
+    return np.array([imbalance(*layer) for layer in zip(READING, layouts, strict=True)])
+
+
+def layers_to_move(**settings):
+    """Layers that leave their layout in WRONG after READING."""
+    dynamic = placement(layouts=WRONG, every_s=5.0, weigh=False, **settings)
+    dynamic.observe(0.0, READING)
+    dynamic.at(5.0)
+    return 0 if dynamic.migration is None else len(dynamic.migration.moves)
+
+
+def test_a_layer_moves_above_the_trigger_and_not_at_it():
+    highest = imbalances(WRONG).max()
+    assert layers_to_move(trigger=highest, margin=0.0) == 0
+    assert layers_to_move(trigger=np.nextafter(highest, 0), margin=0.0) == 1
+
+
+def test_a_layer_moves_if_it_gains_more_than_the_margin():
+    best = replanned(EXTRA, 2)(np.arange(LAYERS), READING, WRONG)
+    gain = (1 - imbalances(best) / imbalances(WRONG)).max()
+    assert layers_to_move(trigger=1.0, margin=gain + 1e-9) == 0
+    assert layers_to_move(trigger=1.0, margin=gain - 1e-9) == 1
 
 
 @pytest.mark.parametrize(("steps", "worth"), [(1000, True), (1, False)])
