@@ -15,7 +15,7 @@ from engines.core.stage import AttentionWindow
 from engines.core.vllm_adapter.bounded import SinkWindowSpec
 from engines.core.vllm_adapter.execution import ModelExecutor
 from tests.engines.dense import DenseModel, with_dense
-from tests.engines.real import clean, prompts, stage, stock_tokens, submit, words
+from tests.engines.real import clean, stage, submit, words
 
 pytestmark = pytest.mark.slow("runs a model on the CPU")
 
@@ -74,22 +74,6 @@ def test_a_long_prompt_in_pieces_gives_the_tokens_of_the_dense_model(window: int
     assert held[-2] <= 5 + -(-sinks // 32)
     with pytest.raises(AssertionError):
         dense.check(prompt, said["r0"])
-
-
-@pytest.mark.parametrize(("window", "sinks"), BOUNDS)
-def test_a_batch_with_preemptions_gives_the_tokens_of_the_dense_model(window: int, sinks: int):
-    model, dense = bounded(window, sinks)
-    asked = [words(count, seed=i) for i, count in enumerate([8, 60, 140, 300] * 5)]
-    preempted = []
-
-    def drop() -> None:
-        preempted.append(sum(request.num_preemptions for request in model.scheduler.requests.values()))
-
-    with clean(model):
-        said = drain(model, submit(model, asked, 80), drop)
-    assert max(preempted) > 0
-    for prompt, answer in zip(asked, said.values(), strict=True):
-        dense.check(prompt, answer, window, sinks)
 
 
 @dataclass
@@ -166,10 +150,3 @@ def test_sinks_change_what_is_said_once_the_window_has_left_them():
     (short, long), (short_without, long_without) = answers
     assert short == short_without
     assert long != long_without
-
-
-def test_a_window_longer_than_the_context_gives_the_tokens_of_llm_generate():
-    model, _ = bounded(4096, SINKS, kv_pool_blocks=None)
-    asked = prompts(6, seed=11)
-    with clean(model):
-        assert list(drain(model, submit(model, asked, TOKENS)).values()) == stock_tokens(asked, TOKENS)

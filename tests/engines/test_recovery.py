@@ -29,7 +29,6 @@ class Engine:
         self.tokens: defaultdict[str, list[int]] = defaultdict(list)
         self.begins: defaultdict[str, list[int]] = defaultdict(list)
         self.chunks: defaultdict[str, list[list[int]]] = defaultdict(list)
-        self.computed = 0
         self.preempted: list[str] = []
         self.now = 0.0
 
@@ -48,7 +47,6 @@ class Engine:
             request = scheduler.requests[row.request_id]
             assert row.context + row.tokens <= request.num_tokens
             sampled.append([sum(request.all_token_ids) % 9973] if row.samples else [])
-        self.computed += sum(row.tokens for row in rows)
         self.preempted += sorted(output.preempted_req_ids or ())
         for name, ids, finished in vllm.finish_step(scheduler, output, rows, sampled):
             assert not finished

@@ -78,11 +78,3 @@ def test_set_scale_in_quotes_is_one_point_and_without_quotes_several(setting: st
     experiment = Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 2})
     points = expand(override(experiment, {"scale": setting}))
     assert [point.server_params["scale"] for point in points] == scales
-
-
-def test_gpu_replaces_the_deployment_s_gpu():
-    what_if = server(gpu="h100")
-    assert what_if.gpu.name == "h100" and STOCK.gpu.name == "h200" and what_if.stages.keys() == STOCK.stages.keys()
-    assert 0 < what_if.stages["thinker"].kv_blocks < STOCK.stages["thinker"].kv_blocks  # 80 GB, not 141
-    assert server(gpu="h200") == STOCK
-    assert "gpu" not in ServerParams.of({}).model_dump(), "points keep the ids that they had without it"

@@ -79,13 +79,6 @@ def test_a_cloned_voice_is_encoded_once_and_its_last_72_frames_are_decoded_with_
     assert decoded.tolist() == [72 + 0 + 1, 72 + 1 + 25, 72 + 26 + 25, 72 + 51 + 9] * 2
 
 
-def test_a_text_beyond_max_num_seqs_waits_until_another_is_spoken():
-    _, events = events_of(texts(11), playback="none")
-    first = events.query("kind == 'audio'").groupby("session")["t"].min().sort_values()
-    last = events.query("kind == 'finish' and stage == 'talker'")["t"].min()
-    assert first.iloc[9] < last < first.iloc[10]
-
-
 def test_a_talker_has_audio_metrics_and_no_text_metrics():
     trace = texts(4)
     requests, metrics = measured(trace, run(trace, server=TTS), "vllm_omni", TTS)

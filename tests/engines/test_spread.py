@@ -88,12 +88,6 @@ def stated(folder: Path, **spread: float) -> str:
     return str(path)
 
 
-def test_a_deployment_states_its_spread(tmp_path: Path):
-    path = stated(tmp_path, cv=0.02, stall_chance=0.002, stall_s=0.3)
-    assert load_deployment(path).spread == Spread(0.02, 0.002, 0.3)
-    assert load_deployment("omni_tiny").spread is None
-
-
 @pytest.mark.parametrize(
     ("spread", "says"),
     [({"cv": 0.9}, "cv to 0"), ({"cv": 0.03, "stall_chance": 0.01}, "stall_chance and stall_s together")],

@@ -1,34 +1,24 @@
 """Stock vLLM with our scheduler, policy, model and platform: its configuration, and which ones are refused."""
 
 import shlex
-import sys
 from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
 from engines.core.device import Row
 from engines.devices.roofline import Work
-from engines.stock.arguments import KEY, StockParams, arguments, scheduler_class, serve_command
+from engines.stock.arguments import KEY, StockParams, arguments, serve_command
 from engines.stock.executor import ModelledExecutor
 from engines.stock.plugin import SWITCH
-from engines.stock.scheduler import PolicyScheduler, Scheduler
+from engines.stock.scheduler import Scheduler
 from tests.builders import refused
 from tests.engines.stock_scheduler import make
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 LLAMA = {"deployment": "llama_8b_1gpu"}
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_vllm_finds_the_schedulers_under_their_names(asynchronous: bool):
-    module, _, name = scheduler_class(asynchronous).rpartition(".")
-    cls = getattr(sys.modules[module], name)
-    assert issubclass(cls, PolicyScheduler)
-    assert issubclass(cls, VllmAsyncScheduler) == asynchronous
 
 
 @pytest.mark.parametrize(

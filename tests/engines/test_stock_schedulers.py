@@ -8,7 +8,6 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
 from vllm.v1.request import RequestStatus
 
-from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
 from engines.core.step_cost import StepWork
 from engines.stock.scheduler import AsyncScheduler, Scheduler
@@ -198,17 +197,6 @@ def test_under_priority_scheduling_no_request_is_held_behind_a_lower_priority():
     plan = scheduler.within_priorities(Plan(order=["batch"], held=frozenset({"talk", "other", "last"})))
     assert plan.order == ["talk", "batch"]
     assert plan.held == {"other", "last"}
-
-
-def test_outputs_may_come_back_late_or_never():
-    scheduler = make(Scheduler, {"engine": "vllm_omni"})
-    empty = scheduler.schedule()
-    add(scheduler, "a", output=20)
-    output = scheduler.schedule()
-    rows = vllm.rows_of(scheduler, output)
-    vllm.finish_step(scheduler, output, rows, [[7] for _ in rows])
-    assert not scheduler._under_way, "what came before it is passed over"
-    vllm.finish_step(scheduler, empty, [], [])
 
 
 def test_a_reused_request_id_is_a_new_request():

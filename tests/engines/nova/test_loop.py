@@ -188,10 +188,3 @@ def test_a_pool_of_two_requests_serves_all():
 def test_wrong_settings_are_refused(engine: str, server: dict, params: dict, says: str):
     with pytest.raises(UserError, match=says):
         served(engine, screenshots(2), server, **params)
-
-
-def test_the_cost_of_vllm_and_policy_is_counted():
-    cost = plain().cost
-    assert cost["vllm_s"] > 0 and cost["policy_s"] > 0
-    assert cost["vllm_s"] + cost["policy_s"] < cost["wall_s"]
-    assert {tuple(paths) for paths in cost["paths"].values()} == {("DecodeFastPath", "FastBlockPool")}

@@ -97,11 +97,3 @@ def test_an_encoder_with_few_slots_waits_for_weights():
     assert one > raw + 62 * 0.005
     assert two - raw == pytest.approx(63 * sync_s(2))
     assert roofline().step(Work(images=(1600,), tokens=1, requests=1)).before_s == pytest.approx(raw)
-
-
-@given(st.integers(2, 8))
-def test_every_further_slot_costs_a_pass_the_same(slots: int):
-    """Nova, section V-D: there is an event to look at for each of them."""
-    image = Work(images=(1600,))
-    fewer, more = (roofline(vision_slots=each).encoder_s(image) for each in (slots, slots + 1))
-    assert more - fewer == pytest.approx(63 * (sync_s(slots + 1) - sync_s(slots))) and more > fewer
