@@ -4,24 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.composition import component
 from engines.systems.liveserve import estimate
-from engines.systems.liveserve.kv import LiveServeKv
-from engines.systems.liveserve.liveserve_params import Params
-from engines.systems.liveserve.next_use import TailScan
 from engines.turns.monitor import CORRECTION_S, Ack, Monitor, Phase, SessionView
-from tests.engines.kv_bench import TIMEOUT_S, Bench, Store, listener
+from tests.engines.kv_bench import TIMEOUT_S, Bench, listener
 
 
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
-
-
-# Next use
 
 
 SPOKEN = {"first_audio_s": 9.9, "audio_sent_s": 30.0, "audio_complete": True}
@@ -108,32 +101,6 @@ def test_an_ack_asks_for_a_new_estimate_only_if_it_moves_the_end_of_playback():
     assert not monitor.playback_ack(1, Ack(9.0, 7, 0.0, True)), "of another turn"
 
 
-# Protection
-
-
-def test_a_session_is_protected_from_the_first_word_until_its_turn_starts(bench: Bench):
-    bench.store.index.add(7, {1: 0})
-    view = bench.speaks(1, 0, 10.0)
-    bench.store.index.key(2, 1e6)
-    assert bench.store.index.pop(1) == []
-    view.phase, view.speech_end_s, view.reply_audio_s = Phase.AWAIT_FIRST_AUDIO, 14.0, 5.0
-    bench.kv.changed(view, 14.0)
-    bench.kv.turn_arrived(1, 14.1)
-    assert bench.store.index.pop(1) == []
-    bench.kv.turn_started(1, 14.2)
-    assert bench.store.index.later_than(14.2 + 5.0) == 1, "a reply and a gap from now"
-    assert bench.store.index.pop(1) == [7]
-
-
-def test_a_typed_turn_keeps_its_place_from_commit_to_arrival(bench: Bench):
-    bench.store.index.add(7, {1: 0})
-    view = listener(phase=Phase.IDLE, playback_end_s=10.0)
-    bench.kv.changed(view, 10.0)
-    view.phase, view.playback_end_s = Phase.AWAIT_FIRST_AUDIO, None
-    bench.kv.changed(view, 11.0)
-    assert bench.store.index.later_than(12.0) == 0, "not put off by a reply while the turn is on its way"
-
-
 def test_a_closed_session_is_evicted_first(bench: Bench):
     bench.store.index.add(7, {1: 0})
     bench.store.index.add(8, {2: 0})
@@ -143,24 +110,6 @@ def test_a_closed_session_is_evicted_first(bench: Bench):
     assert bench.store.index.pop(2) == [7, 8]
     assert bench.store.cancelled == [1]
     assert bench.counters == {"preload_issued": 1, "preload_cancel": 1}
-
-
-def test_eviction_mode_and_index_follow_the_parameters():
-    off = Params.model_validate({"eviction": "off", "preload": False})
-    assert Params.model_validate({"eviction": False, "preload": False}) == off, "as YAML reads off"
-    manager = component("kv", "liveserve", "turns").manager
-    assert manager("thinker", off) is None
-    for stage in ("thinker", "talker"):
-        assert isinstance(manager(stage, Params.model_validate({})), LiveServeKv)
-    assert [Bench(eviction=mode).store.mode for mode in ("log_only", "off")] == ["log_only", "off"]
-    bench = Bench(preload=False, eviction_index="tail_scan")
-    bench.speaks(1, 10, 0.0)
-    assert not bench.kv.preloads and not bench.counters
-    assert isinstance(bench.store.index, TailScan)
-
-
-FINAL = ("hit", "late", "expired", "cancel", "false")
-REFUSED = ("skip_time", "skip_space", "skip_cap", "needless")
 
 
 @pytest.mark.parametrize(
@@ -187,20 +136,6 @@ def test_blocks_of_admitted_preloads_count_as_queued(bench: Bench):
     bench.speaks(3, 32, 10.0, length_s=1.0)
     assert bench.counters == {"preload_issued": 2, "preload_skip_time": 1}
     assert bench.kv.preloads.keys() == {1, 3}
-
-
-def test_a_preload_that_waits_is_dropped_once_its_blocks_would_be_late():
-    bench = Bench(empty=0)
-    bench.speaks(1, 48, 10.0, length_s=1.0)
-    assert bench.counters == {"preload_wait": 1}
-    assert bench.kv.wake_s == pytest.approx(10.02), "looked at every 20 ms"
-    bench.kv.act(10.2, False)
-    assert bench.kv.wake_s == pytest.approx(10.22)
-    bench.kv.act(10.24, False)
-    assert bench.kv.wake_s == 10.25, "when 48 blocks would be late"
-    bench.kv.act(10.25, False)
-    assert bench.counters == {"preload_wait": 1, "preload_skip_space": 1}
-    assert bench.kv.wake_s is None
 
 
 @pytest.mark.parametrize(("blocks_come_s", "outcome"), [(0.4, "issued"), (0.6, "skip_space")])
@@ -234,30 +169,6 @@ def test_kv_loaded_early_takes_up_a_fifth_of_the_pool_at_most(bench: Bench):
     assert bench.counters["preload_skip_cap"] == 1
 
 
-def test_each_piece_asks_for_its_blocks_again():
-    bench = Bench(empty=30)
-    bench.speaks(1, 30, 0.0)
-    bench.store.empty_blocks = 0
-    bench.arrives(1, 0.2)
-    assert not bench.store.loading
-    assert bench.kv.wake_s == pytest.approx(0.22)
-    bench.store.empty_blocks = 14
-    bench.kv.act(0.22, False)
-    assert bench.store.loading == {1: 14}
-
-
-def test_pieces_follow_one_another_for_the_turn_that_comes_first(bench: Bench):
-    bench.speaks(1, 20, 0.0, length_s=8.0)
-    bench.speaks(2, 20, 0.0, length_s=4.0)
-    under_way = [dict(bench.store.loading)]
-    for session, now in ((1, 0.2), (2, 0.4), (2, 0.5)):
-        bench.arrives(session, now)
-        under_way.append(dict(bench.store.loading))
-    assert under_way == [{1: 16}, {2: 16}, {2: 4}, {1: 4}], "one piece at a time"
-    bench.kv.turn_arrived(2, 0.6)
-    assert bench.counters == {"preload_issued": 2, "preload_hit": 1, "preload_blocks": 36}
-
-
 def test_a_turn_that_comes_too_soon_loads_the_rest_itself(bench: Bench):
     bench.speaks(1, 40, 0.0)
     bench.arrives(1, 0.2)
@@ -267,20 +178,6 @@ def test_a_turn_that_comes_too_soon_loads_the_rest_itself(bench: Bench):
     bench.kv.turn_arrived(2, 0.4)
     assert bench.counters == {"preload_issued": 2, "preload_late": 2, "preload_partial": 1, "preload_blocks": 16}
     assert not bench.kv.preloads
-
-
-def test_a_preload_that_no_turn_uses_loses_its_protection_after_its_ttl():
-    bench = Bench(preload_ttl_s=10.0)
-    bench.speaks(1, 10, 0.0, length_s=30.0)
-    bench.arrives(1, 0.2)
-    bench.store.index.add(7, {1: 0})
-    assert bench.kv.wake_s == 10.2
-    bench.kv.act(10.1, False)
-    assert bench.store.index.pop(1) == []
-    bench.kv.act(10.2, False)
-    assert bench.counters["preload_expired"] == 1
-    assert bench.kv.reserved == 0
-    assert bench.store.index.later_than(29.9) == 1, "a candidate, though of a session due at 30"
 
 
 def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first(bench: Bench):
@@ -299,59 +196,6 @@ def test_urgent_requests_hold_what_waits_and_end_the_newest_load_first(bench: Be
     assert (bench.counters["preload_cancel"], bench.counters["preload_issued"]) == (2, 3)
 
 
-def test_a_load_without_blocks_cancels_its_preload(bench: Bench):
-    bench.speaks(1, 40, 0.0)
-    del bench.store.loading[1]
-    bench.kv.loaded(1, 0, 0.1)
-    assert bench.counters == {"preload_issued": 1, "preload_cancel": 1}
-
-
-VERBS = ["speaks", "arrives", "turn", "start", "forget", "act", "urgent", "empty"]
-LATER_S = [0.0, 0.02, 0.3, 3.0, 11.0]
-EVENTS = st.tuples(st.sampled_from(VERBS), st.integers(0, 5), st.integers(1, 160), st.sampled_from(LATER_S))
-
-
-def happens(bench: Bench, verb: str, session: int, blocks: int, now: float) -> None:
-    store, kv = bench.store, bench.kv
-    if verb == "speaks":
-        bench.speaks(session, max(blocks, store.loading.get(session, 0)), now)
-    elif verb == "arrives" and store.loading:
-        bench.arrives(next(iter(store.loading)), now)
-    elif verb in ("act", "urgent"):
-        kv.act(now, verb == "urgent")
-    elif verb == "empty":
-        store.empty_blocks = blocks
-    elif verb == "forget":
-        kv.forget(session)
-    elif verb == "turn":
-        kv.turn_arrived(session, now)
-        assert session not in store.loading and session not in kv.preloads
-    elif verb == "start":
-        kv.turn_started(session, now)
-
-
-@settings(max_examples=300)
-@given(st.lists(EVENTS, max_size=60))
-def test_every_preload_has_one_end_and_the_cap_holds(events):
-    bench, now, begun = Bench(), 0.0, 0
-    counters, loading = bench.kv.counters, bench.store.loading
-    for verb, session, blocks, later_s in events:
-        now += later_s
-        begun += verb == "speaks" and session not in bench.kv.preloads
-        happens(bench, verb, session, blocks, now)
-        live = list(bench.kv.preloads.values())
-        issued = [preload for preload in live if preload.phase in ("loading", "ready")]
-        ended = sum(counters[f"preload_{outcome}"] for outcome in FINAL)
-        refused = sum(counters[f"preload_{outcome}"] for outcome in REFUSED)
-        assert counters["preload_issued"] == ended + len(issued)
-        assert begun == ended + refused + len(live)
-        assert bench.kv.reserved <= 0.2 * Store.allocatable_blocks
-        assert all(preload.loaded <= preload.blocks for preload in issued)
-        assert len(loading) <= 1
-        assert loading.keys() == {p.session for p in issued if p.under_way}
-        assert bench.kv.wake_s is not None or not live
-
-
 def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again(bench: Bench):
     view = bench.speaks(1, 32, 0.0)
     bench.arrives(1, 0.1)
@@ -363,12 +207,3 @@ def test_what_was_loaded_for_a_turn_that_was_none_is_idle_again(bench: Bench):
     assert bench.counters["preload_false"] == 1 and bench.counters["preload_false_blocks"] == 16
     bench.store.index.add(7, {1: 0})
     assert bench.store.index.pop(1) == [7], "nothing protects it"
-
-
-def test_a_false_start_takes_nothing_from_a_turn_that_waits_for_its_first_step(bench: Bench):
-    bench.kv.turn_arrived(1, 0.0)
-    bench.kv.expect_turn(1, 0.1)
-    bench.kv.cancel_expected_turn(1, 0.2)
-    bench.store.index.add(7, {1: 0})
-    assert bench.store.index.pop(1) == [] and "preload_false" not in bench.counters
-    bench.kv.turn_started(1, 0.3)

@@ -1,6 +1,5 @@
 """The urgency scheduler against its specification: classes, order, utility, strict break, deferral, wake-up."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 from engines.core.policy import StageView
 from engines.systems.liveserve import liveserve_params, urgency
 from engines.systems.liveserve.liveserve_params import Params
-from engines.systems.liveserve.scheduler import SHARE, UrgencyPolicy
-from engines.systems.liveserve.urgency import U0, U1, U2, Batch
-from engines.turns.monitor import Monitor, SessionView
+from engines.systems.liveserve.scheduler import UrgencyPolicy
+from engines.systems.liveserve.urgency import U0, U1, U2
+from engines.turns.monitor import SessionView
 from engines.turns.reply import Progress, SpeechView
 from tests.engines.replays import run, voice_trace
 from workloads.trace import Trace
@@ -230,25 +229,6 @@ def test_strict_break_stops_at_the_first_misfit_and_skip_does_not():
         assert plan(*asked, free_blocks=20, params=params).order == order
 
 
-def test_a_request_with_kv_runs_on_while_an_urgent_one_lacks_blocks():
-    misfit = newcomer("misfit", 2.0)
-    paused = request("paused", frames=1000, played_s=2.0, blocks=30)
-    late = newcomer("late", 3.0, tokens=16)
-    assert plan(paused, free_blocks=20, params=PACED).order == []
-    assert plan(misfit, paused, late, free_blocks=20).order == ["paused"]
-    assert plan(misfit, paused, late, free_blocks=30).order == ["misfit", "late"]
-
-
-def test_only_an_urgent_request_without_blocks_stops_background_loads():
-    first_audio = newcomer("first")
-    assert plan(first_audio, free_blocks=20).urgent_short
-    assert not plan(first_audio, free_blocks=25).urgent_short
-    assert not plan(first_audio, free_blocks=25, slot_budget=0).urgent_short
-    ahead = request("ahead", frames=100, played_s=2.0, computed=112, tokens=113, blocks=7)
-    assert rank(ahead) == U2
-    assert not plan(ahead, free_blocks=0).urgent_short
-
-
 def test_the_token_and_seat_budgets_bind_too():
     prefill = newcomer("prefill", 1.0, tokens=64)
     decode = request("decode", ready_s=2.0)
@@ -259,44 +239,9 @@ def test_the_token_and_seat_budgets_bind_too():
     assert plan(seated, prefill, decode, slot_budget=2, params={"on_misfit": "skip"}).order == ["seated", "decode"]
 
 
-def test_when_nobody_fits_vllm_may_preempt():
-    policy = UrgencyPolicy("talker", Params.model_validate({"kv_relief": False}))
-    full = request("a", computed=112, tokens=113, blocks=7)
-    assert policy.plan(view(full, free_blocks=0)).order == ["a"]
-    assert policy.counters["released_to_preemption"] == 1
-
-
-def linear(base_s: float, each_s: float):
-    """Steps of `base_s`, and `each_s` more for each request."""
-    return lambda work: base_s + each_s * work.requests
-
-
 def crowd(heard: int, lead_s: float) -> list[SpeechView]:
     """`heard` listeners with this lead, who have heard 2 s."""
     return [request(f"r{i}", frames=round((lead_s + 2.0) / 0.08), played_s=2.0) for i in range(heard)]
-
-
-def begun(name: str) -> SpeechView:
-    """A reply whose first packet is being made."""
-    return request(name, frames=3, sent=0)
-
-
-@pytest.mark.parametrize("step_s", [None, 0.0])
-def test_a_step_of_unknown_length_falls_behind_nobody(step_s: float | None):
-    assert Batch("talker", lambda work: step_s, crowd(1, 5.0)).made() == math.inf
-
-
-@pytest.mark.parametrize(("listening", "together"), [(9, 3), (30, 31)])
-def test_the_step_of_a_first_packet_leaves_a_quarter_of_what_is_made_beyond_what_is_heard(listening, together):
-    """At 7.5 + 2.6 n ms ten make 23.9 s a second, 13.9 more than are heard, and three make 15.7: a quarter is left, so
-    two join the first. Thirty-one make no more than they hear, and all join."""
-    far = request("far", frames=150, played_s=2.0)
-    result = plan(far, begun("first"), *crowd(listening - 1, 5.0), step_s=linear(0.0075, 0.0026), params=SHARING)
-    made = {n: n * 0.08 / (0.0075 + 0.0026 * n) for n in (2, 3, 10)}
-    assert made[2] < 10 + SHARE * (made[10] - 10) <= made[3]
-    assert len(result.order) == together
-    assert result.order[0] == "first"
-    assert ("far" in result.held) == (together < listening), "the shortest leads join"
 
 
 def test_u2_joins_an_urgent_step_that_still_ends_in_time():
@@ -315,55 +260,34 @@ def test_a_request_whose_lead_could_not_be_made_up_is_not_held():
     assert not plan(urgent, safe, step_s=lambda work: 0.079, params=SHARING).held
 
 
-@pytest.mark.parametrize(("listening", "begins"), [(0, True), (9, True), (10, False), (20, False)])
-def test_a_reply_begins_only_while_the_talker_keeps_up_with_all_who_listen(listening: int, begins: bool):
-    """At 7.9 ms each it keeps up with ten."""
-    asked, step_s = [*crowd(listening, 3.0), request("new")], linear(0.0, 0.0079)
-    result = plan(*asked, step_s=step_s, params=KEPT_UP | SHARING)
-    assert ("new" in result.order) == begins
-    assert len(result.order) + len(result.held) == listening + 1
-    assert "new" in plan(*asked, step_s=step_s).order, "at once unless it is asked for"
-
-
 def test_of_a_burst_the_oldest_begin_that_the_talker_keeps_up_with():
+    """In a step of ten, 79 ms, they make 10 x 0.08 / 0.079 = 10.1 s a second; eleven make 10.2, and hear 11."""
     burst = [request(f"r{i:02}", ready_s=20.0 - i) for i in range(20)]
     oldest_first = [r.id for r in burst[::-1]]
-    assert plan(*burst, step_s=linear(0.010, 0.0069), params=KEPT_UP).order == oldest_first[:10]
+    assert plan(*burst, step_s=lambda work: 0.010 + 0.0069 * work.requests, params=KEPT_UP).order == oldest_first[:10]
     # Too slow for any listener: one begins all the same
     assert plan(*burst, step_s=lambda work: 1.0, params=KEPT_UP).order == oldest_first[:1]
 
 
 def test_listeners_far_ahead_do_not_keep_a_reply_from_beginning():
     waiting = crowd(20, 12.0)
-    result = plan(*waiting, request("new"), step_s=linear(0.0, 0.0079), params=KEPT_UP | PACED)
+    result = plan(*waiting, request("new"), step_s=lambda work: 0.0079 * work.requests, params=KEPT_UP | PACED)
     assert (result.order, len(result.held)) == (["new"], 20)
 
 
-@pytest.mark.parametrize(("pacing", "paced"), [("always", {0, 1, 2}), ("interrupted", {2}), ("never", set())])
-def test_leads_are_capped_where_listeners_interrupt(pacing, paced):
-    for interrupted in range(3):  # of 40: 0, 2.5 and 5 % and more
-        far = request("a", frames=200, played_s=2.0)
-        far.session.workload.heard, far.session.workload.interrupted = 40, interrupted * 2
-        held = plan(far, params={"pacing": pacing}).held
-        assert held == ({"a"} if interrupted in paced else set()), interrupted
-
-
-def test_the_monitor_counts_replies_heard_and_those_interrupted():
-    monitor = Monitor(0.28)
-    for session in range(4):
-        monitor.turn_committed(session, 0, 1.0)
-        if session < 2:
-            monitor.audio_sent(session, 0, 2.0, 2.0)
-            monitor.audio_sent(session, 0, 2.0, 3.0)
-    monitor.barge_in(1, 3.5)
-    monitor.barge_in(3, 3.5)  # who has heard nothing yet cuts nothing short
-    assert (monitor.workload.heard, monitor.workload.interrupted) == (2, 1)
-    assert monitor.workload.interrupted_share == 0.5
-    assert Monitor(0.28).workload.interrupted_share == 0
+@pytest.mark.parametrize(
+    ("pacing", "interrupted", "held"),
+    [("always", 0, {"a"}), ("never", 40, set()), ("interrupted", 2, set()), ("interrupted", 3, {"a"})],
+)
+def test_leads_are_capped_if_more_than_5_percent_of_replies_are_interrupted(pacing, interrupted, held):
+    """2 of 40 replies are 5 %."""
+    far = request("a", frames=200, played_s=2.0)
+    far.session.workload.heard, far.session.workload.interrupted = 40, interrupted
+    assert plan(far, params={"pacing": pacing}).held == held
 
 
 def test_u2_runs_in_no_step_that_the_urgent_wait_for():
-    for urgent in (begun("first"), request("dry", frames=50, played_s=2.0)):
+    for urgent in (request("first", frames=3, sent=0), request("dry", frames=50, played_s=2.0)):
         result = plan(urgent, *crowd(9, 5.0))
         assert (result.order, len(result.held)) == ([urgent.id], 9)
         assert len(plan(*crowd(9, 5.0)).order) == 9
@@ -380,20 +304,6 @@ def test_u2_waits_while_the_text_of_a_first_packet_is_fetched():
     waits = plan(*crowd(3, 5.0), parked=[fetching("first")])
     assert (waits.order, len(waits.held), waits.wake_s) == ([], 3, NOW + 0.001)
     assert plan(request("dry", frames=50, played_s=2.0), parked=[fetching("first")]).order == ["dry"]
-
-
-@pytest.mark.parametrize(
-    ("parked", "params"),
-    [
-        pytest.param({"text_arrived": 3}, {}, id="the text is not there"),
-        pytest.param({"played_s": 0.1}, {}, id="no first packet"),
-        pytest.param({"fetched_s": NOW}, {}, id="fetched already"),
-        ({}, {"await_text": False}),
-        ({}, {"u2_mode": "work_conserving"}),
-    ],
-)
-def test_u2_does_not_wait_otherwise(parked: dict[str, Any], params: dict[str, Any]):
-    assert plan(*crowd(3, 5.0), parked=[fetching("first", **parked)], params=params).order == ["r0", "r1", "r2"]
 
 
 @pytest.mark.parametrize(

@@ -28,21 +28,6 @@ def evicted(bench: Bench) -> None:
     bench.settle()
 
 
-def test_a_turn_waits_for_its_history_as_long_as_the_copy_takes_and_computes_only_the_rest(bench: Bench):
-    evicted(bench)
-    assert bench.resident(1) == 0 and bench.missing(1) == 40
-    bench.turn("1.1", 1, 656)
-    begun_s = bench.now
-    assert bench.step() == {} and bench.loads[-1] == ("1.1", 40)
-    assert bench.scheduler.loading == {"1.1"}
-    assert bench.transfers.next_s == pytest.approx(begun_s + 40 / BLOCKS_PER_S)
-    bench.arrive()
-    assert bench.step() == {}  # now vLLM learns of it
-    assert bench.step() == {"1.1": 16}
-    bench.settle()
-    assert bench.scheduler.free_blocks == 100
-
-
 def test_a_load_overlaps_the_steps_of_others(bench: Bench):
     evicted(bench)
     bench.turn("3.0", 3, 160, output=40)
@@ -55,18 +40,6 @@ def test_a_load_overlaps_the_steps_of_others(bench: Bench):
     load_s = dict(bench.loads)["1.1"] / BLOCKS_PER_S
     assert load_s <= waiting * STEP_S < load_s + 2 * STEP_S
     assert bench.now - begun_s == pytest.approx((waiting + 1) * STEP_S)
-
-
-def test_an_abort_while_loading_returns_all_blocks_when_the_copy_has_ended(bench: Bench):
-    evicted(bench)
-    bench.turn("1.1", 1, 656)
-    bench.step()
-    bench.scheduler.abort(["1.1"])
-    assert bench.scheduler.free_blocks < 100  # the copy still writes to them
-    bench.check()
-    bench.settle()
-    bench.check()
-    assert bench.scheduler.free_blocks == 100
 
 
 def test_blocks_are_not_overwritten_before_they_are_stored(bench: Bench):
@@ -125,17 +98,6 @@ def test_what_was_evicted_is_loaded_with_offload_and_computed_again_without(trac
     for result in (without, offloading, at_layer):
         assert result.proof["kv_blocks_used_after"] == result.proof["requests_after"] == 0
         assert result.counters["thinker.truncated_blocks"] > 0
-
-
-def test_waits_for_the_host_are_in_the_log_and_end_before_their_turn_starts(offloading):
-    events = offloading.events.to_pandas()
-    begun, ended = (events[events["kind"] == kind] for kind in ("load_start", "load_end"))
-    starts = events[(events["kind"] == "start") & (events["stage"] == "thinker")]
-    waits = begun.merge(ended, on=["session", "turn"], suffixes=("", "_end"))
-    assert len(begun) == len(ended) == len(waits) > 0
-    assert (waits["t_end"] > waits["t"]).all()
-    waits = waits.merge(starts, on=["session", "turn"], suffixes=("", "_start"))
-    assert (waits["t_end"] <= waits["t_start"]).all()
 
 
 def test_a_kv_manager_sees_the_pool_and_the_bandwidth(bench: Bench):

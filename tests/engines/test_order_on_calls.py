@@ -1,16 +1,12 @@
 """LiveServe's order on calls: what listeners have heard, and the window that bounds their KV."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engines.frames.listeners import CallListeners
 from engines.frames.session_engine import SessionRequest
-from engines.turns.monitor import Phase
 from tests.engines import frames as calls
 from tests.engines.frames import frames
 from tests.waiting import in_virtual_time
@@ -18,35 +14,6 @@ from tests.waiting import in_virtual_time
 serve: Callable[..., Any] = calls.serve
 """Pandas' stubs do not know which columns of a run hold numbers."""
 FRAME_S, TOKEN_S = 2.0, 0.25
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(0, 20), st.floats(0.0, FRAME_S)), min_size=1, max_size=30))
-@in_virtual_time
-async def test_nobody_has_heard_more_than_was_returned_or_than_time_has_passed(answers: list[tuple[int, float]]):
-    """Whatever a tick returns and whenever: playback is between nothing and both of these."""
-    loop = asyncio.get_running_loop()
-    listeners = CallListeners(TOKEN_S, FRAME_S)
-    listeners.opened(7)
-    request = SessionRequest("thinker", 7, 0, [], 0)
-    first_s, sent = None, 0
-    for tokens, after_s in answers:
-        await asyncio.sleep(after_s)
-        request.produced += tokens
-        listeners.returned(7, tokens)
-        sent += tokens
-        first_s = loop.time() if first_s is None and tokens else first_s
-        await asyncio.sleep(FRAME_S - after_s)
-        listeners.framed(7)
-        view = listeners.view(request, loop.time())
-        played_s = view.session.played(loop.time())
-        assert played_s <= sent * TOKEN_S + 1e-9
-        if first_s is None:
-            assert view.session.phase is Phase.AWAIT_FIRST_AUDIO
-        else:
-            assert played_s <= loop.time() - first_s + 1e-9
-            assert view.session.telemetry_ok(loop.time(), 2 * FRAME_S)
-        assert (view.progress.text_tokens, view.progress.text_consumed) == (sent, sent)
 
 
 @in_virtual_time

@@ -5,8 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines.turns.gateway import Gateway
-from harness.client.session import Reports
-from harness.request_tables.playback import Playback
 from tests.engines.replays import assert_same, replay, voice_trace
 
 
@@ -31,18 +29,3 @@ def test_reading_playback_on_demand_equals_sending_each_ack(
         patch.setattr(Gateway, "reports", lambda *_: False)
         sent = replay("liveserve", {}, server, client, trace, seed=7)
     assert_same(read, sent)
-
-
-def test_a_report_uses_the_audio_that_had_arrived_by_its_time():
-    playback = Playback()
-    playback.arrive(1.0, 0.25)
-    reports = Reports(playback, begin_s=1.1, every_s=0.1, network_s=0.01)
-    assert reports.still_s(0.0) == pytest.approx(1.3)
-    assert reports.still_s(0.1) == pytest.approx(1.4)
-    reports.make(1.45)
-    playback.arrive(1.45, 1.0)
-    assert [playing for _, _, playing in reports.read(1.55)] == [True, True, False, False, True]
-    assert reports.read(1.55) == []
-    reports.end(1.62)
-    [(at_s, played_s, playing)] = reports.read(9.0)
-    assert (at_s, played_s, playing) == (pytest.approx(1.61), pytest.approx(0.4), True)

@@ -60,43 +60,6 @@ def test_a_cancelled_piece_frees_its_blocks_when_the_copy_has_ended_and_leaves_e
     assert bench.scheduler.free_blocks == 100 and bench.resident(1) == 16 and bench.landed == [(1, 16)]
 
 
-@pytest.fixture
-def crowded(bench: Bench) -> Bench:
-    """A piece of 40 blocks is asked for, but does not fit: 82 blocks of 100 are in use."""
-    bench.turn("3.0", 3, 1300, output=30)
-    bench.load(1, 40)
-    assert bench.step() == {"3.0": 1300}
-    return bench
-
-
-def test_a_piece_goes_last_and_never_stands_in_the_way(crowded: Bench):
-    crowded.turn("4.0", 4, 200, output=3)
-    assert crowded.step() == {"3.0": 1, "4.0": 200}
-    assert not crowded.landed
-    crowded.settle()
-    assert crowded.landed == [(1, 40)]
-
-
-def test_a_piece_whose_blocks_a_turn_has_loaded_ends_without_a_load(crowded: Bench):
-    crowded.scheduler.abort(["3.0"])
-    crowded.turn("1.1", 1, 656, output=1)  # goes first, and loads the same
-    crowded.settle()
-    assert crowded.landed == [(1, 0)] and ("1.1", 40) in crowded.loads
-
-
-def test_preloaded_blocks_that_a_turn_hits_are_counted_once(bench: Bench):
-    bench.load(1, 10)
-    bench.settle()
-    bench.turn("1.1", 1, 656, output=5)
-    bench.step()
-    while not bench.scheduler.running:
-        bench.arrive()
-        bench.step()
-    held = bench.scheduler.block_ids("1.1")
-    assert bench.scheduler.preloads.hit(1, held) == 10
-    assert bench.scheduler.preloads.hit(1, held) == 0
-
-
 MODES: list[EvictionMode | None] = [None, "off", "log_only", "on"]
 
 
