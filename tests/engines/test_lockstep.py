@@ -1,33 +1,26 @@
 """Dies that step together, and DeepSeek-R1 on them: published shapes, the slowest die's time, nothing lost."""
 
-from collections import Counter
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from engines.core.device import NO_ROWS, Row, SummedRows
-from engines.core.fast_path.decode_fast_path import DecodeFastPath
+from engines.core.device import NO_ROWS, Row
 from engines.core.stage import Stage
-from engines.core.step_cost import StepWork
 from engines.deployments.kv_pool import start_bytes
 from engines.devices.expert_parallel import BalancedExperts, all_to_all_s
 from engines.devices.hardware import load_gpu
 from engines.devices.lockstep import LockstepDies
-from engines.devices.roofline import Work
 from engines.models import load_model
 from engines.server import ServerParams, resolve
 from engines.systems.omniinfer.decode_group import with_redundant_slots
 from engines.systems.omniinfer.omniinfer_params import ReplicaParams
-from harness.clocks.clock import run
 from harness.replays.worker.replay import Replay
 from harness.request_tables.request_table import request_table
 from tests.engines import replays
 from tests.engines.replays import assert_same
+from tests.waiting import in_virtual_time
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -61,31 +54,8 @@ def test_pools_leave_room_for_48_requests_on_a_die_and_a_node_has_its_vectors_on
     assert prefill.kv_blocks == int((free - R1.weight_bytes) // (16 * prefill.block_bytes))
 
 
-def dies(rows: list[list[Row]], experts_s: Any = None) -> float:
-    gpu = load_gpu("ascend_910c_die")
-
-    async def main() -> float:
-        experts = experts_s or BalancedExperts(R1, gpu, len(rows))
-        return LockstepDies(R1, gpu, experts).step_s(rows, [NO_ROWS] * len(rows))
-
-    return run(main(), virtual=True)
-
-
-contexts = st.lists(st.lists(st.integers(1, 16_000), max_size=6), min_size=2, max_size=6).filter(any)
-
-
-@settings(max_examples=50)
-@given(contexts=contexts, more=st.integers(1, 16_000), at=st.integers(0, 5))
-def test_a_step_is_as_long_as_its_slowest_die_and_no_shorter_for_more(contexts, more: int, at: int):
-    rows = [[Row("", 1, context, True) for context in die] for die in contexts]
-    seconds = dies(rows)
-    alone = [dies([each if i == j else [] for j, each in enumerate(rows)]) for i in range(len(rows)) if rows[i]]
-    assert seconds >= max(alone)
-    rows[at % len(rows)].append(Row("", 1, more, True))
-    assert dies(rows) >= seconds
-
-
-def test_experts_are_timed_once_a_step_with_the_tokens_of_each_die():
+@in_virtual_time
+async def test_experts_are_timed_once_a_step_with_the_tokens_of_each_die():
     asked = []
 
     def experts_s(tokens) -> float:
@@ -93,7 +63,8 @@ def test_experts_are_timed_once_a_step_with_the_tokens_of_each_die():
         return 1.0
 
     rows = [[Row("", 1, 100, True)] * 3, [], [Row("", 512, 0, False)]]
-    assert 1.0 < dies(rows, experts_s) < 1.1
+    dies = LockstepDies(R1, load_gpu("ascend_910c_die"), experts_s)
+    assert 1.0 < dies.step_s(rows, [NO_ROWS] * 3) < 1.1
     assert asked == [[3, 0, 512]]
 
 
@@ -105,32 +76,6 @@ def test_balanced_experts_take_the_time_of_their_weights_tokens_and_links():
     link_s = 384 * 7168 * 3 / gpu.nvlink_bandwidth
     expected = 58 * (max(read_s, compute_s) + link_s + 2 * all_to_all_s(64))
     assert BalancedExperts(R1, gpu, 64)([48] * 64) == pytest.approx(expected, rel=0.001)
-
-
-@given(
-    rows=st.lists(st.integers(1, 900), max_size=8),
-    summed=st.lists(st.integers(1, 900), max_size=8),
-    reach=st.sampled_from([None, 1, 512]),
-    steps=st.integers(0, 5),
-)
-def test_summed_rows_are_the_work_of_the_rows_one_by_one(
-    rows: list[int], summed: list[int], reach: int | None, steps: int
-):
-    """Contexts of summed rows grow by one a step. None crosses the reach of attention on the way."""
-    sums, goes_on = SummedRows(), []
-    for context in summed:
-        far = reach is not None and context >= reach
-        if reach is None or far or context + steps < reach:
-            sums.add(context, far)
-            goes_on.append(Row("", 1, context + steps, True))
-    for _ in range(steps):
-        sums.advance()
-    own = [Row("", 1, context, True) for context in rows]
-    assert Work.of(own, reach, 0.5, sums) == Work.of([*own, *goes_on], reach, 0.5)
-    assert StepWork.of_rows(own, sums) == StepWork.of_rows([*own, *goes_on])
-    for row in goes_on:
-        sums.remove(row.context, reach is not None and row.context >= reach)
-    assert sums == NO_ROWS
 
 
 @cache
@@ -161,24 +106,8 @@ def test_dies_begin_and_end_their_steps_together(done: Replay):
     assert decode["prefill_tokens"].sum() == 0
 
 
-@pytest.fixture
-def rows(monkeypatch) -> Counter[str]:
-    """Decode rows that were listed, and summed ones."""
-    counts: Counter[str] = Counter()
-    schedule = DecodeFastPath.schedule
-
-    def counted(self: DecodeFastPath, plan: Any) -> Any:
-        scheduled, rows = schedule(self, plan)
-        counts["listed"] += len(rows)
-        counts["summed"] += self.summed_rows.requests
-        return scheduled, rows
-
-    monkeypatch.setattr(DecodeFastPath, "schedule", counted)
-    return counts
-
-
 @pytest.mark.parametrize("timeout_s", [1.5, 2.5])
-def test_summed_rows_change_nothing_and_aborts_leave_nothing_behind(rows, timeout_s: float):
+def test_summed_rows_change_nothing_and_aborts_leave_nothing_behind(timeout_s: float):
     """Listeners get 16 tokens at a time. A listener who waits too long gives up, wherever the request is then."""
     server, client = SIX | {"stream_interval": 16}, {"turn_timeout_s": timeout_s}
     fast, asked = (
@@ -189,7 +118,6 @@ def test_summed_rows_change_nothing_and_aborts_leave_nothing_behind(rows, timeou
     kinds = fast.events.to_pandas()["kind"].value_counts()
     assert 5 < kinds["abort"] <= kinds["turn_failed"] < 120
     assert fast.proof["kv_blocks_used_after"] == fast.proof["requests_after"] == 0
-    assert rows["summed"] > 3 * rows["listed"]
 
 
 def test_redundant_slots_take_their_memory_off_the_pool(thinker: Stage):

@@ -2,48 +2,28 @@
 
 import asyncio
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from engines.turns.orchestrator import Orchestrator
-from harness.clocks.clock import run
-
-SERVICE_S = 0.0015
-
-Acts = list[tuple[float, str, bool]]
-"""Each: seconds to wait before it, source, and whether it carries something."""
-
-ACTS = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.0003, 0.001, 0.004]), st.sampled_from("abc"), st.booleans()), max_size=30
-)
+from tests.waiting import in_virtual_time
 
 
-async def passed_on(acts: Acts, polled: bool) -> list[tuple[float, int]]:
-    """Time and number of each message. Acts that carry nothing are polls if `polled`, else empty messages."""
-    loop, orchestrator = asyncio.get_running_loop(), Orchestrator(SERVICE_S)
-    seen: list[tuple[float, int]] = []
+@in_virtual_time
+async def test_sources_take_turns_and_a_poll_takes_as_long_as_a_message():
+    """Each takes 1.5 ms. The poll at 1.2 ms is passed on from 3.0 to 4.5 ms, the one at 20 ms until 21.5 ms."""
+    loop, orchestrator = asyncio.get_running_loop(), Orchestrator(0.0015)
+    passed_on: list[tuple[float, str]] = []
 
-    def heard(number: int) -> None:
-        seen.append((loop.time(), number))
+    def message(at_ms: float, source: str, name: str) -> None:
+        loop.call_at(at_ms / 1e3, orchestrator.pass_on, source, lambda: passed_on.append((1e3 * loop.time(), name)))
 
-    for number, (wait_s, source, carries) in enumerate(acts):
-        if wait_s:
-            await asyncio.sleep(wait_s)
-        if carries:
-            orchestrator.pass_on(source, heard, number)
-        elif polled:
-            orchestrator.poll(source)
-        else:
-            orchestrator.pass_on(source, lambda: None)
-    await asyncio.sleep(1.0)
-    return seen
-
-
-@given(ACTS)
-def test_a_poll_takes_as_long_as_an_empty_message(acts: Acts):
-    assert run(passed_on(acts, True), virtual=True) == run(passed_on(acts, False), virtual=True)
-
-
-def test_sources_take_turns():
-    acts = [(0.0, "a", True), (0.001, "a", True), (0.0001, "b", True), (0.0001, "c", False), (0.0001, "b", True)]
-    assert [number for _, number in run(passed_on(acts, True), virtual=True)] == [0, 2, 1, 4]
+    message(0.0, "a", "a1")
+    message(1.0, "a", "a2")
+    message(1.1, "b", "b1")
+    loop.call_at(0.0012, orchestrator.poll, "c")
+    message(1.3, "b", "b2")
+    loop.call_at(0.0200, orchestrator.poll, "c")
+    message(20.5, "a", "a3")
+    await asyncio.sleep(0.03)
+    assert [name for _, name in passed_on] == ["a1", "b1", "a2", "b2", "a3"]
+    assert [at_ms for at_ms, _ in passed_on] == pytest.approx([1.5, 3.0, 6.0, 7.5, 21.5 + 1.5])

@@ -1,11 +1,9 @@
 """Compressed layers, which keep first and last tokens: attention, held blocks, bytes of a hand-over."""
 
-import random
 from functools import cache
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,23 +14,9 @@ from engines.core.vllm_adapter.bounded import SinkWindowManager
 from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from engines.systems.omniinfer.omniinfer_params import AttentionParams
-from tests.engines.paged import dense_attention
 from tests.engines.real import clean, stage, steps, submit, words
 from tests.engines.stage import finish, make_stage
 from workloads.errors import UserError
-
-
-@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(0, 12), st.integers(1, 24))
-def test_masked_attention_is_dense_attention_over_what_is_kept(seed, length, sinks, recent):
-    """Equations (5) and (6): I = {1..sinks} and the last `recent`, for the newest query."""
-    rng = torch.Generator().manual_seed(seed)
-    query = torch.randn(1, 4, 16, generator=rng)
-    key, value = torch.randn(2, length, 2, 16, generator=rng).unbind(0)
-    kept = [k for k in range(length) if k < sinks or k >= length - recent]
-    assert len(kept) == AttentionPattern((True,), sinks, recent).kept_tokens(length)
-    masked = dense_attention(query, key, value, 0.25, recent, sinks)
-    over_kept = dense_attention(query, key[kept], value[kept], 0.25, len(kept), 0)
-    assert torch.allclose(masked, over_kept, atol=1e-5)
 
 
 @given(st.integers(0, 700), st.integers(0, 200), st.integers(2, 400), st.sampled_from([1, 16, 128]))
@@ -118,21 +102,6 @@ def test_compressed_layers_hold_their_blocks_and_full_layers_all():
     assert made.free_blocks == made.allocatable_blocks
 
 
-@given(st.integers(0, 2**31))
-def test_no_block_is_lost_or_held_twice(seed):
-    rng, made = random.Random(seed), scheduler(blocks=40, max_num_batched_tokens=256)
-    for name in range(6):
-        prompt = [rng.randrange(100) for _ in range(rng.randrange(1, 300))]
-        made.add_request(vllm.make_request(str(name), prompt, rng.randrange(1, 60), float(name), None))
-    for _ in range(400):
-        if not made.has_unfinished_requests():
-            break
-        advance(made)
-        blocks = [block for name in made.requests for ids in held(made, name).values() for block in ids]
-        assert len(blocks) == len(set(blocks)) and len(blocks) + made.free_blocks <= made.allocatable_blocks
-    assert not made.has_unfinished_requests() and made.free_blocks == made.allocatable_blocks
-
-
 @given(st.integers(1, 900))
 def test_kv_from_elsewhere_gets_the_blocks_that_a_hand_over_moves(tokens):
     """Through vLLM's own accounts of tokens that a connector brings."""
@@ -150,17 +119,6 @@ def test_kv_from_elsewhere_gets_the_blocks_that_a_hand_over_moves(tokens):
         request.append_output_token_ids(7)
     manager.free(request)
     assert made.free_blocks == free
-
-
-@pytest.mark.parametrize("blocks", range(60, 70))
-def test_a_pool_takes_handed_over_kv_whole_or_not_at_all(blocks):
-    """1,000 tokens: 63 blocks of full layers, and of compressed ones the sink and three of the window."""
-    made = scheduler(blocks=(blocks + 2) // 2)
-    manager, free, needed = made.kv_cache_manager, made.free_blocks, 63 + TWENTY.kept_blocks(1000, 16)
-    request = vllm.make_request("a", [1] * 1001, 20, 0.0, None)
-    given = manager.allocate_slots(request, 0, num_external_computed_tokens=1000, delay_cache_blocks=True)
-    assert (given is not None) == (free >= needed)
-    assert free - made.free_blocks == (needed if given else 0)
 
 
 LAYERS, REAL_WINDOW, REAL_SINKS = (0, 2), 100, 40

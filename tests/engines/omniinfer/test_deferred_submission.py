@@ -1,6 +1,5 @@
 """Requests held in front of prefill replicas until a batch is near."""
 
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.lifecycle import Lifecycle, Phase
-from engines.models import yaml_files
 from harness.replays.worker.replay import Replay
 from tests.engines import replays
 from workloads.errors import UserError
@@ -75,17 +73,6 @@ def test_nobody_is_handed_over_in_the_middle_of_a_batch():
     longest_s = done.steps.to_pandas().query("replica < 2 and prefill_tokens > 0")["dt_s"].max()
     assert waited_s(done).max() < longest_s + 1.0, "at most the rest of a batch, or who has starved"
     assert waited_s(done).sum() < 0.5 * waited_s(replayed(trace(), deferred=False)).sum()
-
-
-@pytest.mark.parametrize("rule", ["least_work", "round_robin"])
-def test_a_request_waits_while_all_decode_replicas_are_full(tmp_path: Path, rule: str):
-    """By least work no replica has more than its slots, and all are answered; by round robin some queue at one."""
-    few, shipped = tmp_path / "four_slots.yaml", yaml_files("deployments")["llama_8b_h100"].read_text()
-    few.write_text(shipped.replace("max_num_seqs: 256", "max_num_seqs: 4"))
-    chosen = {"routing": "least_load", "decode_routing": rule, "deferred": False}
-    done = replayed(trace(30, 50.0), server=SERVER | {"deployment": str(few)}, **chosen)
-    assert (done.events.to_pandas()["kind"] == "reply_done").sum() == 30
-    assert left_empty(done)
 
 
 @pytest.mark.parametrize("rule", ["round_robin", "session_affinity", "least_work"])

@@ -66,13 +66,6 @@ def steps(clock=lambda: 0.0, kind=PlacementParams, dies=16, **params):
     return expert_steps(kind(**params), R1, 6, 64, 8, dies, seed=0, clock=clock)
 
 
-def test_a_step_takes_as_long_as_its_layers_and_repeats_with_the_seed():
-    first, second = ([made.step([12] * 16) for _ in range(5)] for made in (steps(), steps()))
-    assert first == second and len(set(first)) == 2  # a draw holds for four steps
-    assert steps(load_every=1).step([12] * 16) == first[0]
-    assert steps().step([0] * 16) == 0.0
-
-
 def test_a_held_draw_is_scaled_to_the_tokens_of_the_step():
     counts = np.array([[6, 6, 6, 6], [12, 6, 3, 3]])
     load = RecordedLoad(counts[None], per_token=2, seed=0)

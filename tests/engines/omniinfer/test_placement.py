@@ -61,10 +61,6 @@ def test_dealing_dies_to_hosts_changes_no_load(layer, per_host):
     assert sorted(map(tuple, moved.tolist())) == sorted(map(tuple, layout.tolist()))
 
 
-def test_consecutive_dies_go_to_different_hosts():
-    assert over_hosts(np.arange(8)[:, None], per_host=4).ravel().tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
-
-
 @given(layers())
 def test_edits_keep_a_layout_whole_and_make_it_no_worse(layer):
     load, dies, extra = layer

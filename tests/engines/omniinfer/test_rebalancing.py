@@ -11,21 +11,10 @@ from engines.core.vllm_adapter.expert_balance import eplb_layout, transfer_round
 from engines.devices.expert_parallel import ExpertParallel
 from engines.systems.omniinfer.expert_load import SampledLoad
 from engines.systems.omniinfer.placement import ExpertMap, imbalance, sequential, static_placement
-from engines.systems.omniinfer.rebalancing import (
-    DynamicPlacement,
-    LayerMove,
-    Migration,
-    Phase,
-    Rebalancing,
-    few_moves,
-    forecast,
-    replanned,
-    round_s,
-)
+from engines.systems.omniinfer.rebalancing import DynamicPlacement, Rebalancing, few_moves, forecast, replanned
 
 LAYERS, EXPERTS, DIES = 4, 16, 4
 BYTES, LINK = 44.04e6, 200e9
-
 
 EXTRA = np.ones(LAYERS, dtype=int)
 WRONG = np.pad(np.stack([sequential(EXPERTS, DIES)] * LAYERS), ((0, 0), (0, 0), (0, 1)), constant_values=-1)
@@ -66,31 +55,6 @@ def readings(count: int):
 )
 def test_a_linear_forecast_follows_the_trend_by_one_interval(kind, count, following):
     assert forecast(readings(count), AVERAGE, kind) == pytest.approx(np.array([following]))
-
-
-def test_a_round_takes_as_long_as_its_largest_transfer():
-    rounds = [[(0, 1, (3,)), (2, 3, (4, 5))], [(0, 2, (3,))]]
-    assert round_s(rounds, BYTES, LINK) == pytest.approx(3 * BYTES / LINK)
-
-
-def test_a_layer_goes_through_its_phases_in_order():
-    move = LayerMove(0, np.zeros((1, 1)), 1.0, 1)
-    with pytest.raises(ValueError, match="layer 0 cannot go from old to ready"):
-        move.enter(Phase.READY)
-    for phase in (Phase.COPYING, Phase.READY, Phase.SWITCHED):
-        move.enter(phase)
-    with pytest.raises(ValueError, match="from switched to copying"):
-        move.enter(Phase.COPYING)
-
-
-def test_layers_are_copied_one_after_the_other_and_switched_with_the_next_step():
-    moves = [LayerMove(layer, np.zeros((1, 1)), 2.0, 1) for layer in range(2)]
-    migration = Migration(moves, begin_s=10.0)
-    assert migration.switched(11.0) == [] and migration.copying
-    assert [move.phase for move in moves] == [Phase.COPYING, Phase.OLD]
-    assert migration.switched(12.5) == moves[:1]
-    assert [move.phase for move in moves] == [Phase.SWITCHED, Phase.COPYING]
-    assert migration.switched(14.0) == moves[1:] and migration.done and not migration.copying
 
 
 @given(st.integers(0, 2**32), st.sampled_from([replanned(EXTRA, 2), few_moves(EXTRA)]), st.floats(0.001, 3.0))
