@@ -79,16 +79,6 @@ def test_what_comes_back_is_not_computed_again(copies: HostCopies):
     ends(bench)
 
 
-@pytest.mark.parametrize("copies", ALL)
-def test_without_demand_for_its_blocks_a_preempted_request_loses_none(copies: HostCopies):
-    """Its blocks are only taken when another request needs them."""
-    bench = decoding(copies)
-    bench.scheduler.preempt(["v"])
-    assert runs_on(bench) < bench.scheduler.block_size
-    assert not bench.loads
-    ends(bench)
-
-
 def test_blocks_go_from_the_tail():
     bench = decoding(IC)
     bench.scheduler.preempt(["v"])

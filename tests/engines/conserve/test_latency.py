@@ -63,17 +63,3 @@ def test_the_fit_has_an_error_and_it_is_small_on_steps_it_has_not_seen():
 @pytest.mark.parametrize("budget", [512, 2048, 8192])
 def test_the_grid_keeps_to_the_token_budget(budget: int):
     assert 0 < max(sum(tokens for tokens, _ in step) for step in profiler.grid(budget)) <= budget
-
-
-def test_the_guard_covers_steps_near_the_limit_that_last_longer_than_predicted():
-    """Without an error there is none; noise makes it larger; and every run near the limit keeps it with the guard."""
-    exact = profiler.profile(H100.seconds, 8192, features)
-    assert exact.guard(0.1) < 1e-4
-    fitted, noisy = (profiler.profile(measure(noise), 8192, features) for noise in (0.0, 0.03))
-    assert 0.0 < fitted.guard(0.1) < noisy.guard(0.1) < 0.3
-    assert fitted.guard(1e-6) == 0.0  # no step is as short
-    bent = profiler.profile(lambda shape: measure(0.0)(shape) * (1 + 3 * (len(shape) > 8)), 8192, features)
-    assert bent.guard(0.1) == profiler.MOST_GUARD
-    near = (fitted.predicted_s >= 0.05) & (fitted.predicted_s <= 0.1)
-    left = 1.0 - fitted.guard(0.1)
-    assert (fitted.runs_s[near] * left <= fitted.predicted_s[near, None] * (1 + 1e-5)).all()

@@ -65,11 +65,6 @@ def test_a_prefill_follows_its_vision_without_a_gap():
     assert front["t_s"][1::2] == pytest.approx(front["end_s"][::2], abs=ALIKE_S)
 
 
-def test_requests_start_in_order_of_arrival():
-    arrive, start = moments(plain(), "arrive"), moments(plain(), "start")
-    assert list(start.sort_values().index) == list(arrive.sort_values().index)
-
-
 def test_a_decode_joins_within_one_iteration():
     """Every iteration holds all who have been prefilled before it and have not ended."""
     run = plain()
@@ -143,15 +138,6 @@ def test_in_turns_decodes_run_when_five_wait_or_nothing_else_does(quantum: str):
     waiting = np.searchsorted(moments(run, "arrive"), begun) - np.searchsorted(passes(run, "vision")["t_s"], begun)
     assert ((requests >= 5) | (waiting == 0)).all()
     assert (requests == 5).any()
-
-
-def test_chunked_is_vllm_with_a_small_token_budget():
-    ours = passes(plain("chunked"), "thinker")
-    stock = passes(served("vllm_omni", server={"max_num_batched_tokens": 128}), "thinker")
-    assert ours["tokens"].max() == 128
-    assert passes(served("chunked", screenshots(1), chunk_tokens=16), "thinker")["tokens"].max() == 16
-    for name in ours:
-        assert (ours[name] == stock[name]).all()
 
 
 def test_the_decode_fast_path_changes_nothing():

@@ -48,14 +48,6 @@ def test_nothing_is_better_than_what_the_search_finds(outputs: float, weighting:
     assert IDEAL.end_to_end_s(*found, outputs, weighting) == pytest.approx(least, abs=1e-8)
 
 
-def test_the_frontier_holds_the_pairs_that_no_pair_beats():
-    kept = IDEAL.frontier(50)
-    for pair in kept:
-        faster = [other for other in PAIRS if IDEAL.throughput(*other) > IDEAL.throughput(*pair)]
-        assert all(IDEAL.end_to_end_s(*other, 50) >= IDEAL.end_to_end_s(*pair, 50) for other in faster)
-    assert kept[0] == (12, 12) and kept[-1] == IDEAL.search(50)
-
-
 def test_the_profile_of_an_a6000_is_table_i():
     """Table I from shapes, decode below 80 ms on 12 SMs, and shares near the paper's 24 and 30 (eq. 3)."""
     made = resolve(ServerParams.of({"deployment": "cogagent_a6000"}))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engines.core.device import Row
 from engines.deployments.kv_pool import pool_blocks
-from engines.devices.layer_slots import LayerSlots, pass_s, slots_of, sync_s
+from engines.devices.layer_slots import pass_s, slots_of, sync_s
 from engines.devices.roofline import Roofline, Work
 from engines.devices.sharing import alone_s, tiled
 from engines.server import ServerParams, resolve
@@ -55,18 +55,6 @@ def test_what_is_offloaded_is_room_for_kv():
     freed = 61 * 2 * 67_895_296 / more.block_bytes  # 61 layers
     less = pool_blocks(A6000.stages["thinker"], A6000.gpu)
     assert pool_blocks(more, A6000.gpu) - less == pytest.approx(freed, abs=1)
-
-
-@given(st.integers(1, 6), st.integers(7, 70), st.integers(1, 3))
-def test_each_layer_is_loaded_when_it_runs(slots: int, layers: int, passes: int):
-    """After each pass the first K layers are there again, in K different slots, whatever N mod K is."""
-    weights = LayerSlots(layers, slots, 1.0, lambda size, at: at)
-    for _ in range(passes):
-        for layer in range(layers):
-            assert layer in weights.slot_of
-            weights.executed(layer, 0.0)
-        assert sorted(weights.slot_of) == sorted(weights.slot_of.values()) == list(range(slots))
-    assert weights.loads == passes * layers
 
 
 @given(st.integers(1, 6), st.integers(7, 70), st.floats(0.1, 2.0), st.floats(0.1, 2.0))
