@@ -93,10 +93,3 @@ def test_an_engine_with_vllm_s_scheduler_or_for_which_others_wait_never_rests(cl
     engine = resting(scheduler, other_ranks_wait)
     assert engine_core.resting(lambda engine: False)(engine) is False
     assert not engine.taken
-
-
-def test_an_engine_with_something_to_run_never_rests():
-    scheduler = make(Scheduler)
-    add(scheduler, "a")
-    step(scheduler)
-    assert scheduler.rest_s() == 0.0

@@ -16,13 +16,11 @@ from tests.engines.stock_scheduler import SCHEDULERS, Pipelined, add, buffered, 
 from workloads.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
-ENGINES = ["liveserve", "vllm_omni"]
 
 
 @pytest.mark.parametrize("cls", SCHEDULERS)
-@pytest.mark.parametrize("name", ENGINES)
-def test_a_barge_in_ends_the_session_s_requests_and_no_other(name: str, cls: type):
-    scheduler = make(cls, {"engine": name}, blocks=100)
+def test_a_barge_in_ends_the_session_s_requests_and_no_other(cls: type):
+    scheduler = make(cls, blocks=100)
     add(scheduler, "a-0123abcd", session="talks")
     add(scheduler, "b-0123abcd", session="talks")
     add(scheduler, "c-0123abcd")

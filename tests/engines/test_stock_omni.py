@@ -144,8 +144,3 @@ def test_what_vllm_omni_cannot_serve_is_refused_before_anything_starts(values: d
 def test_a_setting_of_another_runtime_is_refused(values: dict[str, Any], device: str, said: str):
     with pytest.raises(UserError, match=said):
         check_runtime(ServerParams.model_validate(values), device)
-
-
-def test_a_point_of_our_own_runtime_is_stored_as_before():
-    assert not {"runtime", "slower", "active_stream_window"} & ServerParams.model_validate({}).model_dump().keys()
-    check_runtime(ServerParams.model_validate({"runtime": "vllm-omni", "slower": 4}), "sockets")

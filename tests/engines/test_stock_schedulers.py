@@ -12,13 +12,11 @@ from engines.core.policy import Plan
 from engines.core.step_cost import StepWork
 from engines.stock.scheduler import AsyncScheduler, Scheduler
 from tests.engines.stage import make_scheduler, step
-from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make, signal
+from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 STOCK = [{"engine": "vllm_omni"}, {"engine_params": {"scheduling": False}}]
 """Configurations without a policy: a baseline, and LiveServe with its scheduler off."""
-
-
 SMALL = {"blocks": 14, "max_num_batched_tokens": 64}
 
 
@@ -55,24 +53,6 @@ def test_without_a_policy_the_order_is_stock_vllm_s(
     assert any(told["preempted"] for told in ours.digests)
 
 
-def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_heard():
-    scheduler = make(Scheduler, HELD_BY_LEAD)
-    add(scheduler, "a-0123abcd", session="far")
-    add(scheduler, "b-0123abcd")
-    step(scheduler)
-    buffered(scheduler, "far")
-    for _ in range(20):
-        step(scheduler)
-    held = scheduler.requests["a-0123abcd"]
-    assert held.num_output_tokens == 11  # 11 s of text ahead of the listener exceed lead_cap_s, 10.6 s
-    assert scheduler.requests["b-0123abcd"].num_output_tokens == 21
-    assert held.status == RequestStatus.RUNNING
-    assert scheduler.blocks_held("a-0123abcd") == 3
-    signal(scheduler, "audio_sent", "far", turn=0, seconds=8.0)
-    signal(scheduler, "playback_ack", "far", turn=0, seconds=8.0)
-    assert step(scheduler) == {"a-0123abcd", "b-0123abcd"}
-
-
 def test_a_reply_without_playback_reports_is_never_held():
     scheduler = make(Scheduler, {"speech_s_per_text_token": 1.0})
     add(scheduler, "a", session="quiet")
@@ -107,19 +87,6 @@ def test_step_times_are_learnt_from_the_computed_steps():
     assert scheduler.step_cost.predict(StepWork.of([(1, 40)])) == pytest.approx(1.0, rel=0.01)
 
 
-def test_an_asynchronous_view_counts_tokens_in_flight_and_omits_complete_requests():
-    scheduler = make(AsyncScheduler)
-    add(scheduler, "long", output=50)
-    add(scheduler, "short", output=2)
-    scheduler.schedule()
-    view = scheduler.view(100.0)
-    assert [(r.id, r.tokens - r.computed) for r in view.requests] == [("long", 1), ("short", 1)]
-    scheduler.schedule()  # the second and last token of "short" is in flight as well
-    view = scheduler.view(100.0)
-    assert [r.id for r in view.requests] == ["long"]
-    assert view.slot_budget == scheduler.max_num_active_reqs - 1
-
-
 def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():
     scheduler = make(AsyncScheduler, HELD_BY_LEAD)
     run = Pipelined(scheduler)
@@ -131,44 +98,6 @@ def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_fl
         run.step()
     assert run.tokens["far"] == 12  # one more than with synchronous scheduling
     assert run.tokens["near"] == 20
-
-
-def begin_replies(run: Pipelined) -> dict[str, int]:
-    """Begin ten replies, every other one with audio that is not heard yet; two of those are interrupted. Return the
-    tokens that each of the others has to get."""
-    wanted = {}
-    for i in range(10):
-        name, tokens = f"r{i}", 10 + 5 * i
-        add(run.scheduler, name, prompt=20 + i, output=tokens, session=name)
-        if i % 2:
-            buffered(run.scheduler, name)
-        run.step()
-        run.step()
-        if i % 4 == 3:
-            assert signal(run.scheduler, "barge_in", name) == [name]
-        else:
-            wanted[name] = tokens
-    return wanted
-
-
-@pytest.mark.parametrize("mode", ["strict", "yielding", "work_conserving"])
-def test_asynchronous_scheduling_gives_each_reply_its_tokens_and_returns_every_block(mode: str):
-    """On a pool too small for them, with a step in flight as replies are held, preempted or interrupted."""
-    config = {"speech_s_per_text_token": 1.0, "engine_params": {"u2_mode": mode, "pacing": "always"}}
-    scheduler = make(AsyncScheduler, config, blocks=20, max_num_batched_tokens=64)
-    run = Pipelined(scheduler)
-    wanted = begin_replies(run)
-    for played in range(2000):
-        for name in wanted:
-            signal(scheduler, "audio_sent", name, turn=0, seconds=0.5)
-            signal(scheduler, "playback_ack", name, turn=0, seconds=0.5 * played)
-        run.step()
-        if not scheduler.requests:
-            break
-    while run.under_way:
-        run.land()
-    assert {name: run.tokens[name] for name in wanted} == wanted
-    assert scheduler.free_blocks == scheduler.allocatable_blocks
 
 
 @pytest.mark.parametrize(
@@ -207,12 +136,3 @@ def test_a_reused_request_id_is_a_new_request():
     add(scheduler, "a", output=5)
     assert step(scheduler) == {"a"}, "the step that tells of the first one's end knows the second"
     assert step(scheduler) == {"a"}
-
-
-def test_a_policy_sees_speculative_tokens():
-    scheduler = make(Scheduler)
-    request = add(scheduler, "a", output=20)
-    step(scheduler)
-    request.spec_token_ids = [1, 2, 3]
-    (view,) = scheduler.view(100.0).requests
-    assert view.tokens - view.computed == 4

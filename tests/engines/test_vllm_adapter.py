@@ -1,11 +1,8 @@
 """The adapter around vLLM's scheduler: KV events, clock, plans, rows, chunks."""
 
-import itertools
 import time
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import vllm.v1.core.kv_cache_metrics as metrics_module
 import vllm.v1.core.sched.scheduler as scheduler_module
 import vllm.v1.engine as engine_module
@@ -15,8 +12,7 @@ from engines.core import vllm_adapter as vllm
 from engines.core.policy import Plan
 from engines.core.vllm_adapter import StageScheduler, clock
 from engines.core.vllm_adapter.eviction import SHORT_CYCLE_S, Evictions
-from tests.engines.stage import add, finish, make_scheduler, step
-from tests.engines.test_identity import digest
+from tests.engines.stage import add, make_scheduler, step
 
 
 def test_a_prefix_index_follows_stored_and_cleared_blocks():
@@ -74,28 +70,6 @@ def test_a_block_s_short_cycle_is_timed_on_the_run_s_clock():
     assert evictions.counters["evict_blocks"] == 4
 
 
-def test_vllm_s_own_clock_changes_no_step(monkeypatch: pytest.MonkeyPatch):
-    """Why a replay in virtual time need not touch it: the same steps when it runs backwards in leaps."""
-
-    def steps() -> list:
-        scheduler, digests = make_scheduler(blocks=14, max_num_batched_tokens=64), []
-        for i in range(60):
-            if i % 3 == 0:
-                add(scheduler, f"r{i}", prompt=20 + 7 * (i % 5), output=12 + i % 9, arrival_s=float(i))
-            output = scheduler.schedule()
-            digests.append(digest(output))
-            finish(scheduler, output)
-        return digests
-
-    expected, reads = steps(), itertools.count()
-    leaping = SimpleNamespace(**{name: lambda: -1e6 * next(reads) for name in ("time", "monotonic")})
-    for module in CLOCK_READERS:
-        monkeypatch.setattr(module, "time", leaping)
-    assert steps() == expected
-    assert any(told["preempted"] for told in expected)
-    assert next(reads) > 60  # it was read
-
-
 def loaded(names: str, prompt: int = 32, **limits: Any) -> StageScheduler:
     """A scheduler with these requests."""
     scheduler = make_scheduler(**limits)
@@ -108,28 +82,6 @@ def running(scheduler: StageScheduler) -> str:
     return "".join(request.request_id for request in scheduler.running)
 
 
-def test_held_running_requests_keep_their_blocks_place_and_status():
-    scheduler = loaded("abcd")
-    step(scheduler)
-    before = {name: scheduler.kv_cache_manager.get_block_ids(name) for name in "bd"}
-    for _ in range(3):
-        assert step(scheduler, Plan(held=frozenset("bd"))) == {"a", "c"}
-    assert {name: scheduler.kv_cache_manager.get_block_ids(name) for name in "bd"} == before
-    assert running(scheduler) == "abcd"
-    assert step(scheduler) == set("abcd")
-
-
-def test_order_decides_who_gets_a_scarce_token_budget():
-    scheduler = loaded("abcd")
-    step(scheduler)
-    assert step(scheduler, Plan(order=["d", "b", "a", "c"], step_budget=2)) == {"d", "b"}
-    assert scheduler.max_num_scheduled_tokens == 2048
-    assert running(scheduler) == "abcd"
-    # It reaches the waiting queue, and caps limit one request's tokens
-    assert step(loaded("abc", max_num_seqs=1), Plan(order=["c", "a", "b"])) == {"c"}
-    assert loaded("a", prompt=500).schedule_with(Plan(caps={"a": 100})).num_scheduled_tokens == {"a": 100}
-
-
 def test_held_requests_are_not_admitted_and_running_ones_keep_their_slots():
     waiting = loaded("ab")
     assert step(waiting, Plan(held=frozenset("a"))) == {"b"}
@@ -138,18 +90,6 @@ def test_held_requests_are_not_admitted_and_running_ones_keep_their_slots():
     step(full)
     assert step(full, Plan(held=frozenset("a"))) == {"b"}
     assert full.max_num_active_reqs == 2
-
-
-@pytest.mark.parametrize(("budget", "left"), [(64, 61), (200, 63)])
-def test_bypassing_rows_take_a_token_and_a_slot_each(budget: int, left: int):
-    scheduler = loaded("abc", prompt=16, max_num_seqs=4, max_num_batched_tokens=budget)
-    step(scheduler)
-    for name in "xy":
-        add(scheduler, name, prompt=63)
-    output = scheduler.schedule_with(Plan(), runnable=[scheduler.requests["c"]], bypassing=2)
-    assert output.num_scheduled_tokens == {"c": 1, "x": left}
-    assert running(scheduler) == "abcx"
-    assert (scheduler.max_num_scheduled_tokens, scheduler.max_num_active_reqs) == (budget, 4)
 
 
 def test_a_request_preempted_next_to_bypassing_rows_stops_running():
