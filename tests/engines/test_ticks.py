@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from engines.core.admission import FrameLatency
 from tests.engines import frames as calls
-from tests.engines.frames import NETWORK_S, frames
+from tests.engines.frames import frames
 
 serve: Callable[..., Any] = calls.serve
 """Pandas' stubs do not know which columns of a run hold numbers."""
@@ -65,14 +64,6 @@ def test_one_starved_session_holds_up_the_whole_tick_until_the_cap_or_only_itsel
         assert (out["tokens"] == (5 if session else 0)).all()
 
 
-@pytest.mark.parametrize("scope", ["batch", "session"])
-def test_no_step_takes_longer_than_the_cap_whatever_the_engine_does(scope: str):
-    """So no frame misses a deadline of B, all through a collapse."""
-    run = serve(frames(32, 40, outputs=27), wait_scope=scope, server={"kv_pool_blocks": 1500})
-    assert run.ticks["latency"].max() <= 1.6 + 1e-9 < 2.0
-    assert run.silent(78.0) > 0
-
-
 def test_a_tick_is_skipped_and_counted_while_the_step_before_is_out():
     """Feeding takes longer than B here; the audio of skipped ticks goes with the next one."""
     run = serve(frames(4, 20), feed_s=0.6, step_rpc_s=0.0)
@@ -84,27 +75,6 @@ def test_a_tick_is_skipped_and_counted_while_the_step_before_is_out():
     fed = run.kind("fed").query("session == 0")
     assert fed["turn"].tolist() == list(range(len(fed)))
     assert (fed.groupby("t").size() == 2).any()
-
-
-def test_slotted_sessions_are_due_at_their_own_ticks():
-    run = serve(frames(8, 6), slots=4, **FREE)
-    fed = run.kind("fed")
-    phase = (fed["t"] % 2.0) / 0.5
-    assert (phase.to_numpy() == fed["session"].to_numpy() % 4).all()
-    assert (run.ticks["due"] == 2).all()
-
-
-def test_ticks_keep_an_absolute_schedule():
-    run = serve(frames(4, 30, frame_s=0.08, outputs=1))
-    assert run.ticks["t"].to_numpy() == pytest.approx(0.08 * np.arange(2, 2 + len(run.ticks)), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("step_rpc_s", "feed_s", "latency_s", "rel"), [(0.01, 0.0, 0.01, 0.2), (0.0, 0.001, 0.02, 0.05)]
-)
-def test_a_step_takes_step_rpc_s_and_feed_s_per_session(step_rpc_s: float, feed_s: float, latency_s: float, rel: float):
-    ticks = serve(frames(20, 40), step_rpc_s=step_rpc_s, feed_s=feed_s).ticks
-    assert ticks["latency"].iloc[2:-1].mean() == pytest.approx(latency_s, rel=rel)
 
 
 class Cap:
@@ -135,11 +105,3 @@ def test_admission_hears_the_latency_of_each_frame_and_who_is_turned_away_costs_
     assert all(each.latency_s == pytest.approx(run.ticks["latency"].iloc[0]) for each in first[0])
     assert all(not each.first for latencies, _ in later for each in latencies)
     assert {admitted for _, admitted in [first, *later]} == {2}
-
-
-def test_first_frames_are_fed_at_the_first_tick_after_their_audio():
-    run = serve(frames(3, 4, apart_s=1.5), **FREE)
-    fed = run.kind("fed")
-    for session in range(3):
-        complete_s = 1.5 * session + 2.0 + NETWORK_S
-        assert fed[fed["session"] == session]["t"].iloc[0] == 2.0 * np.ceil(complete_s / 2.0)
