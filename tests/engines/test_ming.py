@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engines.models import load_model
 from engines.turns.reply import Progress, Reply
 from harness.request_tables.request_table import request_table
-from tests.engines.replays import cut_short, run, voice_trace
+from tests.engines.replays import run, voice_trace
 from tests.engines.test_replay import check_events, events_of, frames_of, lead_s, packets_of, turn, turns_of
 from workloads.trace import Trace
 
@@ -49,34 +49,6 @@ def test_a_reply_is_spoken_segment_by_segment_and_in_full(engine: str):
         assert all(abs(one - 12 * frames / each.output_tokens) <= 1 for one in got[:-1])
 
 
-def test_the_talker_starts_when_the_text_of_the_first_segment_is_complete():
-    events = events_of(run(Trace.from_turns([turn(output_tokens=60)]), server=MING))
-    text = events.query("kind == 'token' and stage == 'thinker'")["t"].to_list()
-    arrived = events.query("kind == 'arrive' and stage == 'talker'")["t"].to_list()
-    assert len(arrived) == 5
-    for segment, arrival_s in enumerate(arrived):
-        assert text[12 * segment + 11] < arrival_s
-        assert 12 * segment + 12 == len(text) or arrival_s < text[12 * segment + 12] + 0.006
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_barge_in_ends_all_segments_and_the_one_under_way_is_waste(engine: str):
-    trace = cut_short(voice_trace(turns=3.0), after_s=0.2)
-    replayed = run(trace, engine, {"c": 8}, MING)
-    events, steps = events_of(replayed), replayed.steps.to_pandas()
-    rows: Any = request_table(events, pd.DataFrame(trace.columns()))
-    cut = rows[rows["status"] == "barged_in"]
-    assert len(cut) >= 5
-    assert (cut["heard_talker"] < cut["generated_talker"]).all()
-    assert (cut["heard_talker"] <= 0.2 / 0.08 + 1).all()
-    whole = rows[rows["status"] == "completed"]
-    assert (whole["heard_talker"] == whole["generated_talker"]).all()
-    cuts = events.query("kind == 'heard'").groupby(["session", "turn"], as_index=False)["t"].min()
-    later = events.merge(cuts, on=["session", "turn"], suffixes=("", "_cut")).query("t > t_cut")
-    assert not set(later["kind"]) & {"audio", "text", "start", "token"}
-    assert (steps.groupby(["stage", "replica"], observed=True).last()["kv_used"] == 0).all()
-
-
 def test_liveserve_holds_segments_back_that_nobody_hears_yet():
     assert lead_s("vllm_omni", MING) > 50.0
     # A segment is let go whole, 3.4 s
@@ -94,12 +66,6 @@ def test_first_segments_do_not_wait_behind_audio_that_is_far_ahead():
         return rows["audio_ttfp_s"].quantile(0.9)
 
     assert ttfp_s("liveserve") < 0.8 * ttfp_s("vllm_omni")
-
-
-def test_the_thinker_s_buffer_is_text_in_segments_that_are_not_spoken():
-    progress = Progress(True, 4, 0.08, text_tokens=40, text_arrived=38, frames=42, segments=12, text_voiced=12)
-    assert progress.text_consumed == 12
-    assert progress.steps_to_packet == 1
 
 
 @given(st.integers(1, 500), st.integers(1, 3000))

@@ -2,10 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from engines.core.vllm_adapter import StageScheduler
 from engines.server import ServerParams, shortened
 from engines.turns.gateway import TOO_LONG
 from harness.replays.worker.measure import refusals
@@ -72,31 +69,3 @@ def test_a_spoken_reply_is_cut_with_its_text():
 def test_shortened_names_the_stages_whose_pool_limits_the_length():
     assert shortened(ServerParams.of(TINY)) == {"thinker": (64, LENGTH, 4096)}
     assert shortened(ServerParams.of({})) == {}
-
-
-LENGTHS = st.integers(1, LENGTH + 200)
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(turns=st.lists(st.tuples(LENGTHS, st.integers(1, 60)), min_size=1, max_size=4), cut=st.booleans())
-def test_a_turn_is_refused_or_its_prompt_reaches_the_engine_whole(monkeypatch, turns, cut: bool):
-    seen: dict[int, int] = {}
-
-    def add_request(self, request):
-        seen[int(request.request_id.split(".")[1])] = len(request.prompt_token_ids)
-        super(StageScheduler, self).add_request(request)
-
-    monkeypatch.setattr(StageScheduler, "add_request", add_request)
-    session = [typed_turn(index=i, input_tokens=a, output_tokens=b) for i, (a, b) in enumerate(turns)]
-    done, table = served(session, truncate_prompts=cut)
-    context = 0
-    for index, status, made in zip(*(table[name] for name in ("turn", "status", "generated_entry")), strict=True):
-        asked, reply = turns[index]
-        context += asked
-        if status == "failed":
-            assert not cut and context >= LENGTH and index not in seen
-        elif not cut:
-            assert seen[index] == context and made == min(reply, LENGTH - context)
-        context += reply
-    assert cut or not done.counters["truncated_prompts"]
-    assert not (cut and "refused_prompts" in done.counters)

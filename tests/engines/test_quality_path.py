@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tests.builders import in_own_process
@@ -27,7 +26,6 @@ from reports.cards.card import Figure
 from reports.cards.group import load_group
 from reports.claims.grading import INCONCLUSIVE, NOT_MEASURED
 from reports.figures.style import style
-from tests.engines.frames import frames, serve
 from tests.engines.omni_checkpoint import HIDDEN, ID, LAYERS, VOCAB, write_omni_checkpoint
 from tests.workloads.test_questions import CARDS, LAST, write
 from workloads.audio.synth import SyntheticClip
@@ -162,21 +160,6 @@ def test_an_answer_ends_with_its_last_token(heard: EncodedAudio):
     first, *_ = heard.ended
     assert first == heard.ours[0][: heard.ours[0].index(heard.ours[0][2]) + 1]
     assert len(heard.ended) == FRAMES
-
-
-def test_tokens_are_recorded_under_the_frame_that_they_answer():
-    """Answers take longer than a frame, so the next one joins the context before the last token is delivered."""
-    said: list = []
-
-    def keep(server) -> None:
-        server.gateway.batchers[0].engine.output._answers = said
-
-    serve(frames(2, 6, outputs=150, frame_s=0.5), arrange=keep)
-    counted: Any = (
-        pd.DataFrame([(session, frame, len(tokens)) for session, frame, tokens in said]).groupby([0, 1])[2].sum()
-    )
-    assert (counted[counted.index.get_level_values(1) < 3] == 150).all()
-    assert counted.sum() > 2 * 3 * 150
 
 
 def small(name: str, panels: list[str], engines: list[str]) -> Figure:

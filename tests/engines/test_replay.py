@@ -106,17 +106,6 @@ def prompts(monkeypatch) -> dict[str, list[int]]:
     return seen
 
 
-def test_the_next_turn_s_prompt_is_the_history_with_what_was_heard(prompts):
-    trace = Trace.from_turns([turn(barge_in_after_s=3.0), turn(index=1)])
-    events = events_of(run(trace))
-    heard = int(events.query("kind == 'heard' and stage == 'thinker'")["value"].item())
-    first, second = prompts["0.0.thinker"], prompts["0.1.thinker"]
-    assert len(first) == 26  # 2 s of speech at 13 tokens a second
-    assert second[:26] == first
-    assert len(second) == 26 + heard + 26
-    assert 8 <= heard <= 11  # 3 s of 16.8 s of speech for 60 tokens
-
-
 def test_a_stated_history_of_the_session_s_length_is_its_own_history(prompts):
     stated = enumerate((0, 100, 70))
     run(Trace.from_turns(typed_turn(index=i, input_tokens=40, history_tokens=tokens) for i, tokens in stated))

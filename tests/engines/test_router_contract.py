@@ -1,8 +1,6 @@
 """The contract of `engines.core.router`: our routers, one of another package and the one of docs/extend.md keep it."""
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,9 @@ from hypothesis import strategies as st
 
 from engines.core.prefix_index import PrefixIndex
 from engines.core.router import AssigningRouter, BindingRouter, ChoosingRouter, Waits
-from engines.core.stage import ENTRY
-from engines.deployments import load_deployment
 from engines.registry import ENGINES, ROUTINGS
-from engines.turns.pipeline import Pipeline
-from engines.turns.reply import Progress, Reply
 from tests.engines import outside_router
 from tests.engines.replays import cut_short, replay, voice_trace
-from workloads.errors import UserError
-from workloads.trace import Turn
 
 
 def shown() -> Any:
@@ -123,56 +115,6 @@ def test_every_router_keeps_the_contract(rule: str, acts: list[tuple[Any, ...]])
     assert router.route(0, b"", among=[2]) == 2
 
 
-class Thinker:
-    """A replica's engine, as far as a pipeline asks it."""
-
-    stage = "thinker"
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.taken: list[Any] = []
-        self.forgotten: list[int] = []
-
-    def submit(self, request: Any) -> None:
-        self.taken.append(request)
-
-    def abort(self, request: Any) -> None: ...
-
-    def forget(self, session: int) -> None:
-        self.forgotten.append(session)
-
-
-def reply(session: int, turn: int) -> Reply:
-    said = Turn(session, turn, 0.0, "text", 64, None, 10, None, None, None, None, 0.0)
-    return Reply(said, list(range(64)), 64, 10, 0, 0, Progress(False, 0))
-
-
-@EACH
-def test_a_session_s_entry_is_its_bound_home_or_its_last_replica(rule: str):
-    async def play() -> None:
-        router, engines = make(rule), [Thinker(i) for i in range(REPLICAS)]
-        deployment = load_deployment("llama_8b_h100")
-        at_once = replace(deployment, overheads=replace(deployment.overheads, orchestrator_s=0.0))
-        pipeline = Pipeline(at_once, None, None)  # type: ignore[arg-type]
-        pipeline.connect({ENTRY: engines}, {ENTRY: router})  # type: ignore[dict-item]
-        bound = isinstance(router, BindingRouter)
-        assert (pipeline.entry(7) is not None) == bound, "only a binding router knows it before the first request"
-        before = pipeline.entry(7)
-        for turn in range(3):
-            pipeline.start(reply(7, turn), 0.0, 0)
-            pipeline.start(reply(8, turn), 0.0, 0)
-            (home,) = [each for each in engines if any((r.session, r.turn) == (7, turn) for r in each.taken)]
-            assert pipeline.entry(7) is home
-            assert not bound or home is before
-        visited = [each for each in engines if any(r.session == 7 for r in each.taken)]
-        pipeline.forget(7)
-        assert all(each.forgotten == [7] for each in visited)
-        assert (pipeline.entry(7) is not None) == bound and pipeline.entry(8) is not None
-        pipeline.forget(7)
-
-    asyncio.run(play())
-
-
 @pytest.fixture
 def outside(install) -> None:
     install(outside_router)
@@ -188,14 +130,6 @@ def test_a_router_of_another_package_serves_any_stage_with_its_own_parameters():
     assert [type(each) for each in routers.values()] == [outside_router.Loyal] * 2
     assert all(each.load == [0] * 4 and not each.at for each in routers.values())
     assert ENGINES["metronome"].read({"routing": "loyal"}).flat()["moves_from"] == 4
-
-
-@pytest.mark.usefixtures("outside")
-def test_an_unknown_router_is_refused_with_the_closest_name():
-    with pytest.raises(UserError, match=r"^unknown talker_routing 'loyl'. Did you mean 'loyal'"):
-        ENGINES["vllm_omni"].read({"talker_routing": "loyl"})
-    with pytest.raises(UserError, match=r"^unknown decode_routing 'xyz'. Choose from: .*least_load, .*loyal"):
-        ENGINES["omniinfer"].read({"decode_routing": "xyz"})
 
 
 @pytest.mark.usefixtures("outside")

@@ -11,7 +11,6 @@ from engines.core.replica import Replica
 from engines.core.router import Router
 from engines.core.stage import ENTRY
 from engines.registry import ROUTINGS
-from tests.engines.frames import frames, serve
 from tests.engines.replays import cut_short, replay, run, voice_trace
 from tests.engines.stage import add, make_scheduler, make_stage, step
 
@@ -64,16 +63,6 @@ def test_least_load_takes_the_first_replica_with_the_fewest_requests(asked: list
             under_way[replica] -= 1
 
 
-def test_session_affinity_binds_a_session_before_its_first_request():
-    router = made("session_affinity", replicas(3))
-    for session in range(7):
-        home = router.home(session)
-        assert routes(router, session, session) == [home, home]
-        router.forget(session)
-        assert router.route(session, []) == home
-    assert {router.home(session) for session in range(7)} == {0, 1, 2}
-
-
 def test_prefix_match_prefers_the_replica_with_the_longest_cached_prefix():
     three = replicas(3)
     read(three[1], 64)
@@ -119,26 +108,6 @@ def test_load_returns_to_zero_however_requests_end(rule: str):
     assert {"abort", "finish", "turn_failed", "turn_done"} <= kinds
     assert [router.load for router in built[0].gateway.pipeline.routers.values()] == [[0] * 4] * 2
     assert result.proof["kv_blocks_used_after"] == result.proof["requests_after"] == 0
-
-
-def test_calls_use_all_replicas_and_leave_no_load():
-    ended = serve(frames(6, 5), server={"deployment": "qwen3_omni_8gpu"}, formula=False, routing="least_load")
-    assert ended.server.gateway.router.load == [0] * 4
-    used = ended.steps.loc[ended.steps["requests"] > 0, "replica"]
-    assert set(used) == {0, 1, 2, 3}
-
-
-def test_prefix_match_prefills_less_than_round_robin():
-    trace = voice_trace(sessions=12, turns=3.0, p=0.0)
-
-    def prefilled(routing: str) -> int:
-        done = run(trace, "vllm_omni_wo", server={"deployment": "qwen3_omni_8gpu"}, routing=routing)
-        steps = done.steps.to_pandas().query("stage == 'thinker'")
-        assert set(steps["replica"]) >= {0, 1, 2}
-        return int(steps["prefill_tokens"].sum())
-
-    followed, by_session, by_turns = map(prefilled, ("prefix_match", "session_affinity", "round_robin"))
-    assert followed == by_session < by_turns
 
 
 def test_least_work_counts_prompts_and_not_requests():

@@ -33,20 +33,6 @@ def events_of(trace: Trace, engine: str = "vllm_omni_wo", **client: Any):
     return done, done.events.to_pandas().astype({"kind": str, "stage": str})
 
 
-def test_a_text_is_read_whole_and_spoken_frame_by_frame():
-    """Earlier turns are not prefilled again. The first frame needs a step after that of the prompt."""
-    done, events = events_of(texts(1, turns=3), playback="none")
-    steps = done.steps.to_pandas().query("stage == 'talker'")
-    prompts = steps.query("prefill_tokens > 0")
-    assert prompts["prefill_tokens"].tolist() == [TEXT + MODEL.talker_prompt_extra_tokens] * 3
-    frames = events.query("stage == 'talker' and kind == 'token' and turn == 0")["t"]
-    assert len(frames) == FRAMES + MODEL.frame_lag_steps
-    packets = events.query("kind == 'audio' and turn == 0")
-    assert packets["value"].tolist() == pytest.approx([0.08, 2.0, 2.0, 0.72])
-    decoded = events.query("stage == 'vocoder' and kind == 'arrive' and turn == 0")["t"]
-    assert frames.iloc[1] < decoded.iloc[0] < frames.iloc[2]
-
-
 @pytest.mark.parametrize(
     ("server", "fields", "tokens"),
     [

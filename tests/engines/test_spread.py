@@ -1,6 +1,5 @@
 """The spread of step times: its moments, seeds, stalls and settings."""
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +9,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.core.device import Row
-from engines.core.request import StageRequest
 from engines.deployments import load_deployment
-from engines.devices.hardware import load_gpu
 from engines.devices.noise import NO_NOISE, Noise
 from engines.devices.spread import Spread
-from engines.devices.stage import VirtualStage
-from engines.devices.virtual import VirtualGpu
-from harness.clocks.clock import run as run_clock
 from tests.builders import turn
 from tests.conftest import Rehearse
 from tests.engines.replays import replay
-from tests.engines.stage import TALKER
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -59,25 +51,6 @@ def test_a_seed_draws_the_same_steps_and_a_spawned_worker_others(spread: Spread,
     assert steps == [second.next() for _ in range(9)]
     assert [worker.next() for _ in range(9)] != [first.next() for _ in range(9)]
     assert NO_NOISE.next() == NO_NOISE.spawn().next() == 1.0
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_stall_is_as_long_before_a_prompt_as_before_a_decode(shared: bool):
-    noise = Noise(Spread(0.0, stall_chance=0.1, stall_s=0.3), np.random.default_rng(0))
-
-    async def seconds(noise: Noise, row: Row) -> list[float]:
-        gpu = VirtualGpu(load_gpu("a6000" if shared else "h200"), shared=shared)
-        device, loop = VirtualStage(TALKER, gpu, noise), asyncio.get_running_loop()
-        requests, found = {"a": StageRequest("talker", 0, 0, [0] * 4000, 8)}, []
-        for _ in range(64):
-            started_s = loop.time()
-            await device.execute(None, [row], requests)
-            found.append(round(loop.time() - started_s, 6))
-        return found
-
-    for row in (Row("a", 4000, 0, True), Row("a", 1, 4000, True)):
-        (calm,) = set(run_clock(seconds(NO_NOISE, row), virtual=True))
-        assert set(run_clock(seconds(noise, row), virtual=True)) == {calm, round(calm + 0.3, 6)}
 
 
 def stated(folder: Path, **spread: float) -> str:

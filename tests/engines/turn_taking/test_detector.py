@@ -67,24 +67,26 @@ def test_the_gate_counts_speech_across_short_silences_and_only_over_a_reply() ->
     assert found == [("started", 1.0), ("ignored", 1.8)]
 
 
-HESITATES = [(0.0, 1.0), (3.0, 4.0)]
-"""One turn, s of speech: the first silence is a hesitation."""
-
-
-def semantic(true_positive: float, false_positive: float) -> TurnDetector:
-    """Asked 0.2 s into a silence, it answers 0.06 s later. A turn that it finds unfinished is over after 4 s."""
+@pytest.mark.parametrize(
+    ("true_positive", "false_positive", "expected"),
+    [
+        (1, 0, [("started", 0.0), ("ended", 4.0 + 0.2 + 0.06)]),  # it never errs
+        (
+            0,
+            1,
+            [("started", 0.0), ("ended", 1.0 + 0.2 + 0.06), ("started", 3.0), ("ended", 4.0 + 4.0)],
+        ),  # it always does
+    ],
+)
+def test_a_semantic_detector_ends_turns_as_it_is_right_or_wrong(
+    true_positive: int, false_positive: int, expected: Said
+):
+    """The silence from 1 to 3 s is a hesitation. The detector is asked 0.2 s into a silence and answers 0.06 s later; a
+    turn that it finds unfinished is over after 4 s."""
     accuracy = Accuracy(true_positive, false_positive)
-    return TurnDetector(SimulatedSemantic(Random(0), 4.0, accuracy, inference_s=0.06, ask_s=0.2), EVERYTHING)
-
-
-def test_a_semantic_detector_that_never_errs_waits_through_a_hesitation_and_ends_the_turn_soon() -> None:
-    found = hear(semantic(true_positive=1, false_positive=0), HESITATES, ends=(False, True))
-    assert found == [("started", 0.0), ("ended", 4.0 + 0.2 + 0.06)]
-
-
-def test_a_semantic_detector_that_always_errs_ends_the_turn_in_a_hesitation_and_waits_at_its_end() -> None:
-    found = hear(semantic(true_positive=0, false_positive=1), HESITATES, ends=(False, True))
-    assert found == [("started", 0.0), ("ended", 1.0 + 0.2 + 0.06), ("started", 3.0), ("ended", 4.0 + 4.0)]
+    endpointing = SimulatedSemantic(Random(0), 4.0, accuracy, inference_s=0.06, ask_s=0.2)
+    found = hear(TurnDetector(endpointing, EVERYTHING), [(0.0, 1.0), (3.0, 4.0)], ends=(False, True))
+    assert found == expected
 
 
 gaps = st.lists(st.floats(0.01, 3.0), min_size=2, max_size=16).filter(lambda parts: len(parts) % 2 == 0)

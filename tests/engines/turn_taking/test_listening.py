@@ -89,35 +89,7 @@ def test_a_turn_is_committed_when_the_silence_has_lasted_and_ended_when_its_user
 PAUSED = TURN.changed(pause_after_s=0.5, pause_s=0.8)
 
 
-def test_a_pause_longer_than_the_timeout_is_answered_and_the_rest_of_the_turn_interrupts():
-    said = hear((1.0, PAUSED, "turn"), silence_duration_ms=500)
-    assert said[:7] == [
-        (1.12, "speech_start"),
-        (2.0, "commit", 0, 0.5, 3.0),
-        (2.0, "begun", 0),
-        (2.3 + DELAY_S, "speech_start"),
-        (2.3 + DELAY_S, "barge_in", 1.0),
-        (2.3 + DELAY_S, "stopped", 0),
-        (3.5, "commit", 1, 0.7, 3.0),
-    ]
-    short = hear((1.0, PAUSED, "turn"), silence_duration_ms=930)  # speech is found late: 0.8 s are 0.92 s
-    assert [each[1] for each in short] == ["speech_start", "commit", "begun", "close"]
-    assert short[1] == (3.93, "commit", 0, 2.0, 3.0), "the pause is in what the model hears"
-
-
 MURMUR = TURN.changed(event="backchannel", event_after_s=1.0, event_s=0.4)
-
-
-def test_a_backchannel_cuts_the_reply_and_is_answered_with_its_rest():
-    said = hear((1.0, TURN, "turn"), (5.0, MURMUR, "backchannel"))[3:]
-    assert said == [
-        (5.12, "speech_start"),
-        (5.12, "barge_in", 1.0),
-        (5.12, "stopped", 0),
-        (5.9, "commit", 1, 0.4, 2.0),
-        (5.9, "begun", 1),
-        (30.0, "close"),
-    ]
 
 
 def test_behind_a_gate_a_backchannel_is_a_false_start():
