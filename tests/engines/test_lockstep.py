@@ -5,13 +5,17 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engines.core.device import NO_ROWS, Row
+from engines.core.device import NO_ROWS, Row, SummedRows
 from engines.core.stage import Stage
+from engines.core.step_cost import StepWork
 from engines.deployments.kv_pool import start_bytes
 from engines.devices.expert_parallel import BalancedExperts, all_to_all_s
 from engines.devices.hardware import load_gpu
 from engines.devices.lockstep import LockstepDies
+from engines.devices.roofline import Work
 from engines.models import load_model
 from engines.server import ServerParams, resolve
 from engines.systems.omniinfer.decode_group import with_redundant_slots
@@ -76,6 +80,32 @@ def test_balanced_experts_take_the_time_of_their_weights_tokens_and_links():
     link_s = 384 * 7168 * 3 / gpu.nvlink_bandwidth
     expected = 58 * (max(read_s, compute_s) + link_s + 2 * all_to_all_s(64))
     assert BalancedExperts(R1, gpu, 64)([48] * 64) == pytest.approx(expected, rel=0.001)
+
+
+@given(
+    rows=st.lists(st.integers(1, 900), max_size=8),
+    summed=st.lists(st.integers(1, 900), max_size=8),
+    reach=st.sampled_from([None, 1, 512]),
+    steps=st.integers(0, 5),
+)
+def test_summed_rows_are_the_work_of_the_rows_one_by_one(
+    rows: list[int], summed: list[int], reach: int | None, steps: int
+):
+    """Contexts of summed rows grow by one a step. None crosses the reach of attention on the way."""
+    sums, goes_on = SummedRows(), []
+    for context in summed:
+        far = reach is not None and context >= reach
+        if reach is None or far or context + steps < reach:
+            sums.add(context, far)
+            goes_on.append(Row("", 1, context + steps, True))
+    for _ in range(steps):
+        sums.advance()
+    own = [Row("", 1, context, True) for context in rows]
+    assert Work.of(own, reach, 0.5, sums) == Work.of([*own, *goes_on], reach, 0.5)
+    assert StepWork.of_rows(own, sums) == StepWork.of_rows([*own, *goes_on])
+    for row in goes_on:
+        sums.remove(row.context, reach is not None and row.context >= reach)
+    assert sums == NO_ROWS
 
 
 @cache

@@ -28,18 +28,19 @@ def evicted(bench: Bench) -> None:
     bench.settle()
 
 
-def test_a_load_overlaps_the_steps_of_others(bench: Bench):
+def test_a_turn_waits_for_its_history_as_long_as_the_copy_takes_and_computes_only_the_rest(bench: Bench):
     evicted(bench)
-    bench.turn("3.0", 3, 160, output=40)
-    bench.step()
+    assert bench.resident(1) == 0 and bench.missing(1) == 40
     bench.turn("1.1", 1, 656)
-    begun_s, waiting = bench.now, 0
-    while "1.1" not in (computed := bench.step()):
-        assert computed == {"3.0": 1}
-        waiting += 1
-    load_s = dict(bench.loads)["1.1"] / BLOCKS_PER_S
-    assert load_s <= waiting * STEP_S < load_s + 2 * STEP_S
-    assert bench.now - begun_s == pytest.approx((waiting + 1) * STEP_S)
+    begun_s = bench.now
+    assert bench.step() == {} and bench.loads[-1] == ("1.1", 40)
+    assert bench.scheduler.loading == {"1.1"}
+    assert bench.transfers.next_s == pytest.approx(begun_s + 40 / BLOCKS_PER_S)
+    bench.arrive()
+    assert bench.step() == {}  # now vLLM learns of it
+    assert bench.step() == {"1.1": 16}
+    bench.settle()
+    assert bench.scheduler.free_blocks == 100
 
 
 def test_blocks_are_not_overwritten_before_they_are_stored(bench: Bench):

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
-from tests.engines.stage import add
 from tests.engines.test_bounded import conserve, make_scheduler
 
 SESSIONS = 16
@@ -155,15 +154,6 @@ def test_the_latest_session_is_preempted_for_a_refused_one():
     small.fed(c=30)
     assert small.answered["c"] == 4
     assert small.begins["c"] == [0, 513]
-
-
-def test_a_plain_request_preempts_a_session_and_is_never_preempted():
-    small = Engine(100, rescue=True)
-    small.fed(a=700, b=700)
-    add(small.scheduler, "turn", prompt=400, output=3, hashed=True)
-    assert small.step()
-    assert small.preempted == ["b"]
-    assert small.scheduler.blocks_held("turn") == 25
 
 
 def test_refused_allocations_are_counted_by_path():

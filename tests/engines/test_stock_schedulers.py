@@ -12,7 +12,7 @@ from engines.core.policy import Plan
 from engines.core.step_cost import StepWork
 from engines.stock.scheduler import AsyncScheduler, Scheduler
 from tests.engines.stage import make_scheduler, step
-from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make
+from tests.engines.stock_scheduler import HELD_BY_LEAD, Pipelined, add, buffered, make, signal
 
 pytestmark = pytest.mark.usefixtures("vllm_s_own_engine_process")
 STOCK = [{"engine": "vllm_omni"}, {"engine_params": {"scheduling": False}}]
@@ -53,6 +53,24 @@ def test_without_a_policy_the_order_is_stock_vllm_s(
     assert any(told["preempted"] for told in ours.digests)
 
 
+def test_a_well_buffered_reply_waits_and_keeps_its_blocks_until_its_lead_is_heard():
+    scheduler = make(Scheduler, HELD_BY_LEAD)
+    add(scheduler, "a-0123abcd", session="far")
+    add(scheduler, "b-0123abcd")
+    step(scheduler)
+    buffered(scheduler, "far")
+    for _ in range(20):
+        step(scheduler)
+    held = scheduler.requests["a-0123abcd"]
+    assert held.num_output_tokens == 11  # 11 s of text ahead of the listener exceed lead_cap_s, 10.6 s
+    assert scheduler.requests["b-0123abcd"].num_output_tokens == 21
+    assert held.status == RequestStatus.RUNNING
+    assert scheduler.blocks_held("a-0123abcd") == 3
+    signal(scheduler, "audio_sent", "far", turn=0, seconds=8.0)
+    signal(scheduler, "playback_ack", "far", turn=0, seconds=8.0)
+    assert step(scheduler) == {"a-0123abcd", "b-0123abcd"}
+
+
 def test_a_reply_without_playback_reports_is_never_held():
     scheduler = make(Scheduler, {"speech_s_per_text_token": 1.0})
     add(scheduler, "a", session="quiet")
@@ -87,17 +105,17 @@ def test_step_times_are_learnt_from_the_computed_steps():
     assert scheduler.step_cost.predict(StepWork.of([(1, 40)])) == pytest.approx(1.0, rel=0.01)
 
 
-def test_with_asynchronous_scheduling_a_held_reply_still_delivers_what_was_in_flight():
-    scheduler = make(AsyncScheduler, HELD_BY_LEAD)
-    run = Pipelined(scheduler)
-    add(scheduler, "far", session="far")
-    add(scheduler, "near")
-    run.step()
-    buffered(scheduler, "far")
-    for _ in range(20):
-        run.step()
-    assert run.tokens["far"] == 12  # one more than with synchronous scheduling
-    assert run.tokens["near"] == 20
+def test_an_asynchronous_view_counts_tokens_in_flight_and_omits_complete_requests():
+    scheduler = make(AsyncScheduler)
+    add(scheduler, "long", output=50)
+    add(scheduler, "short", output=2)
+    scheduler.schedule()
+    view = scheduler.view(100.0)
+    assert [(r.id, r.tokens - r.computed) for r in view.requests] == [("long", 1), ("short", 1)]
+    scheduler.schedule()  # the second and last token of "short" is in flight as well
+    view = scheduler.view(100.0)
+    assert [r.id for r in view.requests] == ["long"]
+    assert view.slot_budget == scheduler.max_num_active_reqs - 1
 
 
 @pytest.mark.parametrize(

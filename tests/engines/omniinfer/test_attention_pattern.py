@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core import vllm_adapter as vllm
-from engines.core.device import Row
 from engines.core.stage import AttentionWindow, Stage, reach, windowed_share
 from engines.core.vllm_adapter.bounded import SinkWindowManager
-from engines.devices.roofline import Work
 from engines.systems.omniinfer.attention_pattern import AttentionPattern, compressed, split_pool
 from engines.systems.omniinfer.omniinfer_params import AttentionParams
 from tests.engines.real import clean, stage, steps, submit, words
@@ -151,13 +149,3 @@ def test_on_real_execution_tokens_are_those_of_a_dense_model_under_the_mask():
         with pytest.raises(AssertionError):
             dense.check(asked[0], said["r0"], REAL_WINDOW, REAL_SINKS, layers)
     dense.check(asked[2], said["r2"])  # nothing is left out of a context this short
-
-
-@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5000)), min_size=1, max_size=4))
-def test_a_step_moves_what_each_layer_reads(shape):
-    """Between full layers and compressed ones in proportion."""
-    rows = [Row("", tokens, context, True) for tokens, context in shape]
-    full, short = Work.of(rows), Work.of(rows, 512)
-    mixed = Work.of(rows, 512, 30 / 61)
-    assert mixed.kv_tokens == pytest.approx((31 * full.kv_tokens + 30 * short.kv_tokens) / 61)
-    assert mixed.attention_pairs == pytest.approx((31 * full.attention_pairs + 30 * short.attention_pairs) / 61)

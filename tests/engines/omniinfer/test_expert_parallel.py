@@ -42,13 +42,6 @@ def test_the_layer_is_over_when_its_fullest_die_is():
     assert skewed - even == pytest.approx(2 * per_unit)
 
 
-def test_weights_of_experts_without_tokens_are_not_read():
-    few = np.zeros((2, 2, 4))
-    few[0, 0, 0] = few[1, 0] = 1.0
-    one, four = R1.layers_s(few)
-    assert four - one == pytest.approx(3 * R1.expert_bytes / R1.bandwidth, rel=0.01)
-
-
 def test_copies_leave_less_of_the_link_and_the_fullest_sender_counts():
     slots = np.full((1, 4, 2), 10.0)
     assert R1.layers_s(slots, link_share=0.5) > R1.layers_s(slots)
