@@ -1,4 +1,4 @@
-"""PASS, FAIL or INCONCLUSIVE: what so many turns can say of a target, and what they cannot."""
+"""The verdict on a target: PASS, FAIL or INCONCLUSIVE, from its interval over the turns of all runs."""
 
 import math
 from dataclasses import replace
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from harness.live.verdict import Observed, failures, judge, load_verdict, send_delays, span
 from harness.metrics.metric import statistic
-from harness.metrics.stats import least_for_quantile, mean_interval, quantile_interval, wilson
-from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, needed, parse_targets
+from harness.metrics.stats import mean_interval, quantile_interval, wilson
+from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, needed, parse_targets
 
 
 def run(ttfp_s: list[float], broken: int = 0) -> Observed:
-    """A turn for each TTFP, NaN for one that failed; so many of the replies had a gap."""
+    """A turn for each TTFP, NaN for a failed one; `broken` of the replies had a gap."""
     values, n = np.array(ttfp_s, float), len(ttfp_s)
     failed = np.isnan(values)
     late_s = np.where(failed, math.inf, values)
@@ -63,15 +63,6 @@ def test_a_verdict_is_what_its_interval_says(several: list[list[float]], statist
         assert result.why
 
 
-@given(runs, st.sampled_from(["p50", "p90", "p99"]))
-def test_one_run_is_worth_what_the_target_judges(ttfp_s: list[float], statistic: str) -> None:
-    observed = run(ttfp_s)
-    metric = f"audio_ttfp_{statistic}"
-    result = judge(Target(metric, "<=", 1.0), [observed])
-    value = judged_value(metric, observed.metrics, observed.requests)
-    assert result.value == pytest.approx(value) and result.runs == (value,)
-
-
 @given(st.integers(1, 300), st.data(), st.floats(0.5, 1.0))
 def test_a_share_is_judged_by_wilsons_interval(n: int, data: st.DataObject, bound: float) -> None:
     broken = data.draw(st.integers(0, n))
@@ -81,20 +72,17 @@ def test_a_share_is_judged_by_wilsons_interval(n: int, data: st.DataObject, boun
     assert result.verdict == (PASS if low >= bound else FAIL if high < bound else INCONCLUSIVE)
 
 
-@pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
-def test_a_percentile_takes_so_many_turns(q: float) -> None:
-    least = least_for_quantile(q)
-    assert quantile_interval(np.arange(least, dtype=float), q)[1] == least - 1
-    assert quantile_interval(np.arange(least - 1, dtype=float), q)[1] == math.inf
-    assert quantile_interval(np.empty(0), q) == (-math.inf, math.inf)
+def test_no_values_have_no_interval() -> None:
+    assert quantile_interval(np.empty(0), 0.9) == (-math.inf, math.inf)
+    assert mean_interval(np.array([1.0])) == (-math.inf, math.inf)
 
 
-def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says() -> None:
+def test_the_interval_of_a_p90_covers_it_in_95_of_100_samples() -> None:
     random = np.random.default_rng(1)
     true = float(-np.log(0.1))  # the P90 of the exponential distribution
     samples = random.exponential(size=(400, 60))
     covered = np.mean([low <= true <= high for low, high in (quantile_interval(each, 0.9) for each in samples)])
-    assert covered >= 0.93
+    assert covered >= 0.93  # 0.95 and the chance of 400 samples
 
 
 @pytest.mark.parametrize(
@@ -118,7 +106,7 @@ def test_the_interval_of_a_percentile_covers_it_as_often_as_it_says() -> None:
         ("failed<=1%", [], INCONCLUSIVE, "was not measured"),
     ],
 )
-def test_a_target_is_judged_over_all_runs_and_what_is_open_has_its_reason(
+def test_a_target_is_judged_over_all_runs_and_an_open_verdict_has_its_reason(
     target: str, runs: list[Observed], verdict: str, why: str
 ) -> None:
     result = judge(only(target), runs)
@@ -131,12 +119,16 @@ def test_a_target_is_judged_over_all_runs_and_what_is_open_has_its_reason(
 @pytest.mark.parametrize(
     ("target", "ttfp_s", "enough"),
     [
-        ("ttfp_p90<=800ms", [0.2] * 20, 2),
-        ("continuity>=95%", [0.2] * 20, 4),
-        ("failed<=1%", ONE_FAILED + [0.2] * 39, 3),
+        ("ttfp_p90<=800ms", [0.2] * 20, 2),  # 36 are needed
+        ("ttfp_p90<=800ms", [0.2] * 18, 2),
+        ("ttfp_p90<=800ms", [0.2] * 17, 3),
+        ("continuity>=95%", [0.2] * 20, 4),  # 73 are needed
+        ("failed<=1%", ONE_FAILED + [0.2] * 39, 3),  # 100 are needed
     ],
 )
-def test_what_would_be_enough_is_said(target: str, ttfp_s: list[float], enough: int) -> None:
+def test_an_open_verdict_says_how_many_times_the_turns_would_decide(
+    target: str, ttfp_s: list[float], enough: int
+) -> None:
     assert judge(only(target), [run(ttfp_s)]).enough == enough
 
 
@@ -148,12 +140,11 @@ def test_what_would_be_enough_is_said(target: str, ttfp_s: list[float], enough: 
         ("ttft_p99<=2s", 368),
         ("continuity>=95%", 73),
         ("continuity>=100%", None),
-        ("barge_in_missed_rate<=10%", 35),
         ("ttfp_mean<=800ms", 2),
         ("completed_rps>=1", 1),
     ],
 )
-def test_the_turns_that_a_target_needs_are_those_of_its_interval(target: str, least: int | None) -> None:
+def test_a_target_needs_as_many_turns_as_its_interval(target: str, least: int | None) -> None:
     assert needed(only(target)) == least
 
 
@@ -170,26 +161,26 @@ def sent_late(ttfp_s: float, kind: str = "commit") -> Observed:
 @pytest.mark.parametrize(
     ("ttfp_s", "verdict"),
     [
-        (0.011, PASS),  # a margin of seconds
-        (0.8, PASS),  # meets it late sends and all
-        (0.801, INCONCLUSIVE),  # would have met it
-        (0.8225, INCONCLUSIVE),
-        (0.8226, FAIL),  # misses it either way
+        (0.8, PASS),
+        (0.801, INCONCLUSIVE),
+        (0.8225, INCONCLUSIVE),  # 0.8 s without the 22.5 ms
+        (0.8226, FAIL),
     ],
 )
-def test_a_late_send_is_invalid_only_where_it_decides(ttfp_s: float, verdict: str) -> None:
+def test_a_late_send_makes_a_verdict_invalid_only_where_it_decides(ttfp_s: float, verdict: str) -> None:
     result = judge(only("ttfp_p90<=800ms"), [sent_late(ttfp_s)])
     assert result.verdict == verdict and result.value == pytest.approx(ttfp_s) and result.n == 40
+    assert result.invalid == (verdict == INCONCLUSIVE)
     assert result.invalid == result.why.startswith("FAIL as measured, PASS without the load generator's")
-    assert result.invalid == (verdict == INCONCLUSIVE) and result.enough is None
+    assert result.enough is None
 
 
 @pytest.mark.parametrize(
     ("before_s", "delay_s"),
     [(-0.5, 0), (-5e-4, 0.0225), (0, 0.0225), (2, 0.0225), (2.0005, 0.0225), (2.002, 0), (2.5, 0)],
 )
-def test_a_send_is_of_the_turn_in_which_it_is_due(before_s: float, delay_s: float) -> None:
-    """To a millisecond, by which clocks differ; turns last 2 s."""
+def test_a_send_belongs_to_the_turn_in_which_it_is_due(before_s: float, delay_s: float) -> None:
+    """Turns last 2 s; the two clocks may differ by a millisecond."""
     late = sent_late(0.81)
     assert late.sends is not None
     sends = late.sends.query("kind == 'commit' and send_delay_s > 0")
@@ -210,22 +201,8 @@ def test_failed_turns_are_infinitely_late() -> None:
     assert judge(only("ttfp_p90<=800ms"), [failed]).verdict == FAIL
     assert judge(only("ttfp_p50<=800ms"), [failed]).verdict == PASS
     mean = judge(only("ttfp_mean<=800ms"), [failed])
-    assert (mean.verdict, mean.interval) == (FAIL, (math.inf, math.inf))
-    assert mean_interval(np.array([1.0])) == (-math.inf, math.inf)
-
-
-@given(st.integers(0, 30), st.integers(1, 400), st.sampled_from([0.0, 0.01, 0.05, 0.4]))
-def test_the_share_of_failed_turns_is_judged_by_its_value(failed: int, whole: int, bound: float) -> None:
-    target, n = only(f"failed<={100 * bound:g}%"), failed + whole
-    result = judge(target, [run([math.nan] * failed + [0.2] * whole)])
-    assert result.value == failed / n and result.n == n and result.interval is None
-    if failed / n <= bound:
-        assert result.verdict == PASS
-    elif failed == 1 and 0 < bound * n < 1:
-        assert result.verdict == INCONCLUSIVE
-        assert result.enough is not None and bound * n * result.enough >= 1
-    else:
-        assert result.verdict == FAIL
+    assert mean.verdict == FAIL
+    assert mean.interval == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +214,7 @@ def test_the_share_of_failed_turns_is_judged_by_its_value(failed: int, whole: in
         ({}, None, (0, 0)),
     ],
 )
-def test_failures_are_those_of_the_metric_or_of_the_table(
+def test_failures_are_counted_by_the_metric_else_by_the_table(
     metrics: dict[str, Any], status: list[str] | None, counted: tuple[int, int]
 ) -> None:
     observed = Observed(metrics, pd.DataFrame({} if status is None else {"status": status}))
@@ -247,21 +224,27 @@ def test_failures_are_those_of_the_metric_or_of_the_table(
     assert (result.value, result.n) == (failed / n if n else None, n)
 
 
-def test_a_lag_explains_pauses_that_it_is_as_long_as() -> None:
-    def spoken(gap_s: float) -> Observed:
-        observed = run([0.2] * 80, broken=80)
-        requests = observed.requests.assign(max_gap_s=gap_s, continuous=False)
-        return replace(observed, requests=requests, lag_s=0.05)
+def gaps(gap_s: float) -> Observed:
+    """80 replies, each with this gap, of a server whose loop lagged by 50 ms; up to 100 ms go unnoticed."""
+    observed = run([0.2] * 80, broken=80)
+    return replace(observed, requests=observed.requests.assign(max_gap_s=gap_s, continuous=False), lag_s=0.05)
 
-    assert judge(only("continuity>=95%"), [spoken(0.12)]).invalid
-    assert judge(only("continuity>=95%"), [spoken(0.2)]).verdict == FAIL
-    slow = judge(only("completed_rps>=100"), [spoken(0.2)])  # nobody knows what it would have been
-    assert slow.invalid and "which may be due to it" in slow.why
+
+@pytest.mark.parametrize(("gap_s", "invalid"), [(0.15, True), (0.151, False)])
+def test_a_lag_of_the_server_makes_gaps_invalid_that_it_could_have_made(gap_s: float, invalid: bool) -> None:
+    result = judge(only("continuity>=95%"), [gaps(gap_s)])
+    assert (result.verdict, result.invalid) == (INCONCLUSIVE if invalid else FAIL, invalid)
+
+
+def test_a_lag_may_have_cost_throughput_but_fails_no_turn() -> None:
+    slow = judge(only("completed_rps>=100"), [gaps(0.2)])
+    assert slow.invalid
+    assert "which may be due to it" in slow.why
     assert judge(only("failed<=1%"), [replace(run([math.nan] * 9), lag_s=0.05)]).verdict == FAIL
 
 
 class Kept:
-    """A record of 40 turns of one TTFP. `lag_s`: P99 and largest lag of the server's loop."""
+    """The record of 40 turns of one TTFP. `lag_s`: P99 and largest lag of the server's loop."""
 
     def __init__(self, ttfp_s: float, lag_s: tuple[Any, Any] = (None, None), limit_ms: Any = 20, **more: Any):
         self.run, self.error, self.invalid = sent_late(ttfp_s), more.get("error"), more.get("invalid", False)
@@ -298,7 +281,7 @@ class Kept:
 def test_what_a_machine_did_counts_above_its_limit(record: Any, verdict: str, invalid: bool) -> None:
     found = load_verdict([record], [only("ttfp_p90<=800ms")])
     assert (found.verdict, found.invalid, found.lost) == (verdict, invalid, ())
-    assert found.shown == ("INVALID" if invalid else verdict) and found.measured == (record,)
+    assert found.shown == ("INVALID" if invalid else verdict)
     assert [each.verdict for each in found.undecided] == [INCONCLUSIVE] * invalid
     assert ("FAIL as measured, PASS without" in found.judgements[0].why) == invalid
 
@@ -326,9 +309,8 @@ def test_runs_that_do_not_count_are_named(records: list[Any], verdict: str, lost
     assert counting or found.judgements[0].verdict == INCONCLUSIVE
 
 
-def test_an_interval_is_said_in_the_unit_of_tables() -> None:
+def test_an_interval_is_written_in_the_unit_of_its_metric() -> None:
     assert span("audio_ttfp_p90", (0.72, 0.85)) == "720 to 850 ms"
     assert span("audio_ttfp_p90", (0.72, math.inf)) == "720 to ∞ ms"
-    assert span("audio_ttfp_p90", (math.inf, math.inf)) == "∞"
     assert span("audio_ttfp_p90", (-math.inf, 0.85)) == "up to 850 ms"
     assert span("continuity", (0.8, 1.0)) == "80 to 100 %"
