@@ -1,4 +1,4 @@
-"""Chat completions of a server of ours: the official client streams them, and their priority decides who goes first."""
+"""Chat completions of a server of ours, asked by OpenAI's own client."""
 
 import asyncio
 import json
@@ -18,6 +18,7 @@ HELLO = {"messages": [{"role": "user", "content": "hello there"}], "stream": Tru
 
 
 async def streamed(client: openai.AsyncOpenAI, text: str, tokens: int, **more: Any) -> list[Any]:
+    """The chunks of a reply of `tokens`, the last of which has its usage."""
     chunks = await client.chat.completions.create(
         model="any",
         messages=[{"role": "user", "content": text}],
@@ -29,64 +30,57 @@ async def streamed(client: openai.AsyncOpenAI, text: str, tokens: int, **more: A
     return [chunk async for chunk in chunks]
 
 
+async def whole(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> str:
+    """The text of a reply, streamed or not."""
+    completion = await client.chat.completions.create(model="any", **asked)
+    if not asked["stream"]:
+        return completion.choices[0].message.content
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in completion])
+
+
 @in_a_loop
-async def test_the_official_client_streams_one_after_the_other_over_a_connection() -> None:
+async def test_replies_are_streamed_one_after_the_other_over_one_connection() -> None:
     async with served() as server, server.client() as client:
         for tokens in (6, 1):
-            *chunks, usage = await streamed(client, "word " * 40, tokens, priority=3)
+            *chunks, usage = await streamed(client, "word " * 40, tokens)
             words = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
             assert len(words) == tokens and all(words)
             assert chunks[0].choices[0].delta.role == "assistant"
             assert chunks[-1].choices[0].finish_reason == "length"
             assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
-        assert [turn.request.slo.priority for turn in server.turns] == [3, 3]
         assert server.sockets.sockets == 1
-        await streamed(client, "x", 1)
-        assert server.turns[-1].request.slo.priority == 0
 
 
 @in_a_loop
-async def test_without_stream_the_whole_reply_is_one_answer_with_what_it_cost() -> None:
+async def test_without_stream_the_whole_reply_is_one_answer_with_its_usage() -> None:
     async with served() as server, server.client() as client:
         chunks = await streamed(client, "word " * 40, 6)
         asked: Any = {"messages": [{"role": "user", "content": "word " * 40}], "max_tokens": 6}
-        for more in ({}, {"stream": False}):
-            whole = await client.chat.completions.create(model="any", **{**asked, **more})
-            (choice,) = whole.choices
-            assert (whole.object, whole.model) == ("chat.completion", chunks[0].model)
-            assert (choice.message.role, choice.finish_reason) == ("assistant", "length")
-            assert len(choice.message.content.split()) == 2  # six syllables, three a word
-            assert whole.usage == chunks[-1].usage
-        assert server.sockets.sockets == 1 and server.sockets.closed == {1000: 3}
+        reply = await client.chat.completions.create(model="any", **asked)
+        (choice,) = reply.choices
+        assert (reply.object, reply.model) == ("chat.completion", chunks[0].model)
+        assert (choice.message.role, choice.finish_reason) == ("assistant", "length")
+        assert len(choice.message.content.split()) == 2  # six syllables, three a word
+        assert reply.usage == chunks[-1].usage
 
 
 @in_a_loop
-async def test_what_is_served_is_listed_with_the_context_that_it_has() -> None:
-    async with served() as server, server.client() as client:
+async def test_the_served_model_is_listed_with_the_length_of_its_context() -> None:
+    async with served(token=TOKEN) as server:
+        client = server.client(TOKEN)
         (model,) = (await client.models.list()).data
         assert model.id == (await streamed(client, "x", 1))[0].model
         assert model.object == "model" and json.loads(model.to_json())["max_model_len"] > 1000
-    async with served(token=TOKEN) as server:
         with pytest.raises(openai.AuthenticationError):
             await server.client("wrong").models.list()
         with pytest.raises(openai.NotFoundError) as missing:
-            await server.client(TOKEN).models.retrieve("other")
+            await client.models.retrieve("other")
         assert "/v1/models" in missing.value.message and missing.value.code == "path"
-
-
-@in_a_loop
-async def test_the_seconds_to_the_first_token_and_between_tokens_are_counted() -> None:
-    async with served() as server, server.client() as client:
-        for stream in (True, False):
-            await whole(client, {**HELLO, "stream": stream, "max_tokens": 6})
-        stats = server.sessions.stats
-        assert (stats.ttft_s.count, stats.token_s.count) == (2, 10)
-        assert 0 < stats.token_s.sum / 10 < stats.ttft_s.sum / 2 + stats.token_s.sum
 
 
 @pytest.mark.parametrize("stream", [True, False])
 @in_a_loop
-async def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothing(stream: bool) -> None:
+async def test_a_draining_server_finishes_its_replies_and_begins_none(stream: bool) -> None:
     async with served() as server, server.client() as client:
         asked = {**HELLO, "stream": stream, "max_tokens": 60}
         talking = asyncio.create_task(whole(client, asked))
@@ -103,7 +97,7 @@ async def test_a_server_that_drains_finishes_what_it_has_begun_and_begins_nothin
 
 @pytest.mark.parametrize("stream", [True, False])
 @in_a_loop
-async def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: bool) -> None:
+async def test_a_reply_that_outlasts_the_drain_is_cut_with_an_error(stream: bool) -> None:
     async with served() as server, server.client() as client:
         talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
         await until(lambda: server.turns)
@@ -113,21 +107,11 @@ async def test_what_is_not_finished_in_time_is_cut_and_its_client_told(stream: b
             await talking
 
 
-async def whole(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> str:
-    """The text of a reply, however it comes."""
-    completion = await client.chat.completions.create(model="any", **asked)
-    if not asked["stream"]:
-        return completion.choices[0].message.content
-    return "".join([chunk.choices[0].delta.content or "" async for chunk in completion])
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
         ({"priority": "high"}, "priority"),
-        ({"priority": 1.0}, "priority"),
         ({"priority": True}, "priority"),
-        ({"priority": None}, "priority"),
         ({"messages": []}, "messages"),
         ({"messages": "hello"}, "messages"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -136,33 +120,27 @@ async def whole(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> str:
     ],
 )
 @in_a_loop
-async def test_what_is_wrong_is_named_as_openai_does_and_the_connection_goes_on(
+async def test_a_wrong_field_is_named_as_openai_does_and_the_connection_goes_on(
     changes: dict[str, Any], field: str
 ) -> None:
     async with served() as server, server.client() as client:
-        status, body = await server.post(json.dumps({**HELLO, **changes}).encode())
-        assert status == 400 and body["error"]["param"] == field
-        assert body["error"]["type"] == "BadRequestError" and body["error"]["message"]
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(**{"model": "any", **HELLO, "extra_body": changes})
         assert refused.value.param == field
         assert len(await streamed(client, "x", 2)) == 4
-        assert server.sockets.refused == {"request": 2}
+        assert server.sockets.refused == {"request": 1}
 
 
 @in_a_loop
-async def test_a_body_that_is_no_completion_has_an_answer() -> None:
+async def test_a_body_that_is_no_object_is_answered_with_400() -> None:
     async with served() as server:
         for body in (b"nonsense", b"\xff\xfe", b"[]", b"[" * 10_000):
             assert (await server.post(body))[0] == 400
 
 
 @in_a_loop
-async def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
+async def test_a_request_without_the_token_is_refused_before_its_body() -> None:
     async with served(token=TOKEN) as server:
-        with pytest.raises(openai.AuthenticationError):
-            await streamed(server.client("wrong"), "x", 1)
-        assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"401"
@@ -170,11 +148,15 @@ async def test_who_has_no_token_is_refused_before_the_body_has_come() -> None:
 
 
 @in_a_loop
-async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
-    limits = Limits.model_validate({"message_bytes": 2048, "max_sessions": 1})
-    async with served(limits=limits) as server, server.client() as client:
-        assert (await server.post(b" " * 3000))[0] == 413
+async def test_a_long_body_or_head_is_refused() -> None:
+    async with served(limits=Limits.model_validate({"message_bytes": 2048})) as server:
+        assert (await server.post(b" " * 2049))[0] == 413
         assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
+
+
+@in_a_loop
+async def test_a_full_server_answers_503_until_a_client_hangs_up() -> None:
+    async with served(limits=Limits.model_validate({"max_sessions": 1})) as server, server.client() as client:
         talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
         await anext(aiter(talking))
         with pytest.raises(openai.InternalServerError) as full:
@@ -182,16 +164,16 @@ async def test_too_much_is_refused_and_a_full_server_says_so() -> None:
         assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
         await talking.close()
         await until(lambda: not server.sockets.sessions)
-        assert len(await streamed(client, "x", 1)) == 3
+        assert len(await streamed(client, "x", 1)) == 3  # a word, the finish reason and the usage
 
 
 @pytest.mark.parametrize(
     ("begin", "more"),
-    [(b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"), (b"0\r\nX: ", b"y" * 1000), (b"1;x=", b"y" * 1000)],
-    ids=["trailers", "one trailer", "a chunk's extension"],
+    [(b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"), (b"1;x=", b"y" * 1000)],
+    ids=["trailers", "a chunk's extension"],
 )
 @in_a_loop
-async def test_what_is_neither_head_nor_body_is_bounded(begin: bytes, more: bytes) -> None:
+async def test_trailers_and_extensions_of_chunks_are_bounded(begin: bytes, more: bytes) -> None:
     async with served() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
@@ -221,34 +203,27 @@ async def test_generation_ends_when_the_client_disconnects_during_the_reply() ->
         assert 0 < stats.tokens["thinker"] < most_tokens
 
 
-@pytest.mark.parametrize(("order", "first"), [("fcfs", "document"), ("priority", "user")])
+@pytest.mark.parametrize(("order", "second"), [("fcfs", "d"), ("priority", "u")])
 @in_a_loop
-async def test_priority_decides_who_goes_first_where_the_engine_honours_it(order: str, first: str) -> None:
-    """The cache has room for one at a time: who came first goes first, or who is urgent."""
+async def test_an_urgent_request_overtakes_where_the_scheduler_honours_priority(order: str, second: str) -> None:
+    """The cache has room for one request: `a` is served, then `d` comes, then `u`, which is urgent."""
     ended: list[str] = []
     async with served(scheduler=order, kv_pool_blocks=64) as server, server.client() as client:
 
         async def ask(who: str, priority: int) -> None:
             await streamed(client, who * 2400, 20, priority=priority)
-            ended.append({"d": "document", "u": "user", "a": "one that is served"}[who])
+            ended.append(who)
 
         asking = []
         for who, priority in (("a", 0), ("d", 10), ("u", 0)):
             asking.append(asyncio.create_task(ask(who, priority)))
             await until(lambda: len(server.turns) == len(asking))
         await asyncio.gather(*asking)
-    assert ended[1] == first and len(ended) == 3
+    assert ended[:2] == ["a", second]
 
 
 @in_a_loop
-async def test_a_server_of_calls_without_pause_has_no_completions() -> None:
-    async with served("metronome", deployment="qwen3_omni_8gpu") as server:
-        status, body = await server.post(b"{}")
-        assert status == 404 and "/v1/realtime" in body["error"]["message"]
-
-
-@in_a_loop
-async def test_a_reply_that_cannot_be_built_takes_no_session() -> None:
+async def test_a_mistake_of_ours_in_a_request_takes_no_session() -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 

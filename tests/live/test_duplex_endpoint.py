@@ -24,7 +24,7 @@ def test_a_server_that_never_answers_fails_the_turn_and_the_call_ends(monkeypatc
 
 
 @pytest.mark.parametrize("kind", ("failed", "garbage", "closed"))
-def test_a_call_that_is_lost_is_written_down(monkeypatch: Any, kind: str) -> None:
+def test_a_reply_that_is_lost_fails_its_turn(monkeypatch: Any, kind: str) -> None:
     async def script(agent: Agent) -> None:
         await agent.reply("r0", 1.6, 0.4)
         if kind == "failed":
@@ -42,7 +42,7 @@ def target(**settings: Any) -> TargetParams:
     return TargetParams.model_validate({"url": "ws://127.0.0.1:9/v1/realtime", "dialect": "rehearsal", **settings})
 
 
-def test_settings_reach_the_server_or_are_refused() -> None:
+def test_settings_of_turn_taking_reach_the_server_or_are_refused() -> None:
     def session(**settings: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Its turn detection, and what is ours."""
         [message] = dialect_of(target(**settings)).hello()

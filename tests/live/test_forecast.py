@@ -26,7 +26,7 @@ def played_s(trace: Trace, client: ClientParams) -> float:
 
 @pytest.mark.parametrize("p", [0.0, 0.7])
 @pytest.mark.parametrize("client", [{"c": 4, "stop_after_s": 30.0}, {"c": 4}, {"stop_after_s": 5.0}, {}])
-def test_a_run_is_as_long_as_its_users_make_it(client: dict[str, Any], p: float) -> None:
+def test_the_forecast_is_the_length_of_the_same_run_with_instant_answers(client: dict[str, Any], p: float) -> None:
     settings = {"sessions": 24, "turns": 3, "rate": 5.0, "p": p, "network_ms": 0.0}
     trace, params = make_trace("voice", settings, 1), ClientParams.model_validate(client)
     expected = expected_phases(trace, params)
@@ -42,14 +42,14 @@ def test_a_run_is_as_long_as_its_users_make_it(client: dict[str, Any], p: float)
     assert expected.ramp_s == pytest.approx(ramp_s, abs=1e-6)
 
 
-def test_frames_take_as_long_as_they_last() -> None:
+def test_a_call_of_frames_takes_its_duration() -> None:
     trace = make_trace("metronome", {"sessions": 3, "duration_s": 20}, 0)
     expected = expected_phases(trace, ClientParams.model_validate({}))
     assert expected.load_s == pytest.approx(20, abs=2.0)  # whole frames, of 2 s
     assert expected.drain_s == expected.ramp_s == 0
 
 
-def test_a_run_with_a_backlog_is_as_long_as_without_it() -> None:
+def test_a_backlog_does_not_lengthen_a_run() -> None:
     alone, beside = (
         make_trace("co_serving", {"requests": 30, **more}, 0) for more in ({"documents": 0}, {"backlog": 7})
     )
@@ -58,7 +58,7 @@ def test_a_run_with_a_backlog_is_as_long_as_without_it() -> None:
     assert on_line(beside) == on_line(alone) + 7
 
 
-def test_what_the_phases_took_adds_up() -> None:
+def test_the_phases_of_a_run_add_up_to_its_wall_time() -> None:
     taken = phases_of(Window(2.0, 20.0), floor_s=9.0, run_end_s=55.0, wall_s=70.0)
     assert taken == Phases(9.0, 6.0, 2.0, 18.0, 35.0) and taken.total_s == 70.0
     assert str(taken) == "floor 9 s, start 6 s, ramp 2 s, load 18 s, drain 35 s"
@@ -70,7 +70,7 @@ def test_what_the_phases_took_adds_up() -> None:
 STATUS = {"sessions": 3, "turns": 1, "failed": 0, "shed": 0, "ttfp_s": [], "reply_s": [], "continuity": [0, 0]}
 
 
-def test_the_view_says_how_long_each_run_will_take_what_goes_on_and_how_long_it_took(
+def test_the_view_shows_the_forecast_once_the_phase_and_what_the_run_took(
     capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     point, taken, phases = expand(experiment(grid={"c": [4]}, seeds=[0]))[0], Phases(9.0, 6.0, 2.0, 18.0, 30.0), []

@@ -1,4 +1,4 @@
-"""Calls without pause over real sockets: audio that never stops, frames and their answers, admission and failures."""
+"""Calls that a server answers frame by frame, over real sockets."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ async def serve(peer: Peer, frames: int = 10**6) -> None:
     await peer.drain()
 
 
-def test_audio_never_stops_and_frames_are_answered():
+def test_audio_is_sent_without_pause_and_each_frame_is_answered():
     out = play(calls(2), serve, dialect="rehearsal")
     assert out.failures.empty
     sounds = {
@@ -97,7 +97,7 @@ def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(mon
     assert ((before_s <= delivered["dispatch_s"]) & (delivered["dispatch_s"] <= last_s)).all()
 
 
-def test_a_wait_for_the_servers_tick_is_no_latency():
+def test_a_wait_for_the_servers_tick_is_not_latency():
     async def beating(peer: Peer) -> None:
         """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
         await greet(peer)
@@ -119,7 +119,7 @@ def test_a_wait_for_the_servers_tick_is_no_latency():
     assert (newer["latency_s"] <= there_and_back_s + 0.001).all()
 
 
-def test_frames_that_begin_too_late_are_not_sent():
+def test_frames_that_begin_after_the_end_of_the_run_are_not_sent():
     trace = calls()
     begin_s = trace.sessions[0].turns[0].arrival_s or 0.0
     out = play(trace, serve, dialect="rehearsal", client={"stop_after_s": begin_s + 2.5 * FRAME_S})
@@ -127,7 +127,7 @@ def test_frames_that_begin_too_late_are_not_sent():
     assert out.times("frame") and len(out.calls[0].pcm) == 3 * round(FRAME_S / 0.02)
 
 
-def test_admission_refuses():
+def test_a_call_that_an_overloaded_server_refuses_is_shed():
     async def full(peer: Peer) -> None:
         await peer.say("session.created", session=OURS)
         await peer.expect("session.update")
@@ -140,14 +140,14 @@ def test_admission_refuses():
     assert (kinds["shed"], kinds["session_end"]) == (3, 3) and "admitted" not in kinds
 
 
-def test_a_session_that_fails_hangs_up_and_owes_its_frames():
+def test_a_failed_session_fails_its_remaining_frames():
     out = play(calls(), lambda peer: serve(peer, 3), dialect="rehearsal")
     assert out.failures["reason"].tolist() == ["error: session failed"]
     rows = frames_of(out)
     assert rows["status"].tolist() == ["delivered"] * 3 + ["failed"] * (len(out.trace) - 3)
 
 
-def test_a_line_that_breaks_fails_the_session():
+def test_a_broken_connection_fails_the_session_at_the_frame_under_way():
     async def script(peer: Peer) -> None:
         await peer.say("session.updated", session=OURS)
         await peer.pieces(15)
@@ -161,7 +161,7 @@ def test_a_line_that_breaks_fails_the_session():
     assert out.events["kind"].tolist().count("session_failed") == 1
 
 
-def test_what_answers_no_frames_is_not_sent_any():
+def test_a_server_of_turns_is_sent_no_frames():
     async def script(peer: Peer) -> None:
         await peer.say("session.updated", session={"rehearsal": {"serves": "turns"}})
         await peer.drain()

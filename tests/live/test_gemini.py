@@ -16,6 +16,7 @@ from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.events import (
     Audio,
     Done,
+    Event,
     Failure,
     Garbage,
     Leaves,
@@ -95,7 +96,7 @@ def test_gemini_keeps_the_promises_of_a_dialect(detection: str) -> None:
     check_dialect(target(f"ws://127.0.0.1:9{PATH}", turn_detection=detection), Live())
 
 
-def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setup_has_the_chosen_settings_and_the_key_is_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "opensesame")
     url = f"wss://generativelanguage.googleapis.com{PATH}"
     fields = {"model": "live-1", "voice": "Kore", "silence_duration_ms": 300, "token_env": "GEMINI_API_KEY"}
@@ -111,23 +112,35 @@ def test_the_setup_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert generation["speechConfig"] == {"voiceConfig": {"prebuiltVoiceConfig": {"voiceName": "Kore"}}}
 
 
-def test_what_gemini_says() -> None:
+def test_a_reply_is_read_from_its_parts() -> None:
     read = gemini("ws://h/").reader()
-    assert read(READY) == Ready() and read(say(goAway={"timeLeft": "10s"})) == Leaves()
-    assert read(COMPLETE) == read(content(interrupted=True)) == Other(), "of nothing that began"
-    assert read(content(outputTranscription={"text": "late"})) == Other(), "of a reply that has ended"
     thought = {"text": "The user wants", "thought": True}
     both = read(content(modelTurn={"parts": [thought, {"text": "word "}, part(bytes(480))]}, turnComplete=True))
     sound = Audio("reply-1", None, 480, AudioFormat("pcm", RATE), b64encode(bytes(480)).decode())
     assert both == Several((Text("reply-1", 1, 5), sound, Done("reply-1", "completed")))
-    assert read(OVER) == Other(), "it has ended"
+    assert read(OVER) == Other()  # it has ended
     assert isinstance(read(audio(bytes(2))), Audio)
     assert read(content(interrupted=True)) == Done("reply-2", "cancelled")
-    call = {"functionCalls": [{"id": "c1", "name": "weather", "args": {"city": "Ulm"}}]}
-    assert read(say(toolCall=call)) == ToolCall((("c1", "weather"),))
-    assert isinstance(read(content(modelTurn={"parts": [part(b"", "audio/opus")]})), UnreadAudio)
-    assert read(EXHAUSTED) == Failure("RESOURCE_EXHAUSTED", "quota exceeded")
-    assert read(b"[]") == read(say(serverContent=7)) == Garbage() and read(say(usageMetadata={})) == Other()
+
+
+@pytest.mark.parametrize(
+    ("message", "event"),
+    [
+        (READY, Ready()),
+        (say(goAway={"timeLeft": "10s"}), Leaves()),
+        (COMPLETE, Other()),  # of no reply
+        (content(interrupted=True), Other()),
+        (content(outputTranscription={"text": "late"}), Other()),
+        (say(toolCall={"functionCalls": [{"id": "c1", "name": "now"}]}), ToolCall((("c1", "now"),))),
+        (content(modelTurn={"parts": [part(b"", "audio/opus")]}), UnreadAudio("reply-1", AudioFormat("opus"))),
+        (EXHAUSTED, Failure("RESOURCE_EXHAUSTED", "quota exceeded")),
+        (b"[]", Garbage()),
+        (say(serverContent=7), Garbage()),
+        (say(usageMetadata={}), Other()),
+    ],
+)
+def test_a_message_outside_a_reply_is_read_as_its_event(message: bytes, event: Event) -> None:
+    assert gemini("ws://h/").reader()(message) == event
 
 
 async def heard(peer: Peer) -> dict[str, Any]:
@@ -168,7 +181,7 @@ async def answers(peer: Peer) -> None:
         await peer.socket.send(message)
 
 
-def test_a_tool_gets_a_result() -> None:
+def test_a_tool_call_of_the_server_is_answered_and_the_turn_goes_on() -> None:
     async def server(peer: Peer) -> None:
         await begun(peer)
         await turn_heard(peer)
@@ -187,7 +200,7 @@ def test_a_tool_gets_a_result() -> None:
     assert call.path == PATH and len(call.of("realtimeInput")) > PIECES
 
 
-def test_the_next_turn_of_a_server_that_leaves_is_another_call() -> None:
+def test_after_go_away_the_next_turn_is_a_new_connection() -> None:
     async def server(peer: Peer) -> None:
         await begun(peer)
         await turn_heard(peer)
@@ -200,7 +213,7 @@ def test_the_next_turn_of_a_server_that_leaves_is_another_call() -> None:
     assert len(out.calls) == 2 and all(call.kinds[0] == "setup" for call in out.calls)
 
 
-def test_typed_turns() -> None:
+def test_a_typed_turn_is_answered_in_text() -> None:
     async def typed_server(peer: Peer) -> None:
         await begun(peer)
         [asked] = (await heard(peer))["turns"]
@@ -212,7 +225,7 @@ def test_typed_turns() -> None:
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"]
 
 
-def test_what_it_says_when_it_hangs_up_is_repeated() -> None:
+def test_the_reason_of_a_closed_connection_is_in_the_error() -> None:
     async def refuses(socket: ServerConnection) -> None:
         await socket.recv()
         await socket.close(1007, "API key not valid")

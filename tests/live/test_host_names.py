@@ -1,28 +1,21 @@
 """Names that a host can have, before anybody looks them up."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.live.endpoints.target import TargetParams
 from workloads.errors import UserError, validate
 from workloads.host_names import check_host
 
-part = st.text("abz059-", min_size=1, max_size=63).map(lambda name: name.strip("-") or "a")
+LONGEST = "a." * 126 + "a"  # 253 characters
 
 
-@given(st.lists(part, min_size=1, max_size=4).filter(lambda parts: len(".".join(parts)) <= 253))
-def test_a_name_of_a_host_is_taken(parts: list[str]) -> None:
-    check_host(".".join(parts))
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0", "localhost", "bücher.example", "a.b."])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%eth0", "bücher.example", "a.b.", "a" * 63, LONGEST])
 def test_addresses_and_other_scripts_are_taken(host: str) -> None:
     check_host(host)
 
 
 @pytest.mark.parametrize(
-    "host", ["a" * 64, "a" * 300, "a..b", ".a", "é" * 60, "xn--é", "a\0b", "a b", "\u2028", ".".join(["a" * 60] * 5)]
+    "host", ["a" * 64, "a" * 300, "a..b", ".a", "é" * 60, "xn--é", "a\0b", "a b", "\u2028", LONGEST + "."]
 )
 def test_what_no_host_is_called_is_a_usage_error(host: str) -> None:
     with pytest.raises(ValueError, match=r"names no machine: .*; correct it"):

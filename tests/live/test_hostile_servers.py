@@ -1,5 +1,5 @@
-"""Servers that send without end, or what nobody can read, over real sockets: the turn fails with a reason that names
-the limit or the rule, the other calls go on, and nothing is left behind."""
+"""Servers that send without end, or bytes of no protocol, over real sockets: the turn fails with the limit as its
+reason, the other calls go on, and nothing stays open."""
 
 import asyncio
 import base64
@@ -9,6 +9,7 @@ import json
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -33,11 +34,11 @@ Write = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Answers each connection as `write` does, until the client breaks it. `sent`: bytes, all connections together.
-    `head`: of the newest request; `received`: what came after the heads."""
+    """Answers each connection by `write`, until the client breaks it. `sent`: bytes, all connections together. `head`:
+    of the newest request. `ends`: connections that have ended."""
 
     def __init__(self, write: Write, websocket: bool = False) -> None:
-        self.sent, self.ends, self.head, self.received = 0, 0, b"", b""
+        self.sent, self.ends, self.head = 0, 0, b""
         self._write, self._websocket = write, websocket
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,8 +54,8 @@ class Server:
 
             writer.write = write  # type: ignore[method-assign]
             await self._write(writer)
-            while data := await reader.read(2**16):
-                self.received += data
+            while await reader.read(2**16):
+                pass
         self.ends += 1
         writer.close()
 
@@ -83,14 +84,11 @@ def handshake(head: bytes) -> bytes:
 
 def ws_frame(kind: int, payload: bytes = b"", last: bool = True, reserved: int = 0) -> bytes:
     size = len(payload)
-    extended = (
-        bytes([size])
-        if size < 126
-        else b"\x7e" + struct.pack(">H", size)
-        if size < 2**16
-        else b"\x7f" + struct.pack(">Q", size)
-    )
-    return bytes([last << 7 | reserved << 4 | kind]) + extended + payload
+    if size < 126:
+        length = bytes([size])
+    else:
+        length = struct.pack(">BH", 126, size) if size < 2**16 else struct.pack(">BQ", 127, size)
+    return bytes([last << 7 | reserved << 4 | kind]) + length + payload
 
 
 def forever(begin: bytes, more: Callable[[int], bytes]) -> Write:
@@ -157,10 +155,10 @@ async def test_an_answer_without_end_fails_and_the_other_calls_go_on(kind: str) 
 
 
 @in_a_loop
-async def test_heads_trailers_and_chunks_of_common_servers_are_far_below_the_limits() -> None:
-    pieces = [b"%x\r\n%s\r\n" % (len(word), word) for word in (b"data: x\n\n" * 5,) * 5000]
+async def test_24_kb_of_headers_and_5000_chunks_are_below_the_limits() -> None:
     head = CHUNKED[:-2] + b"".join(b"X-%d: %s\r\n" % (k, b"v" * 400) for k in range(60)) + b"\r\n"
-    async with Server(once(head, *pieces, b"0\r\nX-Trailer: y\r\n\r\n")).at() as address:
+    chunks = [b"2d\r\n" + b"data: x\n\n" * 5 + b"\r\n"] * 5000  # of 0x2d = 45 bytes
+    async with Server(once(head, *chunks, b"0\r\nX-Trailer: y\r\n\r\n")).at() as address:
         pool, stream = HttpPool(f"http://{address}/v1"), Stream()
         pool.post(b"{}", stream)
         await stream.ended.wait()
@@ -215,24 +213,7 @@ async def test_a_frame_may_be_as_long_as_the_limit_and_not_longer() -> None:
 
 
 @in_a_loop
-async def test_of_many_pings_the_newest_is_answered() -> None:
-    server = Server(once(b"".join(ws_frame(9, b"%d" % k) for k in range(500)) + ws_frame(1, b"now")), True)
-    async with server.at() as address:
-        receiver = Receiver()
-        socket = await connect(f"ws://{address}/", receiver, timeout_s=5)
-        await receiver.has(1)
-        await until(lambda: len(server.received) >= 9)
-        socket.abort()
-        await receiver.ended.wait()
-    head, mask, masked = server.received[:2], server.received[2:6], server.received[6:9]
-    pong = bytes(a ^ b for a, b in zip(masked, mask[:3], strict=True))
-    assert head[0] == 0x8A and pong == b"499"
-
-
-@in_a_loop
-async def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
-    """Its handshake may still come."""
-
+async def test_a_connection_whose_handshake_comes_after_the_timeout_is_closed() -> None:
     async def write(writer: asyncio.StreamWriter) -> None:
         await given_up.wait()
         writer.write(handshake(server.head))
@@ -247,14 +228,7 @@ async def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
 
 
 @in_a_loop
-async def test_a_handshake_without_end_is_no_websocket() -> None:
-    async with Server(forever(b"HTTP/1.1 101 x\r\nX: ", lambda k: b"v" * 1000)).at() as address:
-        with pytest.raises(ConnectFailed, match="no WebSocket: upgrade response headers exceed"):
-            await connect(f"ws://{address}/", Receiver(), timeout_s=20)
-
-
-@in_a_loop
-async def test_a_receiver_that_fails_is_reported_and_not_swallowed() -> None:
+async def test_a_mistake_of_ours_in_a_receiver_reaches_the_loops_handler() -> None:
     class Broken(Receiver):
         def message(self, data: bytes, at_s: float) -> None:
             raise ZeroDivisionError("a mistake of ours")
@@ -359,8 +333,6 @@ async def test_a_get_that_trickles_ends_at_its_deadline(before: bytes, monkeypat
     """Each byte comes in time, and so the last one never would."""
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
-        if not server.head.startswith(b"GET"):
-            return await then_closed(b"SSH-2.0 hello\r\n\r\n")(writer)
         writer.write(before)
         while not writer.is_closing():
             writer.write(b"a")
@@ -371,31 +343,17 @@ async def test_a_get_that_trickles_ends_at_its_deadline(before: bytes, monkeypat
             assert get(f"http://{address}/", timeout_s=0.2, most_bytes=1000).cut == "timeout"
         answer = asked(f"ws://{address}/v1", False)
         assert answer is None or answer.cut == "timeout"
-        with refused("has no chat completions there (no HTTP answer: garbage"):
-            look(f"http://{address}/v1")
 
     monkeypatch.setattr("harness.live.endpoints.transport.connect_diagnosis.PATIENCE_S", 0.2)
-    server = Server(trickle)
-    async with server.at() as address:
+    async with Server(trickle).at() as address:
         await asyncio.to_thread(ask, address)
-
-
-@settings(max_examples=60)
-@given(PIECES)
-@in_a_loop
-async def test_any_bytes_are_an_answer_to_a_get_or_a_named_failure(pieces: list[bytes]) -> None:
-    answer = await fetched(*pieces)
-    if isinstance(answer, Answer):
-        assert answer.status >= 200 and len(answer.body) <= 1000 and answer.cut in ("", "closed")
-    else:
-        assert answer.split(":")[0] in ("ConnectionError", "ConnectionResetError", "ValueError")
 
 
 @pytest.mark.parametrize(
     ("url", "headers"),
     [("http://h/a b", {}), ("http://h/é", {}), ("http://h/", {"A": "b\r\nInjected: c"}), ("http://h/?\x7f", {})],
 )
-def test_a_get_that_would_not_be_one_request_is_not_sent(url: str, headers: dict[str, str]) -> None:
+def test_a_get_with_spaces_or_line_ends_in_it_is_not_sent(url: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="has characters that a request cannot have"):
         get(url, timeout_s=1, most_bytes=10, headers=headers)
 
@@ -419,6 +377,7 @@ def test_a_turn_of_speech_fails_with_the_limit_as_its_reason() -> None:
 
 def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
     events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+    cut = asyncio.Event()
 
     async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
         if len(body["messages"]) == 1:
@@ -430,14 +389,9 @@ def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
                 await cut.wait()
             writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(events) + events)
 
-    async def use(call: Callable[[str], Awaitable[None]]) -> list:
-        nonlocal cut
-        cut = asyncio.Event()
-        return await over_http(answer, call)
-
-    cut: asyncio.Event
-    out = played(typed(turns=2), use, {"turn_timeout_s": 20.0})
-    assert table(out)["status"].tolist() == ["completed"] * 2 and out.failures.empty
+    out = played(typed(turns=2), partial(over_http, answer), {"turn_timeout_s": 20.0})
+    assert table(out)["status"].tolist() == ["completed"] * 2
+    assert out.failures.empty
 
 
 @in_a_loop

@@ -1,4 +1,4 @@
-"""A run ends when the turns that it judges have ended, whatever the order of the statuses, and judges just these."""
+"""A run ends when the turns that it judges have ended, and judges only these."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +21,8 @@ from tests.live.scripted import typed
 
 
 def played(answers_s: list[float], users: int) -> pd.DataFrame:
-    """Turns of `users` who come at 0, 0.1, 0.2 .. s, speak for half a second and go on at once; one answer after the
-    other, from whoever is free first. Returns a row for each turn."""
+    """A row for each turn. Users arrive at 0, 0.1, 0.2 .. s, speak for 0.5 s and go on at once; each answer goes to the
+    user who is free first."""
     free_s, rows = [0.1 * user for user in range(users)], []
     turns = [0] * users
     for answer_s in answers_s:
@@ -71,27 +71,24 @@ def test_every_judged_turn_has_ended_when_the_run_is_over(
         assert (begun.loc[phase == STEADY, "end_s"] < over_s).all()
         assert (begun.loc[phase == DRAIN, "turn_start_s"] > begun.loc[phase == STEADY, "turn_start_s"].max()).all()
         assert (begun.loc[phase == RAMP, "turn_end_s"] < window.begin_s).all()
-    elif not window.by_begin:
-        assert len(begun) < n + 4 * users or window.whole  # too few, or those of the ramp
 
 
-def told(begin_s: float) -> dict[str, Any]:
+def ended(begin_s: float) -> dict[str, Any]:
     """The status of a shard whose turn lasted half a second."""
     end_s = begin_s + 0.5
     return {"t": begin_s + 1.0, "begun_s": [begin_s], "ended_s": [(begin_s, end_s)], "complete_s": [end_s]}
 
 
-def test_the_end_is_forecast_from_ten_turns_on() -> None:
+def test_the_end_of_a_run_is_forecast_from_ten_turns_on() -> None:
     judged = JudgedTurns(36, 1, None)
     for begin_s in range(FORECAST_AFTER):
         assert judged.end_s is None
-        judged.update(0, told(begin_s))
-    assert judged.end_s == pytest.approx(36 * 0.9 + 0.5)
+        judged.update(0, ended(begin_s))
+    assert judged.end_s == pytest.approx(36 * 0.9 + 0.5)  # ten turns in 9 s
 
 
-def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
+def test_a_run_waits_for_a_hung_turn_that_it_judges_and_for_no_later_one() -> None:
     judged = JudgedTurns(2, 1, None)
-    assert not judged.ended and judged.end_s is None
     begun = {"begun_s": [0.1, 0.2, 0.3], "ended_s": [(0.1, 0.9), (0.3, 0.8)], "complete_s": [0.8, 0.9]}
     judged.update(0, {"t": 1.0, **begun})
     assert not judged.ended  # the second one hangs
@@ -99,16 +96,16 @@ def test_a_hung_turn_is_waited_for_and_a_later_one_is_not() -> None:
     assert judged.ended
 
 
-def test_the_end_is_forecast_again_from_the_pace_of_the_first_turns() -> None:
+def test_the_progress_takes_the_forecast_from_the_pace_of_the_first_turns() -> None:
     progress = RunProgress(1, expected=Phases(10, 7, 0, 110, 5), judged=JudgedTurns(36, 1, None))
     status = {"sessions": 1, "came": 1, "turns": 0, "failed": 0, "shed": 0, "ttfp_s": [], "continuity": [0, 0]}
     for begin_s in range(2 * FORECAST_AFTER):
-        progress.update(0, {**status, **told(begin_s)})
+        progress.update(0, {**status, **ended(begin_s)})
     assert progress.forecast is not None and progress.expected is progress.forecast
     assert progress.forecast.run_s == pytest.approx(36, abs=5)
 
 
-def test_a_run_judges_turns_enough_for_all_its_targets_although_one_misses_them() -> None:
+def test_a_run_judges_as_many_turns_as_its_targets_need_and_some_to_spare() -> None:
     def users(seconds: float):  # a turn a second
         trace = typed(sessions=int(seconds), arrival_s=np.arange(int(seconds), dtype=float))
         return trace, ClientParams.model_validate({"stop_after_s": seconds})

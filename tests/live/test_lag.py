@@ -17,7 +17,7 @@ from harness.request_tables.steady_window import WHOLE, Window
 
 
 def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
-    """Polls a second apart; before each the loop's timers were so late."""
+    """Polls a second apart. `lags_s`: lags of the loop's timers before each poll, s."""
     histogram, rows = Histogram(LAG_S), []
     for poll, seconds in enumerate(lags_s):
         for lag_s in seconds:
@@ -31,24 +31,28 @@ def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
 
 
-def test_a_quantile_of_nothing_is_none_and_beyond_the_last_bound_it_is_that():
+def test_a_quantile_of_no_counts_is_none_and_one_above_the_last_bound_is_that_bound():
     assert quantile((1.0, 2.0), (0, 0, 0), 0.5) is None
     assert quantile((1.0, 2.0), (0, 0, 5), 0.5) == 2.0
 
 
-def test_only_what_lagged_in_the_window_counts():
-    calm, starved = [0.0004] * 100, [0.24] * 40
-    polls = scraped([calm, calm, starved, starved, calm, calm])
-    lag = loop_lag(polls, Window(1.0, 3.0))
-    assert lag is not None and lag.n == 80 and 0.1 < lag.p99_s <= 0.25 and lag.max_s == 0.24
-    later = loop_lag(polls, Window(4.0, 4.5))
-    assert later is not None and later.p99_s < 0.0006 and later.n == 100
-    whole = loop_lag(polls, WHOLE)
-    assert whole is not None and whole.n == 380  # what was before the first poll is of no run
-    outside = loop_lag(polls, Window(3.5, 60.0))
-    assert outside is not None and outside.n == 200
-    earlier = loop_lag(scraped([[0.9], [0.001], [0.002]]), WHOLE)
-    assert earlier is not None and (earlier.max_s, earlier.n) == (0.002, 2)  # nor is what the first poll told
+CALM, STARVED = [0.0004] * 100, [0.24] * 40
+
+
+@pytest.mark.parametrize(
+    ("window", "n", "max_s"),
+    [
+        (Window(1.0, 3.0), 80, 0.24),  # the polls at 2 and 3 s, of 40 lags each
+        (Window(4.0, 4.5), 100, 0.0004),
+        (Window(3.5, 60.0), 200, 0.0004),
+        (WHOLE, 380, 0.24),  # the first poll has the lags from before the run
+    ],
+)
+def test_the_lags_of_the_window_count(window: Window, n: int, max_s: float):
+    lag = loop_lag(scraped([CALM, CALM, STARVED, STARVED, CALM, CALM]), window)
+    assert lag is not None
+    assert (lag.n, lag.max_s) == (n, max_s)
+    assert (0.1 < lag.p99_s <= 0.25) if max_s == 0.24 else lag.p99_s < 0.0006
 
 
 @pytest.mark.parametrize(
@@ -56,15 +60,15 @@ def test_only_what_lagged_in_the_window_counts():
     [
         scraped([]),
         scraped([[0.001] * 100]),  # a single poll
-        scraped([[0.001] * 100, []]),  # nothing between two
+        scraped([[0.001] * 100, []]),  # no timer between two polls
         pd.concat([scraped([[0.001] * 100]), scraped([[0.001] * 10], begin_s=5.0)]),  # a new server
     ],
 )
-def test_what_is_not_known_is_none(polls: pd.DataFrame):
+def test_without_two_polls_of_one_server_the_lag_is_unknown(polls: pd.DataFrame):
     assert loop_lag(polls, WHOLE) is None
 
 
-def test_a_server_that_tells_only_buckets_has_no_largest():
+def test_a_server_that_exports_only_buckets_has_no_largest_lag():
     polls = scraped([[0.001], [0.003] * 100])
     lag = loop_lag(polls.loc[polls["name"] != "rehearsal_loop_lag_most_seconds"], WHOLE)
     assert lag is not None and lag == LoopLag(lag.p99_s, None, 100)
