@@ -1,4 +1,4 @@
-"""Users who interrupt over real sockets: the reply is cut, and what was made, heard and wasted is known."""
+"""Users who interrupt over real sockets: the reply is cut, and its heard and wasted tokens are counted."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ CUT_S: dict[str, Any] = {"barge_in_after_s": [0.3, np.nan]}
 
 
 def cutting(**fields: Any) -> Script:
-    """Speaks faster than it is listened to, until it is interrupted, and a packet too long."""
+    """Sends 1 s of audio at once; after the interruption 0.5 s more and the end, whose response has these fields."""
 
     async def script(peer: Peer) -> None:
         await greet(peer)
@@ -37,22 +37,20 @@ def of_both_stages(out: Outcome, kind: str) -> list[list[float]]:
     return [out.values(kind, "entry"), out.values(kind, "talker")]
 
 
-def test_a_barge_in_cancels_and_the_waste_is_known():
+def test_a_barge_in_cancels_the_reply_and_its_made_and_heard_tokens_are_logged():
     script = cutting(rehearsal={"heard": {"thinker": 5, "talker": 30}})
     out = play(spoken(turns=2, **CUT_S), script, dialect="rehearsal")
     assert out.failures.empty
-    received = out.calls[0].received
-    cancel = [event["type"] for event in received].index("response.cancel")
-    report, [heard_s] = received[cancel - 1], out.values("barge_in")
-    assert report["type"] == "rehearsal.playback" and not report["playing"] and not report["done"]
+    report, cancel = [event for event in out.calls[0].received if event.get("response_id") == "resp_0"][-2:]
+    [heard_s] = out.values("barge_in")
+    assert (report["type"], report["playing"], report["done"]) == ("rehearsal.playback", False, False)
     assert report["played_ms"] == pytest.approx(1e3 * heard_s, abs=1e-3)
-    assert received[cancel]["response_id"] == "resp_0"
+    assert cancel["type"] == "response.cancel"
     assert out.values("late_audio") == [0.5] and sum(out.values("audio")) == pytest.approx(1.3)
     assert of_both_stages(out, "abort") == [[20], [100]] and of_both_stages(out, "heard") == [[5], [30]]
     first, second = table(out).to_dict("records")
     assert (first["status"], second["status"]) == ("barged_in", "completed")
     assert (first["generated_talker"], first["heard_talker"]) == (100, 30)
-    assert out.times("barge_in")[0] <= second["turn_start_s"] < out.times("late_audio")[0] + 1
     assert second["audio_s"] == pytest.approx(0.3)
 
 
@@ -69,14 +67,14 @@ def test_heard_tokens_that_a_server_does_not_report_follow_the_played_share_of_t
     assert out.values("heard", "talker") == [int(audio_tokens * share)]
 
 
-def test_no_server_can_claim_that_more_was_heard_than_made():
+def test_heard_tokens_are_at_most_the_made_ones():
     script = cutting(rehearsal={"heard": {"thinker": 500, "talker": 500}})
     out = play(spoken(turns=2, **CUT_S), script, dialect="rehearsal")
     assert of_both_stages(out, "heard") == [[20], [100]]
 
 
 @pytest.mark.parametrize("name", ["openai", "rehearsal"])
-def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
+def test_a_complete_reply_can_be_interrupted_while_it_plays(name: str):
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.expect("response.create")
@@ -84,9 +82,6 @@ def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
         await peer.expect("response.cancel" if name == "rehearsal" else "conversation.item.truncate")
         if name == "rehearsal":
             await peer.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
-        else:
-            await peer.say("error", error={"code": "response_cancel_not_active"})
-            await peer.say("error", error={"code": "invalid_value", "event_id": "interrupt-truncate"})
         await peer.drain()
 
     out = play(spoken(barge_in_after_s=0.3), script, dialect=name)
@@ -97,28 +92,8 @@ def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
     assert bool(out.calls[0].of("response.cancel")) == (name == "rehearsal")
 
 
-async def nameless(peer: Peer) -> None:
-    """A server without ids that announces no reply. It sends on after the next turn has been asked for."""
-    await greet(peer)
-    for seconds in ([0.3], [0.1, 0.1, 0.3]):
-        await peer.expect("response.create")
-        for each in seconds:
-            await peer.audio("", each, response_id=None, item_id=None)
-        if len(seconds) == 1:
-            await peer.expect("response.cancel")
-    await peer.say("response.done", response={"status": "completed"})
-    await peer.drain()
-
-
-def test_a_reply_that_nothing_tells_from_the_cut_one_before_is_named():
-    trace = spoken(turns=2, barge_in_after_s=[0.1, np.nan], reply_audio_s=0.01)
-    out = play(trace, nameless, {"turn_timeout_s": 0.5}, dialect="openai")
-    assert table(out)["status"].tolist() == ["barged_in", "failed"]
-    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "timeout: no response.created"]]
-
-
 @pytest.mark.parametrize("detector", ["client", "server"])
-def test_the_last_cut_reply_is_waited_for(detector: str):
+def test_a_session_stays_open_for_the_end_of_its_last_cut_reply(detector: str):
     """A server with its own turn detection gets the interruption too: else it hears the next turn over the reply."""
 
     async def script(peer: Peer) -> None:
@@ -137,7 +112,7 @@ def test_the_last_cut_reply_is_waited_for(detector: str):
     assert out.failures.empty and out.calls[0].closed == 1000
 
 
-def test_who_interrupts_a_server_without_a_message_for_it_hangs_up_and_calls_again():
+def test_a_user_of_a_server_without_interruptions_hangs_up_and_calls_again():
     async def script(peer: Peer) -> None:
         await peer.say("session.created", id="s")
         await peer.expect("input_audio_buffer.commit")

@@ -1,4 +1,4 @@
-"""What fails in a turn over a real socket fails that turn and nobody else's: errors, garbage, broken lines, silence."""
+"""Errors, garbage and broken connections over real sockets fail their turn and no other session."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ FAILS: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("reason", FAILS)
-def test_what_fails_in_a_turn_fails_the_turn(reason: str):
+def test_a_failure_in_a_turn_fails_it_and_ends_the_session(reason: str):
     out = play(spoken(turns=3), after_a_reply(FAILS[reason]), dialect="openai")
     assert out.failures[["session", "turn", "reason"]].to_numpy().tolist() == [[0, 1, reason]]
     assert table(out)["status"].tolist() == ["completed", "failed"]  # and the user hung up
@@ -59,7 +59,7 @@ def test_what_fails_in_a_turn_fails_the_turn(reason: str):
     assert out.times("turn_failed")[0] >= out.failures["t_s"].tolist()[0]
 
 
-def test_a_line_that_goes_while_the_user_speaks():
+def test_a_connection_that_breaks_while_the_user_speaks_ends_the_turn_at_once():
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.pieces(5)
@@ -72,7 +72,7 @@ def test_a_line_that_goes_while_the_user_speaks():
     assert "commit" not in out.sends["kind"].tolist()
 
 
-def test_a_line_that_goes_while_the_user_thinks():
+def test_a_connection_that_breaks_between_turns_fails_the_next_turn():
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.expect("response.create")
@@ -85,7 +85,7 @@ def test_a_line_that_goes_while_the_user_thinks():
     assert table(out)["status"].tolist() == ["completed", "failed"]
 
 
-def test_one_line_s_end_is_nobody_else_s():
+def test_a_broken_connection_fails_no_other_session():
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.expect("response.create")

@@ -1,4 +1,4 @@
-"""What a user sends over a real socket: in which order, in which pieces, each at its due time; and its logs."""
+"""The messages of a user over a real socket: their order, their pieces and their due times."""
 
 import asyncio
 import json
@@ -6,10 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.logs import FailureLog, SendLog
-from harness.live.endpoints.microphone import SpeechMessages
-from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 
 
@@ -32,7 +29,7 @@ def test_the_commit_follows_the_last_audio_and_playback_is_reported():
     assert update["session"]["audio"]["input"] == {"format": format, "turn_detection": None}
 
 
-def test_every_send_is_written_down_with_its_due_time():
+def test_every_send_is_logged_with_its_due_time():
     out = play(spoken(sessions=2, gap_s=0.1), openai, dialect="rehearsal")
     sends = out.sends
     counts = sends.groupby(["session", "kind"], observed=True).size().to_dict()
@@ -48,21 +45,12 @@ def test_every_send_is_written_down_with_its_due_time():
     assert min(sends["send_delay_s"]) >= 0
 
 
-def test_pieces_of_another_length():
+def test_audio_is_sent_in_pieces_of_the_chosen_length():
     out = play(spoken(), openai, dialect="rehearsal", chunk_ms=100)
     assert [len(pcm) // 32 for pcm in out.calls[0].pcm] == [100, 100, 100, 30]
 
 
-def test_sessions_that_say_the_same_share_their_messages():
-    trace = spoken(sessions=30)
-    target = TargetParams.model_validate({"url": "ws://x/y", "dialect": "openai"})
-    sounds = SpeechMessages(trace, dialect_of(target), 0.02)
-    sounds.encode()
-    made = {id(message) for session in trace.sessions for message in sounds.of(session.turns[0])}
-    assert len(made) <= 3 * PIECES
-
-
-def test_what_was_due_before_the_session_was_ready_goes_out_then():
+def test_audio_that_was_due_before_the_session_was_ready_is_sent_when_it_is():
     async def slow(peer: Peer) -> None:
         await peer.expect("session.update")
         await asyncio.sleep(0.6)  # beyond the end of the speech
@@ -81,23 +69,20 @@ def test_what_was_due_before_the_session_was_ready_goes_out_then():
     assert out.sends[out.sends["kind"] == "commit"]["due_s"].tolist() == [ready_s]
 
 
-def test_sends_and_failures_are_kept_in_order():
-    log, failures = SendLog(), FailureLog()
+def test_the_log_of_sends_keeps_their_delays_and_gives_the_newest():
+    log = SendLog()
     log.add("audio", 3, 1.0, 1.25)
     log.add("commit", 3, 2.0, 2.0)
     assert log.recent().tolist() == [0.25, 0.0]
     log.add("goodbye", 4, -1.0, 0.5)
     assert log.recent().tolist() == [1.5]
-    assert log.recent().size == 0
-    assert [tuple(row.values()) for row in log.table().to_pylist()] == [
-        ("audio", 3, 1.0, 0.25),
-        ("commit", 3, 2.0, 0.0),
-        ("goodbye", 4, -1.0, 1.5),
-    ]
-    assert log.table(2).to_pydict()["kind"] == ["goodbye"] and len(log) == 3
-    assert SendLog().table().num_rows == 0 and SendLog().table()["send_delay_s"].type == "double"
-    rows = [(2.0, 2**31 - 1, 0, "closed 1006"), (1.0, 3, 99, "garbage")]
+    assert log.table(2).to_pylist() == [{"kind": "goodbye", "session": 4, "due_s": -1.0, "send_delay_s": 1.5}]
+    assert (log.table().num_rows, SendLog().table().num_rows) == (3, 0)
+
+
+def test_the_log_of_failures_keeps_their_order():
+    failures, rows = FailureLog(), [(2.0, 2**31 - 1, 0, "closed 1006"), (1.0, 3, 99, "garbage")]
     for row in rows:
         failures.add(*row)
     assert [tuple(row.values()) for row in failures.table().to_pylist()] == rows
-    assert [tuple(row.values()) for row in failures.table(1).to_pylist()] == rows[1:] and len(failures) == 2
+    assert [tuple(row.values()) for row in failures.table(1).to_pylist()] == rows[1:]

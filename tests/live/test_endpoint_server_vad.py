@@ -1,4 +1,4 @@
-"""Servers that listen by themselves, over real sockets: they hear silence too, end turns, interrupt for the user."""
+"""Servers with their own turn detection, over real sockets: they hear silence, end turns and cut replies."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def answers_after_silence(peer: Peer) -> None:
     await peer.drain()
 
 
-def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_them():
+def test_a_server_with_its_own_vad_hears_silence_between_turns_and_ends_them():
     trace = spoken(turns=2, think_s=[np.nan, 0.3])
     out = play(trace, answers_after_silence, dialect="rehearsal", turn_detection="server")
     assert out.failures.empty and table(out)["status"].tolist() == ["completed", "completed"]
@@ -43,7 +43,7 @@ def test_a_server_that_listens_by_itself_hears_silence_between_turns_and_ends_th
         assert (np.diff(due[due > out.times("connected")[0]]) > 0).all()
 
 
-def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
+def test_a_reply_into_the_users_speech_is_no_reply_to_the_turn():
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.pieces(8)
@@ -62,7 +62,7 @@ def test_a_reply_to_a_pause_is_forgotten_when_the_user_goes_on():
     assert table(out)["status"].tolist() == ["completed"]
 
 
-def test_a_server_s_vad_interrupts_for_the_user():
+def test_a_server_with_its_own_vad_is_not_asked_to_cancel():
     async def script(peer: Peer) -> None:
         await greet(peer)
         await peer.pieces(20)
@@ -117,7 +117,7 @@ async def ends_a_turn_late(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("detector", ["server", "client"])
-def test_the_wait_is_divided_where_the_server_reports_the_end_of_the_turn(detector: str):
+def test_the_ttfp_is_divided_where_the_server_reports_the_end_of_the_turn(detector: str):
     out = play(spoken(), ends_a_turn_late, dialect="openai", turn_detection=detector)
     rows = with_parts(table(out), out.events)
     metrics = summarise_live(out.events, rows, out.sends, out.failures, {}, late_s=1.0)
