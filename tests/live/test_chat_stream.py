@@ -1,12 +1,8 @@
 """The reader of chat completions: events by the standard, and replies as servers mean them, however they are cut."""
 
-import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.live.endpoints.dialects.chat import ChatReply, EventStream
 from tests.live.scripted import DONE, event
@@ -123,50 +119,3 @@ def test_halves_of_a_character_are_one_in_what_was_said():
     for half in (b"\\ud83d", b"\\ude00", b"!"):
         reply.read(b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % half)
     assert reply.content == "\N{GRINNING FACE}!"
-
-
-UNKNOWN = st.dictionaries(
-    st.sampled_from(["x_id", "logprobs", "provider", "token_ids"]),
-    st.none() | st.integers() | st.sampled_from(["", "a", "\ud83d"]) | st.lists(st.floats(), max_size=2),
-    max_size=2,
-)
-NOISE = st.sampled_from(
-    [b"", b": ping\n\n", b"\n", b"event: ping\ndata: {}\n\n", b"id: 7\n\n", b'data: {"choices": []}\n\n', b"retry\n\n"]
-)
-
-
-@st.composite
-def replies(draw: st.DrawFn) -> tuple[bytes, tuple[list[int], str, int | None]]:
-    """A complete reply as servers may write it, and what it says."""
-    channels = draw(st.lists(st.sampled_from([*CHANNELS]), min_size=1, max_size=5))
-    stated = draw(st.none() | st.integers(len(channels), 90))
-    finish = draw(st.sampled_from(["stop", "length", "tool_calls", None]))
-    chunks = [chunk(role="assistant", content=""), *(chunk(**{name: CHANNELS[name]}) for name in channels)]
-    if finish is not None and draw(st.booleans()):
-        chunks[-1]["choices"][0]["finish_reason"] = finish
-    elif finish is not None:
-        chunks.append(chunk(finish))
-    if stated is not None:
-        chunks.append({"choices": draw(st.sampled_from([[], None])), "usage": {"completion_tokens": stated}})
-    stream = draw(st.sampled_from([b"", b"\xef\xbb\xbf"]))
-    for each in chunks:
-        each |= draw(UNKNOWN)
-        for choice in each["choices"] or []:
-            choice["delta"] |= draw(UNKNOWN)
-        lines = [
-            b"data: " + line for line in json.dumps(each, indent=draw(st.none() | st.just(1))).encode().split(b"\n")
-        ]
-        named = draw(st.sampled_from([[], [b"event: message"], [b"id:9"], [b":"]]))
-        lines = [*named, *lines] if draw(st.booleans()) else [*lines, *named]
-        stream += draw(NOISE) + b"\n".join(lines) + b"\n\n"
-    if finish is None or draw(st.booleans()):
-        stream += draw(st.sampled_from([DONE, b"data:[DONE]\n\n", b"data: [DONE]"]))
-    stream = stream.replace(b"\n", draw(st.sampled_from([b"\n", b"\r\n", b"\r"])))
-    return stream, ([1] * len(channels), "", stated)
-
-
-@given(replies(), st.data())
-def test_a_reply_is_the_same_however_it_is_written_and_cut(reply: Any, data: st.DataObject):
-    stream, expected = reply
-    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8).map(sorted))
-    assert heard(*(stream[a:b] for a, b in pairwise([0, *cuts, len(stream)]))) == expected

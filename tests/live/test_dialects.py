@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openai.types.realtime import RealtimeClientEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.server import serve
@@ -74,19 +72,6 @@ def test_what_openai_s_dialect_sends_is_what_openai_s_own_client_would():
         for data in sent:
             again = json.loads(read(data).model_dump_json(exclude_unset=True))  # type: ignore[attr-defined]
             assert again == json.loads(data)
-
-
-@pytest.mark.parametrize("name", IN_JSON)
-@given(pcm=st.binary(max_size=700))
-def test_appended_audio_is_the_audio(name: str, pcm: bytes):
-    event = json.loads(dialect(name).append(pcm))
-    assert event["type"] == "input_audio_buffer.append"
-    assert base64.b64decode(event["audio"]) == pcm
-
-
-@pytest.mark.parametrize("name", REALTIME)
-def test_a_server_with_its_own_vad_is_not_told_where_a_turn_ends(name: str):
-    assert dialect(name, turn_detection="server").end_of_turn(TURN) == []
 
 
 def test_sglang_omni_takes_the_silence_of_its_vad_and_whole_milliseconds():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.scripted import PIECES, SPEECH_S, Peer, Script, greet, openai, play, reply, spoken, table, tone, typed
+from tests.live.scripted import PIECES, SPEECH_S, Peer, Script, openai, play, reply, spoken, table, tone, typed
 from workloads.generators.content import pcm_for
 
 
@@ -147,20 +147,3 @@ def test_typed_turns_are_sent_as_text():
     assert [len(each) for each in words] == [5, 5] and words[0] != words[1]
     assert not call.of("input_audio_buffer.append") and not call.of("input_audio_buffer.commit")
     assert table(out)["status"].tolist() == ["completed", "completed"]
-
-
-def test_replies_that_were_not_asked_for_are_ignored():
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.say("response.created", response={"id": "unasked"})
-        await peer.audio("unasked", 1.0)
-        await peer.done("unasked")
-        await peer.say("an.event.of.tomorrow", payload=[1, 2])
-        await peer.expect("response.create")
-        await peer.audio("unasked")
-        await peer.done("unasked", "failed")
-        await reply(peer, "r")
-        await peer.drain()
-
-    out = play(spoken(), script, dialect="openai")
-    assert out.values("audio") == [0.1] * 3 and table(out)["status"].tolist() == ["completed"]

@@ -72,19 +72,6 @@ def test_a_connection_that_breaks_while_the_user_speaks_ends_the_turn_at_once():
     assert "commit" not in out.sends["kind"].tolist()
 
 
-def test_a_connection_that_breaks_between_turns_fails_the_next_turn():
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.expect("response.create")
-        await reply(peer, "a")
-        await asyncio.sleep(0.5)
-        peer.socket.transport.abort()
-
-    out = play(spoken(turns=2, think_s=[np.nan, 0.6]), script, dialect="openai")
-    assert out.failures[["turn", "reason"]].to_numpy().tolist() == [[1, "closed 1006"]]
-    assert table(out)["status"].tolist() == ["completed", "failed"]
-
-
 def test_a_broken_connection_fails_no_other_session():
     async def script(peer: Peer) -> None:
         await greet(peer)

@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.live.endpoints.frame_endpoint import FrameConnection
 from harness.request_tables.frame_table import Beat, frame_table
 from tests.live.scripted import Outcome, Peer, nobody, play, played
 from workloads.errors import UserError
 from workloads.generators.content import pcm_for
 from workloads.registry import make_trace
-from workloads.trace import Trace, Turn
+from workloads.trace import Trace
 
 FRAME_S = 0.2
 OURS = {"rehearsal": {"version": 1, "serves": "frames", "frame_s": FRAME_S}}
@@ -78,25 +77,6 @@ def test_audio_is_sent_without_pause_and_each_frame_is_answered():
         assert due == pytest.approx(np.maximum(ready_s, captured_s))
 
 
-def test_an_answer_before_the_client_notes_the_end_of_its_frame_is_not_early(monkeypatch: pytest.MonkeyPatch):
-    """The last piece has a timer of its own, so a busy machine may send it well before the client's turn ends."""
-    complete = FrameConnection.complete
-
-    def late(connection: FrameConnection, turn: Turn) -> None:
-        asyncio.get_running_loop().call_later(FRAME_S / 2, complete, connection, turn)
-
-    monkeypatch.setattr(FrameConnection, "complete", late)
-    out = play(calls(), serve, dialect="rehearsal")
-    rows = frames_of(out)
-    delivered = rows[rows["status"] == "delivered"]
-    assert len(delivered) >= len(rows) - 1
-    assert min(delivered["latency_s"]) >= 0
-    audio = out.sends.loc[out.sends["kind"] == "audio", ["due_s", "send_delay_s"]]
-    sent_s = audio.to_numpy().sum(axis=1).reshape(len(out.trace), -1)
-    before_s, last_s = sent_s[delivered["frame"], -2:].T  # the last two pieces of each frame
-    assert ((before_s <= delivered["dispatch_s"]) & (delivered["dispatch_s"] <= last_s)).all()
-
-
 def test_a_wait_for_the_servers_tick_is_not_latency():
     async def beating(peer: Peer) -> None:
         """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
@@ -145,20 +125,6 @@ def test_a_failed_session_fails_its_remaining_frames():
     assert out.failures["reason"].tolist() == ["error: session failed"]
     rows = frames_of(out)
     assert rows["status"].tolist() == ["delivered"] * 3 + ["failed"] * (len(out.trace) - 3)
-
-
-def test_a_broken_connection_fails_the_session_at_the_frame_under_way():
-    async def script(peer: Peer) -> None:
-        await peer.say("session.updated", session=OURS)
-        await peer.pieces(15)
-        peer.socket.transport.abort()
-
-    out = play(calls(), script, dialect="rehearsal")
-    [failed] = out.failures.to_dict("records")
-    turns = out.events[out.events["kind"] == "turn_end"]
-    spoken = (turns["t"] + turns["value"] <= failed["t_s"]).sum()  # frames before the one under way
-    assert spoken and (failed["turn"], failed["reason"]) == (spoken, "closed 1006")
-    assert out.events["kind"].tolist().count("session_failed") == 1
 
 
 def test_a_server_of_turns_is_sent_no_frames():

@@ -5,13 +5,10 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
 
-from harness.clocks import clock
 from harness.live.endpoints.conformance import check_dialect
 from harness.live.endpoints.dialects import dialect_of, known_at
 from harness.live.endpoints.dialects.audio_format import AudioFormat
-from harness.live.endpoints.dialects.detect import begin_session
 from harness.live.endpoints.dialects.dialect import Dialect
 from harness.live.endpoints.dialects.events import (
     Audio,
@@ -29,7 +26,6 @@ from harness.live.endpoints.dialects.events import (
 )
 from harness.live.endpoints.target import TargetParams
 from tests.live.scripted import PIECES, Peer, play, spoken, table, tone, typed
-from workloads.errors import UserError
 
 PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 RATE = 24_000
@@ -223,17 +219,3 @@ def test_a_typed_turn_is_answered_in_text() -> None:
 
     out = play(typed(), typed_server, modalities="text", **GEMINI)
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"]
-
-
-def test_the_reason_of_a_closed_connection_is_in_the_error() -> None:
-    async def refuses(socket: ServerConnection) -> None:
-        await socket.recv()
-        await socket.close(1007, "API key not valid")
-
-    async def begins() -> None:
-        async with serve(refuses, "127.0.0.1", 0) as server:
-            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            await begin_session(gemini(url), "turns")
-
-    with pytest.raises(UserError, match=r"closes a session of dialect gemini with code 1007 \(API key not valid\)"):
-        clock.run(begins(), virtual=False)

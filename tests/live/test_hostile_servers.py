@@ -12,10 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from harness.live.endpoints.dialects.chat import ChatReply
 from harness.live.endpoints.transport import limits
 from harness.live.endpoints.transport.connect_diagnosis import asked
 from harness.live.endpoints.transport.get import Answer, get
@@ -225,70 +222,6 @@ async def test_a_connection_whose_handshake_comes_after_the_timeout_is_closed() 
         given_up.set()
         await until(lambda: server.ends == 1)
     assert receiver.messages == []
-
-
-@in_a_loop
-async def test_a_mistake_of_ours_in_a_receiver_reaches_the_loops_handler() -> None:
-    class Broken(Receiver):
-        def message(self, data: bytes, at_s: float) -> None:
-            raise ZeroDivisionError("a mistake of ours")
-
-    mistakes: list[BaseException] = []
-    async with Server(once(ws_frame(1, b"hello")), True).at() as address:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
-        receiver = Broken()
-        await connect(f"ws://{address}/", receiver, timeout_s=5)
-        await receiver.ended.wait()
-        await until(lambda: mistakes)
-    assert [type(error) for error in mistakes] == [ZeroDivisionError]
-
-
-PART = st.sampled_from(
-    [
-        *(OK, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 500 no\r\n", b"Content-Length: 5\r\n"),
-        *(b"Transfer-Encoding: chunked\r\n", b"X: y\r\n", b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"data: x\n\n"),
-        *(b"HTTP/1.1 204 none\r\n\r\n", b"HTTP/1.1 101 x\r\n\r\n", b"Connection: close\r\n", b"-1\r\n", b"f" * 17),
-    ]
-)
-PIECES = st.lists(st.lists(PART | st.binary(max_size=9), max_size=5).map(b"".join), max_size=5)
-FRAME = st.builds(
-    ws_frame,
-    st.sampled_from([0, 1, 2, 8, 9, 10, 3, 15]),
-    st.binary(max_size=6) | st.just(b"x" * 200) | st.just(struct.pack(">H", 1001)),
-    st.booleans() | st.just(True),
-    st.sampled_from([0, 0, 0, 4, 1]),
-)
-
-
-@settings(max_examples=60)
-@given(PIECES)
-@in_a_loop
-async def test_any_bytes_are_an_answer_or_a_named_failure(pieces: list[bytes]) -> None:
-    async with Server(then_closed(*pieces)).at() as address:
-        pool, stream, reply = HttpPool(f"http://{address}/v1"), Stream(), ChatReply()
-        pool.post(b"{}", stream)
-        async with asyncio.timeout(30):
-            await stream.ended.wait()
-        await pool.aclose()
-    (end,) = stream.ends
-    assert end in ("done", "closed") or end.startswith("garbage: ")
-    reply.read(stream.body)
-    reply.end()
-    assert reply.over is not None
-
-
-@settings(max_examples=60)
-@given(st.lists(st.lists(FRAME | st.binary(max_size=5), max_size=6).map(b"".join), max_size=4))
-@in_a_loop
-async def test_any_frames_are_messages_or_a_named_failure(pieces: list[bytes]) -> None:
-    async with Server(then_closed(*pieces), True).at() as address:
-        receiver = Receiver()
-        with suppress(ConnectFailed):
-            await connect(f"ws://{address}/", receiver, timeout_s=5)
-            async with asyncio.timeout(30):
-                await receiver.ended.wait()
-            ((code, reason),) = receiver.ends
-            assert reason == "" or code != 1006 or reason.startswith(("garbage: ", "a message"))
 
 
 async def fetched(*pieces: bytes) -> Answer | str:

@@ -1,4 +1,4 @@
-"""`rehearse live` against a server whose times are known: the verdict, its exit status, and what keeps them."""
+"""`rehearse live` against a server whose times are known: the verdict and its exit status."""
 
 import json
 import re
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("unrendered", "no_floor")
 FIRST_S = 0.05
 
 
-def test_an_open_loop_with_a_limit_says_whom_it_made_wait_and_where_goodput_is_highest(
+def test_a_limit_of_users_at_once_is_reported_with_the_users_who_waited_and_the_goodput(
     rehearse: Rehearse, tmp_path: Path
 ) -> None:
     short = ("--set", "max_reply_tokens=4", "--set", "send_delay_limit_ms=5000", "--out", "limited")
@@ -56,7 +56,7 @@ MANY = ("--rate", "50", "--duration", "1.5", "--set", "send_delay_limit_ms=5000"
 """The generator may be as late as this machine makes it."""
 
 
-def test_a_text_server_passes_and_a_finished_run_is_no_answer_of_today(rehearse: Rehearse, url: str) -> None:
+def test_a_text_server_passes_and_its_finished_run_is_not_measured_again(rehearse: Rehearse, url: str) -> None:
     asked = ("live", url, *MANY, "--slo", "ttft_p90<=9s", "--label", "build 7", "--out", "many")
     status, out, _ = rehearse(*asked)
     first, second = out.splitlines()[:2]
@@ -75,15 +75,7 @@ def test_a_text_server_passes_and_a_finished_run_is_no_answer_of_today(rehearse:
     assert status == 2 and "many is finished, with 1 of 1 points measured; leave --resume out" in err
 
 
-def test_a_text_server_fails_a_target_below_its_time(rehearse: Rehearse, url: str) -> None:
-    status, out, err = rehearse("live", url, *MANY, "--slo", "ttft_p90<=30ms", "--out", "strict")
-    assert status == 1, out + err
-    first = out.splitlines()[0]
-    assert first.startswith(f"FAIL: {url} cannot handle 50 requests a second: ")
-    assert first.endswith(" ms, not ≤ 30 ms.") and first in Path("strict/report.html").read_text()
-
-
-def test_few_turns_decide_nothing(rehearse: Rehearse, url: str) -> None:
+def test_too_few_turns_are_inconclusive_and_the_duration_that_decides_is_named(rehearse: Rehearse, url: str) -> None:
     status, out, _ = rehearse("live", url, "--rate", "4", "--duration", "1", *MANY[4:])
     sentence = r"INCONCLUSIVE at 4 requests a second: \d turns?, 36 needed; --duration \d+ decides it\."
     assert status == 3 and re.fullmatch(sentence, out.splitlines()[0]), out
