@@ -42,12 +42,13 @@ async def whole(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> str:
 async def test_replies_are_streamed_one_after_the_other_over_one_connection() -> None:
     async with served() as server, server.client() as client:
         for tokens in (6, 1):
-            *chunks, usage = await streamed(client, "word " * 40, tokens)
+            *chunks, usage = await streamed(client, "word " * 40, tokens, priority=tokens)
             words = [chunk.choices[0].delta.content for chunk in chunks[:-1]]
             assert len(words) == tokens and all(words)
             assert chunks[0].choices[0].delta.role == "assistant"
             assert chunks[-1].choices[0].finish_reason == "length"
             assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
+        assert [turn.request.slo.priority for turn in server.turns] == [6, 1]
         assert server.sockets.sockets == 1
 
 
@@ -167,24 +168,6 @@ async def test_a_full_server_answers_503_until_a_client_hangs_up() -> None:
         assert len(await streamed(client, "x", 1)) == 3  # a word, the finish reason and the usage
 
 
-@pytest.mark.parametrize(
-    ("begin", "more"),
-    [(b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"), (b"1;x=", b"y" * 1000)],
-    ids=["trailers", "a chunk's extension"],
-)
-@in_a_loop
-async def test_trailers_and_extensions_of_chunks_are_bounded(begin: bytes, more: bytes) -> None:
-    async with served() as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n" + begin)
-        for _ in range(200):
-            writer.write(more)
-            await writer.drain()
-        assert (await reader.readline()).split()[1] == b"431"
-        writer.close()
-        await until(lambda: not server.sockets.sockets)
-
-
 @in_a_loop
 async def test_generation_ends_when_the_client_disconnects_during_the_reply() -> None:
     most_tokens = 4000
@@ -201,25 +184,6 @@ async def test_generation_ends_when_the_client_disconnects_during_the_reply() ->
         stats = server.sessions.stats
         assert stats.turns == {"lost": 1}
         assert 0 < stats.tokens["thinker"] < most_tokens
-
-
-@pytest.mark.parametrize(("order", "second"), [("fcfs", "d"), ("priority", "u")])
-@in_a_loop
-async def test_an_urgent_request_overtakes_where_the_scheduler_honours_priority(order: str, second: str) -> None:
-    """The cache has room for one request: `a` is served, then `d` comes, then `u`, which is urgent."""
-    ended: list[str] = []
-    async with served(scheduler=order, kv_pool_blocks=64) as server, server.client() as client:
-
-        async def ask(who: str, priority: int) -> None:
-            await streamed(client, who * 2400, 20, priority=priority)
-            ended.append(who)
-
-        asking = []
-        for who, priority in (("a", 0), ("d", 10), ("u", 0)):
-            asking.append(asyncio.create_task(ask(who, priority)))
-            await until(lambda: len(server.turns) == len(asking))
-        await asyncio.gather(*asking)
-    assert ended[:2] == ["a", second]
 
 
 @in_a_loop

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import NoReturn
@@ -142,13 +141,3 @@ def test_an_image_installs_what_make_installs(target: str, image: str, count: in
     rule = made.stdout
     text = (ROOT / f"Dockerfile{image}").read_text()
     assert installed(text) == installed(rule) and len(installed(text)) == count
-
-
-def test_images_hold_all_of_the_code_and_that_of_the_live_client_neither_vllm_nor_torch():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    folders = project["tool"]["setuptools"]["packages"]["find"]["include"]
-    (constraint,) = re.findall(r"--require-hashes -r (\S+)", (ROOT / "Dockerfile.live").read_text())
-    wanted = {f"!{name.removesuffix('*')}" for name in (*folders, constraint, "pyproject.toml")}
-    assert wanted <= set((ROOT / ".dockerignore").read_text().split())
-    light = project["project"]["optional-dependencies"]["live"]
-    assert light and not [name for name in light if re.search("vllm|torch", name)]

@@ -62,26 +62,6 @@ def test_a_reply_into_the_users_speech_is_no_reply_to_the_turn():
     assert table(out)["status"].tolist() == ["completed"]
 
 
-def test_a_server_with_its_own_vad_is_not_asked_to_cancel():
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.pieces(20)
-        await peer.say("response.created", response={"id": "resp_0"})
-        await peer.audio("resp_0", 3.0)
-        await peer.expect("conversation.item.truncate")
-        await peer.pieces(5)
-        await peer.done("resp_0", "cancelled", audio=60)
-        await peer.pieces(20)
-        await reply(peer, "resp_1")
-        await peer.drain()
-
-    trace = spoken(turns=2, barge_in_after_s=[0.3, np.nan])
-    out = play(trace, script, dialect="openai", turn_detection="server")
-    assert out.failures.empty and not out.calls[0].of("response.cancel")
-    assert table(out)["status"].tolist() == ["barged_in", "completed"]
-    assert out.values("abort", "talker") == [60]
-
-
 def test_a_reply_that_begins_in_a_pause_and_goes_on_has_no_ttfp():
     async def script(peer: Peer) -> None:
         await greet(peer)

@@ -99,14 +99,6 @@ def test_a_wait_for_the_servers_tick_is_not_latency():
     assert (newer["latency_s"] <= there_and_back_s + 0.001).all()
 
 
-def test_frames_that_begin_after_the_end_of_the_run_are_not_sent():
-    trace = calls()
-    begin_s = trace.sessions[0].turns[0].arrival_s or 0.0
-    out = play(trace, serve, dialect="rehearsal", client={"stop_after_s": begin_s + 2.5 * FRAME_S})
-    assert len(out.calls[0].of("rehearsal.frame")) == 3
-    assert out.times("frame") and len(out.calls[0].pcm) == 3 * round(FRAME_S / 0.02)
-
-
 def test_a_call_that_an_overloaded_server_refuses_is_shed():
     async def full(peer: Peer) -> None:
         await peer.say("session.created", session=OURS)

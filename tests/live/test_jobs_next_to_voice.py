@@ -1,4 +1,4 @@
-"""A whole live run of jobs beside voice: each goes to its own end of the server, and is measured as itself."""
+"""A live run of voice users and agent jobs at a voice server and a text server."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from workloads.transforms.transform import classify, loop, merge
 pytestmark = [pytest.mark.slow("calls in real time"), pytest.mark.usefixtures("no_floor")]
 
 GAP_S, GAPS = 0.2, 4
-"""Gaps are cut to so much; so many are on the path of a job, whose 240 tokens of replies on it take 10 ms each."""
+"""Gaps are cut to `GAP_S`. A job has four of them on its path, and replies of 240 tokens of 10 ms each: 2.4 s."""
 
 
 @pytest.fixture
 def both(tmp_path: Path) -> Path:
-    """Two spoken sessions of a turn, and two jobs."""
+    """The trace of two spoken sessions of one turn each, and of two jobs."""
     path = agent_files.write(tmp_path, "otel")
     agents = make_trace("otel", {"path": path, "max_gap_s": GAP_S, "network_ms": 0}, 0)
     voice = make_trace("voice", {"sessions": 2, "rate": 10.0, "turns": 1.0, "utterance_s": 0.5, "network_ms": 0}, 0)
@@ -31,7 +31,7 @@ def both(tmp_path: Path) -> Path:
     return tmp_path / "both.parquet"
 
 
-def test_jobs_beside_voice(both: Path, tmp_path: Path) -> None:
+def test_voice_and_jobs_go_to_their_own_servers_and_have_their_own_metrics(both: Path, tmp_path: Path) -> None:
     with NullServer("voice", tmp_path / "v") as voice, NullServer("text", tmp_path / "t") as text:
         experiment = live_experiment(
             {"url": voice.url, "text_url": text.url},
