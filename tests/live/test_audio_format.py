@@ -33,17 +33,12 @@ PCMU, PCMA = AudioFormat("u-law"), AudioFormat("A-law")
             AudioFormat("32-bit PCM", 24_000),
         ),
         ({"encoding": "LINEAR16", "sample_rate": 22_050.0}, AudioFormat("pcm", 22_050)),
-        ({"audio_format": "pcm_f32le", "rate": 1.0}, AudioFormat("pcm_f32le")),
         ("audio/pcm;rate=16000;channels=2", AudioFormat("pcm", 16_000, 2)),
-        ("audio/L16;codec=pcm;rate=24000", AudioFormat("pcm", 24_000)),
         ("audio/x-mulaw", PCMU),
-        ("audio/basic", PCMU),
         ("ulaw_8000", AudioFormat("u-law", 8000)),
         ("audio/ogg; codecs=opus", AudioFormat("opus")),
         ("audio/mpeg", AudioFormat("mpeg")),
-        ("mp3_44100_128", AudioFormat("mp3_44100_128")),
         ("application/octet-stream", NOTHING),
-        ("text/event-stream", NOTHING),
         (7, NOTHING),
     ],
 )
@@ -53,7 +48,7 @@ def test_a_format_is_read_wherever_a_server_states_it(about: Any, format: AudioF
     assert format.unread or format.bytes_per_s == rates[format.encoding or "pcm"] * (format.channels or 1)
 
 
-def test_the_session_the_response_the_event_and_a_wav_state_a_format_each_over_the_one_before():
+def test_the_format_of_a_wav_counts_before_the_event_the_response_and_the_session():
     read = dialect("openai").reader()
 
     def seconds(**fields: Any) -> float:
@@ -74,7 +69,7 @@ def test_the_session_the_response_the_event_and_a_wav_state_a_format_each_over_t
     assert seconds(delta=whole) == seconds() == 0.06
 
 
-def test_g711_is_the_sound_that_itu_t_s_tables_give():
+def test_g711_is_decoded_by_the_tables_of_itu_t():
     codes = bytes([0x00, 0x7F, 0x80, 0xFF, 0xD5, 0x55])
     ulaw, alaw = (np.frombuffer(each.pcm(codes), "<i2").tolist() for each in (PCMU, PCMA))
     assert ulaw == [-32124, 0, 32124, 0, 716, -716] and alaw == [-5504, -848, 5504, 848, 8, -8]

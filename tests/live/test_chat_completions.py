@@ -186,21 +186,6 @@ async def test_generation_ends_when_the_client_disconnects_during_the_reply() ->
         assert 0 < stats.tokens["thinker"] < most_tokens
 
 
-@in_a_loop
-async def test_a_mistake_of_ours_in_a_request_takes_no_session() -> None:
-    def fail(*_: Any) -> Any:
-        raise RuntimeError("a mistake of ours")
-
-    mistakes: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
-    async with served() as server, server.client() as client:
-        assert server.sockets.posted is not None
-        server.sockets.posted = server.sockets.posted._replace(begin=fail)
-        with pytest.raises(openai.APIConnectionError):
-            await streamed(client, "x", 1)
-        assert not server.sockets.sessions and str(mistakes[0]) == "a mistake of ours"
-
-
 class Closed(Hook):
     """Rejects all turns."""
 

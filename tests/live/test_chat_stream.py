@@ -62,7 +62,6 @@ def test_events_are_those_of_the_standard_wherever_they_are_cut(stream: bytes, e
         (WORD + DONE, ([1], "", None)),
         (WORD + b"data: [DONE]", ([1], "", None)),
         (WORD + STOP + usage(7) + DONE, ([1], "", 7)),
-        (WORD + STOP + usage(8.0), ([1], "", 8)),
         (WORD + STOP + event({"choices": None, "usage": {"completion_tokens": "8"}}), ([1], "", 8)),
         (WORD + STOP + event({"choices": [], "usage": None}) + usage(None), ([1], "", None)),
         (WORD + STOP + usage(9, completion_tokens_details={"reasoning_tokens": 6}), ([1], "", 3)),
@@ -71,7 +70,6 @@ def test_events_are_those_of_the_standard_wherever_they_are_cut(stream: bytes, e
         (event(chunk(content=[{"type": "text", "text": "a"}])) + DONE, ([1], "", None)),
         (event({"choices": [{"text": "a", "finish_reason": "stop"}]}), ([1], "", None)),
         (event({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}), ([1], "", None)),
-        (event(chunk("null", content="a")) + event(chunk("STOP")), ([1], "", None)),
         (b'data: {"choices":[{"delta":{"content":"\\ud83d"}}],"x":-Infinity}\n\n' + STOP, ([1], "", None)),
         (b'data: {"choices":[{"delta":{"content":"a\xff"}}]}\n\n' + STOP, ([1], "", None)),
         (WORD, ([1], "cut short", None)),
@@ -85,20 +83,16 @@ def test_events_are_those_of_the_standard_wherever_they_are_cut(stream: bytes, e
         (b'{"error": {"code": 500}}', ([], "error: 500", None)),
         (WORD + b"data: oh no\n\n", ([1], "garbage", None)),
         (WORD + event({"error": {"message": "died", "type": "x", "code": 500}}) + DONE, ([1], "error: 500", None)),
-        (event({"error": "oh"}), ([], "error: oh", None)),
         (event({"error": True, "message": "oh"}), ([], "error: oh", None)),
         (event({"object": "error", "message": "died", "code": None, "type": "T"}), ([], "error: T", None)),
         (event({"message": "died"}), ([], "error: died", None)),
         (event({"detail": [{"loc": ["body"], "msg": "wrong"}]}), ([], "error: wrong", None)),
-        (event({"status": 503}), ([], "error: 503", None)),
         (event("died"), ([], "error: died", None)),
         (event({"choices": [{"delta": {}, "error": {"code": 502}}]}), ([], "error: 502", None)),
         (WORD + b'event: error\ndata: {"message": "died"}\n\n' + DONE, ([1], "error: died", None)),
         (WORD + b"data: died\nevent: error\n\n", ([1], "error: died", None)),
-        (WORD + b"event: error\n\n" + DONE, ([1], "error: unknown", None)),
         (WORD + event(chunk("abort")) + usage(1) + DONE, ([1], "finish reason: abort", 1)),
         (WORD + event(chunk({"type": "abort", "message": "full"})), ([1], "finish reason: abort", None)),
-        (WORD + event(chunk("content_filter")), ([1], "finish reason: content_filter", None)),
         (WORD + event(chunk("melted")), ([1], "finish reason: melted", None)),
         (WORD + STOP + event({"error": {"code": 500}}), ([1], "error: 500", None)),
         (WORD + STOP + WORD, ([1], "output after the finish reason", None)),
@@ -114,7 +108,7 @@ def test_every_channel_is_output(channel: str):
     assert heard(ROLE, piece, STOP) == ([1], "", None)
 
 
-def test_halves_of_a_character_are_one_in_what_was_said():
+def test_the_halves_of_a_character_are_joined():
     reply = ChatReply()
     for half in (b"\\ud83d", b"\\ude00", b"!"):
         reply.read(b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % half)

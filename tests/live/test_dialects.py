@@ -148,11 +148,6 @@ def test_a_dialect_refuses_settings_that_its_servers_lack(name: str, target: dic
     assert reason in (dialect(name, **target).cannot(typed=typed) or "")
 
 
-def test_a_dialect_can_play_the_turns_that_its_servers_take():
-    assert dialect("vllm").cannot(typed=False) is None
-    assert [dialect(name).cannot(typed=True) for name in REALTIME] == [None] * 3
-
-
 def test_the_url_has_the_model_and_what_the_dialect_asks_for():
     assert dialect("openai", model="gpt x").url() == f"{URL}?model=gpt+x"
     assert dialect("openai").url() == dialect("rehearsal").url() == dialect("vllm").url() == URL
@@ -196,10 +191,8 @@ EVENTS: list[tuple[bytes, Event]] = [
     (delta("output_audio_transcript", response_id="r", delta="abc"), Text("r", 1, 3)),
     (delta("output_text", response_id="r", delta="ü", tokens=4), Text("r", 4, 1)),
     (delta("text", response_id="r", delta="abc"), Text("r", 1, 3)),
-    (delta("output_text", response_id="r", delta=""), Other()),
     (message("transcription.delta", delta="abc"), Text(None, 1, 3)),
     (message("transcription.done", text="abc", usage={"completion_tokens": 5}), Done(None, "transcribed", 5)),
-    (message("transcription.done", text="abc"), Done(None, "transcribed")),
     (message("response.output_audio.done", response_id="r"), AudioDone("r")),
     (done(status="completed", usage=DETAILS), Done("r", "completed", 4, 9)),
     (done(status="cancelled", rehearsal={"heard": HEARD}), Done("r", "cancelled", played=(1, 2))),
@@ -217,7 +210,6 @@ EVENTS: list[tuple[bytes, Event]] = [
     (message("error", error="Unknown event", code="unknown"), Failure("unknown", "Unknown event")),
     (message("an.event.of.tomorrow", delta={"not": "text"}), Other()),
     (delta("output_audio", delta=5), Garbage()),
-    (delta("output_audio"), Garbage()),
     (message("response.done", response=7), Garbage()),
     (message("response.cancelled", response={"id": "r"}), Done("r", "cancelled")),
     (done(status_details="none", usage={"output_token_details": 7}), Done("r", "completed")),
@@ -230,9 +222,7 @@ EVENTS: list[tuple[bytes, Event]] = [
     (b'{"delta":"a"}', Garbage()),
     (b'{"error":{"code":500,"message":"oh"}}', Failure("500", "oh")),
     (b'{"detail":"Not Found"}', Failure("unknown", "Not Found")),
-    (b"[]", Garbage()),
     (b"", Garbage()),
-    (b"\xff\xfe", Garbage()),
     (b'{"type":"response.created"', Garbage()),
 ]
 

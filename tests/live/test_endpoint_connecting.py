@@ -1,11 +1,10 @@
 """When users connect over real sockets, which calls are shed or fail, and which traces are refused before the run."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from tests.live.scripted import Peer, Script, greet, nobody, openai, play, played, spoken, table, typed
+from tests.live.scripted import Peer, Script, nobody, openai, play, played, spoken, table, typed
 from workloads.errors import UserError
 from workloads.trace import Trace
 
@@ -86,25 +85,3 @@ def test_a_trace_that_cannot_be_played_is_refused_before_the_run():
         played(typed(), nobody, dialect="vllm", model="q")
     with pytest.raises(UserError, match="MISSING"):
         played(spoken(), nobody, dialect="openai", token_env="MISSING")
-
-
-def test_in_a_closed_loop_a_user_who_waits_for_the_end_of_a_cut_reply_keeps_its_place():
-    connected: list[int] = [0]  # after each change
-
-    async def slow_to_end(peer: Peer) -> None:
-        connected.append(connected[-1] + 1)
-        try:
-            await greet(peer)
-            await peer.expect("response.create")
-            await peer.say("response.created", response={"id": "resp_0", "status": "in_progress"})
-            await peer.audio("resp_0", 1.0)
-            await peer.expect("response.cancel")
-            await asyncio.sleep(0.3)
-            await peer.done("resp_0", status="cancelled")
-            await peer.drain()
-        finally:
-            connected.append(connected[-1] - 1)
-
-    out = play(spoken(sessions=4, barge_in_after_s=0.1), slow_to_end, {"c": 2}, dialect="openai")
-    assert out.failures.empty and len(out.calls) == 4
-    assert max(connected) == 2

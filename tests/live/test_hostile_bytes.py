@@ -9,13 +9,12 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.live.endpoints.dialects import DIALECTS, chat, dialect_of, parsing
-from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat, named, stated
+from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat
 from harness.live.endpoints.dialects.chat import ChatReply, EventStream
 from harness.live.endpoints.dialects.events import Audio, Done, Event, Garbage
 from harness.live.endpoints.dialects.rtvi import _field, _number
@@ -221,37 +220,7 @@ def test_a_reply_changes_its_item_at_most_8192_times() -> None:
         reply.add(Audio("r", "x", 24_000, NOTHING, half_a_second))
 
 
-METRICS = st.lists(
-    st.sampled_from(
-        ["# HELP ", "# TYPE ", "a", "{", "}", 'b="c"', ",", '"', "\\", " 1", " NaN", "\n", " counter", "=", "#", "\0"]
-    )
-    | st.text(max_size=4),
-    max_size=30,
-).map("".join)
-
-
-@settings(max_examples=300)
-@given(METRICS.map(str.encode) | st.binary(max_size=60))
-def test_metrics_of_any_text_are_samples_or_a_reason(text: bytes) -> None:
-    samples, reason = scrape._parsed(scrape._Poll(0.0, 0.0, zlib.compress(text), ""))
-    assert reason in ("", "garbage") and (not reason or not samples)
-    assert all(isinstance(value, float) for _, _, value in samples)
-
-
 def test_a_line_of_metrics_above_16_kib_is_not_read() -> None:
     line = "a{" + ",".join(f'b{k}="c"' for k in range(4000)) + "} 1\n"
     poll = scrape._Poll(0.0, 0.0, zlib.compress(line.encode()), "")
     assert scrape._parsed(poll) == ([], "a line above 16 KiB")
-
-
-def test_nothing_long_stays_in_a_cache() -> None:
-    """Formats are remembered by their names, which a server may make as long as a message."""
-    for k in range(300):
-        message = {"type": "response.audio.delta", "delta": "AAAA", "encoding": f"pcm{k}" + "x" * 100_000}
-        readers()["openai"](msgspec.json.encode(message))
-        named(f"pcm{k}" + "y" * 100_000)
-    from harness.live.endpoints.dialects import audio_format
-
-    for cache in (parsing._own, audio_format._named):
-        assert cache.cache_info().currsize <= 256
-    assert named("z" * 10_000).encoding == "z" * 40 and stated({"a": 1}) == NOTHING

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.live.verdict import Observed, failures, judge, load_verdict, send_delays, span
 from harness.metrics.metric import statistic
-from harness.metrics.stats import mean_interval, quantile_interval, wilson
+from harness.metrics.stats import mean_interval, quantile_interval
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, needed, parse_targets
 
 
@@ -52,15 +52,6 @@ def test_the_value_of_one_run_is_its_metric(ttfp_s: list[float], statistic: str)
     value = judged_value(metric, observed.metrics, observed.requests)
     assert result.value == pytest.approx(value)
     assert result.runs == (value,)
-
-
-@given(st.integers(1, 300), st.data(), st.floats(0.5, 1.0))
-def test_a_share_is_judged_by_wilsons_interval(n: int, data: st.DataObject, bound: float) -> None:
-    broken = data.draw(st.integers(0, n))
-    result = judge(Target("continuity", ">=", bound), [run([0.1] * n, broken)])
-    low, high = wilson(n - broken, n)
-    assert result.interval == (low, high)
-    assert result.verdict == (PASS if low >= bound else FAIL if high < bound else INCONCLUSIVE)
 
 
 def test_no_values_have_no_interval() -> None:

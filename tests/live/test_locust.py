@@ -33,7 +33,6 @@ from tests.builders import free_ports
 from tests.waiting import wait_until
 from workloads.audio.synth import SyntheticClip
 from workloads.generators.content import pcm_for
-from workloads.generators.conversations import texts_of
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -248,18 +247,6 @@ def test_recordings_travel_with_the_schedule(tmp_path: Path):
     unpack_shard(tmp_path / "there", message)
     assert expected
     assert sounds(shard_trace(tmp_path / "there", 1)) == expected
-
-
-def test_texts_travel_with_the_schedule(tmp_path: Path):
-    file = tmp_path / "chats.json"
-    file.write_text(json.dumps([{"messages": [{"role": "user", "content": text}]} for text in ("one", "two")]))
-    trace = make_trace("conversations", {"path": str(file), "conversations": 4}, 0)
-    shard, message = sent(tmp_path / "plan", trace, "http://localhost:1")
-    expected = texts_of(shard)
-    file.unlink()
-    unpack_shard(tmp_path / "there", message)
-    assert expected
-    assert texts_of(shard_trace(tmp_path / "there", 1)) == expected
 
 
 @pytest.mark.parametrize(
