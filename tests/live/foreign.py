@@ -24,28 +24,26 @@ def write_text_model(folder: Path) -> Path:
     """A two-layer Llama of 64 units and a tokenizer that takes every word for one token; no weights."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"word{i}": i + 3 for i in range(WORDS)}
+    words = ["<unk>", "<s>", "</s>", *(f"word{i}" for i in range(WORDS))]
+    vocabulary = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    words = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     chat = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "float32"}
     size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "rms_norm_eps": 1e-5}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8192}
     tokens = {"vocab_size": len(vocabulary), "bos_token_id": 1, "eos_token_id": 2}
-    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": chat, **words}
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": chat, **special}
     config = {**model, **size, **heads, **tokens}
     _write(folder, {"tokenizer_config.json": tokenizer_config, "config.json": config})
     return folder
 
 
 def write_realtime_model(folder: Path) -> Path:
-    """Voxtral Realtime in small, which vLLM serves on `/v1/realtime`: a token for each 80 ms heard; no weights.
-
-    (Qwen3-ASR, the other model that vLLM serves there, hears 5 s at a time, and its module imports torchvision.)
-    """
+    """A small Voxtral Realtime, which vLLM serves on `/v1/realtime`: a token for each 80 ms of audio; no weights."""
     from mistral_common.tokens.tokenizers.base import SpecialTokens
 
     special = [token.value for token in SpecialTokens]

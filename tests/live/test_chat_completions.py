@@ -50,6 +50,8 @@ async def test_replies_are_streamed_one_after_the_other_over_one_connection() ->
             assert (usage.usage.prompt_tokens, usage.usage.completion_tokens) == (50, tokens)
         assert [turn.request.slo.priority for turn in server.turns] == [6, 1]
         assert server.sockets.sockets == 1
+        stats = server.sessions.stats
+        assert (stats.ttft_s.count, stats.token_s.count) == (2, 5)  # six tokens have five gaps
 
 
 @in_a_loop

@@ -69,18 +69,6 @@ async def test_time_cannot_restart_while_a_timer_waits():
 
 
 @in_a_loop
-async def test_an_exception_in_a_timer_goes_to_the_handler_and_the_others_fire(alarm):
-    loop, seen = asyncio.get_running_loop(), []
-    loop.set_exception_handler(lambda _, context: seen.append(type(context["exception"])))
-    now = loop.time()
-    loop.call_at(now + 0.001, lambda: 1 / 0)
-    loop.call_at(now + 0.001, seen.append, "after")
-    loop.call_at(now + 0.004, seen.append, "later")
-    await asyncio.sleep(0.01)
-    assert seen == [ZeroDivisionError, "after", "later"]
-
-
-@in_a_loop
 async def test_sockets_are_served_between_bursts_of_due_timers():
     loop, order = asyncio.get_running_loop(), []
     near, far = socket.socketpair()

@@ -74,23 +74,6 @@ def test_what_openai_s_dialect_sends_is_what_openai_s_own_client_would():
             assert again == json.loads(data)
 
 
-def test_sglang_omni_takes_the_silence_of_its_vad_and_whole_milliseconds():
-    spoken = dialect("sglang_omni", turn_detection="server", silence_duration_ms=300)
-    [hello] = decoded(spoken.hello())
-    assert hello["session"]["turn_detection"] == {"type": "server_vad", "silence_duration_ms": 300}
-    [truncate] = decoded(spoken.interrupt(CUT))
-    assert str(truncate["audio_end_ms"]) == "1234"  # of 1.2345 s
-
-
-def test_a_duplex_session_of_sglang_numbers_the_audio_that_it_sends():
-    spoken = dialect("sglang_duplex")
-    write = spoken.writer()
-    assert write is not None
-    assert [write(message) for message in spoken.hello()] == spoken.hello()
-    pieces = decoded([write(spoken.append(b"\1\2" * 10)) for _ in range(101)])
-    assert [piece["sglang"]["seq"] for piece in pieces] == list(range(101))
-
-
 def test_a_server_of_ours_is_asked_for_the_length_of_its_reply():
     turn = replace(TURN, visual_tokens=3, content=12)
     length = {"output_tokens": 7, "reply_audio_s": 0.3, "visual_tokens": 3, "input_tokens": 5, "content": 12}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.scripted import PIECES, SPEECH_S, Peer, Script, openai, play, reply, spoken, table, tone, typed
+from tests.live.scripted import PIECES, SPEECH_S, Peer, Script, openai, play, reply, spoken, table, tone
 from workloads.generators.content import pcm_for
 
 
@@ -137,13 +137,3 @@ def test_vllm_omni_is_sent_acknowledgements_of_events_and_playback():
     assert call.of("playback.ack")[-1]["played_ms"] == 100
     assert call.path == "/v1/realtime?duplex=1&model=q&autostart=0"
     assert out.values("finish", "talker") == []  # it did not say
-
-
-def test_typed_turns_are_sent_as_text():
-    out = play(typed(turns=2), openai, dialect="openai")
-    [call] = out.calls
-    items = call.of("conversation.item.create")
-    words = [item["item"]["content"][0]["text"].split() for item in items]
-    assert [len(each) for each in words] == [5, 5] and words[0] != words[1]
-    assert not call.of("input_audio_buffer.append") and not call.of("input_audio_buffer.commit")
-    assert table(out)["status"].tolist() == ["completed", "completed"]

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from harness.live.endpoints.logs import FailureLog, SendLog
+from harness.live.endpoints.logs import SendLog
 from tests.live.scripted import PIECES, SPEECH_S, Peer, openai, play, reply, spoken
 
 
@@ -78,11 +78,3 @@ def test_the_log_of_sends_keeps_their_delays_and_gives_the_newest():
     assert log.recent().tolist() == [1.5]
     assert log.table(2).to_pylist() == [{"kind": "goodbye", "session": 4, "due_s": -1.0, "send_delay_s": 1.5}]
     assert (log.table().num_rows, SendLog().table().num_rows) == (3, 0)
-
-
-def test_the_log_of_failures_keeps_their_order():
-    failures, rows = FailureLog(), [(2.0, 2**31 - 1, 0, "closed 1006"), (1.0, 3, 99, "garbage")]
-    for row in rows:
-        failures.add(*row)
-    assert [tuple(row.values()) for row in failures.table().to_pylist()] == rows
-    assert [tuple(row.values()) for row in failures.table(1).to_pylist()] == rows[1:]

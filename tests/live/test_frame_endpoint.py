@@ -1,7 +1,5 @@
 """Calls that a server answers frame by frame, over real sockets."""
 
-import asyncio
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -75,28 +73,6 @@ def test_audio_is_sent_without_pause_and_each_frame_is_answered():
         due = out.sends.query("kind == 'audio' and session == @session.id")["due_s"].to_numpy()
         captured_s = begin_s + 0.02 * np.arange(1, len(due) + 1)
         assert due == pytest.approx(np.maximum(ready_s, captured_s))
-
-
-def test_a_wait_for_the_servers_tick_is_not_latency():
-    async def beating(peer: Peer) -> None:
-        """Answers two frames at a time, of which the newer has waited a quarter of a frame for the server's tick."""
-        await greet(peer)
-        loop = asyncio.get_running_loop()
-        for frame in (1, 3):
-            await hear(peer, 2 * FRAME_S)
-            heard_at_s = loop.time()
-            await asyncio.sleep(FRAME_S / 4)
-            waited_ms = int(1000 * (loop.time() - heard_at_s))
-            await peer.say("rehearsal.frame.done", frame=frame, tokens=3, waited_ms=waited_ms)
-        await peer.drain()
-
-    out = play(calls(), beating, dialect="rehearsal")
-    older, newer = (frames_of(out).iloc[frames] for frames in ([0, 2], [1, 3]))
-    assert newer["dispatch_s"].tolist() == older["dispatch_s"].tolist()
-    assert (newer["dispatch_s"] - newer["due_s"] >= FRAME_S / 4 - 0.001).all()
-    times = out.events.pivot_table("t", "turn", "kind").loc[[1, 3]]
-    there_and_back_s = (times["frame_out"] - times["turn_end"] - FRAME_S / 4).to_numpy()
-    assert (newer["latency_s"] <= there_and_back_s + 0.001).all()
 
 
 def test_a_call_that_an_overloaded_server_refuses_is_shed():

@@ -25,7 +25,7 @@ from harness.live.endpoints.dialects.events import (
     UnreadAudio,
 )
 from harness.live.endpoints.target import TargetParams
-from tests.live.scripted import PIECES, Peer, play, spoken, table, tone, typed
+from tests.live.scripted import PIECES, Peer, play, spoken, table, tone
 
 PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 RATE = 24_000
@@ -207,15 +207,3 @@ def test_after_go_away_the_next_turn_is_a_new_connection() -> None:
     out = play(spoken(turns=2), server, **GEMINI)
     assert out.failures.empty and table(out)["status"].tolist() == ["completed"] * 2
     assert len(out.calls) == 2 and all(call.kinds[0] == "setup" for call in out.calls)
-
-
-def test_a_typed_turn_is_answered_in_text() -> None:
-    async def typed_server(peer: Peer) -> None:
-        await begun(peer)
-        [asked] = (await heard(peer))["turns"]
-        assert asked["role"] == "user" and asked["parts"][0]["text"]
-        await peer.socket.send(content(modelTurn={"parts": [{"text": "word"}]}, turnComplete=True))
-        await heard(peer)
-
-    out = play(typed(), typed_server, modalities="text", **GEMINI)
-    assert out.failures.empty and table(out)["status"].tolist() == ["completed"]

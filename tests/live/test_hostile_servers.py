@@ -17,7 +17,7 @@ from harness.live.endpoints.transport.connect_diagnosis import asked
 from harness.live.endpoints.transport.get import Answer, get
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.limits import MOST_HEAD
-from harness.live.endpoints.transport.websocket import ConnectFailed, connect
+from harness.live.endpoints.transport.websocket import connect
 from tests.builders import refused
 from tests.live.receivers import Receiver, Stream
 from tests.live.scripted import over_http, played, spoken, table, typed
@@ -197,21 +197,6 @@ async def test_a_frame_may_be_as_long_as_the_limit_and_not_longer() -> None:
                 socket.abort()
             await receiver.ended.wait()
         assert receiver.ends == [(1006, expected or "")]
-
-
-@in_a_loop
-async def test_a_connection_whose_handshake_comes_after_the_timeout_is_closed() -> None:
-    async def write(writer: asyncio.StreamWriter) -> None:
-        await given_up.wait()
-        writer.write(handshake(server.head))
-
-    server, given_up, receiver = Server(write), asyncio.Event(), Receiver()
-    async with server.at() as address:
-        with pytest.raises(ConnectFailed, match="no connection within"):
-            await connect(f"ws://{address}/", receiver, timeout_s=0.05)
-        given_up.set()
-        await until(lambda: server.ends == 1)
-    assert receiver.messages == []
 
 
 async def fetched(*pieces: bytes) -> Answer | str:

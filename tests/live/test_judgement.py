@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.live.verdict import Observed, failures, judge, load_verdict, send_delays, span
+from harness.live.verdict import Observed, failures, judge, load_verdict, send_delays
 from harness.metrics.metric import statistic
 from harness.metrics.stats import mean_interval, quantile_interval
 from harness.slo.targets import FAIL, INCONCLUSIVE, PASS, Target, judged_value, needed, parse_targets
@@ -281,10 +281,3 @@ def test_runs_that_do_not_count_are_named(records: list[Any], verdict: str, lost
     assert found.invalid == (verdict == INCONCLUSIVE)
     assert [each.why for each in found.judgements] == [""]
     assert counting or found.judgements[0].verdict == INCONCLUSIVE
-
-
-def test_an_interval_is_written_in_the_unit_of_its_metric() -> None:
-    assert span("audio_ttfp_p90", (0.72, 0.85)) == "720 to 850 ms"
-    assert span("audio_ttfp_p90", (0.72, math.inf)) == "720 to ∞ ms"
-    assert span("audio_ttfp_p90", (-math.inf, 0.85)) == "up to 850 ms"
-    assert span("continuity", (0.8, 1.0)) == "80 to 100 %"

@@ -11,7 +11,6 @@ from engines.endpoint import metrics
 from engines.endpoint.metrics import LAG_S
 from engines.endpoint.server_stats import Histogram
 from harness.clocks.model_clock import ModelClockLoop
-from harness.metrics.histogram import quantile
 from harness.metrics.live import LAG, LoopLag, loop_lag
 from harness.request_tables.steady_window import WHOLE, Window
 
@@ -29,11 +28,6 @@ def scraped(lags_s: list[list[float]], begin_s: float = 0.0) -> pd.DataFrame:
             for le, count in zip((*map(str, LAG_S), "+Inf"), counts, strict=True)
         ]
     return pd.DataFrame(rows, columns=["t_s", "name", "labels", "value"])
-
-
-def test_a_quantile_of_no_counts_is_none_and_one_above_the_last_bound_is_that_bound():
-    assert quantile((1.0, 2.0), (0, 0, 0), 0.5) is None
-    assert quantile((1.0, 2.0), (0, 0, 5), 0.5) == 2.0
 
 
 CALM, STARVED = [0.0004] * 100, [0.24] * 40
