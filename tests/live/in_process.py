@@ -79,11 +79,12 @@ class Side:
 
 
 class Call(Side):
-    """A session over a WebSocket, of dialect openai if nothing else is said, that is ready, and its two ends."""
+    """A session over a WebSocket that is ready, by default of dialect openai, and its two ends."""
 
     def __init__(self, **target: Any) -> None:
         super().__init__()
-        self._connect(TurnConnection, dialect_of(TargetParams(url="ws://h/v1/realtime", **OPENAI | target)))
+        settings = {"url": "ws://h/v1/realtime", "dialect": "openai", **target}
+        self._connect(TurnConnection, dialect_of(TargetParams.model_validate(settings)))
         self.says("session.updated", session={})
 
     def _connect(self, of: type[TurnConnection], dialect: Dialect) -> None:
@@ -115,9 +116,6 @@ class Call(Side):
 
     def sound(self, data: bytes, **fields: Any) -> None:
         self.says("response.output_audio.delta", delta=base64.b64encode(data).decode(), **fields)
-
-
-OPENAI: dict[str, Any] = {"dialect": "openai"}
 
 
 class Utterances(Call):
@@ -157,7 +155,7 @@ class Request(Side):
     abort = close
 
     def answers(self, *pieces: bytes) -> None:
-        """The server sends these, cut so, as long as the client reads."""
+        """The server sends these pieces, as long as the client reads."""
         for piece in pieces:
             if not self.dropped:
                 self.connection.data_received(piece)

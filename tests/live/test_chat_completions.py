@@ -151,13 +151,6 @@ async def test_a_request_without_the_token_is_refused_before_its_body() -> None:
 
 
 @in_a_loop
-async def test_a_long_body_or_head_is_refused() -> None:
-    async with served(limits=Limits.model_validate({"message_bytes": 2048})) as server:
-        assert (await server.post(b" " * 2049))[0] == 413
-        assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
-
-
-@in_a_loop
 async def test_a_full_server_answers_503_until_a_client_hangs_up() -> None:
     async with served(limits=Limits.model_validate({"max_sessions": 1})) as server, server.client() as client:
         talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)

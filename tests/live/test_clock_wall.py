@@ -1,4 +1,4 @@
-"""The wall clock's timers: on time and in order, with sockets and threads between them, and none left behind."""
+"""The timers of the wall clock: in order, never early, and none kept after it is cancelled."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Dialects of other packages: found by their entry points, held to their promises, called over a real socket."""
+"""Dialects of other packages: they are found by entry point, checked for their promises, and called."""
 
 import json
 import sys
@@ -70,7 +70,7 @@ def without(kind: str, read: Callable[[bytes], Event], data: bytes) -> Event:
         (partial(without, "error"), "an error of the server is"),
     ],
 )
-def test_a_broken_promise_is_named(
+def test_the_check_of_a_dialect_names_the_broken_promise(
     fault: Callable[..., Event], promise: str, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Broken, "fault", staticmethod(fault), raising=False)
@@ -99,7 +99,7 @@ def test_a_call_in_another_package_s_dialect_which_is_recognised(install: Callab
     assert out.calls[-1].kinds == ["hello", "sound", "over", "sound", "over"]
 
 
-def test_a_package_s_dialect_is_listed_and_its_faults_are_said(install: Callable[..., None]) -> None:
+def test_a_package_s_dialect_is_listed_and_an_unusable_one_is_refused(install: Callable[..., None]) -> None:
     install(walkie="walkie:Walkie")
     [row] = [row for row in KINDS["dialects"].brief() if row["name"] == "walkie"]
     assert row["summary"] == "Servers of an example protocol: push to talk"

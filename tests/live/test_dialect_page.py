@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text()
 TURN = spoken().sessions[0].turns[0]
 MODELLESS = ("openai", "openai_webrtc", "rtvi_webrtc")
 OF_ITS_OWN = ("rehearsal",)
-"""Told where our server is."""
+"""Described on the pages of our server."""
 
 
 def section(name: str) -> str:
@@ -49,19 +49,19 @@ def messages_of(dialect: Dialect) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name, cls in DIALECTS.items() if not cls.binary and name not in OF_ITS_OWN])
-def test_the_exchange_is_what_is_sent(name: str) -> None:
+def test_the_page_shows_the_messages_that_a_dialect_sends(name: str) -> None:
     url, model = ("http" if name in OFFERS else "ws") + "://h/", None if name in MODELLESS else "m"
     target = {"url": url, "dialect": name, "model": model}
     assert shown(name) == messages_of(dialect_of(TargetParams.model_validate(target)))
 
 
-def test_rtvi_s_first_message() -> None:
+def test_the_page_shows_the_first_message_of_rtvi() -> None:
     target = {"url": "ws://h/ws", "dialect": "rtvi", "turn_detection": "server"}
     [hello] = dialect_of(TargetParams.model_validate(target)).hello()
     assert hello.decode(errors="replace").endswith(shown("rtvi")[0])
 
 
-def test_what_is_asked_for_as_speech() -> None:
+def test_the_page_shows_the_requests_for_speech() -> None:
     target = TargetParams.model_validate({"url": "ws://h/v1/audio/speech/stream", "model": "m", "voice": "v"})
     http, *stream = shown("synthesis")
     asked = json.loads(http)

@@ -61,12 +61,6 @@ def test_a_rejected_call_is_shed_and_its_turn_failed(script: Script, refuse: Any
     assert table(out)["status"].tolist() == ["failed"] * 3
 
 
-def test_a_handshake_that_fails_is_not_shed():
-    out = play(spoken(), _silent, refuse=status(500), dialect="openai")
-    assert out.failures["reason"].tolist() == ["connect: HTTP status 500"]
-    assert "shed" not in set(out.events["kind"])
-
-
 def test_a_server_of_frames_fails_a_call_of_turns():
     async def script(peer: Peer) -> None:
         await peer.expect("session.update")
