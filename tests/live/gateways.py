@@ -1,5 +1,4 @@
-"""What stands before servers: certificates of an authority of one's own, a gateway with TLS and a path of its own, and
-a proxy that wants CONNECT."""
+"""What stands before servers: certificates of a test authority, a gateway with TLS and a path prefix, and proxies."""
 
 import asyncio
 import contextlib

@@ -82,7 +82,7 @@ class Agent:
         await asyncio.sleep(max(0.0, at_s - self._loop.time()))
 
     async def silent_s(self, times: int) -> float:
-        """Hear until the user has fallen silent so many times, and return when."""
+        """Hear until the user has fallen silent `times` times, and return when."""
         call = self.peer.call
         await until(lambda: len(call.of("rehearsal.silence")) >= times)
         events = zip(call.received, call.at_s, strict=True)

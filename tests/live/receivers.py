@@ -1,4 +1,4 @@
-"""Receivers of the live client's transports, which keep what they are told."""
+"""Receivers of the live client's transports, which keep all that they receive."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ class Receiver:
         return [kind for kind, _, _ in self.events()]
 
     async def until(self, kind: str, times: int = 1) -> None:
-        """Receive until so many events of the type have come."""
+        """Receive until `times` events of the type have come."""
         while self.kinds().count(kind) < times:
             await self.has(len(self.messages) + 1)
 

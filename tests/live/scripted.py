@@ -88,7 +88,7 @@ class Call:
 
     @property
     def kinds(self) -> list[str]:
-        """What it was told, in order, repetitions once."""
+        """Types of the received events in order, repetitions once."""
         kinds = [event["type"] for event in self.received]
         return [kind for i, kind in enumerate(kinds) if i == 0 or kinds[i - 1] != kind]
 
@@ -116,7 +116,7 @@ class Peer:
                 return event
 
     async def pieces(self, count: int) -> None:
-        """Hear so many more pieces of audio."""
+        """Hear `count` more pieces of audio."""
         for _ in range(count):
             await self.expect("input_audio_buffer.append")
 

@@ -1,4 +1,4 @@
-"""The socket server with a session behind it that only notes what it is told."""
+"""The socket server with sessions that only note the messages that they get."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
 @dataclass
 class Noted:
-    """A session: says hello, answers each message with how long it was, and floods when told to."""
+    """A session: sends hello, answers each message with its length, and floods on demand."""
 
     outbox: Outbox
     messages: list[str | bytes] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Noted:
 
 @dataclass
 class Running:
-    """`mistakes`: of ours, which nobody may meet unless a test makes them; it empties the list then."""
+    """`mistakes`: exceptions of ours. A test that causes one on purpose empties the list."""
 
     server: WebSocketServer
     port: int

@@ -63,15 +63,15 @@ def message(kind: str, **fields: Any) -> bytes:
     return json.dumps({"type": kind, **fields}).encode()
 
 
-def test_what_openai_s_dialect_sends_is_what_openai_s_own_client_would():
+def test_every_message_of_the_openai_dialect_is_valid_for_openais_own_client():
     read = TypeAdapter(RealtimeClientEvent).validate_json
     for target in ({}, {"turn_detection": "server"}, {"modalities": "text", "voice": "alloy"}, {"hint": True}):
         spoken = dialect("openai", **target)
         sent = [*spoken.hello(), spoken.append(b"\1\2" * 480), *spoken.end_of_turn(TURN)]
         sent += [*spoken.interrupt(CUT), *spoken.typed_turn(TURN, "some words")]
         for data in sent:
-            again = json.loads(read(data).model_dump_json(exclude_unset=True))  # type: ignore[attr-defined]
-            assert again == json.loads(data)
+            understood = json.loads(read(data).model_dump_json(exclude_unset=True))  # type: ignore[attr-defined]
+            assert understood == json.loads(data)
 
 
 def test_a_server_of_ours_is_asked_for_the_length_of_its_reply():

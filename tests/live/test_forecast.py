@@ -44,12 +44,12 @@ def test_a_call_of_frames_takes_its_duration() -> None:
 
 
 def test_a_backlog_does_not_lengthen_a_run() -> None:
-    alone, beside = (
+    alone, with_backlog = (
         make_trace("co_serving", {"requests": 30, **more}, 0) for more in ({"documents": 0}, {"backlog": 7})
     )
     params = ClientParams.model_validate({})
-    assert expected_phases(beside, params) == expected_phases(alone, params)
-    assert on_line(beside) == on_line(alone) + 7
+    assert expected_phases(with_backlog, params) == expected_phases(alone, params)
+    assert on_line(with_backlog) == on_line(alone) + 7
 
 
 def test_the_phases_of_a_run_add_up_to_its_wall_time() -> None:

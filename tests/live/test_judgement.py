@@ -40,7 +40,7 @@ def only(text: str) -> Target:
     return target
 
 
-ONE_FAILED, SINGLE = [math.nan], "is a single failure, which takes"
+ONE_FAILED, SINGLE = [math.nan], "is a single failure, which takes 100 turns to judge"
 seconds = st.one_of(st.floats(0.01, 5), st.just(math.nan))
 runs = st.lists(seconds, min_size=1, max_size=120)
 
@@ -64,7 +64,7 @@ def test_no_values_have_no_interval() -> None:
     [
         ("ttfp_p90<=800ms", [run([0.2] * 35)], INCONCLUSIVE, "rests on n=35 where 36 are needed"),
         ("ttfp_p90<=800ms", [run([0.2] * 36)], PASS, ""),
-        ("ttfp_p90<=800ms", [run([0.9] * 20)], FAIL, ""),  # so few are enough to miss it
+        ("ttfp_p90<=800ms", [run([0.9] * 20)], FAIL, ""),  # 20 are enough to miss it
         ("ttfp_p90<=800ms", [run([0.2] * 500), run([0.2] * 10 + [0.9] * 4)], INCONCLUSIVE, "1 of 2 runs missed it"),
         ("continuity>=95%", [run([0.2] * 72)], INCONCLUSIVE, "rests on n=72 where 73 are needed"),
         ("continuity>=95%", [run([0.2] * 73)], PASS, ""),
@@ -73,7 +73,7 @@ def test_no_values_have_no_interval() -> None:
         ("completed_rps>=2", [run([0.2] * 3), run([0.2])], INCONCLUSIVE, "1 of 2 runs missed it"),
         ("completed_rps>=2", [], INCONCLUSIVE, "was not measured"),
         ("ttft_p90<=2s", [run([0.2])], INCONCLUSIVE, "was not measured"),
-        ("failed<=1%", [run(ONE_FAILED + [0.2] * 98)], INCONCLUSIVE, f"{SINGLE} 100 turns to judge"),
+        ("failed<=1%", [run(ONE_FAILED + [0.2] * 98)], INCONCLUSIVE, SINGLE),
         ("failed<=1%", [run(ONE_FAILED + [0.2] * 39), run([0.2] * 60)], PASS, ""),
         ("failed<=1%", [run(ONE_FAILED * 2 + [0.2] * 38)], FAIL, ""),
         ("failed<=1%", [run(ONE_FAILED * 3 + [0.2] * 57), run([0.2] * 400)], INCONCLUSIVE, "1 of 2 runs missed it"),
@@ -100,9 +100,7 @@ def test_a_target_is_judged_over_all_runs_and_an_open_verdict_has_its_reason(
         ("failed<=1%", ONE_FAILED + [0.2] * 39, 3),  # 100 are needed
     ],
 )
-def test_an_open_verdict_says_how_many_times_the_turns_would_decide(
-    target: str, ttfp_s: list[float], enough: int
-) -> None:
+def test_an_open_verdict_says_how_often_its_turns_decide(target: str, ttfp_s: list[float], enough: int) -> None:
     assert judge(only(target), [run(ttfp_s)]).enough == enough
 
 
