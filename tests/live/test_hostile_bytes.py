@@ -1,5 +1,4 @@
-"""Whatever bytes a server sends, and however they are cut: every reader ends with a result or a named failure, keeps no
-more than its limits, and looks at each byte a few times at most."""
+"""Whatever bytes a server sends: every reader returns an event or a named failure and keeps no more than its limits."""
 
 import base64
 import json
@@ -64,7 +63,7 @@ SAMPLES = WAV + b"data\2\0\0\0ab"
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that short streams reach."""
+    """Limits that short messages reach."""
     for module, limits in (
         (chat, {"MOST_MESSAGE": 2000, "MOST_PARTS": 50, "MOST_REPLY": 10_000, "LENIENT": 500}),
         (parsing, {"LENIENT": 500, "_MOST_KEPT": 5, "_LONGEST_FORMAT": 100}),
@@ -122,9 +121,7 @@ SOUND = st.builds(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(broken() | SOUND | st.binary(max_size=50), max_size=12))
-def test_a_reader_of_messages_never_raises_and_keeps_no_more_than_its_limits(
-    small: None, messages: list[bytes]
-) -> None:
+def test_a_reader_never_raises_and_keeps_no_more_than_its_limits(small: None, messages: list[bytes]) -> None:
     for name, read in (*readers().items(), *readers(save_audio=1).items()):
         for message in messages:
             event = read(message)
@@ -133,10 +130,8 @@ def test_a_reader_of_messages_never_raises_and_keeps_no_more_than_its_limits(
                 assert event.seconds >= 0
             if isinstance(event, Done):
                 assert len(why(event)) < 100_000
-        kept_bytes = kept(
-            read if hasattr(read, "__dict__") else [cell.cell_contents for cell in read.__closure__ or ()]
-        )
-        assert kept_bytes < 30_000, name
+        state = read if hasattr(read, "__dict__") else [cell.cell_contents for cell in read.__closure__ or ()]
+        assert kept(state) < 30_000, name
     for message in messages:
         reply = ChatReply()
         reply.read(b"data: " + message.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n\n")

@@ -126,15 +126,17 @@ ANSWERS = {
 @pytest.mark.parametrize("kind", ANSWERS)
 @in_a_loop
 async def test_an_answer_without_end_fails_and_the_other_calls_go_on(kind: str) -> None:
-    hostile, kind_one = Server(ANSWERS[kind]), Server(once(OK + b"Content-Length: 4\r\n\r\nfine"))
-    async with hostile.at() as bad, kind_one.at() as good:
-        streams, pools = ([Stream(), Stream()], [HttpPool(f"http://{address}/v1") for address in (bad, good)])
-        exchanges = [pool.post(b"{}", stream) for pool, stream in zip(pools, streams, strict=True)]
-        for stream in streams:
-            async with asyncio.timeout(60):
-                await stream.ended.wait()
-        assert [stream.ends for stream in streams] == [[HEADERS], ["done"]]
-        assert sum(map(len, (*exchanges[0].headers, *exchanges[0].headers.values()))) < 4 * MOST_HEAD
+    hostile, honest = Server(ANSWERS[kind]), Server(once(OK + b"Content-Length: 4\r\n\r\nfine"))
+    async with hostile.at() as bad, honest.at() as good:
+        broken, whole = Stream(), Stream()
+        pools = [HttpPool(f"http://{address}/v1") for address in (bad, good)]
+        exchange = pools[0].post(b"{}", broken)
+        pools[1].post(b"{}", whole)
+        async with asyncio.timeout(60):
+            await broken.ended.wait()
+            await whole.ended.wait()
+        assert (broken.ends, whole.ends) == ([HEADERS], ["done"])
+        assert sum(map(len, (*exchange.headers, *exchange.headers.values()))) < 4 * MOST_HEAD
         await until(lambda: hostile.ends == 1)
         for pool in pools:
             await pool.aclose()
@@ -169,25 +171,25 @@ FRAMES = {
 @pytest.mark.parametrize("reason", FRAMES)
 @in_a_loop
 async def test_messages_without_end_and_frames_of_no_meaning_end_the_connection(reason: str) -> None:
-    hostile, kind_one = Server(FRAMES[reason], True), Server(once(ws_frame(1, b"hello")), True)
-    async with hostile.at() as bad, kind_one.at() as good:
-        receivers = Receiver(), Receiver()
-        first = await connect(f"ws://{bad}/", receivers[0], timeout_s=5)
-        second = await connect(f"ws://{good}/", receivers[1], timeout_s=5)
+    hostile, honest = Server(FRAMES[reason], True), Server(once(ws_frame(1, b"hello")), True)
+    async with hostile.at() as bad, honest.at() as good:
+        broken, whole = Receiver(), Receiver()
+        first = await connect(f"ws://{bad}/", broken, timeout_s=5)
+        second = await connect(f"ws://{good}/", whole, timeout_s=5)
         async with asyncio.timeout(60):
-            await receivers[0].ended.wait()
-            assert await receivers[1].has(1) == [b"hello"]
-        assert receivers[0].ends == [(1006, reason)] and receivers[0].messages == []
+            await broken.ended.wait()
+            assert await whole.has(1) == [b"hello"]
+        assert (broken.ends, broken.messages) == ([(1006, reason)], [])
         await until(lambda: hostile.ends == 1)
-        assert receivers[1].ends == []
+        assert whole.ends == []
         first.abort()
         second.close()
-        await receivers[1].ended.wait()
+        await whole.ended.wait()
     assert hostile.sent < KERNEL
 
 
 @in_a_loop
-async def test_a_frame_may_be_as_long_as_the_limit_and_not_longer() -> None:
+async def test_a_frame_may_have_16_mib_and_no_byte_more() -> None:
     for size, expected in ((limits.MOST_MESSAGE, None), (limits.MOST_MESSAGE + 1, "a message above 16 MiB")):
         async with Server(once(ws_frame(2, bytes(size))), True).at() as address:
             receiver = Receiver()
