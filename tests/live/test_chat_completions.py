@@ -7,7 +7,6 @@ from typing import Any
 import openai
 import pytest
 
-from engines.endpoint.limits import Limits
 from engines.turns.hook import Hook
 from tests.live.served import served
 from tests.waiting import WITHIN_S, in_a_loop, until
@@ -98,18 +97,6 @@ async def test_a_draining_server_finishes_its_replies_and_begins_none(stream: bo
         assert len(server.turns) == 1
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@in_a_loop
-async def test_a_reply_that_outlasts_the_drain_is_cut_with_an_error(stream: bool) -> None:
-    async with served() as server, server.client() as client:
-        talking = asyncio.create_task(whole(client, {**HELLO, "stream": stream, "max_tokens": 4000}))
-        await until(lambda: server.turns)
-        assert await server.sockets.drain(0.1) == 1
-        await server.sockets.close()
-        with pytest.raises(openai.APIConnectionError if stream else openai.InternalServerError):
-            await talking
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -146,19 +133,6 @@ async def test_a_request_without_the_token_is_refused_before_its_body() -> None:
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"401"
         writer.close()
-
-
-@in_a_loop
-async def test_a_full_server_answers_503_until_a_client_hangs_up() -> None:
-    async with served(limits=Limits.model_validate({"max_sessions": 1})) as server, server.client() as client:
-        talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
-        await anext(aiter(talking))
-        with pytest.raises(openai.InternalServerError) as full:
-            await streamed(client, "x", 1)
-        assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
-        await talking.close()
-        await until(lambda: not server.sockets.sessions)
-        assert len(await streamed(client, "x", 1)) == 3  # a word, the finish reason and the usage
 
 
 @in_a_loop

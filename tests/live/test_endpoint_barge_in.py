@@ -73,25 +73,6 @@ def test_heard_tokens_are_at_most_the_made_ones():
     assert of_both_stages(out, "heard") == [[20], [100]]
 
 
-@pytest.mark.parametrize("name", ["openai", "rehearsal"])
-def test_a_complete_reply_can_be_interrupted_while_it_plays(name: str):
-    async def script(peer: Peer) -> None:
-        await greet(peer)
-        await peer.expect("response.create")
-        await reply(peer, "resp_0", packets=20)
-        await peer.expect("response.cancel" if name == "rehearsal" else "conversation.item.truncate")
-        if name == "rehearsal":
-            await peer.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
-        await peer.drain()
-
-    out = play(spoken(barge_in_after_s=0.3), script, dialect=name)
-    assert out.failures.empty and out.calls[0].closed == 1000
-    assert out.values("finish", "talker") == [40]
-    [heard_s] = out.values("barge_in")
-    assert out.values("heard", "talker") == [7 if name == "rehearsal" else int(40 * heard_s / 2.0)]
-    assert bool(out.calls[0].of("response.cancel")) == (name == "rehearsal")
-
-
 @pytest.mark.parametrize("detector", ["client", "server"])
 def test_a_session_stays_open_for_the_end_of_its_last_cut_reply(detector: str):
     """A server with its own turn detection gets the interruption too: else it hears the next turn over the reply."""

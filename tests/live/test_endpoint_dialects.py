@@ -119,21 +119,3 @@ def test_vllm_omni_speaks_on_after_its_transcript_is_done():
     assert out.values("audio") == [0.1, 0.1]  # at the event's own rate
     assert out.kinds()[-4:] == ["reply_done", "playback_done", "turn_done", "session_end"]
     assert out.values("finish", "entry") == [6]
-
-
-def test_vllm_omni_is_sent_acknowledgements_of_events_and_playback():
-    async def script(peer: Peer) -> None:
-        await peer.expect("session.update")
-        await peer.say("session.created", session={})
-        await peer.expect("input_audio_buffer.commit")
-        await peer.say("response.created", response={"id": "r"}, server_event_seq=3)
-        await peer.audio("r", server_event_seq=4)
-        await peer.say("response.done", response={"id": "r", "status": "completed"}, server_event_seq=9)
-        await peer.drain()
-
-    out = play(spoken(), script, dialect="vllm_omni", model="q")
-    [call] = out.calls
-    assert call.of("session.event_ack") == [{"type": "session.event_ack", "server_event_seq": 9}]
-    assert call.of("playback.ack")[-1]["played_ms"] == 100
-    assert call.path == "/v1/realtime?duplex=1&model=q&autostart=0"
-    assert out.values("finish", "talker") == []  # it did not say

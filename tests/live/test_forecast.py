@@ -4,11 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from harness.client.client_params import ClientParams
+from harness.experiments.run_order import Outcome
+from harness.live.expand import expand
 from harness.live.run.forecast import Phases, expected_phases, on_line, phases_of
+from harness.live.run.run_progress import RunProgress
 from harness.request_tables.steady_window import WHOLE, Window
+from reports.cli.live_view import live_view
 from tests.harness.servers import Answering, played
+from tests.reports.lived import live as experiment
 from workloads.registry import make_trace
 from workloads.trace import Trace
 
@@ -59,3 +65,29 @@ def test_the_phases_of_a_run_add_up_to_its_wall_time() -> None:
     assert phases_of(WHOLE, 9.0, 55.0, 70.0) == Phases(9.0, 6.0, 0.0, 55.0, 0.0)
     never = phases_of(Window(float("inf"), 20.0), 9.0, 55.0, 70.0)
     assert never == Phases(9.0, 6.0, 55.0, 0.0, 0.0)
+
+
+STATUS = {"sessions": 3, "turns": 1, "failed": 0, "shed": 0, "ttfp_s": [], "reply_s": [], "continuity": [0, 0]}
+
+
+def test_the_view_shows_the_forecast_once_and_what_the_phases_took(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    point, taken, phases = expand(experiment(grid={"c": [4]}, seeds=[0]))[0], Phases(9.0, 6.0, 2.0, 18.0, 30.0), []
+    progress = RunProgress(4, point.label, expected=Phases(10.0, 7.0, 2.0, 18.0, 36.0))
+    with live_view(1, 0, Console(width=200)) as (see, ended):
+        see(progress)
+        phases.append(progress.phase)
+        progress.stage = "start"
+        for t_s in (None, 1.0, 10.0, 21.0):
+            if t_s is not None:
+                progress.update(0, {**STATUS, "t": t_s, "send_delay_p99_ms": None, "sent": 0})
+            see(progress)
+            phases.append(progress.phase)
+        progress.taken = taken
+        ended(Outcome(point, "ok", tmp_path, taken.total_s))
+    printed = capsys.readouterr().out
+    assert phases == ["floor", "start", "ramp", "load", "drain"]
+    expected = f"{point.label}: about 73 s: floor 10 s, start 7 s, ramp 2 s, load 18 s, drain 36 s"
+    assert printed.count(expected) == 1
+    assert f"[1/1] {point.label}: ok in 65 s: {taken}" in printed

@@ -8,19 +8,20 @@ import json
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.live.endpoints.transport import limits
 from harness.live.endpoints.transport.connect_diagnosis import asked
 from harness.live.endpoints.transport.get import Answer, get
 from harness.live.endpoints.transport.http import HttpPool
 from harness.live.endpoints.transport.limits import MOST_HEAD
-from harness.live.endpoints.transport.websocket import connect
+from harness.live.endpoints.transport.websocket import ConnectFailed, connect
 from tests.builders import refused
 from tests.live.receivers import Receiver, Stream
-from tests.live.scripted import over_http, played, spoken, table, typed
+from tests.live.scripted import played, spoken, table
 from tests.live.test_preflight import look
 from tests.waiting import in_a_loop, until
 
@@ -201,6 +202,29 @@ async def test_a_frame_may_have_16_mib_and_no_byte_more() -> None:
         assert receiver.ends == [(1006, expected or "")]
 
 
+FRAME = st.builds(
+    ws_frame,
+    st.sampled_from([0, 1, 2, 8, 9, 10, 3, 15]),
+    st.binary(max_size=6) | st.just(b"x" * 200) | st.just(struct.pack(">H", 1001)),
+    st.booleans() | st.just(True),
+    st.sampled_from([0, 0, 0, 4, 1]),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(FRAME | st.binary(max_size=5), max_size=6).map(b"".join), max_size=4))
+@in_a_loop
+async def test_any_frames_are_messages_or_a_named_failure(pieces: list[bytes]) -> None:
+    async with Server(then_closed(*pieces), True).at() as address:
+        receiver = Receiver()
+        with suppress(ConnectFailed):
+            await connect(f"ws://{address}/", receiver, timeout_s=5)
+            async with asyncio.timeout(30):
+                await receiver.ended.wait()
+            ((code, reason),) = receiver.ends
+            assert reason == "" or code != 1006 or reason.startswith(("garbage: ", "a message"))
+
+
 async def fetched(*pieces: bytes) -> Answer | str:
     """The answer to a GET, or the name of its failure."""
     async with Server(then_closed(*pieces)).at() as address:
@@ -283,25 +307,6 @@ def test_a_turn_of_speech_fails_with_the_limit_as_its_reason() -> None:
     out = played(spoken(), use, {"turn_timeout_s": 20.0}, dialect="openai")
     assert out.failures["reason"].tolist() == ["a message above 16 MiB"]
     assert table(out)["status"].tolist() == ["failed"]
-
-
-def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
-    events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
-    cut = asyncio.Event()
-
-    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
-        if len(body["messages"]) == 1:
-            with suppress(ConnectionError):
-                await forever(OK + b"\r\n" + events, lambda k: b": more\n\n" * 1000)(writer)
-            cut.set()
-        else:  # the next turn, whose reply waits for that
-            async with asyncio.timeout(10):
-                await cut.wait()
-            writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(events) + events)
-
-    out = played(typed(turns=2), partial(over_http, answer), {"turn_timeout_s": 20.0})
-    assert table(out)["status"].tolist() == ["completed"] * 2
-    assert out.failures.empty
 
 
 @in_a_loop
