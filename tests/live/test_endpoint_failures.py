@@ -70,3 +70,19 @@ def test_a_connection_that_breaks_while_the_user_speaks_ends_the_turn_at_once():
     assert row["status"] == "failed" and np.isnan(row["send_delay_s"])
     assert row["turn_end_s"] - row["turn_start_s"] < SPEECH_S
     assert "commit" not in out.sends["kind"].tolist()
+
+
+def test_a_broken_connection_fails_no_other_session():
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        calls.append(peer)
+        if len(calls) == 2:
+            peer.socket.transport.abort()
+            return
+        await reply(peer, "r")
+        await peer.drain()
+
+    calls: list[Peer] = []
+    out = play(spoken(sessions=3, gap_s=0.2), script, dialect="rehearsal")
+    assert table(out)["status"].tolist() == ["completed", "failed", "completed"]

@@ -48,26 +48,26 @@ async def serve(peer: Peer, frames: int = 10**6) -> None:
     await peer.drain()
 
 
-def test_audio_is_sent_without_pause_and_each_frame_is_answered():
-    out = play(calls(2), serve, dialect="rehearsal")
+def test_each_frame_is_announced_before_its_audio_and_answered():
+    out = play(calls(), serve, dialect="rehearsal")
+    [call], [session] = out.calls, out.trace.sessions
     assert out.failures.empty
-    sounds = {
-        b"".join(b"".join(pcm_for(out.trace, turn, 16_000)) for turn in session.turns): session
-        for session in out.trace.sessions
-    }
-    for call in out.calls:  # in no order
-        session = sounds.pop(b"".join(call.pcm))
-        hints = [(hint["frame"], hint["output_tokens"]) for hint in call.of("rehearsal.frame")]
-        assert hints == [(frame, turn.output_tokens) for frame, turn in enumerate(session.turns)]
-        places = [i for i, event in enumerate(call.received) if event["type"] == "rehearsal.frame"]
-        assert set(np.diff(places)) == {round(FRAME_S / 0.02) + 1}  # each before its own audio
-        assert call.closed == 1000
-        assert call.of("session.update")[0]["session"]["output_modalities"] == ["text"]
-        kinds = out.events.loc[out.events["session"] == session.id, "kind"].value_counts()
-        assert [kinds[kind] for kind in ("frame", "frame_out", "admitted")] == [len(hints), len(hints), 1]
+    assert call.of("session.update")[0]["session"]["output_modalities"] == ["text"]
+    assert b"".join(call.pcm) == b"".join(b"".join(pcm_for(out.trace, turn, 16_000)) for turn in session.turns)
+    hints = [(hint["frame"], hint["output_tokens"]) for hint in call.of("rehearsal.frame")]
+    assert hints == [(frame, turn.output_tokens) for frame, turn in enumerate(session.turns)]
+    places = [i for i, event in enumerate(call.received) if event["type"] == "rehearsal.frame"]
+    assert set(np.diff(places)) == {1 + 10}  # the announcement and 0.2 s of audio in pieces of 20 ms
+    kinds = out.events["kind"].value_counts()
+    assert [kinds[kind] for kind in ("frame", "frame_out", "admitted")] == [len(hints), len(hints), 1]
     rows = frames_of(out)
-    assert rows["status"].tolist() == ["delivered"] * len(out.trace)
+    assert rows["status"].tolist() == ["delivered"] * len(hints)
     assert min(rows["latency_s"]) >= 0
+    assert call.closed == 1000
+
+
+def test_each_piece_of_audio_is_due_when_it_has_been_captured():
+    out = play(calls(2), serve, dialect="rehearsal")
     for session in out.trace.sessions:
         [ready_s], begin_s = out.times("connected", session.id), session.turns[0].arrival_s or 0.0
         due = out.sends.query("kind == 'audio' and session == @session.id")["due_s"].to_numpy()

@@ -5,13 +5,15 @@ import json
 import struct
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.client.duplex_player import Player
 from harness.live.endpoints.dialects import DIALECTS, chat, dialect_of, parsing
 from harness.live.endpoints.dialects.audio_format import NOTHING, AudioFormat
 from harness.live.endpoints.dialects.chat import ChatReply, EventStream
@@ -219,3 +221,30 @@ def test_a_line_of_metrics_above_16_kib_is_not_read() -> None:
     line = "a{" + ",".join(f'b{k}="c"' for k in range(4000)) + "} 1\n"
     poll = scrape._Poll(0.0, 0.0, zlib.compress(line.encode()), "")
     assert scrape._parsed(poll) == ([], "a line above 16 KiB")
+
+
+@contextmanager
+def steps() -> Iterator[list[int]]:
+    """Counts the lines of Python that run."""
+    count = [0]
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        count[0] += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield count
+    finally:
+        sys.settrace(before)
+
+
+def test_sound_that_comes_60_s_ahead_of_its_playback_is_looked_through_once() -> None:
+    player, sound = Player(), bytes(480) + b"\x10\x27" * 240
+    with steps() as count:
+        for packet in range(3000):
+            player.arrive(0, 1e-3 * packet, 0.02, sound)
+            assert list(player.ended(1e-3 * packet)) == []
+    assert count[0] < 200 * 3000
+    assert [(stretch.reply, round(stretch.end_s, 3)) for stretch in player.ended(1e9)] == [(0, 60.0)]

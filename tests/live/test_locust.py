@@ -204,7 +204,7 @@ def test_the_calls_of_a_worker_that_dies_fail_and_the_run_is_invalid(seen: Seen)
     assert "went with its Locust worker" in manifest["error"]
     assert failures["reason"].str.startswith("lost: shard").all()
     requests, gone = seen.short.table("requests"), set(failures["session"])
-    lost = requests["session"].isin(gone)
+    lost = requests["session"].isin(list(gone))
     assert set(requests["status"][lost]) == {"failed"}
     assert set(requests["status"][~lost]) == {"completed"}
     assert len(requests) >= CALLS - CALLS // WORKERS + len(gone), "the other workers' calls are all there"
