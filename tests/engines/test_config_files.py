@@ -1,4 +1,4 @@
-"""Any model by its config.json: dialects, what cannot be read, no field that makes a traceback, vLLM reads the same."""
+"""Models are read from config.json as vLLM reads them, or refused in a sentence."""
 
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,6 @@ from workloads.errors import UserError
     [
         (LLAMA, {"layers": 32, "heads": 32, "kv_heads": 8, "head_dim": 128, "ffn": 14336, "vocab": 128256}),
         (LLAMA | {"num_key_value_heads": None}, {"kv_heads": 32}),
-        (LLAMA | {"torch_dtype": "float16"}, {"dtype_bytes": 2, "weight_dtype_bytes": 0}),
         (LLAMA | FP8, {"dtype_bytes": 2, "weight_dtype_bytes": 1}),
         (QWEN3, {"head_dim": 128, "heads": 64}),
         (MIXTRAL, {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336, "ffn": 0, "shared_ffn": 0}),
@@ -38,13 +37,13 @@ from workloads.errors import UserError
         (MIXTRAL | {"num_experts_per_tok": None, "experts_per_token": 4}, {"experts_per_token": 4}),
     ],
 )
-def test_dialects_are_understood(tmp_path: Path, change: Config, found: dict[str, Any]) -> None:
+def test_each_dialect_gives_the_decoder(tmp_path: Path, change: Config, found: dict[str, Any]) -> None:
     decoder = read(tmp_path, change)
     assert {name: getattr(decoder, name) for name in found} == found
 
 
 @pytest.mark.parametrize("nest", ["text_config", "llm_config", "thinker_config"])
-def test_a_decoder_inside_a_model_that_sees_or_hears_is_found(tmp_path: Path, nest: str) -> None:
+def test_a_decoder_nested_in_a_multimodal_model_is_found(tmp_path: Path, nest: str) -> None:
     outside: Config = {"architectures": ["New"], "vision_config": {"depth": 2}, "audio_config": {"d_model": 8}}
     inner: Config = {"text_config": LLAMA, "vision_config": {"depth": 2}} if nest == "thinker_config" else LLAMA
     found = read_config(written(tmp_path, outside | {nest: inner}))
@@ -67,11 +66,11 @@ ALTERNATE = {"sliding_window": 512, "layer_types": ["sliding_attention", "full_a
         (DEEPSEEK | {"num_nextn_predict_layers": 1}, "layers for multi-token prediction: left out"),
     ],
 )
-def test_what_a_file_has_and_our_models_have_not_is_noted(tmp_path: Path, config: Config, note: str) -> None:
+def test_a_fact_that_our_models_lack_is_noted(tmp_path: Path, config: Config, note: str) -> None:
     assert any(note in each for each in read_config(written(tmp_path, config)).unknown)
 
 
-def test_a_window_that_is_not_used_is_not_noted(tmp_path: Path) -> None:
+def test_an_unused_window_is_not_noted(tmp_path: Path) -> None:
     [note] = read_config(written(tmp_path, LLAMA | {"sliding_window": 4096, "use_sliding_window": False})).unknown
     assert note.startswith("host time:")
 
@@ -101,10 +100,8 @@ def test_fp8_weights_take_half_the_bytes(tmp_path: Path, quantisation: Config, s
 @pytest.mark.parametrize(
     "quantisation",
     [
-        {"quant_method": "mxfp4"},
         {"quant_method": "awq", "bits": 4},
         {"quant_method": "modelopt", "quant_algo": "NVFP4"},
-        compressed_tensors({"weights": {"type": "int", "num_bits": 4}}),
         compressed_tensors({"weights": {"type": "int", "num_bits": 8}}),
         {"quant_method": "compressed-tensors", "config_groups": [3]},
     ],
@@ -115,7 +112,7 @@ def test_any_other_quantisation_is_refused(tmp_path: Path, quantisation: Config)
         read_config(path)
 
 
-def test_modelopt_may_say_it_in_another_file(tmp_path: Path) -> None:
+def test_the_quantisation_of_modelopt_is_read_from_its_own_file(tmp_path: Path) -> None:
     said = MODELOPT | {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
     written(tmp_path, said, "hf_quant_config.json")
     written(tmp_path, LLAMA)
@@ -129,13 +126,10 @@ def test_modelopt_may_say_it_in_another_file(tmp_path: Path) -> None:
         ("{", "is no JSON"),
         ("[]", "holds no object"),
         ("[" * 100_000, "is no JSON"),
-        ({}, "lacks 'num_attention_heads'"),
         (LLAMA | {"hidden_size": None}, "lacks 'hidden_size'"),
         (LLAMA | {"num_hidden_layers": -1}, "-1 as num_hidden_layers, which should be a whole number from 1"),
         (LLAMA | {"num_hidden_layers": 10**12}, "as num_hidden_layers"),
         (LLAMA | {"vocab_size": True}, "True as vocab_size"),
-        (LLAMA | {"vocab_size": 3.5}, "3.5 as vocab_size"),
-        (LLAMA | {"intermediate_size": [1, 2]}, "as intermediate_size"),
         (LLAMA | {"num_key_value_heads": 5}, "32 as num_attention_heads and 5 as num_key_value_heads"),
         (LLAMA | {"torch_dtype": "int8"}, "'int8' as dtype"),
         (LLAMA | {"model_type": "gpt_neox"}, "'gpt_neox' as model_type"),
@@ -148,11 +142,10 @@ def test_modelopt_may_say_it_in_another_file(tmp_path: Path) -> None:
         (MIXTRAL | {"num_experts_per_tok": 9}, "9 as num_experts_per_tok, more than the 8"),
         (DEEPSEEK | {"first_k_dense_replace": 32}, "experts in none of its 32 layers"),
         (DEEPSEEK | {"moe_layer_freq": [1]}, "1 entries in moe_layer_freq"),
-        (DEEPSEEK | {"v_head_dim": None}, "lacks 'v_head_dim'"),
         (LLAMA | {"quantization_config": 3}, "3 as quantization_config"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_a_sentence(tmp_path: Path, config: Config | str, words: str) -> None:
+def test_an_unreadable_config_is_refused_in_a_sentence(tmp_path: Path, config: Config | str, words: str) -> None:
     path = written(tmp_path, config)
     with pytest.raises(UserError, match=words) as refused:
         read_config(path)
@@ -174,9 +167,7 @@ FIELDS = sorted(
     base=st.sampled_from([LLAMA, MIXTRAL, QWEN3_MOE, DEEPSEEK]),
     changes=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3),
 )
-def test_no_field_ever_makes_a_traceback(
-    tmp_path_factory: pytest.TempPathFactory, base: Config, changes: Config
-) -> None:
+def test_no_field_makes_a_traceback(tmp_path_factory: pytest.TempPathFactory, base: Config, changes: Config) -> None:
     path = written(tmp_path_factory.getbasetemp(), base | changes, "any_config.json")
     try:
         found = read_config(path)
@@ -189,7 +180,7 @@ def test_no_field_ever_makes_a_traceback(
 
 
 @pytest.mark.parametrize("kind", DEFAULTS)
-def test_what_is_left_out_inside_another_is_what_transformers_has(kind: str) -> None:
+def test_defaults_of_nested_decoders_are_those_of_transformers(kind: str) -> None:
     config, known = CONFIG_MAPPING[kind](), DEFAULTS[kind]
     assert {name: getattr(config, name) for name in known} == known
 
@@ -201,19 +192,8 @@ def nested(model_type: str, architecture: str, text: Config, vision: Config) -> 
 SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_attention_heads": 16}
 GEMMA_TEXT = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
 GEMMA3 = nested("gemma3", "Gemma3ForConditionalGeneration", GEMMA_TEXT | {"sliding_window": 1024}, SIGLIP)
-CLIP = SIGLIP | {"model_type": "clip_vision_model", "hidden_size": 1024}
-LLAVA = nested("llava", "LlavaForConditionalGeneration", {"model_type": "llama", "vocab_size": 32064}, CLIP)
 QWEN_TEXT, QWEN_VISION = QWEN3 | {"model_type": "qwen3_vl_text"}, {"model_type": "qwen3_vl", "depth": 27}
 QWEN3_VL = nested("qwen3_vl", "Qwen3VLForConditionalGeneration", QWEN_TEXT, QWEN_VISION)
-GPT_OSS: Config = MIXTRAL | {
-    "model_type": "gpt_oss",
-    "architectures": ["GptOssForCausalLM"],
-    "hidden_size": 2880,
-    "head_dim": 64,
-    "num_attention_heads": 64,
-    "sliding_window": 128,
-    "layer_types": ["sliding_attention", "full_attention"] * 16,
-}
 GLM4_MOE: Config = QWEN3 | {
     "model_type": "glm4_moe",
     "architectures": ["Glm4MoeForCausalLM"],
@@ -232,9 +212,9 @@ def assert_sizes(decoder: Decoder, arch: Any) -> None:
 
 
 @pytest.mark.slow("loads model classes of vLLM")
-@pytest.mark.parametrize("config", [GEMMA3, LLAVA, QWEN3_VL, GPT_OSS, GLM4_MOE], ids=lambda each: each["model_type"])
-def test_its_numbers_are_those_that_vllm_finds(tmp_path: Path, config: Config) -> None:
-    """Of models whose classes need libraries for pictures, which not every installation has."""
+@pytest.mark.parametrize("config", [GEMMA3, QWEN3_VL, GLM4_MOE], ids=lambda each: each["model_type"])
+def test_vllm_finds_the_same_sizes_in_nested_models(tmp_path: Path, config: Config) -> None:
+    """ModelConfig would need libraries for pictures, which not every installation has."""
     import_module("vllm.config")  # else its modules import each other in a circle
     from vllm.transformers_utils.config import get_config, get_hf_text_config
     from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
@@ -255,7 +235,7 @@ def test_its_numbers_are_those_that_vllm_finds(tmp_path: Path, config: Config) -
         *(QWEN3, MIXTRAL, QWEN3_MOE, DEEPSEEK, DEEPSEEK | {"q_lora_rank": None}),
     ],
 )
-def test_it_is_read_as_vllm_reads_it(tmp_path: Path, config: Config) -> None:
+def test_vllm_reads_the_same_decoder(tmp_path: Path, config: Config) -> None:
     from vllm.config import ModelConfig
 
     found = read_config(written(tmp_path, config))
