@@ -64,7 +64,7 @@ def test_on_a_curve_that_grows_it_settles_near_the_touch_point(touch: int):
     assert ramp.control.counters["touches"] >= 1
 
 
-def test_where_only_newcomers_wait_one_touch_in_the_ramp_is_all_there_is():
+def test_slow_first_frames_touch_the_target_once_in_a_ramp():
     """Section 5.3 as we read it: old frames are flat, first frames take 2.9 ms a session; 512 offered at 8 a second."""
     ramp = Ramp(aimd(), lambda online, newcomers: (0.005, 0.0029 * online if newcomers else 0.005))
     [touch] = [tick for tick, latency_s in enumerate(ramp.latency_s) if latency_s >= TARGET_S]
@@ -72,7 +72,7 @@ def test_where_only_newcomers_wait_one_touch_in_the_ramp_is_all_there_is():
     assert 207 <= ramp.admitted == ramp.admitted_at[touch] < 223
 
 
-def test_on_a_step_it_learns_of_it_too_late():
+def test_the_cap_falls_only_after_a_full_pool_has_stalled():
     """Flat until the pool is full, then the wall: the cap falls at the wall, with all those sessions on line."""
     ramp = Ramp(aimd(), lambda online, newcomers: (0.005, 0.005) if online < 300 else (1.6, 1.6), ticks=400)
     assert 300 <= ramp.admitted < 316
@@ -80,7 +80,7 @@ def test_on_a_step_it_learns_of_it_too_late():
 
 
 @pytest.mark.parametrize("wait_scope", ["batch", "session"])
-def test_steady_signal_does_not_hear_first_frames(wait_scope: str):
+def test_the_steady_signal_ignores_first_frames(wait_scope: str):
     """The same latencies, two controllers: only one sees that newcomers wait, though a batch returns with them."""
 
     def curve(online: int, newcomers: int) -> tuple[float, float]:
@@ -120,7 +120,7 @@ def test_target_is_a_share_of_the_frame_also_for_unbounded_state():
     assert aimd("vllm_realtime", 1.0, target_share=0.25).target_s == 0.25
 
 
-def test_a_step_without_a_latency_that_counts_has_not_touched():
+def test_a_tick_without_latencies_that_count_raises_the_cap():
     control = aimd(signal="steady")
     control.tick(frames(1.6, 16, first=True), 16)
     control.tick([], 40)
@@ -146,7 +146,7 @@ PARAMS = st.fixed_dictionaries(
 
 
 @given(params=PARAMS, steps=st.lists(st.tuples(LATENCIES, st.integers(0, 40)), max_size=60))
-def test_no_history_breaks_the_rules(params: dict, steps: list[tuple[list[FrameLatency], int]]):
+def test_the_cap_moves_only_by_its_parameters(params: dict, steps: list[tuple[list[FrameLatency], int]]):
     """Cap at least 1; never cut below beta x min(cap, on line); raised by a parameter's step and only where it binds;
     unchanged while it holds."""
     control = aimd(**params)
@@ -169,7 +169,7 @@ def test_no_history_breaks_the_rules(params: dict, steps: list[tuple[list[FrameL
 
 
 @pytest.mark.parametrize("engine", ["metronome", "vllm_realtime"])
-def test_admission_is_off_unless_asked_for(engine: str):
+def test_admission_is_off_by_default(engine: str):
     params = ENGINES[engine].read({})
     assert component("admission", params.admission, "frames").make(params, FRAME_S) is None
     assert isinstance(aimd(engine), Aimd)

@@ -85,7 +85,7 @@ class Holder:
 @settings(deadline=None, max_examples=200)
 @example([("take", 5, 0), ("take", 5, 0), ("take", 1, 0), ("take", 1, 0)], True, False).via("the last block")
 @given(st.lists(operation, max_size=60), st.booleans(), st.booleans())
-def test_any_use_of_both_pools_leaves_the_same_blocks(
+def test_the_fast_pool_equals_vllms_pool_after_any_operation(
     operations: list[tuple[str, int, int]], caching: bool, events: bool
 ):
     ours, theirs = map(Holder, pools(caching, events and caching))
@@ -94,7 +94,7 @@ def test_any_use_of_both_pools_leaves_the_same_blocks(
         assert state(ours.pool) == state(theirs.pool)
 
 
-def test_the_functions_are_vllms_own_where_its_source_is_unknown(monkeypatch: Any):
+def test_a_pool_of_unknown_source_stays_vllms_own(monkeypatch: Any):
     monkeypatch.setattr(block_pool, "SOURCES", frozenset())
     pool = BlockPool(BLOCKS, True, SIZE)
     use_fast_pool(pool)

@@ -156,7 +156,7 @@ def test_a_session_holds_its_sinks_and_its_window_and_nothing_else(ops, window, 
 
 @settings(max_examples=25)
 @given(ops=OPS, window=st.integers(1, 200), blocks=st.integers(24, 90), caching=st.booleans())
-def test_without_sinks_it_is_vllm_s_own_sliding_window(ops, window, blocks, caching):
+def test_a_window_without_sinks_schedules_as_vllms_sliding_window(ops, window, blocks, caching):
     def no_sinks(config, window, **shape):
         register(config)
         return SinkWindowSpec(**shape, sliding_window=window.tokens, sinks=0)
@@ -219,7 +219,7 @@ def test_a_hit_without_its_sinks_is_a_miss(tokens: int, sinks: int, lost: int | 
 
 
 @pytest.mark.parametrize(("spare", "fits"), [(6, False), (7, True)])
-def test_what_a_hit_takes_out_of_the_free_blocks_is_reserved_with_its_sinks(spare: int, fits: bool):
+def test_a_hit_needs_free_blocks_for_its_sinks_and_its_window(spare: int, fits: bool):
     """Seven blocks: two sinks and four of the window that are idle in the cache, and one for the rest. Counted without
     the sinks it is five, and the allocation would run out of blocks half-way."""
     scheduler = make_scheduler(100, window=64, sinks=32)
@@ -237,7 +237,7 @@ def test_what_a_hit_takes_out_of_the_free_blocks_is_reserved_with_its_sinks(spar
 
 
 @pytest.mark.parametrize(("sinks", "more"), [(0, 0), (1, 1), (16, 1), (17, 2), (33, 3)])
-def test_vllm_sizes_its_pool_and_admits_by_the_same_bound(sinks: int, more: int):
+def test_sinks_add_their_blocks_to_vllms_bound_of_a_request(sinks: int, more: int):
     """Sinks add their blocks to vLLM's bound of a sliding window."""
     scheduler = make_scheduler(4000, window=1024, sinks=sinks)
     [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
@@ -246,7 +246,7 @@ def test_vllm_sizes_its_pool_and_admits_by_the_same_bound(sinks: int, more: int)
     assert manager.max_admission_blocks_per_request == sized == -(-(1023 + 8192) // BLOCK) + 1 + more
 
 
-def test_pinned_blocks_and_those_freed_behind_the_window_are_counted():
+def test_counters_hold_the_pinned_blocks_and_the_freed_blocks():
     scheduler = make_scheduler(400, window=64, sinks=32)
     bench = Bench(scheduler)
     for i in range(6):
@@ -260,7 +260,7 @@ def test_pinned_blocks_and_those_freed_behind_the_window_are_counted():
 
 
 @given(context=st.integers(0, 300), tokens=st.integers(1, 300), reach=st.integers(1, 200))
-def test_work_counts_what_each_token_sees(context: int, tokens: int, reach: int):
+def test_work_counts_the_keys_that_each_token_sees(context: int, tokens: int, reach: int):
     """Pairs as without a window: a token stands in the middle of those that see it."""
     row = Row("s", tokens, context, True)
     work = Work.of([row], reach)
@@ -280,7 +280,7 @@ def stage() -> VirtualStage:
 @pytest.mark.parametrize(
     ("context", "tokens", "clips"), [(0, 150, 3), (110, 28, 1), (55, 55, 1), (1, 54, 0), (138, 1, 0), (16, 40, 1)]
 )
-def test_each_chunk_that_is_computed_is_encoded_again(stage: VirtualStage, context: int, tokens: int, clips: int):
+def test_a_step_encodes_the_frames_that_begin_in_it(stage: VirtualStage, context: int, tokens: int, clips: int):
     """Three frames begin at 0, 55 and 110. A re-prefill encodes all of them, a decoding step none."""
     request = StageRequest("thinker", 0, 0, [], 0, work=DeviceWork(2.0, chunk_starts=[0, 55, 110]))
     work = stage.work([Row("s", tokens, context, True)], {"s": request})
@@ -289,7 +289,7 @@ def test_each_chunk_that_is_computed_is_encoded_again(stage: VirtualStage, conte
 
 @pytest.mark.parametrize("hit", (0, 64, 96, 100))
 @pytest.mark.parametrize("chunk", (40, 512))
-def test_a_turn_is_encoded_once_however_much_of_its_context_is_cached(stage: VirtualStage, hit: int, chunk: int):
+def test_one_step_of_a_turn_encodes_its_sound_and_image(stage: VirtualStage, hit: int, chunk: int):
     """Its sound and its image begin behind 100 tokens of history, of which `hit` are found."""
     request = StageRequest("thinker", 0, 1, [0] * 150, 10, work=DeviceWork(3.0, 20, encoded_at=100))
     steps = [(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [(150, 1)]

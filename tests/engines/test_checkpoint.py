@@ -39,7 +39,7 @@ def served(checkpoint: Path) -> Deployment:
     return resolve(ServerParams.of({"deployment": "llama_tiny", "checkpoint": str(checkpoint)}))
 
 
-def test_its_facts_are_those_of_its_configuration(checkpoint: Path):
+def test_a_decoder_has_the_sizes_of_its_config(checkpoint: Path):
     decoder = read_checkpoint(str(checkpoint))
     assert (decoder.layers, decoder.hidden, decoder.heads, decoder.kv_heads) == (3, 128, 4, 2)
     assert (decoder.head_dim, decoder.ffn, decoder.vocab, decoder.dtype_bytes) == (32, 256, 512, 4)
@@ -48,7 +48,7 @@ def test_its_facts_are_those_of_its_configuration(checkpoint: Path):
     assert deployment.stages["thinker"].decoder == decoder
 
 
-def test_vllm_loads_it_and_says_what_transformers_says(checkpoint: Path):
+def test_vllm_answers_as_transformers_does(checkpoint: Path):
     prompts = [[5, 9, 200, 31], list(range(100, 160)), [7] * 20]
     model = ModelExecutor(served(checkpoint).stages["thinker"])
     with clean(model):
@@ -70,7 +70,7 @@ def test_vllm_loads_it_and_says_what_transformers_says(checkpoint: Path):
         ({"architectures": ["LlamaForCausalLM"]}, "lacks 'num_attention_heads'"),
     ],
 )
-def test_what_cannot_be_served_is_said_before_anything_runs(tmp_path: Path, config, words: str):
+def test_an_unsupported_checkpoint_is_refused(tmp_path: Path, config, words: str):
     text = config if isinstance(config, str) else json.dumps(config)
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UserError, match=words):

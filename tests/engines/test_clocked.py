@@ -12,7 +12,7 @@ AT_ONCE = {"wait_scope": "session", "wait_cap": 0.99, "step_rpc_s": 0, "feed_s":
 
 @pytest.mark.parametrize("name", ["personaplex_h100", "moshi_h100"])
 @pytest.mark.parametrize(("calls", "tick_s"), [(8, 0.0326), (16, 0.0450)])
-def test_a_tick_of_so_many_calls_takes_what_was_published(name: str, calls: int, tick_s: float):
+def test_a_tick_of_all_calls_takes_the_published_time(name: str, calls: int, tick_s: float):
     trace = make_trace("metronome", {**FRAMES, "sessions": calls}, 0)
     server = {"deployment": name, "step_noise_cv": 0}
     ran = replays.replay("metronome", AT_ONCE, server, {}, trace, 0)

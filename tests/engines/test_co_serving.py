@@ -29,7 +29,7 @@ def beside(order: str) -> tuple[Trace, Replay]:
 
 
 @pytest.mark.parametrize("order", ["fcfs", "priority"])
-def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
+def test_the_throughputs_of_both_classes_add_up_to_the_tokens_of_the_steps(order: str) -> None:
     """Nothing is preempted and no prompt is shared, so what the classes got is what the steps computed."""
     trace, found = beside(order)
     requests, metrics = measured(trace, found, "vllm_omni_wo", SERVER)
@@ -46,7 +46,7 @@ def test_every_token_of_the_steps_is_some_class_s(order: str) -> None:
     assert inside > 150_000
 
 
-def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
+def test_a_run_ends_with_its_last_user_and_aborts_the_documents() -> None:
     trace, found = beside("priority")
     requests, _ = measured(trace, found, "vllm_omni_wo", SERVER)
     last_s = requests.loc[requests["request_class"] == "online", "completion_s"].max()
@@ -59,7 +59,7 @@ def test_the_run_ends_with_the_last_user_and_leaves_nothing_behind() -> None:
     assert told.sum() > 0 and found.counters["truncated_prompts"] == 0
 
 
-def test_online_only_is_the_measure_of_the_same_requests_beside_documents() -> None:
+def test_documents_slow_the_users_down() -> None:
     """ConServe's SLO: a multiple of the P99 that the same requests have alone."""
     alone = measured(*run({"documents": 0}), "vllm_omni_wo", SERVER)[1]
     limit_s = alone["online.ttft_p99"].value

@@ -47,7 +47,7 @@ def test_input_that_fills_the_pool_stalls_everybody_at_once(collapsed: Calls):
         assert (running(collapsed, at_s), collapsed.silent(at_s)) == (0, 128)
 
 
-def test_it_is_silent_for_those_who_watch_latency(collapsed: Calls):
+def test_no_step_is_late_before_every_session_is_silent(collapsed: Calls):
     """Healthy to the last tick, then the cap: no Step of a collapse is late, and every one of them is empty."""
     ticks, wall, out = collapsed.ticks, wall_s(collapsed), collapsed.kind("frame_out")
     assert ticks.loc[ticks["t"] < wall, "latency"].iloc[1:].max() < 0.05
@@ -64,7 +64,7 @@ def test_spread_arrivals_stall_a_small_pool():
     assert len(run.kind("preempt")) <= 4
 
 
-def test_simultaneous_arrivals_silence_it_session_by_session():
+def test_simultaneous_arrivals_silence_one_session_after_the_other():
     """The same load at once: sessions are preempted while others run on; 22 of 32 are silent at 118 s."""
     run = serve(frames(32, 60, outputs=27), feed_s=0.0, **SMALL)
     silent = [run.silent(at_s) for at_s in (58.0, 80.0, 118.0)]
@@ -75,7 +75,7 @@ def test_simultaneous_arrivals_silence_it_session_by_session():
     assert 0.9 < run.occupancy(118.0) <= 1.0
 
 
-def test_a_session_that_ends_in_time_sees_nothing_of_it():
+def test_sessions_that_fit_the_pool_lose_no_frame():
     """N = 96, 28 in and 5 out: 0.875 of the pool after 300 s, and no empty frame."""
     run = serve(frames(96, 150), feed_s=0.0, step_rpc_s=0.0)
     assert run.occupancy(300.0) == pytest.approx(0.875, abs=0.003)

@@ -1,4 +1,4 @@
-"""What arrives at a replica while it works: when it is applied, and who may leave the step under way."""
+"""Commands that reach a replica during a step: when they are applied, and which requests leave the step."""
 
 import asyncio
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from engines.core.step import SchedulerStep
 from tests.engines.replica_bench import LONG_S, Bench, play, played, request
 
 
-def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
+def test_abort_at_layer_names_aborted_requests_alone():
     one, step = request("one"), SchedulerStep(Plan(), None, (), NO_ROWS, 0.0, 0.0, (), False)
     assert list(abort_at_layer(Abort(one), step)) == [one.id]
     for other in (Add(one), Truncate(0, 16), Forget(0)):
@@ -21,7 +21,7 @@ def test_a_cancelled_request_is_the_only_one_that_leaves_at_its_layer():
 
 
 def first_step_s() -> float:
-    """Seconds of the first step of two requests that nobody disturbs."""
+    """Seconds of an undisturbed first step of two requests."""
 
     def scenario(bench: Bench) -> None:
         bench.engine.submit(request("stays"))
@@ -35,7 +35,7 @@ def first_step_s() -> float:
 def disturbed(
     command: str, other: StageRequest, on_arrival: Arrival | None, *running: StageRequest
 ) -> tuple[Bench, float]:
-    """A command about `other` at 0.3 of the first step of `running`; the seconds of that step alone."""
+    """Send a command about `other` after 0.3 of the first step of `running`; also that step's undisturbed seconds."""
     whole_s = first_step_s()
 
     def scenario(bench: Bench) -> None:
@@ -46,49 +46,46 @@ def disturbed(
     return played(scenario, on_arrival), whole_s
 
 
-@pytest.mark.parametrize("on_arrival", [None, abort_at_layer])
-def test_an_abort_during_a_step_leaves_at_its_end_or_at_the_next_layer(on_arrival: Arrival | None):
+def test_without_abort_at_layer_an_aborted_request_leaves_at_the_end_of_the_step():
     leaves = request("leaves")
-    bench, whole_s = disturbed("abort", leaves, on_arrival, request("stays"), leaves)
+    bench, whole_s = disturbed("abort", leaves, None, request("stays"), leaves)
     assert bench.said() == {"stays": 20} and "leaves" not in bench.finished
-    [aborted_s], (_, ended_s, _) = bench.events("abort"), bench.steps()[0]
-    assert aborted_s == pytest.approx(ended_s)
-    if on_arrival is None:
-        assert ended_s == pytest.approx(whole_s)
-        assert leaves.produced == 1, "what the step had computed of it counts as generated"
-    else:
-        assert ended_s < whole_s
-        assert leaves.produced == 0
+    assert bench.events("abort") == pytest.approx([whole_s])
+    assert leaves.produced == 1  # the token of the step counts as generated
 
 
-def test_a_step_of_nobody_else_ends_at_the_layer():
+def test_an_aborted_request_leaves_at_the_next_layer_and_shortens_the_step():
+    leaves = request("leaves")
+    bench, whole_s = disturbed("abort", leaves, abort_at_layer, request("stays"), leaves)
+    assert bench.said() == {"stays": 20} and "leaves" not in bench.finished
+    _, ended_s, _ = bench.steps()[0]
+    assert bench.events("abort") == pytest.approx([ended_s])
+    assert ended_s < whole_s
+    assert leaves.produced == 0
+
+
+def test_a_step_ends_at_the_layer_when_its_only_request_is_aborted():
     leaves = request("leaves")
     bench, whole_s = disturbed("abort", leaves, abort_at_layer, leaves)
     assert not bench.tokens and bench.events("abort")[0] < 0.9 * whole_s
 
 
-def test_a_command_during_a_step_may_drop_others_from_it_which_then_run_again():
-    """Who comes has the step to itself sooner; whoever gave way loses the step's work, and nothing else."""
-
-    def makes_way(command: Command, step: SchedulerStep) -> Collection[str]:
-        urgent = isinstance(command, Add) and command.request.name == "urgent"
-        return [row.request_id for row in step.rows] if urgent else ()
-
-    benches = []
-    for on_arrival in (None, makes_way):
-        urgent = request("urgent", tokens=1)
-        bench, whole_s = disturbed("submit", urgent, on_arrival, request("stays"), request("leaves"))
-        assert bench.said() == {"stays": 20, "leaves": 20, "urgent": 1}
-        assert bench.finished.keys() == {"stays", "leaves", "urgent"}
-        benches.append(bench)
-    waits, dropped = benches
-    assert dropped.steps()[0][1] < 0.9 * whole_s
-    assert dropped.finished["urgent"] < waits.finished["urgent"]
-    first_s = {name: at_s for at_s, name, _ in reversed(dropped.tokens)}
-    assert first_s["stays"] == first_s["urgent"], "all three ran in the step after it"
+def makes_way(command: Command, step: SchedulerStep) -> Collection[str]:
+    """Drop every request of the step when the urgent one arrives."""
+    urgent = isinstance(command, Add) and command.request.name == "urgent"
+    return [row.request_id for row in step.rows] if urgent else ()
 
 
-def test_who_is_named_and_not_in_the_step_is_nobody_s_loss():
+def test_requests_dropped_from_a_step_run_again_with_the_request_that_came():
+    urgent = request("urgent", tokens=1)
+    bench, whole_s = disturbed("submit", urgent, makes_way, request("stays"), request("leaves"))
+    assert bench.said() == {"stays": 20, "leaves": 20, "urgent": 1}
+    assert bench.steps()[0][1] < 0.9 * whole_s
+    first_s = {name: at_s for at_s, name, _ in reversed(bench.tokens)}
+    assert first_s["stays"] == first_s["leaves"] == first_s["urgent"]
+
+
+def test_dropping_requests_that_are_not_in_the_step_changes_nothing():
     def names_others(command: Command, step: SchedulerStep) -> Collection[str]:
         return ("0.0.nobody", "9.9.talker")
 
@@ -98,7 +95,7 @@ def test_who_is_named_and_not_in_the_step_is_nobody_s_loss():
 
 
 class Asked:
-    """An arrival that drops no request. It notes the command, and begin (s) and requests of the step under way."""
+    """Drops no request; records each command, and begin (s) and requests of the step in progress."""
 
     def __init__(self) -> None:
         self.about: list[tuple[str, float, set[str]]] = []
@@ -108,14 +105,14 @@ class Asked:
         return ()
 
 
-def test_an_arrival_is_asked_about_a_command_that_comes_during_a_step():
+def test_an_arrival_sees_a_command_that_comes_during_a_step():
     asked = Asked()
     bench, _ = disturbed("submit", request("two", 2, tokens=2), asked, request("one", 1, tokens=2))
     assert bench.said() == {"one": 2, "two": 2}
     assert asked.about == [("Add", 0.0, {"1.0.one"})]
 
 
-def test_an_arrival_is_not_asked_about_a_command_that_comes_as_tokens_are_delivered():
+def test_an_arrival_sees_no_command_that_comes_with_a_token():
     asked, delivered = Asked(), []
 
     def scenario(bench: Bench) -> None:
@@ -130,7 +127,7 @@ def test_an_arrival_is_not_asked_about_a_command_that_comes_as_tokens_are_delive
     assert delivered == ["one", "one"] and asked.about == []
 
 
-def test_an_arrival_is_not_asked_about_a_command_that_comes_while_the_replica_sleeps():
+def test_an_arrival_sees_no_command_of_an_idle_replica():
     asked = Asked()
 
     async def main() -> Bench:
@@ -146,23 +143,23 @@ def test_an_arrival_is_not_asked_about_a_command_that_comes_while_the_replica_sl
     assert asked.about == []
 
 
-def test_commands_are_applied_in_the_order_in_which_they_came():
+def test_commands_are_applied_in_their_order():
     def scenario(bench: Bench) -> None:
         gone = request("gone")
         bench.engine.submit(gone)
         bench.engine.abort(gone)
-        bench.engine.abort(gone)  # who has left cannot leave again
+        bench.engine.abort(gone)  # a second abort has no effect
         stays = request("stays", 1)
-        bench.engine.abort(stays)  # nor who has not come
+        bench.engine.abort(stays)  # nor one before the request
         bench.engine.submit(stays)
-        assert bench.engine.load == 2, "those count that it has yet to take in"
+        assert bench.engine.load == 2  # requests count before the replica has taken them in
 
     bench = played(scenario)
     assert bench.said() == {"stays": 20}
     assert len(bench.events("abort")) == 1
 
 
-def test_of_a_session_that_closes_before_its_request_is_taken_in_nothing_is_remembered():
+def test_a_session_forgotten_before_its_request_starts_leaves_no_history():
     def scenario(bench: Bench) -> None:
         bench.engine.submit(request("one", 7))
         bench.engine.forget(7)
@@ -174,7 +171,7 @@ def test_of_a_session_that_closes_before_its_request_is_taken_in_nothing_is_reme
     assert bench.said() == {"one": 20, "two": 20}
 
 
-def test_a_prompt_that_leaves_no_room_for_a_token_is_refused():
+def test_a_prompt_without_room_for_a_token_is_refused():
     """vLLM's scheduler would keep it waiting for ever."""
 
     def scenario(bench: Bench) -> None:

@@ -35,7 +35,7 @@ def test_no_child_process_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow("vLLM inspects a model in a child process")
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "Qwen3MoeForCausalLM"])
-def test_a_child_process_writes_the_same_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_vllms_child_process_writes_the_same_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     written = []
     for place, where in (("here", inspecting_here()), ("child", contextlib.nullcontext())):
         monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / place))

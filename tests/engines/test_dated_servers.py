@@ -37,7 +37,7 @@ def test_a_request_sits_out_a_step_while_its_text_is_fetched(deployment: str, st
     assert steps_to_the_end_of_text(replayed(6, deployment)) == pytest.approx(steps, abs=0.15)
 
 
-def test_without_async_chunks_each_stage_gets_a_reply_whole():
+def test_without_async_chunks_a_stage_starts_when_the_one_before_has_ended():
     events = replayed(2, MAY).query("session == 0")
     text, frames, sound = (
         events.query("stage == @stage and kind == 'token'")["t"] for stage in ("thinker", "talker", "vocoder")

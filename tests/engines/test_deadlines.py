@@ -41,7 +41,7 @@ def promised(trace: Trace) -> Trace:
     )
 
 
-def test_the_number_that_a_policy_sees_is_the_one_that_a_turn_is_scored_by(monkeypatch: pytest.MonkeyPatch):
+def test_a_policy_sees_the_deadline_that_the_metric_uses(monkeypatch: pytest.MonkeyPatch):
     watching = Watching()
     order = Scheduler("watching", "no order", policy=lambda stage, params: watching if stage == ENTRY else None)
     monkeypatch.setitem(COMPONENTS["scheduler"], "watching", order)

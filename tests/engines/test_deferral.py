@@ -60,7 +60,7 @@ class Listener:
     st.sampled_from([1.0, 2.0, 4.0]),
     st.sampled_from([0.001, 0.004]),
 )
-def test_nobody_is_deferred_past_the_playback_that_makes_it_urgent(listeners, mode, safe_s, each_s):
+def test_no_request_is_deferred_longer_than_its_spare_playback(listeners, mode, safe_s, each_s):
     """Deferred for more than P - P_safe seconds of playback a request is U0 and runs (section 1.6 of the
     specification); a round at most passes between."""
     crowd = [Listener(f"r{i}", frames, played_s) for i, (frames, played_s) in enumerate(listeners)]

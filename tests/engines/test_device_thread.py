@@ -10,7 +10,7 @@ from tests.waiting import in_a_loop
 
 
 @in_a_loop
-async def test_calls_run_one_after_the_other_in_their_order():
+async def test_calls_run_in_order_on_one_thread():
     thread, seen = DeviceThread("device"), []
     results = await asyncio.gather(*(thread.call(seen.append, i) for i in range(20)), thread.call(str, 7))
     names = {await thread.call(lambda _: threading.current_thread().name, None) for _ in range(3)}
@@ -19,7 +19,7 @@ async def test_calls_run_one_after_the_other_in_their_order():
 
 
 @in_a_loop
-async def test_an_error_reaches_who_waits_and_the_next_call_runs():
+async def test_an_error_reaches_its_caller_and_the_next_call_runs():
     thread = DeviceThread("device")
     with pytest.raises(ZeroDivisionError):
         await thread.call(lambda x: 1 / x, 0)
@@ -29,7 +29,7 @@ async def test_an_error_reaches_who_waits_and_the_next_call_runs():
 
 
 @in_a_loop
-async def test_who_no_longer_waits_is_not_told():
+async def test_a_cancelled_call_does_not_stop_the_next_one():
     thread, gate = DeviceThread("device"), threading.Event()
     held, left = thread.call(lambda _: gate.wait(), None), thread.call(str, 1)
     left.cancel()
@@ -40,7 +40,7 @@ async def test_who_no_longer_waits_is_not_told():
 
 
 @in_a_loop
-async def test_closing_waits_for_what_is_under_way():
+async def test_closing_waits_for_the_calls_in_progress():
     thread, done = DeviceThread("device"), []
     last = [thread.call(done.append, i) for i in range(5)]
     thread.close()

@@ -75,7 +75,7 @@ def test_step_time_grows_with_batch_and_context(batch: int, context: int):
 
 
 @given(st.integers(0, 5000))
-def test_experts_touched_is_a_share_that_grows(tokens: int):
+def test_the_share_of_active_experts_grows_with_tokens(tokens: int):
     roofline = Roofline(THINKER, H200)
     assert 0 <= roofline.active_experts(tokens) <= roofline.active_experts(tokens + 1) <= 1
     assert roofline.active_experts(1) == pytest.approx(8 / 128)
@@ -89,13 +89,13 @@ def test_a_split_layer_takes_its_share_of_the_time_and_two_all_reduces(tokens: i
     assert split_s == pytest.approx(whole_s / gpus + 2 * allreduce_s)
 
 
-def test_gpus_without_nvlink_share_nothing():
+def test_a_stage_cannot_be_split_over_gpus_without_nvlink():
     with pytest.raises(ValueError, match="nvlink"):
         Roofline(THINKER, load_gpu("a6000"), 2)
 
 
 @in_virtual_time
-async def test_both_gpus_of_a_replica_hold_weights_and_kv_and_move_half_of_a_transfer():
+async def test_two_gpus_of_a_replica_divide_weights_kv_and_copies():
     thinker = replace(load_deployment("qwen3_omni_2gpu").stages["thinker"], prefix_caching=True)
     one, two = (with_pool(replace(thinker, gpus=(group,)), H200, None) for group in ((0,), (0, 1)))
     more = (two.kv_blocks - one.kv_blocks) * one.block_bytes
@@ -140,7 +140,9 @@ LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
     ],
 )
 @in_virtual_time
-async def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(asked: list[tuple], end_s: float, layers: int):
+async def test_an_interrupted_step_ends_or_shrinks_at_the_next_layer_boundary(
+    asked: list[tuple], end_s: float, layers: int
+):
     loop, queue = asyncio.get_running_loop(), ComputeQueue()
     execution = queue.submit(COST)
     for at_s, *smaller in asked:
@@ -151,7 +153,7 @@ async def test_a_step_ends_or_goes_on_smaller_at_the_next_layer_boundary(asked: 
 
 
 @in_virtual_time
-async def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():
+async def test_an_interrupted_queued_step_never_runs():
     loop, queue = asyncio.get_running_loop(), ComputeQueue()
     first, second, third = (queue.submit(COST) for _ in range(3))
     queue.interrupt(second)
@@ -162,13 +164,13 @@ async def test_interrupting_a_queued_step_removes_it_and_the_next_one_follows():
 
 
 @in_virtual_time
-async def test_copies_queue_beside_compute():
+async def test_copies_run_one_after_the_other_at_the_engine_s_bandwidth():
     engine = CopyEngine(bandwidth=50e9)
     ends_s = [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
     assert ends_s == pytest.approx([0.02, 0.03, 1.02])
 
 
-def test_every_one_loads_and_can_be_chosen() -> None:
+def test_every_gpu_loads_and_its_option_lists_it() -> None:
     told = str(ServerParams.model_fields["gpu"].description)
     for name in gpu_names():
         gpu = load_gpu(name)
@@ -180,5 +182,5 @@ def test_every_one_loads_and_can_be_chosen() -> None:
     ("theirs", "ours"),
     [("NVIDIA GB200", "gb200"), ("NVIDIA B200", "b200"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA L40S", "l40s")],
 )
-def test_names_of_others(theirs: str, ours: str) -> None:
+def test_a_gpu_is_found_by_its_driver_name(theirs: str, ours: str) -> None:
     assert gpu_called(theirs) == ours

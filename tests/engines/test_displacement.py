@@ -54,7 +54,7 @@ class Stage:
         return plan, step(self.scheduler, plan)
 
 
-def test_a_waiting_first_packet_takes_the_last_blocks_from_who_is_well_ahead():
+def test_a_first_packet_takes_the_last_blocks_from_a_listener_well_ahead():
     """T-f: where blocks bind, U1 displaces a running U2, which keeps its block ids and then goes on."""
     stage = Stage(blocks=11)
     stage.add("ahead", prompt=128, ahead_s=5.0)
@@ -108,7 +108,7 @@ def check_round(stage: Stage) -> None:
 
 @settings(max_examples=50)
 @given(crowds, st.integers(12, 60), st.sampled_from([16, 64, 2048]), st.integers(1, 8), st.booleans(), st.data())
-def test_the_plan_is_what_vllm_then_does_and_nobody_held_loses_anything(crowd, blocks, tokens, slots, relief, data):
+def test_vllm_carries_out_the_plan_and_held_requests_keep_their_blocks(crowd, blocks, tokens, slots, relief, data):
     """T-c, T-f over whole runs: a plan that vLLM cannot carry out would be a mismatch, and there is none but for
     who waits behind the rest of a running prompt. Only where all who hold blocks run on, so that they end, may vLLM
     have to preempt the last of them."""

@@ -56,7 +56,7 @@ def assert_alike(own: tuple[pd.DataFrame, ...], usual: tuple[pd.DataFrame, ...])
 
 
 @pytest.mark.parametrize("engine", ["vllm_omni_wo", "conserve", "non_preemptive", "chunked", "distserve_p"])
-def test_text_is_served_and_measured_alike_whatever_the_stage_is_called(engine: str, renamed: Any) -> None:
+def test_text_runs_do_not_depend_on_the_name_of_the_first_stage(engine: str, renamed: Any) -> None:
     size = {"requests": 12, "rate": 4.0, "documents": 4, "max_input_tokens": 3000, "max_output_tokens": 30}
     trace = make_trace("co_serving", {**size, "ttft_deadline_s": 0.2, "tbt_deadline_s": 0.05}, 3)
     usual = measured(engine, {"deployment": "llama_8b_1gpu"} | QUIET, trace)
@@ -66,7 +66,7 @@ def test_text_is_served_and_measured_alike_whatever_the_stage_is_called(engine: 
     assert float(own[3]["queueing_entry_p50"].to_numpy()[0]) >= 0
 
 
-def test_calls_are_served_whatever_the_stage_is_called(renamed: Any) -> None:
+def test_calls_do_not_depend_on_the_name_of_the_first_stage(renamed: Any) -> None:
     trace = make_trace("metronome", {"sessions": 2, "duration_s": 6.0}, 0)
     usual = measured("metronome", {"deployment": "minicpm_o_pro6000"} | QUIET, trace)
     own = measured("metronome", renamed("minicpm_o_pro6000", "minicpm_o_4_5"), trace)
@@ -79,7 +79,7 @@ def test_the_first_stage_has_the_role_of_the_entry_and_the_others_their_names(re
     assert resolve(ServerParams.of(renamed("llama_8b_1gpu", "llama_3_1_8b"))).role(NAME) == ENTRY
 
 
-def test_stock_vllm_serves_the_first_stage_or_one_that_is_named(renamed: Any) -> None:
+def test_stock_vllm_serves_the_first_stage_or_the_named_one(renamed: Any) -> None:
     server = renamed("llama_8b_1gpu", "llama_3_1_8b")["deployment"]
     told = StockParams.of({"rehearsal": {"deployment": server}})
     assert (told.limits.name, told.role) == (NAME, ENTRY)

@@ -25,7 +25,7 @@ each = st.one_of(
 
 
 @given(st.lists(each, max_size=8), st.lists(each, max_size=8))
-def test_the_last_of_a_type_is_found_and_no_other(own: list[object], of_role: list[object]) -> None:
+def test_a_stage_keeps_the_last_extension_of_each_type(own: list[object], of_role: list[object]) -> None:
     stage = make_stage().extended(*own).with_role("decode", *of_role)
     for found, attached in ((stage, own), (stage.as_role("decode"), [*own, *of_role])):
         last = {type(extension): extension for extension in attached}

@@ -329,7 +329,7 @@ def dies(draw: Any) -> Replayed:
     ],
     ids=["one replica", "chunks", "texts", "speech", "dies"],
 )
-def test_all_is_the_same(situations: st.SearchStrategy[Situation], examples: int):
+def test_a_run_is_the_same_with_and_without_the_fast_path(situations: st.SearchStrategy[Situation], examples: int):
     @settings(max_examples=examples)
     @given(situations)
     def same(situation: Situation):
@@ -375,7 +375,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize("situation", KNOWN, ids=[str(i) for i in range(len(KNOWN))])
-def test_so_it_is_where_it_was_not_once(situation: Situation):
+def test_a_run_that_once_differed_is_the_same(situation: Situation):
     assert situation.served(fast=True) == situation.served(fast=False)
 
 
@@ -408,7 +408,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_most_tokens_are_told_by_decode_batches(count: Counter[str]):
+def test_decode_batches_log_most_tokens(count: Counter[str]):
     text = replace(ALIKE, network_s=None)
     tokens = sum(turn.output_tokens for session in text.trace().sessions for turn in session.turns)
     text.replay(fast=True)
@@ -429,7 +429,7 @@ def test_decodes_bypass_vllm_while_a_prompt_is_computed_in_pieces(count: Counter
     assert count["asked_rows"] < 2 * count["asked"]
 
 
-def test_vllm_is_asked_about_no_chunk_that_fits(count: Counter[str]):
+def test_chunks_that_fit_bypass_vllm(count: Counter[str]):
     chunks = OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4})
     chunks.served(fast=True)
     assert count["OneStepPath.schedule"] >= 2 and not count["asked"]
@@ -479,7 +479,7 @@ def to_one(reply: Any, tokens: int) -> None:
         reply.listener.heard.append([reply.listener.name])
 
 
-def test_a_cancelled_reply_hears_nothing_of_a_batch_on_its_way():
+def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():
     heard, on_the_way = [], []
     replies = [SimpleNamespace(listener=Listener(name, heard), cancelled=False) for name in "abc"]
     requests: Any = [SimpleNamespace(reply=reply, log_key=bytes(16)) for reply in replies]
@@ -523,7 +523,7 @@ class Logs:
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_rows_to_come_take_the_places_of_timers(data: st.DataObject):
+def test_rows_logged_ahead_equal_rows_of_timers(data: st.DataObject):
     logs, delay = Logs(), st.sampled_from([0.25, 0.5, 1.0, 1.5])
     loop = logs.loop
     for i in range(data.draw(st.integers(1, 8))):

@@ -57,7 +57,7 @@ HIT = asked("hit", 3.0, 90, hashes=(b"known",) * 5)
         ((A, HIT), Plan(["hit", "a"]), {"tokens": 45}, True),
     ],
 )
-def test_a_plan_matters_where_the_step_is_another(
+def test_a_plan_matters_when_it_changes_the_step(
     requests: tuple[RequestView, ...], plan: Plan, limits: dict[str, int], mattered: bool
 ) -> None:
     assert matters(view(*requests, **limits), plan, lambda hashes: BLOCK * len(hashes)) == mattered
@@ -96,7 +96,7 @@ ARRIVALS = st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st
     st.sampled_from([*ORDERS]),
     st.sampled_from([{}, {"max_num_seqs": 2}, {"max_num_batched_tokens": 64}]),
 )
-def test_where_it_never_mattered_the_run_is_that_of_first_come_first_served(
+def test_an_order_that_never_mattered_gives_the_run_of_first_come_first_served(
     arrivals: list[tuple[float, int, int]], order: str, limits: dict[str, int]
 ) -> None:
     ours = served(arrivals, Ordered(order), limits)

@@ -117,7 +117,7 @@ def test_a_session_about_to_be_used_keeps_everything_until_nothing_else_is_left(
     stage.check()
 
 
-def test_an_empty_pool_says_so_as_vllm_does():
+def test_an_empty_pool_raises_as_vllms_does():
     stage = Stage()
     taken = [stage.queue.popleft() for _ in range(POOL)]
     with pytest.raises(ValueError, match="No free blocks"):
@@ -138,7 +138,7 @@ EVENTS = st.lists(EVENT, max_size=40)
 
 @settings(max_examples=120)
 @given(EVENTS, st.sampled_from(["off", "log_only", "on"]), st.sampled_from([NextUseIndex, TailScan]), st.booleans())
-def test_no_block_is_lost_or_in_two_places_whatever_happens(events, mode, index, shared):
+def test_no_block_is_lost_or_in_two_places(events, mode, index, shared):
     with closing(Stage(mode, index(), common=2 * SIZE if shared else 0)) as stage:
         for verb, what, value in events:
             if verb == "turn" and what not in stage.running:
@@ -232,7 +232,7 @@ def test_any_stream_of_events_gives_the_victims_of_brute_force(events):
         assert [len(index) for index in indexes] == [len(oracle)] * 2
 
 
-def test_memory_does_not_grow_with_the_turns_of_a_session():
+def test_the_index_does_not_grow_with_turns():
     index = NextUseIndex()
     for turn in range(60):
         index.key(1, float(turn))
@@ -244,7 +244,7 @@ def test_memory_does_not_grow_with_the_turns_of_a_session():
     assert index.pop(20) == list(range(19, -1, -1))
 
 
-def test_memory_does_not_grow_with_the_sessions_that_have_closed(monkeypatch):
+def test_the_index_does_not_grow_with_closed_sessions(monkeypatch):
     monkeypatch.setattr(next_use, "REMEMBERED", 10)
     index = NextUseIndex()
     index.add(0, {0: 0, 1: 0})

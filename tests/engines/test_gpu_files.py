@@ -54,7 +54,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     forget()
 
 
-def test_a_gpu_is_its_data_sheet_and_what_kernels_usually_reach(install: Install) -> None:
+def test_a_gpu_file_gives_the_data_sheet_and_the_usual_efficiency(install: Install) -> None:
     install(A10G)
     gpu, a100 = load_gpu("a10g"), load_gpu("a100")
     assert (gpu.memory_bytes, gpu.sms, gpu.fp8_gain) == (24e9, 80, 1.0)
@@ -63,14 +63,14 @@ def test_a_gpu_is_its_data_sheet_and_what_kernels_usually_reach(install: Install
     assert served.gpu == gpu
 
 
-def test_its_own_efficiency_takes_the_place_of_the_usual_one(install: Install) -> None:
+def test_a_gpu_file_can_state_its_own_efficiency(install: Install) -> None:
     reached = 'efficiency: {bandwidth: {value: 0.5, source: "[measured]"}, flops: {value: 0.4, source: "[measured]"}}'
     install(A10G + reached)
     gpu = load_gpu("a10g")
     assert (gpu.bandwidth, gpu.flops, gpu.kernels) == (300e9, 28e12, None)
 
 
-def test_the_list_has_it_with_its_sources(install: Install, rehearse: Rehearse) -> None:
+def test_the_list_shows_a_gpu_with_its_sources(install: Install, rehearse: Rehearse) -> None:
     install(A10G)
     listed = rehearse("list", "gpus")[1]
     assert "24 GB at 0.6 TB/s, 70 TFLOP/s in bf16" in listed and "h200" in listed
@@ -87,7 +87,7 @@ def test_the_list_has_it_with_its_sources(install: Install, rehearse: Rehearse) 
         ("memory_bytes: {", "memory_bytes: [", "not valid YAML"),
     ],
 )
-def test_a_faulty_file_is_one_sentence_and_harms_no_other(
+def test_a_faulty_gpu_file_is_refused_and_other_gpus_load(
     install: Install, rehearse: Rehearse, before: str, after: str, sentence: str
 ) -> None:
     file = install(A10G.replace(before, after, 1))
@@ -98,7 +98,7 @@ def test_a_faulty_file_is_one_sentence_and_harms_no_other(
     assert sentence in listed["a10g"]["fault"] and listed["h200"]["composition"]
 
 
-def test_a_changed_file_is_another_program(install: Install) -> None:
+def test_the_code_hash_covers_gpu_files(install: Install) -> None:
     file = install(A10G)
     before = code_hash("virtual", ())
     file.write_text(A10G.replace("600.0e+9", "700.0e+9"))

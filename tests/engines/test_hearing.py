@@ -69,14 +69,14 @@ def test_tokens_are_those_of_stock_generate(results: Results, case: str):
     results.check(case)
 
 
-def test_a_second_of_speech_is_thirteen_tokens_between_two_marks_and_other_sound_other_tokens(results: Results):
+def test_a_second_of_speech_is_thirteen_tokens_between_two_marks(results: Results):
     for case, pcm in zip(("first", "second"), speech(), strict=True):
         assert len(results.prompts[case]) - 2 == pytest.approx(13 * len(pcm) / RATE, abs=1)
     assert results.ours["first"] != results.ours["second"]
     assert all(len(set(tokens)) > 2 for tokens in results.ours.values())
 
 
-def test_a_history_is_found_in_the_prefix_cache_and_not_encoded_again(results: Results):
+def test_cached_speech_is_not_encoded_again(results: Results):
     first, second, again = results.identifiers
     assert first == again != second
     assert results.cached["both"] >= len(results.prompts["first"]) // STAGE.block_size * STAGE.block_size
@@ -84,7 +84,7 @@ def test_a_history_is_found_in_the_prefix_cache_and_not_encoded_again(results: R
     assert results.interrupted and results.encoded == {"first": 1, "second": 1, "both": 0}
 
 
-def test_a_prompt_cut_to_its_room_loses_the_whole_of_a_clip_at_the_cut(results: Results):
+def test_a_prompt_cut_to_its_room_loses_whole_clips(results: Results):
     first, both, second = (results.prompts[case] for case in ("first", "both", "second"))
     (ids, places), (everything, all_places) = results.cut
     assert ids == both[len(first) :]

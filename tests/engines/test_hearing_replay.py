@@ -55,7 +55,7 @@ def served() -> Served:
     return in_own_process(serve, "cpu")
 
 
-def test_every_turn_is_heard_and_answered(served: Served):
+def test_every_spoken_turn_is_answered(served: Served):
     kinds = served.events["kind"].value_counts()
     assert served.counters["sounds_heard"] == kinds["turn_done"] == 4 and "turn_failed" not in kinds
     assert kinds["barge_in"] == 3
@@ -66,7 +66,7 @@ def test_every_turn_is_heard_and_answered(served: Served):
     assert (first["thinker"] < first["talker"]).all() and (first["talker"] < first["vocoder"]).all()
 
 
-def test_a_prompt_holds_the_sounds_of_all_turns_so_far(served: Served):
+def test_a_prompt_holds_the_speech_of_all_turns_so_far(served: Served):
     special = load_deployment("omni_tiny").model.stages["thinker"].vocab
     assert len(served.asked) == 4
     for name, prompt, places in served.asked:
@@ -78,13 +78,13 @@ def test_a_prompt_holds_the_sounds_of_all_turns_so_far(served: Served):
             assert prompt[offset - 1] > sound[0] > prompt[offset + length] > special - 10
 
 
-def test_on_a_modelled_device_sound_is_counted():
+def test_a_modelled_device_hears_no_speech():
     served = serve("virtual")
     assert "sounds_heard" not in served.counters
     assert [places for *_, places in served.asked] == [[]] * 4
     assert served.events["kind"].value_counts()["turn_done"] == 4
 
 
-def test_a_trace_that_lacks_the_words_is_refused():
+def test_a_trace_without_words_is_refused():
     with pytest.raises(UserError, match="workload=speech"):
         replay("vllm_omni", {}, SERVER, {}, voice_trace(), 1, "cpu")

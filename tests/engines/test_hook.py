@@ -67,7 +67,7 @@ def played(*hooks: Any, params: dict[str, int]) -> Replay:
 
 
 @pytest.mark.parametrize("params", [{}, DIVIDED], ids=["whole", "divided"])
-def test_every_reply_is_told_of_from_its_turn_to_its_end(params: dict[str, int]):
+def test_a_hook_follows_every_reply_and_changes_no_run(params: dict[str, int]):
     hook = Followed()
     told = played(hook, params=params)
     assert len(hook.told) > 12
@@ -83,7 +83,7 @@ def test_every_reply_is_told_of_from_its_turn_to_its_end(params: dict[str, int])
     assert_same(told, alone)
 
 
-def test_what_is_held_is_sent_later_and_the_others_are_told_all_the_same():
+def test_a_hook_delays_replies_and_other_hooks_still_follow_them():
     behind = Followed()
     held, alone = played(Late(), behind, params={}), played(params={})
     assert moments(held, "arrive").min() == pytest.approx(moments(alone, "arrive").min() + 0.5)

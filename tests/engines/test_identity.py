@@ -128,7 +128,9 @@ ALL_OFF = {"scheduling": False, "eviction": "off", "preload": False}
     ("engine", "params", "caching", "blocks", "host_gb"),
     [("vllm_omni", {}, False, 2000, 0), ("vllm_omni", {}, True, 64, 0.1), ("liveserve", ALL_OFF, True, 64, 4)],
 )
-def test_policy_off_is_stock_vllm(monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float):
+def test_stages_without_policies_schedule_as_stock_vllm(
+    monkeypatch, engine: str, params: dict, caching: bool, blocks: int, host_gb: float
+):
     """T-l: the same SchedulerOutputs, step for step."""
     tapes: list[Tape] = []
     monkeypatch.setattr(vllm, "StageScheduler", taped(tapes))

@@ -22,7 +22,7 @@ def stage_on_a_gpu() -> VirtualStage:
 
 
 @pytest.mark.parametrize("leaving", [frozenset("a"), frozenset("ab")])
-def test_a_virtual_device_says_whom_it_dropped(leaving: frozenset[str]):
+def test_a_request_dropped_from_a_step_runs_again(leaving: frozenset[str]):
     async def main():
         device, scheduler = stage_on_a_gpu(), make_scheduler()
         requests = {name: StageRequest("talker", 0, 0, [0] * 32, 8) for name in "ab"}
@@ -46,7 +46,7 @@ def test_a_virtual_device_says_whom_it_dropped(leaving: frozenset[str]):
 
 
 @pytest.mark.parametrize("server", [{}, {"prefix_caching": True, "kv_pool_blocks": 64}])
-def test_barge_ins_leave_at_the_layer_and_nothing_else_changes_hands(server: dict):
+def test_aborts_at_a_layer_waste_fewer_tokens_than_at_a_step(server: dict):
     trace = cut_short(voice_trace(sessions=12, rate=20.0, reply_tokens=120), after_s=0.05)
     at_step = run(trace, server={**server, **STEP})
     at_layer = run(trace, server={**server, **LAYER})

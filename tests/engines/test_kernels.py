@@ -65,7 +65,7 @@ def rows(*pairs: tuple[int, int]) -> Work:
 
 
 @pytest.mark.parametrize("gpu", SHIPPED)
-def test_grids_of_the_models_held_against_them_are_within_three_per_cent_and_ten(gpu: str) -> None:
+def test_held_out_errors_are_below_3_percent_median_and_10_percent_worst(gpu: str) -> None:
     """At points that are none of the grid's, as the file itself says."""
     for model in ("llama_3_1_8b", "qwen3_omni_30b_a3b"):
         for step, error in kernels(model, gpu).held_out.items():
@@ -73,7 +73,7 @@ def test_grids_of_the_models_held_against_them_are_within_three_per_cent_and_ten
 
 
 @pytest.mark.parametrize("gpu", SHIPPED)
-def test_every_file_says_where_it_is_from_and_is_of_a_model_and_gpu_that_exist(gpu: str) -> None:
+def test_every_grid_fits_its_model_and_names_its_sources(gpu: str) -> None:
     files = {model: file_of(model, gpu) for model in shipped_models(gpu)}
     assert (len(files), sum(len(file.kernels) for file in files.values())) == SHIPPED[gpu]
     for model, file in files.items():
@@ -85,7 +85,7 @@ def test_every_file_says_where_it_is_from_and_is_of_a_model_and_gpu_that_exist(g
 
 
 @pytest.mark.parametrize("gpu", SHIPPED)
-def test_grids_can_be_swept_over_batch_size_split_and_gpu(gpu: str) -> None:
+def test_shipped_grids_can_be_swept(gpu: str) -> None:
     assert not [f"{each.stage}: {each.sentence}" for each in check_kernels.findings(gpu)]
 
 
@@ -101,7 +101,7 @@ def test_a_grid_that_falls_is_settled_and_another_is_as_it_was() -> None:
     assert stage.products.ms[j] / stage.products.ms[i] == pytest.approx(line.ms[j] / line.ms[i], rel=0.01)
 
 
-def test_a_points_step_times_are_named_and_scaled_grids_too() -> None:
+def test_step_times_name_their_source_and_scaled_kernels() -> None:
     """The package measured all-reduces over four GB200, and none over eight."""
     measured = named()
     assert set(measured) == {"thinker", "talker", "vocoder"} and all("h200" in each for each in measured.values())
@@ -111,7 +111,7 @@ def test_a_points_step_times_are_named_and_scaled_grids_too() -> None:
     assert measured["talker"].endswith("; scaled from other sizes, not measured: routed experts")
 
 
-def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:
+def test_a_gpu_s_grids_are_written_with_the_same_bytes(tmp_path: Path) -> None:
     """The same bytes each time; another pyarrow writes its own version into them, so tables are compared with ours."""
     found = [file_of(model, "h100") for model in shipped_models("h100")]
     for order in (found, found[::-1]):
@@ -123,7 +123,7 @@ def test_a_gpus_file_is_written_as_it_is_read(tmp_path: Path) -> None:
     assert made.equals(ours, check_metadata=True) and made.schema.metadata[b"gpu"] == b"h100"
 
 
-def test_a_point_of_the_grid_is_as_measured() -> None:
+def test_times_at_grid_points_are_the_measured_ones() -> None:
     """To the 0.1 us to which times are rounded."""
     own, times = kernels("llama_3_1_8b"), llama()
     assert times.over_tokens(1024) == pytest.approx(own.products.ms[own.products.at.index(1024)], abs=1e-4)
@@ -134,7 +134,7 @@ def test_a_point_of_the_grid_is_as_measured() -> None:
 
 
 @given(st.integers(1, 700), st.floats(1, 200_000))
-def test_attention_of_decodes_lies_between_its_neighbours_on_the_grid(requests: int, context: float) -> None:
+def test_decode_attention_lies_between_neighbouring_grid_points(requests: int, context: float) -> None:
     grid, ms = kernels("llama_3_1_8b").decodes, llama().decodes(requests, context)
     assert ms > 0
     if requests <= grid.requests[-1] and context <= grid.context[-1]:
@@ -143,14 +143,14 @@ def test_attention_of_decodes_lies_between_its_neighbours_on_the_grid(requests: 
         assert corners.min() - 1e-3 <= ms <= corners.max() + 1e-3
 
 
-def test_beyond_the_grid_time_grows_as_at_its_end() -> None:
+def test_beyond_the_grid_times_grow_as_at_its_end() -> None:
     times = llama()
     twice = times.over_tokens(2 * 32768) / times.over_tokens(32768)
     assert twice == pytest.approx(times.over_tokens(32768) / times.over_tokens(16384), rel=0.01)
     assert times.decodes(1, 1) == times.decodes(1, 16)
 
 
-def test_decodes_take_what_their_kernels_take_and_prompts_longer_by_their_share_of_tokens() -> None:
+def test_prompt_steps_take_longer_than_their_kernels_by_the_share_of_prompt_tokens() -> None:
     steps, times = llama_steps(), llama()
     assert 1e3 * gpu_s(steps, rows(*[(1, 999)] * 8)) == pytest.approx(times.decode_step_ms(8, 1000))
     prompt_ms = 1e3 * LLAMA.layers * steps.kernels_s(rows((640, 0)))
@@ -167,7 +167,7 @@ def test_decodes_take_what_their_kernels_take_and_prompts_longer_by_their_share_
         ("llama_2_7b", 1, MHA_DECODES, 0.0),
     ],
 )
-def test_all_reduces_over_four_gpus_and_decodes_without_gqa_take_what_servers_show(
+def test_kernels_slower_in_servers_than_in_isolation_are_corrected(
     model: str, gpus: int, decodes: float, allreduce: float
 ) -> None:
     found, decoder = kernels(model, gpus=gpus), load_model(model).stages["thinker"]
@@ -180,7 +180,7 @@ def test_all_reduces_over_four_gpus_and_decodes_without_gqa_take_what_servers_sh
     assert ms == pytest.approx(expected, rel=1e-4)
 
 
-def test_prompts_of_unlike_lengths_weigh_as_their_tokens_do() -> None:
+def test_a_short_prompt_adds_little_to_a_long_one() -> None:
     """A few tokens beside a long prompt change little; two equal prompts are a batch of two."""
     steps, times = llama_steps(), llama()
     two = steps.kernels_s(rows((512, 0), (512, 0))) * LLAMA.layers
@@ -189,7 +189,7 @@ def test_prompts_of_unlike_lengths_weigh_as_their_tokens_do() -> None:
     assert lone < beside < 1.03 * lone
 
 
-def test_only_the_very_decoder_that_was_measured_has_its_kernels() -> None:
+def test_measured_kernels_apply_only_to_a_decoder_of_the_same_sizes() -> None:
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 1) is not None
     # Of another name, but the same sizes
     assert fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None
@@ -200,7 +200,7 @@ def test_only_the_very_decoder_that_was_measured_has_its_kernels() -> None:
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "l40s", 2) is not None
 
 
-def test_what_if_the_bandwidth_were_another_scales_measured_times_as_it_does_the_rooflines() -> None:
+def test_a_changed_bandwidth_scales_measured_times_as_the_roofline() -> None:
     stage, gpu = load_deployment("llama_8b_1gpu").stages["thinker"], load_gpu("h100")
     faster, work = replace(gpu, bandwidth=2 * gpu.bandwidth), rows(*[(1, 2000)] * 4)
     plain = steps_of(stage, gpu, kernels("llama_3_1_8b"))
@@ -213,7 +213,7 @@ def test_what_if_the_bandwidth_were_another_scales_measured_times_as_it_does_the
 
 @pytest.mark.parametrize("gpu", SHIPPED)
 @pytest.mark.parametrize("fitted", [True, False], ids=["fitted to", "other models"])
-def test_the_fitted_roofline_is_near_the_grids_in_the_middle(gpu: str, fitted: bool) -> None:
+def test_the_fitted_roofline_is_near_the_grids(gpu: str, fitted: bool) -> None:
     """Within a tenth on all but the A100, whose kernels reach more of its peaks than those of later GPUs."""
     ratios = [
         fit_kernels.whole_steps(on, decoder, kernels)
@@ -223,14 +223,14 @@ def test_the_fitted_roofline_is_near_the_grids_in_the_middle(gpu: str, fitted: b
     assert np.median(np.abs(np.concatenate(ratios) - 1)) < (0.15 if gpu == "a100" else 0.1)
 
 
-def test_planning_ahead_hides_the_host_time_of_each_request() -> None:
+def test_asynchronous_scheduling_hides_the_host_time_of_each_request() -> None:
     shown = as_shown(LLAMA, True)
     assert LLAMA.host_s > 0 and LLAMA.host_s_per_request > 0
     assert (shown.host_s, shown.host_s_per_request) == (LLAMA.host_s, 0)
     assert as_shown(LLAMA, False) is LLAMA and shape(shown) == shape(LLAMA)
 
 
-def test_a_broken_file_is_named_with_its_field() -> None:
+def test_the_error_names_a_broken_file_and_its_field() -> None:
     facts = file_of("llama_3_1_8b", "h100").model_dump(mode="json", exclude_none=True)
     facts["kernels"][0]["products"]["ms"].pop()
     with pytest.raises(UserError, match=r"broken\.yaml.*products"):
