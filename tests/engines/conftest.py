@@ -1,5 +1,3 @@
-"""Packages that bring systems, and what tests leave of vLLM in the process that they share."""
-
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +9,7 @@ from engines import composition, registry
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, Any]]:
-    """Installs a package that brings systems or components, for this test; gives the systems that are known then."""
+    """Installs a package with systems or components for this test; returns all known systems."""
 
     def known_with(package: Any) -> dict[str, Any]:
         known = {field: dict(components) for field, components in composition.COMPONENTS.items()}
@@ -25,8 +23,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, Any]]:
 
 @pytest.fixture
 def vllm_s_own_engine_process() -> Iterator[None]:
-    """Whatever a test's schedulers taught it is undone."""
-    from engines.stock import engine_core  # here, so that tests which need no vLLM load none
+    """Undoes the changes of our schedulers to vLLM's engine process."""
+    from engines.stock import engine_core  # other tests of the folder need no vLLM
 
     yield
     engine_core.uninstall()

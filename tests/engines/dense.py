@@ -1,4 +1,4 @@
-"""The model of an executor computed densely: transformers' own, the same weights in float32, a mask over all of it."""
+"""The model of an executor in transformers, with the same weights in float32 and a dense attention mask."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +12,7 @@ from engines.core.vllm_adapter.execution import ModelExecutor, RandomWeightsLoad
 
 
 def with_dense(stage: Stage) -> tuple[ModelExecutor, "DenseModel"]:
-    """An executor of `stage` and the same model, densely. vLLM repacks weights once they are loaded, so they are kept
-    before."""
+    """An executor of `stage` and its dense model. vLLM repacks loaded weights, so copies are taken before."""
     weights, load = {}, RandomWeightsLoader.load_weights
 
     def keep(self: RandomWeightsLoader, model: torch.nn.Module, *rest: Any) -> None:
@@ -50,8 +49,7 @@ class DenseModel:
     def next_tokens(
         self, tokens: Sequence[int], window: int | None = None, sinks: int = 0, layers: Sequence[int] | None = None
     ) -> list[int]:
-        """What follows each prefix of `tokens`: place i holds the answer to the first i + 1 of them. `layers`: those
-        with the window; None: all."""
+        """The next token after each prefix of `tokens`, shortest first. `layers` have the window; None: all."""
         t = torch.arange(len(tokens)).unsqueeze(1)
         k = t.T
         causal = k <= t

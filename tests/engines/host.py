@@ -28,8 +28,7 @@ class Engine:
 
 
 class Bench:
-    """One replica: `step` is one round of the loop, `turn` a request of a session. With `model` it is a real one,
-    and tokens are what that says."""
+    """One replica: `step` is one round of the loop, `turn` a request of a session. `model`: a real executor."""
 
     def __init__(
         self,

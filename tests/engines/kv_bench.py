@@ -45,7 +45,7 @@ class Store:
 
 
 class Bench:
-    """A manager that lets 64 blocks/s be reckoned with (half the engine), without margin unless told."""
+    """A manager that counts on 64 blocks/s, half the copy engine's bandwidth, without margin by default."""
 
     def __init__(self, empty: int = 1000, **params):
         defaults = {"preload_margin_s": 0.0, "preload_piece_blocks": 16}

@@ -1,4 +1,4 @@
-"""A small model that hears or sees, on real CPU execution: our scheduler and requests, and vLLM's own `LLM` beside."""
+"""A small model that hears or sees runs on the CPU under our scheduler and in vLLM's own `LLM`."""
 
 import os
 import sys
@@ -49,7 +49,7 @@ class Results:
     torchvision: bool = False
 
     def check(self, case: str) -> None:
-        """Raises AssertionError unless both were asked the same and said the same."""
+        """Raises AssertionError unless both had the same prompt and gave the same tokens."""
         assert self.prompts[case] == self.stock_prompts[case]
         assert len(self.ours[case]) == OUTPUT
         assert self.ours[case] == self.stock[case]
@@ -77,7 +77,7 @@ class Results:
         executor.flush()
 
     def generate(self, llm: Any, prompts: dict[str, tuple[list[int], dict[str, Any]]]) -> None:
-        """vLLM's: `llm` answers prompts of (token ids, what is heard or seen)."""
+        """vLLM's: `llm` answers prompts of (token ids, sounds or images)."""
         from vllm import SamplingParams, TokensPrompt
 
         params = SamplingParams(max_tokens=OUTPUT, ignore_eos=True, temperature=0.0)

@@ -1,4 +1,4 @@
-"""Real CPU execution in tests: tiny executors, one for all tests of a process, and vLLM's own `LLM` beside them."""
+"""Tiny models on the CPU: executors of ours, one for all tests of a process, and vLLM's own `LLM`."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def stage(deployment: str = "llama_tiny", name: str = "thinker", **server) -> St
 
 @cache
 def executor(deployment: str = "llama_tiny", **server) -> ModelExecutor:
-    """Built once; who uses it leaves it without requests."""
+    """Built once for all tests; each test leaves it without requests."""
     return ModelExecutor(stage(deployment, **server))
 
 
@@ -120,7 +120,7 @@ def drain(model: ModelExecutor, names: Sequence[str], plan: Callable[[], Plan] =
 def served(
     engine: str, chosen: Mapping[str, Any], params: ServerParams, trace: Trace, client: ClientParams
 ) -> tuple[Any, list[Any], EventLog]:
-    """The server as the users of `trace` left it, who come when its model is loaded; the replies that it began."""
+    """Serve `trace` once the model is loaded; the server, its replies and its log."""
     log, replies = EventLog(), []
 
     async def main() -> Any:

@@ -23,11 +23,11 @@ def request(name: str, session: int = 0, prompt: int = 32, tokens: int = 20) -> 
 
 
 LONG_S = 60.0
-"""Longer than anything that is asked of it takes."""
+"""Longer than any scenario takes."""
 
 
 class HeardBatches(BatchListeners):
-    """Notes the tokens of decode batches: (s, request, 1). What their requests have produced is not counted yet."""
+    """Records the tokens of decode batches: (s, request, 1)."""
 
     def __init__(self, heard: list[tuple[float, str, int]]) -> None:
         self._heard = heard
@@ -43,8 +43,8 @@ class HeardBatches(BatchListeners):
 
 
 class Bench:
-    """One replica at work in virtual time, and what came out of it: (s, request, tokens) and (s, request). `fast`: on
-    the decode fast path; `batches`: its listeners are told of decode batches."""
+    """One replica in virtual time. `tokens`: (s, request, tokens); `finished`: s by request. `fast`: on the decode fast
+    path; `batches`: its listeners accept decode batches."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Bench:
         return events.loc[events["kind"] == kind, "t"].tolist()
 
     def steps(self) -> list[tuple[float, float, int]]:
-        """Begin (s), end (s) and requests of each step that ran something."""
+        """Begin (s), end (s) and requests of each step with requests."""
         steps = self.log.steps().to_pandas()
         steps = steps[steps["requests"] > 0]
         ends = steps["t_s"] + steps["dt_s"]
@@ -107,7 +107,7 @@ def play(main: Callable[[], Coroutine[Any, Any, Bench]]) -> Bench:
 
 
 def played(scenario: Callable[[Bench], None], on_arrival: Arrival | None = None, **limits: Any) -> Bench:
-    """A bench to whose end everything has run that `scenario` asks of it."""
+    """A bench after all requests of `scenario` have ended."""
 
     async def main() -> Bench:
         bench = Bench(on_arrival, **limits)

@@ -47,7 +47,7 @@ def make_scheduler(cls: type = vllm.StageScheduler, **limits):
 
 
 def make_replica(index: int = 0, **limits) -> Replica:
-    """A replica on a modelled GPU of its own, whose steps take exactly what the model says; inside an event loop."""
+    """A replica on a modelled GPU without noise; needs an event loop."""
     stage = make_stage(**limits)
     device = VirtualStage(TALKER, VirtualGpu(load_gpu("h200")))
     return Replica(stage, index, vllm.make_scheduler(stage, vllm.StageScheduler), device)
@@ -60,7 +60,7 @@ def add(scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: flo
 
 
 def finish(scheduler, output, token: Callable[[Row], int] = lambda row: 7) -> list[Row]:
-    """The step's made-up tokens are told to the scheduler; its rows."""
+    """Report made-up tokens of a step to the scheduler; returns the step's rows."""
     rows = vllm.rows_of(scheduler, output)
     vllm.finish_step(scheduler, output, rows, [[token(row)] if row.samples else [] for row in rows])
     return rows

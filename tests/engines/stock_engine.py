@@ -18,7 +18,7 @@ from workloads.errors import UserError
 
 PROMPT = list(range(1, 101))
 LONGEST_S = 240
-"""A scenario that takes longer has come to a standstill."""
+"""Seconds after which a scenario has failed."""
 
 HELD_AT = 37
 """Text tokens of such a listener's reply at which it is held: 37 x 0.3 s less 0.3 s sent exceed lead_cap_s, 10.6 s."""
@@ -71,7 +71,7 @@ class Caller:
 
 
 async def listener_waits(live: LiveSignals, session: str) -> None:
-    """The session's reply will be spoken; its first token's audio is out, and nothing is heard yet."""
+    """Announce a spoken reply whose first 0.3 s of audio are sent and not yet played."""
     await live.turn_committed(session, 0)
     await live.audio_sent(session, 0, 0.3)
     await live.playback_ack(session, 0, 0.0, playing=False)
@@ -187,7 +187,7 @@ def serve(scenario: Any, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def worker() -> dict[str, Any]:
-    """vLLM's own worker, on a checkpoint written here, under our scheduler and under vLLM's."""
+    """vLLM's own worker on a random checkpoint, under our scheduler and under vLLM's."""
     with tempfile.TemporaryDirectory() as folder:
         params = parameters("llama_tiny")
         args = arguments(params, model=folder)

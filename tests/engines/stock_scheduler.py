@@ -50,7 +50,7 @@ def buffered(scheduler: Any, session: str) -> None:
 
 
 HELD_BY_LEAD = {"speech_s_per_text_token": 1.0, "engine_params": {"thinker_alpha": 1.0, "pacing": "always"}}
-"""The weights that are shipped hold nobody back at the thinker for the lead alone."""
+"""With the default weights a lead alone holds no request at the thinker."""
 
 
 class Pipelined:

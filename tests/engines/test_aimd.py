@@ -1,4 +1,4 @@
-"""AIMD admission on synthetic latency: where it settles, what it never does, and that it sees latency alone."""
+"""AIMD admission on synthetic latencies."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FRAME_S = 2.0
 TARGET_S = 0.6
 
 Curve = Callable[[int, int], tuple[float, float]]
-"""(on line, newcomers in this tick) -> latency of old and of first frames, s."""
+"""(connected sessions, new sessions of this tick) -> latency of old and of first frames, s."""
 
 
 def aimd(engine: str = "metronome", frame_s: float = FRAME_S, **params) -> Aimd:
@@ -30,7 +30,7 @@ def frames(latency_s: float, count: int = 1, first: bool = False) -> list[FrameL
 
 
 class Ramp:
-    """Sessions that are offered at a steady rate, stay for ever and are asked for a frame each tick."""
+    """16 sessions a tick ask for admission, 512 in all; each stays and sends a frame every tick."""
 
     def __init__(self, control: Aimd, curve: Curve, ticks: int = 150) -> None:
         self.control, self.curve = control, curve
@@ -58,22 +58,22 @@ class Ramp:
 @settings(max_examples=20)
 @given(touch=st.integers(20, 480))
 def test_on_a_curve_that_grows_it_settles_near_the_touch_point(touch: int):
-    """Above it by less than one slow start, as newcomers of a tick are let in before their latency is known."""
+    """Latency is 0.6 s at `touch` sessions. A tick admits at most 16 before it knows their latency."""
     ramp = Ramp(aimd(), lambda online, newcomers: (TARGET_S * online / touch, TARGET_S * online / touch))
     assert touch - 16 <= ramp.admitted < touch + 16
     assert ramp.control.counters["touches"] >= 1
 
 
 def test_slow_first_frames_touch_the_target_once_in_a_ramp():
-    """Section 5.3 as we read it: old frames are flat, first frames take 2.9 ms a session; 512 offered at 8 a second."""
+    """Section 5.3: old frames take 5 ms, first frames 2.9 ms a session: 0.6 s at 207 sessions."""
     ramp = Ramp(aimd(), lambda online, newcomers: (0.005, 0.0029 * online if newcomers else 0.005))
     [touch] = [tick for tick, latency_s in enumerate(ramp.latency_s) if latency_s >= TARGET_S]
-    # Lower caps send nobody away, and arrivals end before the cap is back.
+    # A lower cap ends no session, and arrivals end before the cap has risen again.
     assert 207 <= ramp.admitted == ramp.admitted_at[touch] < 223
 
 
 def test_the_cap_falls_only_after_a_full_pool_has_stalled():
-    """Flat until the pool is full, then the wall: the cap falls at the wall, with all those sessions on line."""
+    """Latency is 5 ms below 300 sessions and 1.6 s from there on. A lower cap ends no session, so it stays 1.6 s."""
     ramp = Ramp(aimd(), lambda online, newcomers: (0.005, 0.005) if online < 300 else (1.6, 1.6), ticks=400)
     assert 300 <= ramp.admitted < 316
     assert ramp.control.cap < 300 and ramp.latency_s[-1] == 1.6  # for ever: shedding frees nothing
@@ -81,14 +81,14 @@ def test_the_cap_falls_only_after_a_full_pool_has_stalled():
 
 @pytest.mark.parametrize("wait_scope", ["batch", "session"])
 def test_the_steady_signal_ignores_first_frames(wait_scope: str):
-    """The same latencies, two controllers: only one sees that newcomers wait, though a batch returns with them."""
+    """First frames take 2.9 ms a session; with `wait_scope=batch` old frames wait for those of their tick."""
 
     def curve(online: int, newcomers: int) -> tuple[float, float]:
         return 0.0029 * online if newcomers and wait_scope == "batch" else 0.005, 0.0029 * online
 
     heard, deaf = (Ramp(aimd(signal=signal, wait_scope=wait_scope), curve) for signal in ("all", "steady"))
     assert heard.admitted < 224
-    assert (deaf.admitted, deaf.control.counters["touches"]) == (512, 0), "on a flat curve everybody is let in"
+    assert (deaf.admitted, deaf.control.counters["touches"]) == (512, 0), "all are admitted"
 
 
 @pytest.mark.parametrize(("statistic", "touched"), [("p95", False), ("max", True)])

@@ -38,7 +38,7 @@ def launched(prepared: Batch, segments: int, device: str) -> torch.Tensor:
 
 
 def interpret(segments: int) -> dict[str, str]:
-    """In a process of its own: Triton decides at a kernel's definition whether it is interpreted."""
+    """Needs a process of its own: Triton decides at a kernel's definition whether it is interpreted."""
     os.environ["TRITON_INTERPRET"] = "1"
     torch.set_num_threads(1)
     return failures(lambda prepared: launched(prepared, segments, "cpu"), INTERPRETED)
@@ -50,7 +50,7 @@ def test_the_interpreted_kernel_equals_dense_attention(segments: int):
 
 
 def speak() -> set[str]:
-    """In a process of its own: a real engine whose layers run the kernel, interpreted."""
+    """Run an engine whose layers use the interpreted kernel; the names of its attention classes."""
     os.environ["TRITON_INTERPRET"] = "1"
 
     from engines.core.vllm_adapter import attention_backend

@@ -1,4 +1,4 @@
-"""Window and sinks on vLLM's real scheduler: which blocks a session holds, over random histories."""
+"""Attention window and sinks on vLLM's scheduler: the blocks that a session holds, and the work of its steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ def behind(computed: int, window: int) -> int:
 
 
 def table(scheduler: vllm.StageScheduler, name: str) -> list[bool]:
-    """The blocks of a session: True for those that it holds."""
+    """Whether a session holds each block of its table."""
     return [block > 0 for block in scheduler.block_ids(name)]
 
 
@@ -208,9 +208,8 @@ def test_a_prefix_hit_takes_up_the_sinks_with_the_window():
     [(320, 32, 0, 0), (320, 32, 1, 0), (320, 32, 2, 304), (320, 32, 18, 32), (40, 64, None, 32)],
 )
 def test_a_hit_without_its_sinks_is_a_miss(tokens: int, sinks: int, lost: int | None, found: int):
-    """Block 2 lies behind the window and is no sink: nobody misses it. Of a windowed prompt vLLM caches what a hit at
-    its end needs and we the sinks; so when the end is lost, these two blocks are still a prefix. A prompt shorter than
-    its sinks hits as far as it was computed."""
+    """A hit needs blocks 0 and 1, the sinks. Block 2 is neither sink nor in the window of 64 tokens. Without block 18,
+    at the end, the sinks are still a prefix. A prompt of 40 tokens, less than its sinks, has 2 full blocks."""
     scheduler = make_scheduler(100, window=64, sinks=sinks)
     blocks = cached(scheduler, tokens)
     if lost is not None:
@@ -220,8 +219,7 @@ def test_a_hit_without_its_sinks_is_a_miss(tokens: int, sinks: int, lost: int | 
 
 @pytest.mark.parametrize(("spare", "fits"), [(6, False), (7, True)])
 def test_a_hit_needs_free_blocks_for_its_sinks_and_its_window(spare: int, fits: bool):
-    """Seven blocks: two sinks and four of the window that are idle in the cache, and one for the rest. Counted without
-    the sinks it is five, and the allocation would run out of blocks half-way."""
+    """It needs 7 blocks: 2 sinks and 4 of the window from the cache, and 1 new block."""
     scheduler = make_scheduler(100, window=64, sinks=32)
     blocks = cached(scheduler, 320)
     pool = scheduler.kv_cache_manager.block_pool
@@ -261,7 +259,7 @@ def test_counters_hold_the_pinned_blocks_and_the_freed_blocks():
 
 @given(context=st.integers(0, 300), tokens=st.integers(1, 300), reach=st.integers(1, 200))
 def test_work_counts_the_keys_that_each_token_sees(context: int, tokens: int, reach: int):
-    """Pairs as without a window: a token stands in the middle of those that see it."""
+    """Pairs of tokens and keys are counted as without a window, so they are exact to `tokens` pairs."""
     row = Row("s", tokens, context, True)
     work = Work.of([row], reach)
     assert work.kv_tokens == min(context, reach) + tokens
@@ -281,7 +279,7 @@ def stage() -> VirtualStage:
     ("context", "tokens", "clips"), [(0, 150, 3), (110, 28, 1), (55, 55, 1), (1, 54, 0), (138, 1, 0), (16, 40, 1)]
 )
 def test_a_step_encodes_the_frames_that_begin_in_it(stage: VirtualStage, context: int, tokens: int, clips: int):
-    """Three frames begin at 0, 55 and 110. A re-prefill encodes all of them, a decoding step none."""
+    """Frames of 2 s begin at tokens 0, 55 and 110."""
     request = StageRequest("thinker", 0, 0, [], 0, work=DeviceWork(2.0, chunk_starts=[0, 55, 110]))
     work = stage.work([Row("s", tokens, context, True)], {"s": request})
     assert (work.clips, work.audio_s) == (clips, 2.0 * clips)
@@ -290,7 +288,7 @@ def test_a_step_encodes_the_frames_that_begin_in_it(stage: VirtualStage, context
 @pytest.mark.parametrize("hit", (0, 64, 96, 100))
 @pytest.mark.parametrize("chunk", (40, 512))
 def test_one_step_of_a_turn_encodes_its_sound_and_image(stage: VirtualStage, hit: int, chunk: int):
-    """Its sound and its image begin behind 100 tokens of history, of which `hit` are found."""
+    """Sound and image begin at token 100; `hit` tokens are cached, the others come in chunks."""
     request = StageRequest("thinker", 0, 1, [0] * 150, 10, work=DeviceWork(3.0, 20, encoded_at=100))
     steps = [(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [(150, 1)]
     works = {step: stage.work([Row("s", step[1], step[0], True)], {"s": request}) for step in steps}

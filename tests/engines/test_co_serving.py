@@ -1,4 +1,4 @@
-"""Co-serving in virtual time: a backlog next to users on stock vLLM, and what is counted of it."""
+"""Users and a backlog of documents on stock vLLM."""
 
 from functools import cache
 from typing import Any

@@ -1,7 +1,7 @@
-"""The reference runs of specification 3.3, by vLLM's own scheduler: which collapse comes, when, and what windows leave.
+"""Reference runs of specification 3.3 on vLLM's scheduler: when a KV pool collapses, and the plateau of a window.
 
-Steps cost 4 ms + 4 us a prefill token + 60 us a request; frames are fed at the first tick after they are complete, 4 s
-into a call that begins at 0 s, so times are 2 s later than where arrivals need no gateway.
+Steps cost 4 ms + 4 us a prefill token + 60 us a request. The first frame is fed 4 s into a call, 2 s later than in the
+specification, where arrivals need no gateway.
 """
 
 import random
@@ -17,7 +17,7 @@ SMALL = {"server": POOL, "step_rpc_s": 0.0}
 
 
 def wall_s(run: Calls) -> float:
-    """Dispatch of the first Step that ran into the cap on its wait."""
+    """Dispatch of the first Step that was cut at the cap on its wait."""
     ticks = run.ticks
     return float(ticks.loc[ticks["cut"] == 1, "t"].to_numpy()[0])
 
@@ -48,7 +48,7 @@ def test_input_that_fills_the_pool_stalls_everybody_at_once(collapsed: Calls):
 
 
 def test_no_step_is_late_before_every_session_is_silent(collapsed: Calls):
-    """Healthy to the last tick, then the cap: no Step of a collapse is late, and every one of them is empty."""
+    """Until the wall Steps take less than 50 ms; then each waits for the cap of 1.6 s and returns no token."""
     ticks, wall, out = collapsed.ticks, wall_s(collapsed), collapsed.kind("frame_out")
     assert ticks.loc[ticks["t"] < wall, "latency"].iloc[1:].max() < 0.05
     assert ticks.loc[ticks["t"] > wall + 2.0, "latency"].iloc[:-1].to_numpy() == pytest.approx(1.6)
@@ -100,7 +100,7 @@ def test_recycling_avoids_the_wall_too():
 
 
 def test_output_that_varies_changes_the_time_of_the_wall():
-    """Which is why equal runs collapse or survive (section 3): the time follows the tokens a frame adds."""
+    """The pool fills by the tokens of each frame (section 3): with 30 tokens at least 4 s sooner than with 20."""
 
     def wall_at(mean: float) -> float:
         rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""Systems as compositions: what can be chosen, what cannot go together, and how that is said."""
+"""Systems as compositions of components."""
 
 from collections import Counter
 from types import SimpleNamespace

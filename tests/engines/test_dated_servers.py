@@ -1,4 +1,4 @@
-"""What tells the servers of several months apart: when the talker has its text, what handing a prompt over costs."""
+"""Releases of the server by month: when the talker has its text, and the cost of handing a prompt over."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ AUGUST, JULY, JUNE, MAY, APRIL = (f"qwen3_omni_2gpu{month}" for month in ("", "_
 
 
 def replayed(callers: int, deployment: str):
-    """Typed prompts that come at once, each answered in speech whose text ends after 40 of 100 frames."""
+    """`callers` send a prompt at once; each reply has 40 text tokens and 100 frames of speech."""
     said = {"modality": "text", "audio_s": None, "input_tokens": 50, "output_tokens": TEXT}
     turns = [turn(session=each, reply_audio_s=0.08 * FRAMES, **said) for each in range(callers)]
     done = run(Trace.from_turns(turns), server={"deployment": deployment}, client={"playback": "none"})
@@ -32,7 +32,7 @@ def steps_to_the_end_of_text(events) -> float:
 
 @pytest.mark.parametrize(("deployment", "steps"), [(APRIL, 1.0), (JUNE, 2.0), (AUGUST, 2.0)])
 def test_a_request_sits_out_a_step_while_its_text_is_fetched(deployment: str, steps: float):
-    """Alone it takes every step; with others, who are then in the step, every second one until the text has ended."""
+    """One caller takes every step. With six, since June, a request takes every second step until its text has ended."""
     assert steps_to_the_end_of_text(replayed(1, deployment)) == 1
     assert steps_to_the_end_of_text(replayed(6, deployment)) == pytest.approx(steps, abs=0.15)
 

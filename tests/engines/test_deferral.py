@@ -1,4 +1,4 @@
-"""Deferral is bounded: who waits becomes urgent by listening, and then runs."""
+"""LiveServe's deferral is bounded by playback."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ RUN_S = 40.0
 
 
 class Listener:
-    """A reply under way: what the talker has made of it and what its listener has heard."""
+    """A reply in progress: frames that the talker has made, and seconds that its listener has heard."""
 
     def __init__(self, name: str, frames: int, played_s: float) -> None:
         sent = frames - frames % 25 if frames >= 25 else frames
@@ -34,7 +34,7 @@ class Listener:
         session.last_ack_s, session.playing = now, True
 
     def overdue_s(self, now: float, policy: UrgencyPolicy) -> float:
-        """Seconds that it has been held, less those of audio beyond P_safe that it had when that began."""
+        """Seconds that it has been held, less its spare audio beyond P_safe when the hold began."""
         if self.held_since_s is None:
             _, buffer_s, _ = urgency.assess("talker", self.view(), now, policy.params)
             self.held_since_s, self.may_wait_s = now, max(0.0, buffer_s - policy.params.talker_safe_s)

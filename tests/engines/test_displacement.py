@@ -1,4 +1,4 @@
-"""The urgency policy over vLLM's own scheduler: who runs when tokens or blocks bind, and what becomes of who waits."""
+"""LiveServe's urgency policy on vLLM's scheduler when tokens or blocks run short."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ class Stage:
         self.listeners: dict[str, SpeechView] = {}
 
     def add(self, name: str, prompt: int, ahead_s: float | None = None, output: int = 400) -> None:
-        """`ahead_s` of audio that nobody has heard yet; None before the first audio."""
+        """`ahead_s`: audio that is not yet played; None before the first audio."""
         session, progress = SessionView(0, 0.28), Progress(True, 25, 0.08)
         if ahead_s is not None:
             progress.frames = progress.frames_sent = 25 + round(ahead_s / 0.08)
@@ -49,7 +49,7 @@ class Stage:
         return {name: self.scheduler.block_ids(name) for name in self.listeners}
 
     def round(self) -> tuple[Plan, set[str]]:
-        """Plan and step; the plan, and who ran."""
+        """Plan and step; the plan, and the requests that ran."""
         plan = self.policy.plan(self.view())
         return plan, step(self.scheduler, plan)
 
@@ -97,21 +97,20 @@ def check_round(stage: Stage) -> None:
     grown = stage.policy.counters - before
     if not grown["kv_relief"] and not grown["released_to_preemption"]:
         left = set(plan.order) - ran
-        # vLLM serves who is running first: the rest of a long prompt may leave a waiting one no token.
+        # vLLM serves running requests first: the rest of a long prompt may leave no token to a waiting one.
         prefilling = any(r.running and r.tokens - r.computed > 1 for r in view.requests)
         assert ran <= set(plan.order) and (prefilling or not left)
         assert not left & {r.id for r in view.requests if r.running}
     if not grown["kv_relief"] and any(ranks[name] != U2 for name in plan.held):
-        assert not any(ranks[name] == U2 for name in ran)  # strict break: nobody less urgent runs instead
+        assert not any(ranks[name] == U2 for name in ran)  # strict: no less urgent request runs instead
     assert all(stage.blocks()[name] == held_blocks[name] for name in plan.held)
 
 
 @settings(max_examples=50)
 @given(crowds, st.integers(12, 60), st.sampled_from([16, 64, 2048]), st.integers(1, 8), st.booleans(), st.data())
 def test_vllm_carries_out_the_plan_and_held_requests_keep_their_blocks(crowd, blocks, tokens, slots, relief, data):
-    """T-c, T-f over whole runs: a plan that vLLM cannot carry out would be a mismatch, and there is none but for
-    who waits behind the rest of a running prompt. Only where all who hold blocks run on, so that they end, may vLLM
-    have to preempt the last of them."""
+    """T-c, T-f over whole runs. Two exceptions: a request behind the rest of a running prompt may get no token, and
+    vLLM may preempt where the policy lets all holders of blocks run so that they end."""
     stage = Stage(blocks, tokens, slots, kv_relief=relief)
     coming = [(f"r{i:02d}", *one) for i, one in enumerate(crowd)]
     for _ in range(60):

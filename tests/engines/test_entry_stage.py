@@ -1,4 +1,4 @@
-"""The stage that requests come to first may be called anything: systems, kinds, metrics and policies go by its role."""
+"""The first stage may have any name: systems, metrics and policies go by its role."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ QUIET = {"step_noise_cv": 0.0}  # noise is drawn from a stream with the stage's 
 
 @pytest.fixture
 def renamed(tmp_path: Path) -> Any:
-    """A deployment like a shipped one, whose model calls its first stage by `NAME`."""
+    """A shipped deployment in which the first stage is called `llm`."""
 
     def renamed(deployment: str, model: str) -> dict[str, Any]:
         for kind, name in (("models", model), ("deployments", deployment)):

@@ -1,5 +1,3 @@
-"""What mechanisms attach to a stage: one object of each type, found by its type, also for the replicas of a role."""
-
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -11,7 +9,7 @@ from tests.engines.stage import make_stage
 
 @dataclass(frozen=True)
 class Mine:
-    """A mechanism's of another package."""
+    """An extension of another package."""
 
     value: int = 0
 

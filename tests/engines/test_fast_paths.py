@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,8 +21,6 @@ from hypothesis import strategies as st
 
 from engines.core.commands import abort_at_layer
 from engines.core.engine import StageEngine
-from engines.core.fast_path.batch_listeners import BatchListeners, ListenerGroup
-from engines.core.fast_path.decode_batch import BatchTokens, DecodeBatch
 from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.fast_path.one_step_path import OneStepPath
 from engines.core.fast_path.steady_steps import SteadySteps
@@ -38,7 +35,7 @@ from harness.clocks.clock import VirtualClockLoop
 from harness.events import log as log_module
 from harness.events.log import EventLog
 from harness.replays.worker.replay import Replay
-from tests.engines.replays import assert_same, cut_short, exact, left, replay, voice_trace
+from tests.engines.replays import cut_short, exact, left, replay
 from tests.engines.replica_bench import Bench, play
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -46,12 +43,12 @@ from workloads.trace import Trace
 
 class Situation(Protocol):
     def served(self, fast: bool) -> Any:
-        """All that can be seen of it, on the decode fast path or without it."""
+        """Everything observable of a run with or without the fast path."""
 
 
 class NewestFirst:
-    """Who runs goes before who waits, and of each the newest first; every third time only the first may run, and every
-    fourth time the others get no token or a few. It notes what it sees, and what a step is expected to take."""
+    """Running requests first, then the newest. Every third plan holds all but the first request; every fourth caps the
+    others at 0 to 12 tokens. It records each view, and the expected time of a step."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter(asked=0)
@@ -135,7 +132,7 @@ class OneReplica:
         async def main() -> Bench:
             bench = Bench(on_arrival, policy, fast, self.batches, async_scheduling=self.ahead, **self.limits)
             self.begin(bench, self.requests())
-            await asyncio.sleep(30.0)  # everybody has been answered, or nobody serves any more
+            await asyncio.sleep(30.0)  # all requests have ended, or the serving has
             if not bench.task.done():
                 await bench.settle()
             return bench
@@ -192,8 +189,8 @@ TIMES = st.floats(0.0, 0.4)
 
 @st.composite
 def one_replica(draw: Any) -> OneReplica:
-    """Aborts at a step and at a layer, async scheduling, a policy that holds, others' steps on the GPU, prompts that
-    begin with what has been said or will be, or are longer than a step, few blocks, listeners who end it."""
+    """Aborts at a step or a layer, async scheduling, a policy that holds requests, other steps on the GPU, prompts that
+    begin with another reply or exceed a step, small pools, and a serving that ends."""
     known = st.sampled_from([8, 40, 64, 200, 232])
     asked = draw(st.lists(st.tuples(TIMES, known, st.integers(1, 60)), min_size=1, max_size=7))
     limits = {
@@ -218,7 +215,7 @@ def one_replica(draw: Any) -> OneReplica:
 
 @st.composite
 def chunks(draw: Any) -> OneReplica:
-    """Requests of one step, as a vocoder has them, alone and with longer ones; steps without room for all who wait."""
+    """Requests of one step, as at a vocoder, alone and with longer ones; steps with less room than requests."""
     at_s, known = st.sampled_from([0.0, 0.01, 0.05, 0.3]) | TIMES, st.sampled_from([8, 40, 64, 200])
     asked = draw(st.lists(st.tuples(at_s, known, st.sampled_from([1, 1, 1, 1, 3])), min_size=1, max_size=12))
     limits = {
@@ -238,8 +235,8 @@ LLAMA = {"deployment": "llama_8b_1gpu"}
 
 @st.composite
 def texts(draw: Any) -> Replayed:
-    """Single requests in bursts and with long documents behind them, users who lose patience, pools that preempt,
-    delays longer than steps, all alike and none, tokens told several at a time, logs in files."""
+    """Single requests in bursts or before long documents, timeouts, preemption, network delays longer than steps, equal
+    or zero, several tokens a message, logs in files."""
     rate = draw(st.sampled_from([5.0, 20.0, 50.0, 200.0]))
     typed = {**TEXT, "network_ms": draw(st.sampled_from([0.0, 20.0, 400.0]))}
     documents = {"requests": 30, "max_output_tokens": 200, "max_input_tokens": 6000, "documents": 12}
@@ -283,8 +280,8 @@ SPEAKING: list[tuple[str, dict[str, Any]]] = [
 
 @st.composite
 def speech(draw: Any) -> Replayed:
-    """Barge-ins while the server is at work, preemption under a full pool, offloading and preloads: a thinker's pool
-    from roomy to hardly larger than a request, with and without KV kept on it and on the host."""
+    """Barge-ins, preemption, offloading and preloads: a thinker's pool from 64 to 5000 blocks, with and without prefix
+    caching and host memory."""
     engine, system = draw(st.sampled_from(SPEAKING))
     caching = draw(st.booleans())
     server = {
@@ -305,8 +302,7 @@ DIES = {"deployment": "deepseek_r1_6p8_1d32"}
 
 @st.composite
 def dies(draw: Any) -> Replayed:
-    """Replicas that step together: listeners told rarely, some of whom give up, and pools in which decodes preempt each
-    other."""
+    """Replicas that step together, with rare messages, timeouts, and preemption among decodes."""
     server = {
         **DIES,
         "stream_interval": draw(st.sampled_from([1, 2, 7, 64])),
@@ -338,73 +334,85 @@ def test_a_run_is_the_same_with_and_without_the_fast_path(situations: st.SearchS
     same()
 
 
-def one_behind_the_other(at_ms: int) -> OneReplica:
-    """Prompts that begin with a reply under way: vLLM is told of a full block later than it is full, but in time for
-    who could hit it, whenever he comes while one fills (0.11 s)."""
+def prompt_that_begins_with_a_reply(at_ms: int) -> OneReplica:
+    """Prompts come while a reply of 200 tokens is made and begin with its tokens. A block of the reply fills every
+    0.11 s; vLLM hears of it late, but before a prompt can hit it."""
     asked = [(0.0, 32, 200), (at_ms / 1000, 232, 30), (at_ms / 1000 + 0.05, 64, 30)]
     limits = {"prefix_caching": True, "max_num_seqs": 4, "blocks": 200}
     return OneReplica(asked, batches=True, limits=limits)
 
 
-NEVER_HIT = {"prefix_caching": True, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8, "abort_at": "layer"}
-"""The block that an interrupted row was given: its content was never computed, and vLLM was not asked of the row."""
+SMALL_POOL = {"prefix_caching": True, "kv_pool_blocks": 64, "host_kv_gb": 0, "block_size": 8, "abort_at": "layer"}
 LENGTHS = {"input_tokens": 2000, "output_tokens": 100}
-ABORTED_DOCUMENTS = {**LENGTHS, "requests": 25, "rate": 2.0, "cv": 0.5, "backlog": 4}
-"""The log has how much of their prompts was computed."""
-ALIKE = Replayed("vllm_omni_wo", LLAMA, ("poisson", {**TEXT, "requests": 40, "rate": 200.0}), network_s=0.02)
-SHORT_STEPS = {"max_num_seqs": 8, "max_num_batched_tokens": 20}
-IN_PIECES = OneReplica([(0.0, 8, 60)] * 6 + [(0.1, 232, 9), (0.12, 200, 9)], limits=SHORT_STEPS)
-"""Prompts longer than a step, behind the decodes and before them."""
+DOCUMENTS = "co_serving", {**LENGTHS, "requests": 25, "rate": 2.0, "cv": 0.5, "backlog": 4}
 CO_SERVED = {**LLAMA, "kv_pool_blocks": 700, "host_kv_gb": 8.0, "max_num_batched_tokens": 512}
-KNOWN = [
-    IN_PIECES,
-    replace(IN_PIECES, ordered=True),
-    *(Replayed(name, CO_SERVED, ("co_serving", ABORTED_DOCUMENTS)) for name in ("conserve", "sarathi_p")),
-    OneReplica([(0.0, 8, 60)], {0: 0.05}, layer=True, ahead=True),
-    OneReplica([(0.0, 8, 60), (0.09, 8, 5)], {0: 0.03}, layer=True, beside=[0.012]),
-    OneReplica([(0.0, 32, 2000)], ends=("at", 0.5)),
-    OneReplica([(0.0, 32, 200)], ends=("fail", 100)),
-    *(OneReplica([(0.0, 32, 200)], ends=("cancel", token)) for token in range(2, 40)),
-    *(one_behind_the_other(at_ms) for at_ms in range(100, 212, 4)),
-    *(Replayed("vllm_omni", NEVER_HIT, spoken(rate=2.0, reply_tokens=100), seed, cut_s=0.1) for seed in (6, 14)),
-    ALIKE,
-    replace(ALIKE, network_s=None, rows=50),
-    Replayed("omniinfer", DIES, ("novel", {"requests": 90, "rate": 40.0, "output_mean": 40.0}), 3),
-    Replayed("vllm_omni_wo", {"deployment": "llama_8b_h100"}, ("co_serving", ABORTED_DOCUMENTS), 3),
-]
+ALIKE = Replayed("vllm_omni_wo", LLAMA, ("poisson", {**TEXT, "requests": 40, "rate": 200.0}), network_s=0.02)
+IMPATIENT = ("poisson", {**TEXT, "requests": 40, "rate": 50.0, "network_ms": 400.0})
+IN_PIECES = OneReplica(
+    [(0.0, 8, 60)] * 6 + [(0.1, 232, 9), (0.12, 200, 9)], limits={"max_num_seqs": 8, "max_num_batched_tokens": 20}
+)
+KNOWN: dict[str, list[Situation]] = {
+    "prompts longer than a step": [IN_PIECES, replace(IN_PIECES, ordered=True)],
+    "documents aborted at the end": [
+        *(Replayed(name, CO_SERVED, DOCUMENTS) for name in ("conserve", "sarathi_p")),
+        Replayed("vllm_omni_wo", {"deployment": "llama_8b_h100"}, DOCUMENTS, 3),
+    ],
+    "abort at a layer": [
+        OneReplica([(0.0, 8, 60)], {0: 0.05}, layer=True, ahead=True),
+        OneReplica([(0.0, 8, 60), (0.09, 8, 5)], {0: 0.03}, layer=True, beside=[0.012]),
+    ],
+    "the serving ends": [
+        OneReplica([(0.0, 32, 2000)], ends=("at", 0.5)),
+        OneReplica([(0.0, 32, 200)], ends=("fail", 100)),
+        *(OneReplica([(0.0, 32, 200)], ends=("cancel", token)) for token in range(2, 40)),
+    ],
+    "prompts that begin with a reply": [prompt_that_begins_with_a_reply(at_ms) for at_ms in range(100, 212, 4)],
+    "blocks of interrupted rows": [
+        Replayed("vllm_omni", SMALL_POOL, spoken(rate=2.0, reply_tokens=100), seed, cut_s=0.1) for seed in (6, 14)
+    ],
+    "preemption": [Replayed("vllm_omni", {"kv_pool_blocks": 64}, spoken(rate=20.0, reply_tokens=150), 3)],
+    "timers at one instant": [ALIKE, replace(ALIKE, network_s=None, rows=50)],
+    "replies cancelled with tokens on their way": [
+        Replayed("vllm_omni_wo", LLAMA, IMPATIENT, client={"turn_timeout_s": 1.0})
+    ],
+    "replicas that step together": [
+        Replayed("omniinfer", DIES, ("novel", {"requests": 90, "rate": 40.0, "output_mean": 40.0}), 3)
+    ],
+}
 
 
-@pytest.mark.parametrize("situation", KNOWN, ids=[str(i) for i in range(len(KNOWN))])
+@pytest.mark.parametrize(
+    "situation", [pytest.param(each, id=f"{name}-{i}") for name, known in KNOWN.items() for i, each in enumerate(known)]
+)
 def test_a_run_that_once_differed_is_the_same(situation: Situation):
     assert situation.served(fast=True) == situation.served(fast=False)
 
 
-def _asked(given: Any, result: Any) -> dict[str, int]:
-    """A step that vLLM scheduled, and its requests."""
-    scheduled = result[0]
-    return {} if scheduled in (None, STARTED) else {"asked": 1, "asked_rows": len(scheduled.num_scheduled_tokens)}
-
-
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each path was taken."""
+    """Counts calls by name, requests of steps that vLLM scheduled (`rows`), and tokens that batches log (`logged`)."""
     counts: Counter[str] = Counter()
 
-    def watch(owner: type, name: str, note: Callable[[Any, Any], dict[str, int]]) -> None:
+    def watch(owner: type, name: str, note: Callable[[Any, Any], dict[str, int]] = lambda given, result: {}) -> None:
         function = getattr(owner, name)
 
-        def watched(self: Any, *given: Any, **named: Any) -> Any:
-            result = function(self, *given, **named)
-            counts.update({f"{owner.__name__}.{name}": 1} | note(given, result))
+        def watched(self: Any, *given: Any) -> Any:
+            result = function(self, *given)
+            counts.update({name: 1, **note(given, result)})
             return result
 
         monkeypatch.setattr(owner, name, watched)
 
-    watch(DecodeFastPath, "schedule", _asked)
-    watch(OneStepPath, "schedule", _asked)
-    watch(EventLog, "later", lambda given, _: {"batched": len(given[3])})
-    for owner, name in ((DecodeFastPath, "_schedule"), (StageEngine, "finish_step"), (SteadySteps, "_finish_repeated")):
-        watch(owner, name, lambda given, _: {})
+    def rows(given: Any, result: Any) -> dict[str, int]:
+        scheduled = result[0]
+        by_vllm = scheduled not in (None, STARTED)
+        return {"by_vllm": 1, "rows": len(scheduled.num_scheduled_tokens)} if by_vllm else {}
+
+    watch(DecodeFastPath, "schedule", rows)
+    watch(OneStepPath, "schedule", rows)
+    watch(EventLog, "later", lambda given, result: {"logged": len(given[3])})
+    watch(StageEngine, "finish_step")
+    watch(SteadySteps, "_finish_repeated")
     return counts
 
 
@@ -412,89 +420,27 @@ def test_decode_batches_log_most_tokens(count: Counter[str]):
     text = replace(ALIKE, network_s=None)
     tokens = sum(turn.output_tokens for session in text.trace().sessions for turn in session.turns)
     text.replay(fast=True)
-    assert count["batched"] > 0.8 * tokens
-    assert 0 < count["EventLog.later"] < 0.3 * tokens
-
-
-def test_vllm_is_asked_in_few_steps(count: Counter[str]):
-    """Prompts, last tokens and every 16th need it, where KV is kept every 8th."""
-    replay("vllm_omni_wo", {}, {}, {}, voice_trace(), seed=7)
-    assert count["asked"] < 0.5 * count["DecodeFastPath.schedule"]
-    assert count["DecodeFastPath.schedule"] > 1000
+    assert count["logged"] > 0.8 * tokens
+    assert 0 < count["later"] < 0.3 * tokens
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_decodes_bypass_vllm_while_a_prompt_is_computed_in_pieces(count: Counter[str], ordered: bool):
+    """Of 8 requests vLLM schedules the one whose prompt is not yet computed."""
     replace(IN_PIECES, ordered=ordered).served(fast=True)
-    assert count["asked_rows"] < 2 * count["asked"]
+    assert count["rows"] < 2 * count["by_vllm"]
 
 
 def test_chunks_that_fit_bypass_vllm(count: Counter[str]):
     chunks = OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4})
     chunks.served(fast=True)
-    assert count["OneStepPath.schedule"] >= 2 and not count["asked"]
-
-
-def test_steps_are_steady_under_a_policy_whose_plan_is_equal(count: Counter[str]):
-    """It is asked in each all the same, as its order follows playback."""
-    done = replay("liveserve", {}, {}, {}, voice_trace(), seed=7)
-    assert count["DecodeFastPath._schedule"] < 0.6 * done.cost["steps"]
+    assert count["schedule"] >= 2 and not count["by_vllm"]
 
 
 def test_most_steps_of_a_long_reply_repeat_the_step_before(count: Counter[str]):
-    reply = OneReplica([(0.0, 40, 200)])
-    reply.served(fast=True)
-    repeated, finished = count["SteadySteps._finish_repeated"], count["StageEngine.finish_step"]
-    assert repeated > 150 and repeated + finished >= 200
-    count.clear()
-    reply.served(fast=False)
-    assert count["SteadySteps._finish_repeated"] == 0 and count["StageEngine.finish_step"] >= 200
-
-
-def test_a_full_pool_preempts_the_same():
-    """Preempted: the rows of that round are vLLM's to choose, all of them."""
-    crowded = Replayed("vllm_omni", {"kv_pool_blocks": 64}, spoken(rate=20.0, reply_tokens=150), seed=3)
-    fast = crowded.replay(fast=True)
-    assert_same(fast, crowded.replay(fast=False))
-    assert sum(fast.steps["preempted"].to_pylist()) > 0
-
-
-@dataclass
-class Listener:
-    """The listener of one reply. `heard`: for each report, the names of the listeners that it reached."""
-
-    name: str
-    heard: list[list[str]]
-
-    @staticmethod
-    def texts(group: ListenerGroup, tokens: BatchTokens) -> None:
-        """Report a token to all of them at once."""
-        reached = group.listeners[tokens.begin : tokens.end]
-        reached[0].heard.append([each.name for each in reached])
-
-
-def to_one(reply: Any, tokens: int) -> None:
-    """Report tokens to one listener, as the gateway does."""
-    if not reply.cancelled:
-        reply.listener.heard.append([reply.listener.name])
-
-
-def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():
-    heard, on_the_way = [], []
-    replies = [SimpleNamespace(listener=Listener(name, heard), cancelled=False) for name in "abc"]
-    requests: Any = [SimpleNamespace(reply=reply, log_key=bytes(16)) for reply in replies]
-    gateway: Any = SimpleNamespace(text=to_one)
-    listeners = BatchListeners([], lambda _, deliver, tokens: on_the_way.append((deliver, tokens)), gateway)
-    batch = DecodeBatch(requests)
-    for _ in range(2):
-        listeners.on_batch_tokens(BatchTokens(batch, 0, 3))
-    (deliver, first), (_, second) = on_the_way
-    deliver(first)
-    assert heard == [["a", "b", "c"]]
-    replies[1].cancelled = True
-    listeners.reply_cancelled()
-    deliver(second)
-    assert heard[1:] == [["a"], ["c"]]
+    OneReplica([(0.0, 40, 200)]).served(fast=True)
+    assert count["_finish_repeated"] > 150
+    assert count["_finish_repeated"] + count["finish_step"] >= 200
 
 
 class Logs:

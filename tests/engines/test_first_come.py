@@ -1,4 +1,4 @@
-"""In how many rounds a policy gave the step to others than first come, first served would have."""
+"""Counts the rounds in which a policy's order changed the step that first come, first served would have made."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +43,7 @@ HIT = asked("hit", 3.0, 90, hashes=(b"known",) * 5)
         ((A, B), Plan(["b", "a"]), {"free": 4}, True),
         ((A, B), Plan(["b", "a"]), {"slots": 2, "tokens": 80, "free": 6}, False),
         ((A, B), Plan(["a"], frozenset({"b"})), {}, True),
-        ((decode("r", 0.0), A), Plan(["a", "r"]), {"slots": 1}, False),  # who runs keeps the slot
+        ((decode("r", 0.0), A), Plan(["a", "r"]), {"slots": 1}, False),  # a running request keeps its slot
         ((decode("r", 0.0), decode("s", 1.0)), Plan(["s", "r"]), {"free": 1}, True),
         ((decode("r", 0.0), decode("s", 1.0)), Plan(["s", "r"]), {"free": 2}, False),
         ((A, B), Plan(preempt=["a"]), {}, True),

@@ -1,5 +1,4 @@
-"""The queue of free blocks under vLLM's own KV cache manager, who loses blocks and that none is ever lost; the eviction
-index against brute force (T-m), from heap and from scan."""
+"""Eviction by next use: the queue of free blocks in vLLM's KV cache manager, and its index (T-m)."""
 
 import math
 from contextlib import closing
@@ -155,7 +154,7 @@ def test_no_block_is_lost_or_in_two_places(events, mode, index, shared):
 @settings(max_examples=80)
 @given(EVENTS, st.booleans())
 def test_no_block_stays_behind_an_evicted_prefix(events, shared):
-    """T10: whoever has a next use keeps a prefix of its history, so every resident block can still be hit."""
+    """T10: a session with a next use keeps a prefix of its history, so every resident block can still be hit."""
     with closing(Stage(common=2 * SIZE if shared else 0)) as stage:
         for verb, what, value in events:
             if verb == "turn" and what not in stage.running and stage.turn(what, value):
@@ -170,7 +169,7 @@ def test_no_block_stays_behind_an_evicted_prefix(events, shared):
 
 
 class Oracle:
-    """The rule said once more, as slowly as can be: sort all idle blocks and take from the end."""
+    """The rule by brute force: sort all idle blocks and take from the end."""
 
     def __init__(self):
         self.idle: dict[int, dict[int, int]] = {}

@@ -279,7 +279,7 @@ def test_divided_replicas_answer_every_request_and_repeat_a_run_exactly():
 
 @pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
 def test_a_divided_thinker_says_as_much_as_a_whole_one(engine: str):
-    """Every prompt but those cut short changes hands, and what is said is what is said without."""
+    """Every complete reply was handed over once."""
     spoken, server = replays.voice_trace(sessions=6), {"deployment": "qwen3_omni_8gpu"}
     whole, apart = (replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3}))
     before, after = (done.events.to_pandas()["kind"].value_counts() for done in (whole, apart))

@@ -1,4 +1,4 @@
-"""A thinker that hears, on real CPU execution: our scheduler, loop and requests against stock `LLM.generate`."""
+"""A thinker that hears, on the CPU: our scheduler against vLLM's `LLM.generate`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Callers whose speech the thinker really hears: a small replay on the processor, with barge-ins."""
+"""A replay on the CPU whose thinker hears the callers' speech, with barge-ins."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ SPEECH = {"sessions": 2, "turns": 2.0, "p": 0.6, "rate": 4.0, "reply_tokens": 8,
 
 @dataclass
 class Served:
-    """What a replay leaves, and each thinker request's id, prompt and places of sound."""
+    """A replay, and the id, prompt and (offset, length) of the sounds of each thinker request."""
 
     events: Any
     counters: dict[str, int]
@@ -29,7 +29,7 @@ class Served:
 
 
 def serve(device: str) -> Served:
-    """The replay, with what its thinker was asked."""
+    """Replay and record the requests to the thinker."""
     from engines.core import vllm_adapter as vllm
 
     asked, make_request = [], vllm.make_request

@@ -22,7 +22,7 @@ DIVIDED = {"prefill": 1, "decode": 3}
 
 
 class Followed(Hook):
-    """What it was told of each reply, in order."""
+    """The calls of each reply, in order."""
 
     def __init__(self) -> None:
         self.told: dict[Reply, list[str]] = {}
@@ -75,7 +75,7 @@ def test_a_hook_follows_every_reply_and_changes_no_run(params: dict[str, int]):
     assert bool(handed) == bool(params)
     for events in hook.told.values():
         assert events[0] == "admitted"
-        assert set(events[events.index("closed") :]) == {"closed"}, "nothing comes behind its end"
+        assert set(events[events.index("closed") :]) == {"closed"}, "no other call after the end"
     for events in handed:
         assert events.count("handed_over") == 1
         assert events.index("handed_over") > events.index("produced")

@@ -1,7 +1,4 @@
-"""With every policy off a stage schedules exactly as stock vLLM: the same SchedulerOutputs, step for step.
-
-Offloading included: a stock scheduler with vLLM's own connector, told when transfers end, wants the same transfers.
-"""
+"""With every policy off a stage schedules as stock vLLM, step for step, offloading by vLLM's connector included."""
 
 import pickle
 from dataclasses import dataclass, field
@@ -20,7 +17,7 @@ from tests.engines.replays import cut_short, run, voice_trace
 
 @dataclass
 class Tape:
-    """What one scheduler was told and what it answered, in order."""
+    """The calls and answers of one scheduler, in order."""
 
     entries: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -55,7 +52,7 @@ def transfers(meta: Any) -> dict[str, Any] | None:
 
 
 def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
-    """The stage scheduler, writing down all it is asked and answers."""
+    """A stage scheduler that records its calls and answers."""
 
     class Taped(vllm.StageScheduler):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -92,7 +89,7 @@ def taped(tapes: list[Tape]) -> type[vllm.StageScheduler]:
 
 
 def replay_on_stock(tape: Tape, limits: Stage) -> int:
-    """Tell a stock scheduler the same; every answer must be the same. Returns the number of steps compared."""
+    """Repeat the calls on a stock scheduler and compare every answer; returns the number of steps compared."""
     stock, steps = vllm.make_scheduler(limits, Scheduler), 0
     output: Any = None
     for verb, told in tape.entries:

@@ -1,4 +1,4 @@
-"""Interruption in the loop: what leaves a step early is not computed, is not counted, and runs again."""
+"""Requests that leave a step before its end are not computed and not counted."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Step times from measured kernels: grids, what is between their points, when they are used, what goes beside them."""
+"""Step times from measured kernels."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -181,7 +181,7 @@ def test_kernels_slower_in_servers_than_in_isolation_are_corrected(
 
 
 def test_a_short_prompt_adds_little_to_a_long_one() -> None:
-    """A few tokens beside a long prompt change little; two equal prompts are a batch of two."""
+    """Two equal prompts are a batch of two. 16 tokens next to a prompt of 4000 add less than 3 %."""
     steps, times = llama_steps(), llama()
     two = steps.kernels_s(rows((512, 0), (512, 0))) * LLAMA.layers
     assert 1e3 * two == pytest.approx(times.over_tokens(1024) + times.prompts(2, 512, 0))
@@ -214,7 +214,7 @@ def test_a_changed_bandwidth_scales_measured_times_as_the_roofline() -> None:
 @pytest.mark.parametrize("gpu", SHIPPED)
 @pytest.mark.parametrize("fitted", [True, False], ids=["fitted to", "other models"])
 def test_the_fitted_roofline_is_near_the_grids(gpu: str, fitted: bool) -> None:
-    """Within a tenth on all but the A100, whose kernels reach more of its peaks than those of later GPUs."""
+    """The median error is below 10 %; 15 % on the A100, whose kernels reach more of its peaks."""
     ratios = [
         fit_kernels.whole_steps(on, decoder, kernels)
         for model, on, decoder, kernels in fit_kernels.stages()
