@@ -53,6 +53,15 @@ def make_replica(index: int = 0, **limits) -> Replica:
     return Replica(stage, index, vllm.make_scheduler(stage, vllm.StageScheduler), device)
 
 
+def check_pool(pool) -> tuple[list[int], set[int]]:
+    """Raises AssertionError unless each block is free and in the queue once, or held; ids of free and held blocks."""
+    free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+    held = {block.block_id for block in pool.blocks if block.ref_cnt and not block.is_null}
+    assert pool.free_block_queue.num_free_blocks == len(free)
+    assert sorted([*free, *held]) == [block.block_id for block in pool.blocks if not block.is_null]
+    return free, held
+
+
 def add(scheduler, name: str, prompt: int = 32, output: int = 50, arrival_s: float = 0.0, hashed: bool = False):
     request = vllm.make_request(name, list(range(prompt)), output, arrival_s, 16 if hashed else None)
     scheduler.add_request(request)

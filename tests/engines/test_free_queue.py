@@ -14,7 +14,7 @@ from engines.core.kv_manager import EvictionMode
 from engines.core.vllm_adapter.free_queue import install
 from engines.systems.liveserve import next_use
 from engines.systems.liveserve.next_use import NextUseIndex, TailScan
-from tests.engines.stage import make_scheduler
+from tests.engines.stage import check_pool, make_scheduler
 
 SIZE = 16
 POOL = 40
@@ -71,13 +71,8 @@ class Stage:
             self.end(session)
 
     def check(self):
-        blocks = self.pool.blocks
-        free = [block.block_id for block in self.queue.get_all_free_blocks()]
-        held = {block.block_id for block in blocks if block.ref_cnt and not block.is_null}
-        assert len(free) == len(set(free)) == self.queue.num_free_blocks
-        assert held.isdisjoint(free)
-        assert held.union(free, [self.pool.null_block.block_id]) == {block.block_id for block in blocks}
-        cached = {block_id for block_id in free if blocks[block_id].block_hash is not None}
+        free, _ = check_pool(self.pool)
+        cached = {block_id for block_id in free if self.pool.blocks[block_id].block_hash is not None}
         assert self.queue.empty_blocks == len(free) - len(cached)
         assert len(self.index) == len(cached)
 
