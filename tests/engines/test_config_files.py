@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING
 
 from engines.models import Decoder, LatentAttention, load_model
 from engines.models.config_file import DEFAULTS, as_yaml, read_config
-from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3, QWEN3_MOE, Config, read, written
+from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3, QWEN3_MOE, Config, named, read, written
 from workloads.errors import UserError
 
 
@@ -185,24 +185,13 @@ def test_defaults_of_nested_decoders_are_those_of_transformers(kind: str) -> Non
     assert {name: getattr(config, name) for name in known} == known
 
 
-def nested(model_type: str, architecture: str, text: Config, vision: Config) -> Config:
-    return {"model_type": model_type, "architectures": [architecture], "text_config": text, "vision_config": vision}
-
-
 SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_attention_heads": 16}
-GEMMA_TEXT = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
-GEMMA3 = nested("gemma3", "Gemma3ForConditionalGeneration", GEMMA_TEXT | {"sliding_window": 1024}, SIGLIP)
-QWEN_TEXT, QWEN_VISION = QWEN3 | {"model_type": "qwen3_vl_text"}, {"model_type": "qwen3_vl", "depth": 27}
-QWEN3_VL = nested("qwen3_vl", "Qwen3VLForConditionalGeneration", QWEN_TEXT, QWEN_VISION)
-GLM4_MOE: Config = QWEN3 | {
-    "model_type": "glm4_moe",
-    "architectures": ["Glm4MoeForCausalLM"],
-    "n_routed_experts": 160,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 1536,
-    "first_k_dense_replace": 3,
-}
+GEMMA = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+GEMMA3 = named("gemma3", "Gemma3ForConditionalGeneration") | {"text_config": GEMMA, "vision_config": SIGLIP}
+QWEN: Config = {"text_config": QWEN3 | {"model_type": "qwen3_vl_text"}, "vision_config": {"model_type": "qwen3_vl"}}
+QWEN3_VL = named("qwen3_vl", "Qwen3VLForConditionalGeneration") | QWEN
+GLM_EXPERTS = {"n_routed_experts": 160, "num_experts_per_tok": 8, "moe_intermediate_size": 1536}
+GLM4_MOE = QWEN3 | named("glm4_moe", "Glm4MoeForCausalLM") | GLM_EXPERTS | {"first_k_dense_replace": 3}
 
 
 def assert_sizes(decoder: Decoder, arch: Any) -> None:
