@@ -11,6 +11,7 @@ from engines.builder import Serving
 from engines.devices.roofline import StepCost
 from engines.devices.stage import VirtualStage
 from harness.replays.worker.replay import Replay
+from tests.builders import turn
 from tests.engines.replays import replay
 from workloads.distributions.speech import audio_tokens
 from workloads.trace import Trace, Turn
@@ -85,25 +86,23 @@ def frames(
     content: Callable[[int, int], int | None] = lambda session, frame: None,
 ) -> Trace:
     """Sessions of `count` frames each, `apart_s` after one another."""
+    [input_tokens] = audio_tokens(np.array([frame_s])).tolist()
 
-    def frame(session: int, turn: int) -> Turn:
-        return Turn(
-            session=session,
-            turn=turn,
-            arrival_s=round(session * apart_s + turn * frame_s, 6),
-            modality="audio",
-            input_tokens=int(audio_tokens(np.array([frame_s]))[0]),
+    def frame(session: int, index: int) -> Turn:
+        return turn(
+            session,
+            index,
+            arrival_s=round(session * apart_s + index * frame_s, 6),
+            input_tokens=input_tokens,
             audio_s=frame_s,
-            output_tokens=outputs(session, turn) if callable(outputs) else outputs,
+            output_tokens=outputs(session, index) if callable(outputs) else outputs,
             reply_audio_s=None,
             think_s=None,
-            barge_in_after_s=None,
-            history_tokens=None,
             network_s=NETWORK_S,
-            content=content(session, turn),
+            content=content(session, index),
         )
 
-    turns = [frame(session, turn) for session in range(sessions) for turn in range(count)]
+    turns = [frame(session, index) for session in range(sessions) for index in range(count)]
     return Trace.from_turns(turns, generator="metronome")
 
 

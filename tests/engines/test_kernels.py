@@ -31,7 +31,6 @@ SHIPPED = {
     **dict.fromkeys(("b200", "b300", "gb200", "gb300", "h100", "h200", "l40s", "rtx_pro_6000"), (28, 73)),
 }
 """GPU -> its models, and their stages by split."""
-MEDIAN, WORST = 0.03, 0.10
 LLAMA = load_model("llama_3_1_8b").stages["thinker"]
 
 
@@ -66,10 +65,10 @@ def rows(*pairs: tuple[int, int]) -> Work:
 
 @pytest.mark.parametrize("gpu", SHIPPED)
 def test_held_out_errors_are_below_3_percent_median_and_10_percent_worst(gpu: str) -> None:
-    """At points that are none of the grid's, as the file itself says."""
+    """At points between those of the grid, as the file states them."""
     for model in ("llama_3_1_8b", "qwen3_omni_30b_a3b"):
         for step, error in kernels(model, gpu).held_out.items():
-            assert error.median <= MEDIAN and error.worst <= WORST, (model, step)
+            assert error.median <= 0.03 and error.worst <= 0.10, (model, step)
 
 
 @pytest.mark.parametrize("gpu", SHIPPED)
@@ -78,7 +77,6 @@ def test_every_grid_fits_its_model_and_names_its_sources(gpu: str) -> None:
     assert (len(files), sum(len(file.kernels) for file in files.values())) == SHIPPED[gpu]
     for model, file in files.items():
         assert (file.model, file.gpu) == (model, gpu)
-        assert file.package.startswith("aiconfigurator-core") and file.backend.startswith("vLLM")
         for each in file.kernels:
             assert each.fits(load_model(model).stages[each.stage]), (model, each.stage)
             assert each.held_out and set(each.sources) >= {"products", "decodes", "prompts"}
@@ -90,7 +88,7 @@ def test_shipped_grids_can_be_swept(gpu: str) -> None:
 
 
 def test_a_grid_that_falls_is_settled_and_another_is_as_it_was() -> None:
-    """Between powers of two, sizes keep their distance from these."""
+    """Times below 64 tokens are tripled, so time falls at 64. The ratio of 129 to 128 tokens stays."""
     own = kernels("llama_3_1_8b")
     assert settled(own) is own
     line = own.products
@@ -185,19 +183,17 @@ def test_a_short_prompt_adds_little_to_a_long_one() -> None:
     steps, times = llama_steps(), llama()
     two = steps.kernels_s(rows((512, 0), (512, 0))) * LLAMA.layers
     assert 1e3 * two == pytest.approx(times.over_tokens(1024) + times.prompts(2, 512, 0))
-    lone, beside = steps.kernels_s(rows((4000, 0))), steps.kernels_s(rows((4000, 0), (16, 0)))
-    assert lone < beside < 1.03 * lone
+    alone, with_short = steps.kernels_s(rows((4000, 0))), steps.kernels_s(rows((4000, 0), (16, 0)))
+    assert alone < with_short < 1.03 * alone
 
 
 def test_measured_kernels_apply_only_to_a_decoder_of_the_same_sizes() -> None:
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 1) is not None
-    # Of another name, but the same sizes
-    assert fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None
+    assert fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None  # another name, the same sizes
     assert fitting("llama_3_1_8b", "thinker", replace(LLAMA, ffn=LLAMA.ffn + 8), "h100", 1) is None
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 8) is None
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "a6000", 1) is None
-    # Without NVLink all-reduces were measured too
-    assert fitting("llama_3_1_8b", "thinker", LLAMA, "l40s", 2) is not None
+    assert fitting("llama_3_1_8b", "thinker", LLAMA, "l40s", 2) is not None  # all-reduces without NVLink
 
 
 def test_a_changed_bandwidth_scales_measured_times_as_the_roofline() -> None:
