@@ -1,7 +1,6 @@
-"""Stock vLLM with our schedulers, run as a program of its own: `python stock_engine.py modelled|asynchronous|worker`.
+"""Stock `AsyncLLM` with our schedulers as a program: `python stock_engine.py modelled|asynchronous|worker`.
 
-It starts `AsyncLLM`, serves a few requests, and prints what it saw as one line of JSON. The platform plug-in and the
-engine process are vLLM's own; a test process must not have loaded vLLM before it chooses them.
+It serves a few requests and prints one line of JSON. A test process has loaded vLLM, so it cannot choose the platform.
 """
 
 import asyncio
@@ -25,10 +24,7 @@ HELD_AT = 37
 
 
 def parameters(deployment: str, **engine_params: Any) -> StockParams:
-    """A token is 0.3 s of speech; listeners report when the test does, so silence is no sign of a lost client.
-
-    Leads are capped although nobody interrupts, and at the thinker too, where the shipped weights do not count them.
-    """
+    """A token is 0.3 s of speech. Leads are capped at the thinker too, and a silent client is not lost."""
     values = {
         "deployment": deployment,
         "speech_s_per_text_token": 0.3,
@@ -37,27 +33,26 @@ def parameters(deployment: str, **engine_params: Any) -> StockParams:
     return StockParams.of({KEY: values})
 
 
+def sampling(tokens: int, **more: Any) -> Any:
+    from vllm.sampling_params import SamplingParams
+
+    return SamplingParams(max_tokens=tokens, ignore_eos=True, detokenize=False, temperature=0.0, **more)
+
+
 class Caller:
-    """One request and what came of it."""
+    """A request, its token ids so far and why it ended."""
 
     def __init__(self, llm: Any, session: str, tokens: int, prompt: list[int] = PROMPT):
         self.ids: list[int] = []
         self.finish: str | None = None
-        self.session = session
-        self._args = llm, tokens, prompt
-        self.task = asyncio.ensure_future(self._run())
+        self.task = asyncio.ensure_future(self._run(llm, session, tokens, prompt))
 
-    async def _run(self) -> "Caller":
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
+    async def _run(self, llm: Any, session: str, tokens: int, prompt: list[int]) -> "Caller":
+        from vllm.sampling_params import RequestOutputKind
 
-        llm, tokens, prompt = self._args
-        sampling = SamplingParams(
-            max_tokens=tokens, ignore_eos=True, detokenize=False, temperature=0.0, output_kind=RequestOutputKind.DELTA
-        )
-        outputs = llm.generate(
-            {"prompt_token_ids": prompt}, sampling, request_id=f"r-{self.session}", session_id=self.session
-        )
-        async for output in outputs:
+        params = sampling(tokens, output_kind=RequestOutputKind.DELTA)
+        request = {"prompt_token_ids": prompt}
+        async for output in llm.generate(request, params, request_id=f"r-{session}", session_id=session):
             self.ids += output.outputs[0].token_ids
             self.finish = output.outputs[0].finish_reason
         return self
@@ -78,14 +73,14 @@ async def listener_waits(live: LiveSignals, session: str) -> None:
 
 
 async def settled(live: LiveSignals) -> dict[str, Any]:
-    """The engine's state once it holds no request any more."""
+    """The engine's state without requests."""
     while (state := await live.state())["requests"]:
         await asyncio.sleep(0.01)
     return state
 
 
 async def live_calls(llm: Any) -> dict[str, Any]:
-    """A well-buffered reply waits while another runs, goes on when its lead is eaten; a barge-in ends a reply."""
+    """A reply with a long lead waits until its audio is played; a barge-in ends a reply."""
     live = LiveSignals(llm)
     await listener_waits(live, "far")
     far, near = Caller(llm, "far", 120), Caller(llm, "near", 200)
@@ -148,7 +143,7 @@ async def crowd(llm: Any) -> dict[str, Any]:
 
 
 async def greedy(llm: Any) -> dict[str, Any]:
-    """Greedy replies of a real model, held and let go by signals on the way."""
+    """Greedy replies of a real model, one of them held and released by signals."""
     live = LiveSignals(llm)
     await listener_waits(live, "c0")
     callers = [Caller(llm, f"c{i}", 60, prompt) for i, prompt in enumerate(PROMPTS)]
@@ -194,11 +189,10 @@ def worker() -> dict[str, Any]:
         write_checkpoint(arguments(params)["model"], folder)
         seen = serve(greedy, args)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        from vllm import LLM, SamplingParams
+        from vllm import LLM
 
         stock = {k: v for k, v in args.items() if k not in ("scheduler_cls", "additional_config")}
-        sampling = SamplingParams(max_tokens=60, ignore_eos=True, detokenize=False, temperature=0.0)
-        outputs = LLM(**stock).generate([{"prompt_token_ids": p} for p in PROMPTS], sampling, use_tqdm=False)
+        outputs = LLM(**stock).generate([{"prompt_token_ids": p} for p in PROMPTS], sampling(60), use_tqdm=False)
         return {**seen, "stock_ids": [output.outputs[0].token_ids for output in outputs]}
 
 
