@@ -1,6 +1,5 @@
-"""The fast block pool does what vLLM's own does, and gives way to it where vLLM's source is another."""
+"""The fast block pool equals vLLM's own."""
 
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -9,13 +8,14 @@ from vllm.v1.core.block_pool import BlockPool
 
 from engines.core.vllm_adapter import block_pool
 from engines.core.vllm_adapter.block_pool import FastBlockPool, use_fast_pool
+from engines.core.vllm_adapter.requests import make_request
 
 BLOCKS, SIZE = 12, 16
 operation = st.tuples(st.sampled_from(["take", "cache", "touch", "free", "find"]), st.integers(0, 5), st.integers(0, 3))
 
 
-def key(chain: int, place: int) -> Any:
-    return bytes([chain, place]) * 4
+REQUESTS = [make_request(str(content), [content] * 8 * SIZE, 1, 0.0, SIZE) for content in range(4)]
+"""Requests of 8 full blocks each, of four contents."""
 
 
 def pools(caching: bool = True, events: bool = False) -> tuple[BlockPool, BlockPool]:
@@ -37,44 +37,34 @@ def state(pool: BlockPool) -> Any:
 
 
 class Holder:
-    """Requests that hold blocks of one pool. Content is one of four chains, so that blocks have the same key."""
+    """Holds blocks of one pool: (request, blocks, number of cached blocks)."""
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
         self.held: list[tuple[Any, list[Any], int]] = []
 
-    def do(self, operation: str, number: int, chain: int) -> Any:
-        pool = self.pool
+    def do(self, operation: str, number: int, content: int) -> Any:
+        """Carry out one operation; returns the ids of the blocks that the pool gave."""
+        pool, request = self.pool, REQUESTS[content]
         if operation == "take":
-            request = SimpleNamespace(
-                block_hashes=[key(chain, place) for place in range(8)],
-                all_token_ids=list(range(8 * SIZE)),
-                lora_request=None,
-                session_id="0",
-                mm_features=[],
-                cache_salt=None,
-                prompt_embeds=None,
-            )
             try:
                 blocks = pool.get_new_blocks(number)
             except ValueError as error:
                 return str(error)
             self.held.append((request, blocks, 0))
             return [block.block_id for block in blocks]
-        if operation == "find":
-            found = pool.get_cached_block(key(chain, number), [0])
-            return None if found is None else [block.block_id for block in found]
-        if operation == "touch":
-            found = pool.get_cached_block(key(chain, 0), [0])
-            if found:
+        if operation in ("find", "touch"):
+            found = pool.get_cached_block(request.block_hashes[number if operation == "find" else 0], [0])
+            if found and operation == "touch":
                 pool.touch(found)
-                self.held.append((SimpleNamespace(block_hashes=[]), [*found], len(found)))
+                self.held.append((None, [*found], len(found)))
+            return [block.block_id for block in found or ()]
         if not self.held:
             return None
         index = number % len(self.held)
         request, blocks, cached = self.held[index]
-        if operation == "cache" and request.block_hashes:
-            until = min(len(blocks), cached + chain)
+        if operation == "cache" and request is not None:
+            until = min(len(blocks), cached + content)
             pool.cache_full_blocks(request, blocks, cached, until, SIZE, 0)
             self.held[index] = request, blocks, until
         if operation == "free":
