@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,8 @@ from hypothesis import strategies as st
 
 from engines.core.commands import abort_at_layer
 from engines.core.engine import StageEngine
+from engines.core.fast_path.batch_listeners import BatchListeners
+from engines.core.fast_path.decode_batch import BatchTokens, DecodeBatch
 from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.fast_path.one_step_path import OneStepPath
 from engines.core.fast_path.steady_steps import SteadySteps
@@ -347,7 +350,6 @@ LENGTHS = {"input_tokens": 2000, "output_tokens": 100}
 DOCUMENTS = "co_serving", {**LENGTHS, "requests": 25, "rate": 2.0, "cv": 0.5, "backlog": 4}
 CO_SERVED = {**LLAMA, "kv_pool_blocks": 700, "host_kv_gb": 8.0, "max_num_batched_tokens": 512}
 ALIKE = Replayed("vllm_omni_wo", LLAMA, ("poisson", {**TEXT, "requests": 40, "rate": 200.0}), network_s=0.02)
-IMPATIENT = ("poisson", {**TEXT, "requests": 40, "rate": 50.0, "network_ms": 400.0})
 IN_PIECES = OneReplica(
     [(0.0, 8, 60)] * 6 + [(0.1, 232, 9), (0.12, 200, 9)], limits={"max_num_seqs": 8, "max_num_batched_tokens": 20}
 )
@@ -372,9 +374,6 @@ KNOWN: dict[str, list[Situation]] = {
     ],
     "preemption": [Replayed("vllm_omni", {"kv_pool_blocks": 64}, spoken(rate=20.0, reply_tokens=150), 3)],
     "timers at one instant": [ALIKE, replace(ALIKE, network_s=None, rows=50)],
-    "replies cancelled with tokens on their way": [
-        Replayed("vllm_omni_wo", LLAMA, IMPATIENT, client={"turn_timeout_s": 1.0})
-    ],
     "replicas that step together": [
         Replayed("omniinfer", DIES, ("novel", {"requests": 90, "rate": 40.0, "output_mean": 40.0}), 3)
     ],
@@ -441,6 +440,26 @@ def test_most_steps_of_a_long_reply_repeat_the_step_before(count: Counter[str]):
     OneReplica([(0.0, 40, 200)]).served(fast=True)
     assert count["_finish_repeated"] > 150
     assert count["_finish_repeated"] + count["finish_step"] >= 200
+
+
+def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():
+    """Once a reply is cancelled, tokens go to one reply after the other by the gateway, which drops cancelled ones."""
+    heard, delayed = [], []
+    listener = type("Listener", (), {"texts": staticmethod(lambda group, tokens: heard.append("group"))})()
+    replies = [SimpleNamespace(name=name, listener=listener, cancelled=False) for name in "abc"]
+    requests: Any = [SimpleNamespace(reply=reply, log_key=bytes(16)) for reply in replies]
+    gateway: Any = SimpleNamespace(text=lambda reply, tokens: heard.append(reply.name))
+    listeners = BatchListeners([], lambda _, deliver, tokens: delayed.append((deliver, tokens)), gateway)
+    tokens = BatchTokens(DecodeBatch(requests), 0, 3)
+    listeners.on_batch_tokens(tokens)
+    listeners.on_batch_tokens(tokens)
+    (deliver, first), (_, second) = delayed
+    deliver(first)
+    assert heard == ["group"]
+    replies[1].cancelled = True
+    listeners.reply_cancelled()
+    deliver(second)
+    assert heard == ["group", "a", "b", "c"]
 
 
 class Logs:
