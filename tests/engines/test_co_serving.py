@@ -3,11 +3,9 @@
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from harness.metrics.classes import ttft_attainment
 from harness.replays.worker.replay import Replay
 from tests.engines.replays import measured, replay
 from workloads.registry import make_trace
@@ -57,14 +55,3 @@ def test_a_run_ends_with_its_last_user_and_aborts_the_documents() -> None:
     inputs = pd.Series({session.id: session.turns[0].input_tokens for session in trace.sessions})
     assert set(told.index) == aborted and (told <= inputs[told.index]).all()
     assert told.sum() > 0 and found.counters["truncated_prompts"] == 0
-
-
-def test_documents_slow_the_users_down() -> None:
-    """ConServe's SLO: a multiple of the P99 that the same requests have alone."""
-    alone = measured(*run({"documents": 0}), "vllm_omni_wo", SERVER)[1]
-    limit_s = alone["online.ttft_p99"].value
-    requests, metrics = measured(*beside("fcfs"), "vllm_omni_wo", SERVER)
-    shares = np.array([ttft_attainment(requests, "online", scale * limit_s) for scale in (1.0, 2.0, 4.0, 64.0)], float)
-    assert (np.diff(shares) >= 0).all() and shares[0] < shares[-1] == 1.0
-    assert metrics["online.itl_p99"].value > alone["online.itl_p99"].value
-    assert "batch.tps" not in alone and alone["online.tps"].value > 0

@@ -1,23 +1,13 @@
 """Commands that reach a replica during a step: when they are applied, and which requests leave the step."""
 
-import asyncio
 from collections.abc import Collection
 
 import pytest
 
-from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate, abort_at_layer
-from engines.core.device import NO_ROWS
-from engines.core.policy import Plan
+from engines.core.commands import Add, Arrival, Command, abort_at_layer
 from engines.core.request import StageRequest
 from engines.core.step import SchedulerStep
-from tests.engines.replica_bench import LONG_S, Bench, play, played, request
-
-
-def test_abort_at_layer_names_aborted_requests_alone():
-    one, step = request("one"), SchedulerStep(Plan(), None, (), NO_ROWS, 0.0, 0.0, (), False)
-    assert list(abort_at_layer(Abort(one), step)) == [one.id]
-    for other in (Add(one), Truncate(0, 16), Forget(0)):
-        assert not abort_at_layer(other, step)
+from tests.engines.replica_bench import Bench, played, request
 
 
 def first_step_s() -> float:
@@ -92,55 +82,6 @@ def test_dropping_requests_that_are_not_in_the_step_changes_nothing():
     bench, whole_s = disturbed("submit", request("late"), names_others, request("stays"), request("leaves"))
     assert bench.steps()[0][1] == pytest.approx(whole_s)
     assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
-
-
-class Asked:
-    """Drops no request; records each command, and begin (s) and requests of the step in progress."""
-
-    def __init__(self) -> None:
-        self.about: list[tuple[str, float, set[str]]] = []
-
-    def __call__(self, command: Command, step: SchedulerStep) -> Collection[str]:
-        self.about.append((type(command).__name__, step.start_s, {row.request_id for row in step.rows}))
-        return ()
-
-
-def test_an_arrival_sees_a_command_that_comes_during_a_step():
-    asked = Asked()
-    bench, _ = disturbed("submit", request("two", 2, tokens=2), asked, request("one", 1, tokens=2))
-    assert bench.said() == {"one": 2, "two": 2}
-    assert asked.about == [("Add", 0.0, {"1.0.one"})]
-
-
-def test_an_arrival_sees_no_command_that_comes_with_a_token():
-    asked, delivered = Asked(), []
-
-    def scenario(bench: Bench) -> None:
-        def truncate(request: StageRequest) -> None:
-            delivered.append(request.name)
-            bench.engine.truncate(1, 16)
-
-        bench.on_token = truncate
-        bench.engine.submit(request("one", 1, tokens=2))
-
-    played(scenario, asked, prefix_caching=True)
-    assert delivered == ["one", "one"] and asked.about == []
-
-
-def test_an_arrival_sees_no_command_of_an_idle_replica():
-    asked = Asked()
-
-    async def main() -> Bench:
-        bench = Bench(asked, prefix_caching=True)
-        bench.engine.submit(request("one", 1, tokens=2))
-        await asyncio.sleep(LONG_S / 2)
-        assert not bench.engine.busy
-        bench.engine.truncate(1, 16)
-        await bench.settle()
-        return bench
-
-    assert play(main).said() == {"one": 2}
-    assert asked.about == []
 
 
 def test_commands_are_applied_in_their_order():

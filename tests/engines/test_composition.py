@@ -63,16 +63,6 @@ def test_systems_of_equal_components_give_equal_runs():
     assert_same(without_window, replay("vllm_realtime", {}, server, {}, calls, 3))
 
 
-def test_vllm_omni_serves_with_liveserves_scheduler_and_a_window():
-    trace = voice_trace(turns=3.0)
-    composed, plain = run(trace, "vllm_omni", scheduler="liveserve", kv="lru", window=1024), run(trace, "vllm_omni_wo")
-    done, plain_done = ((each.events.to_pandas()["kind"] == "turn_done").sum() for each in (composed, plain))
-    assert done == plain_done > 0
-    assert composed.counters["talker.u2_deferred"] > 0
-    assert not any(name.startswith("talker.u2") for name in plain.counters)
-    assert composed.proof["kv_blocks_used_after"] == composed.proof["requests_after"] == 0
-
-
 def test_a_window_bounds_the_blocks_of_a_session_at_the_thinker():
     long = voice_trace(sessions=1, turns=4.0, reply_tokens=400, p=0.0)
 

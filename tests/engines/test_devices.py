@@ -113,14 +113,6 @@ def test_a_fact_without_a_source_is_refused(fact: object):
 COST = StepCost(before_s=0.001, layer_s=0.002, layers=10, after_s=0.003)
 
 
-@in_virtual_time
-async def test_steps_of_one_gpu_run_one_after_the_other():
-    loop, queue = asyncio.get_running_loop(), ComputeQueue()
-    for execution, end_s in zip([queue.submit(COST), queue.submit(COST)], (0.024, 0.048), strict=True):
-        await execution
-        assert loop.time() == pytest.approx(end_s)
-
-
 LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
 
 

@@ -7,7 +7,6 @@ steps and decode batches.
 import asyncio
 from asyncio import TimerHandle
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -21,18 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.core.commands import abort_at_layer
-from engines.core.engine import StageEngine
 from engines.core.fast_path.batch_listeners import BatchListeners
 from engines.core.fast_path.decode_batch import BatchTokens, DecodeBatch
-from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.fast_path.one_step_path import OneStepPath
 from engines.core.fast_path.steady_steps import SteadySteps
 from engines.core.policy import Plan, StageView
 from engines.core.request import StageRequest
 from engines.core.step_cost import StepWork
-from engines.core.vllm_adapter.history import Histories, block_hasher
-from engines.core.vllm_adapter.requests import make_request
-from engines.core.vllm_adapter.scheduler_path import STARTED
+from engines.core.vllm_adapter import StageScheduler
+from engines.core.vllm_adapter.history import Histories
 from engines.devices.roofline import StepCost
 from harness.clocks.clock import VirtualClockLoop
 from harness.events import log as log_module
@@ -387,59 +383,23 @@ def test_a_run_that_once_differed_is_the_same(situation: Situation):
     assert situation.served(fast=True) == situation.served(fast=False)
 
 
-@pytest.fixture
-def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts calls by name, requests of steps that vLLM scheduled (`rows`), and tokens that batches log (`logged`)."""
-    counts: Counter[str] = Counter()
-
-    def watch(owner: type, name: str, note: Callable[[Any, Any], dict[str, int]] = lambda given, result: {}) -> None:
-        function = getattr(owner, name)
-
-        def watched(self: Any, *given: Any) -> Any:
-            result = function(self, *given)
-            counts.update({name: 1, **note(given, result)})
-            return result
-
-        monkeypatch.setattr(owner, name, watched)
-
-    def rows(given: Any, result: Any) -> dict[str, int]:
-        scheduled = result[0]
-        by_vllm = scheduled not in (None, STARTED)
-        return {"by_vllm": 1, "rows": len(scheduled.num_scheduled_tokens)} if by_vllm else {}
-
-    watch(DecodeFastPath, "schedule", rows)
-    watch(OneStepPath, "schedule", rows)
-    watch(EventLog, "later", lambda given, result: {"logged": len(given[3])})
-    watch(StageEngine, "finish_step")
-    watch(SteadySteps, "_finish_repeated")
-    return counts
-
-
-def test_decode_batches_log_most_tokens(count: Counter[str]):
-    text = replace(ALIKE, network_s=None)
-    tokens = sum(turn.output_tokens for session in text.trace().sessions for turn in session.turns)
-    text.replay(fast=True)
-    assert count["logged"] > 0.8 * tokens
-    assert 0 < count["later"] < 0.3 * tokens
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_decodes_bypass_vllm_while_a_prompt_is_computed_in_pieces(count: Counter[str], ordered: bool):
-    """Of 8 requests vLLM schedules the one whose prompt is not yet computed."""
-    replace(IN_PIECES, ordered=ordered).served(fast=True)
-    assert count["rows"] < 2 * count["by_vllm"]
-
-
-def test_chunks_that_fit_bypass_vllm(count: Counter[str]):
-    chunks = OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4})
-    chunks.served(fast=True)
-    assert count["schedule"] >= 2 and not count["by_vllm"]
-
-
-def test_most_steps_of_a_long_reply_repeat_the_step_before(count: Counter[str]):
-    OneReplica([(0.0, 40, 200)]).served(fast=True)
-    assert count["_finish_repeated"] > 150
-    assert count["_finish_repeated"] + count["finish_step"] >= 200
+@pytest.mark.parametrize(
+    ("situation", "owner", "name", "least"),
+    [
+        (OneReplica([(0.0, 40, 200)]), SteadySteps, "_finish_repeated", 150),  # of 200 steps
+        (OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4}), OneStepPath, "schedule", 2),
+        (IN_PIECES, StageScheduler, "order_waiting", 20),
+        (replace(ALIKE, network_s=None), EventLog, "later", 100),
+    ],
+    ids=["steady steps", "one-step requests", "decodes", "decode batches"],
+)
+def test_each_part_of_the_fast_path_is_taken(
+    situation: Situation, owner: type, name: str, least: int, monkeypatch: pytest.MonkeyPatch
+):
+    calls, function = [], getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given: (calls.append(name), function(*given))[1])
+    situation.served(fast=True)
+    assert len(calls) >= least
 
 
 def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():
@@ -463,7 +423,7 @@ def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():
 
 
 class Logs:
-    """A log with rows to come, and one in which a timer writes each of them."""
+    """A log with rows announced ahead, and a reference in which a timer writes each row."""
 
     def __init__(self) -> None:
         self.loop, self.reference, self.log = VirtualClockLoop(), EventLog(), EventLog()
@@ -498,7 +458,7 @@ def test_rows_logged_ahead_equal_rows_of_timers(data: st.DataObject):
         else:
             loop.call_at(at_s, logs.later, data.draw(st.lists(delay, min_size=1, max_size=4)))
         if data.draw(st.booleans()):
-            made_s = data.draw(st.sampled_from([0.0, at_s - 0.25]))  # whose timers are made first fire first
+            made_s = data.draw(st.sampled_from([0.0, at_s - 0.25]))  # of two timers at one time the older fires first
             loop.call_at(made_s, loop.call_at, at_s, logs.never, divmod(data.draw(st.integers(0, 3)), 2))
         if data.draw(st.booleans()):
             loop.call_at(at_s, len, logs.log)
@@ -508,16 +468,6 @@ def test_rows_logged_ahead_equal_rows_of_timers(data: st.DataObject):
     loop.run_forever()
     loop.close()
     assert str(logs.log.events().to_pydict()) == str(logs.reference.events().to_pydict())
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 1000), max_size=100), st.integers(0, 5), st.booleans())
-def test_a_history_is_hashed_as_vllm_hashes_a_request(tokens: list[int], known: int, short_keys: bool):
-    histories = Histories(8, short_keys)
-    hashes: list[Any] = []
-    histories.extend(hashes, tokens[: 8 * known])
-    histories.extend(hashes, tokens)
-    assert hashes == (block_hasher(8, short_keys)(make_request("one", tokens, 1, 0.0)) if tokens else [])
 
 
 BLOCK = st.lists(st.integers(0, 3), min_size=8, max_size=8)

@@ -226,18 +226,6 @@ def test_any_stream_of_events_gives_the_victims_of_brute_force(events):
         assert [len(index) for index in indexes] == [len(oracle)] * 2
 
 
-def test_the_index_does_not_grow_with_turns():
-    index = NextUseIndex()
-    for turn in range(60):
-        index.key(1, float(turn))
-        for block in range(20):
-            index.discard(block)
-            index.add(block, {1: block})
-        assert len(index._sessions[1].stack) <= 2 * 20 + 64
-        assert len(index._order) <= 2 + 64
-    assert index.pop(20) == list(range(19, -1, -1))
-
-
 def test_the_index_does_not_grow_with_closed_sessions(monkeypatch):
     monkeypatch.setattr(next_use, "REMEMBERED", 10)
     index = NextUseIndex()

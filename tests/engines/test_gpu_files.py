@@ -70,13 +70,6 @@ def test_a_gpu_file_can_state_its_own_efficiency(install: Install) -> None:
     assert (gpu.bandwidth, gpu.flops, gpu.kernels) == (300e9, 28e12, None)
 
 
-def test_the_list_shows_a_gpu_with_its_sources(install: Install, rehearse: Rehearse) -> None:
-    install(A10G)
-    listed = rehearse("list", "gpus")[1]
-    assert "24 GB at 0.6 TB/s, 70 TFLOP/s in bf16" in listed and "h200" in listed
-    assert "[datasheet] 600 GB/s" in rehearse("list", "gpus", "a10g")[1]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [

@@ -275,14 +275,3 @@ def test_divided_replicas_answer_every_request_and_repeat_a_run_exactly():
     assert (events["kind"] == "turn_done").sum() == 30
     tokens = events[events["kind"] == "token"].groupby("session")["value"].sum()
     assert (tokens == [session.turns[0].output_tokens for session in trace.sessions]).all()
-
-
-@pytest.mark.parametrize("engine", ["vllm_omni", "liveserve"])
-def test_a_divided_thinker_says_as_much_as_a_whole_one(engine: str):
-    """Every complete reply was handed over once."""
-    spoken, server = replays.voice_trace(sessions=6), {"deployment": "qwen3_omni_8gpu"}
-    whole, apart = (replays.run(spoken, engine, {}, server, **roles) for roles in ({}, {"prefill": 1, "decode": 3}))
-    before, after = (done.events.to_pandas()["kind"].value_counts() for done in (whole, apart))
-    assert before["reply_done"] == after["reply_done"] > 0
-    assert after["load_end"] >= after["reply_done"]
-    assert apart.proof["kv_blocks_used_after"] == apart.proof["requests_after"] == 0
