@@ -27,8 +27,8 @@ from engines.core.fast_path.steady_steps import SteadySteps
 from engines.core.policy import Plan, StageView
 from engines.core.request import StageRequest
 from engines.core.step_cost import StepWork
-from engines.core.vllm_adapter import StageScheduler
 from engines.core.vllm_adapter.history import Histories
+from engines.core.vllm_adapter.simple_decode import SimpleDecodes
 from engines.devices.roofline import StepCost
 from harness.clocks.clock import VirtualClockLoop
 from harness.events import log as log_module
@@ -388,7 +388,7 @@ def test_a_run_that_once_differed_is_the_same(situation: Situation):
     [
         (OneReplica([(0.0, 40, 200)]), SteadySteps, "_finish_repeated", 150),  # of 200 steps
         (OneReplica([(0.0, 40, 1)] * 8, limits={"modelled": True, "max_num_seqs": 4}), OneStepPath, "schedule", 2),
-        (IN_PIECES, StageScheduler, "order_waiting", 20),
+        (IN_PIECES, SimpleDecodes, "through_full_block", 6),
         (replace(ALIKE, network_s=None), EventLog, "later", 100),
     ],
     ids=["steady steps", "one-step requests", "decodes", "decode batches"],
