@@ -10,7 +10,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from engines.core.vllm_adapter.execution import ModelExecutor
 from engines.deployments import Deployment
-from engines.models.checkpoint import read_checkpoint
 from engines.server import ServerParams, resolve
 from tests.engines.real import clean, drain, submit
 from workloads.errors import UserError
@@ -37,15 +36,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def served(checkpoint: Path) -> Deployment:
     return resolve(ServerParams.of({"deployment": "llama_tiny", "checkpoint": str(checkpoint)}))
-
-
-def test_a_decoder_has_the_sizes_of_its_config(checkpoint: Path):
-    decoder = read_checkpoint(str(checkpoint))
-    assert (decoder.layers, decoder.hidden, decoder.heads, decoder.kv_heads) == (3, 128, 4, 2)
-    assert (decoder.head_dim, decoder.ffn, decoder.vocab, decoder.dtype_bytes) == (32, 256, 512, 4)
-    deployment = served(checkpoint)
-    assert deployment.model.name == checkpoint.name
-    assert deployment.stages["thinker"].decoder == decoder
 
 
 def test_vllm_answers_as_transformers_does(checkpoint: Path):

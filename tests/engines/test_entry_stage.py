@@ -13,7 +13,6 @@ from engines.server import ServerParams, resolve
 from engines.stock.arguments import StockParams
 from harness.client.client_params import ClientParams
 from harness.replays.kinds import kind_of
-from harness.request_tables.stages import STAGES
 from tests.engines import replays
 from workloads.errors import UserError
 from workloads.registry import make_trace
@@ -55,7 +54,7 @@ def assert_alike(own: tuple[pd.DataFrame, ...], usual: tuple[pd.DataFrame, ...])
         pd.testing.assert_frame_equal(table, before, check_exact=True)
 
 
-@pytest.mark.parametrize("engine", ["vllm_omni_wo", "conserve", "non_preemptive", "chunked", "distserve_p"])
+@pytest.mark.parametrize("engine", ["vllm_omni_wo", "conserve", "distserve_p"])
 def test_text_runs_do_not_depend_on_the_name_of_the_first_stage(engine: str, renamed: Any) -> None:
     size = {"requests": 12, "rate": 4.0, "documents": 4, "max_input_tokens": 3000, "max_output_tokens": 30}
     trace = make_trace("co_serving", {**size, "ttft_deadline_s": 0.2, "tbt_deadline_s": 0.05}, 3)
@@ -71,12 +70,6 @@ def test_calls_do_not_depend_on_the_name_of_the_first_stage(renamed: Any) -> Non
     usual = measured("metronome", {"deployment": "minicpm_o_pro6000"} | QUIET, trace)
     own = measured("metronome", renamed("minicpm_o_pro6000", "minicpm_o_4_5"), trace)
     assert_alike(own[2:], usual[2:])
-
-
-def test_the_first_stage_has_the_role_of_the_entry_and_the_others_their_names(renamed: Any) -> None:
-    deployment = resolve(ServerParams.of({"deployment": "qwen3_omni_2gpu"}))
-    assert tuple(deployment.role(stage) for stage in deployment.stages) == STAGES
-    assert resolve(ServerParams.of(renamed("llama_8b_1gpu", "llama_3_1_8b"))).role(NAME) == ENTRY
 
 
 def test_stock_vllm_serves_the_first_stage_or_the_named_one(renamed: Any) -> None:
