@@ -1,6 +1,8 @@
 """A small stage on vLLM's scheduler, for tests of the adapter and the loop."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from engines.core import vllm_adapter as vllm
 from engines.core.device import Row
@@ -15,30 +17,21 @@ TALKER = load_model("qwen3_omni_30b_a3b").stages["talker"]
 BLOCK_BYTES = 16 * TALKER.kv_bytes_per_token
 
 
-def make_stage(
-    blocks: int = 1000,
-    max_num_seqs: int = 16,
-    max_num_batched_tokens: int = 2048,
-    prefix_caching: bool = False,
-    host_blocks: int = 0,
-    async_scheduling: bool = False,
-    modelled: bool = False,
-) -> Stage:
-    return Stage(
-        name="talker",
-        decoder=TALKER,
-        gpus=((0,),),
-        memory_share=0.9,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_model_len=4096,
-        max_tokens=4096,
-        prefix_caching=prefix_caching,
-        kv_blocks=blocks,
-        host_kv_gb=host_blocks * BLOCK_BYTES / 1e9,
-        async_scheduling=async_scheduling,
-        modelled=modelled,
-    )
+STAGE = Stage(
+    name="talker",
+    decoder=TALKER,
+    gpus=((0,),),
+    memory_share=0.9,
+    max_num_seqs=16,
+    max_num_batched_tokens=2048,
+    max_model_len=4096,
+    max_tokens=4096,
+    prefix_caching=False,
+)
+
+
+def make_stage(blocks: int = 1000, host_blocks: int = 0, **limits: Any) -> Stage:
+    return replace(STAGE, kv_blocks=blocks, host_kv_gb=host_blocks * BLOCK_BYTES / 1e9, **limits)
 
 
 def make_scheduler(cls: type = vllm.StageScheduler, **limits):

@@ -260,23 +260,26 @@ def stage() -> VirtualStage:
     return VirtualStage(THINKER, gpu)
 
 
+FRAMES = DeviceWork(2.0, chunk_starts=[0, 55, 110])
+TURN = DeviceWork(3.0, 20, encoded_at=100)
+
+
 @pytest.mark.parametrize(
-    ("context", "tokens", "clips"), [(0, 150, 3), (110, 28, 1), (55, 55, 1), (1, 54, 0), (138, 1, 0), (16, 40, 1)]
+    ("asked", "context", "tokens", "audio_s", "images"),
+    [
+        (FRAMES, 0, 150, 6.0, ()),  # a re-prefill encodes all frames of 2 s
+        (FRAMES, 16, 40, 2.0, ()),
+        (FRAMES, 1, 54, 0.0, ()),
+        (FRAMES, 138, 1, 0.0, ()),
+        (TURN, 0, 100, 0.0, ()),
+        (TURN, 64, 37, 3.0, (20,)),
+        (TURN, 100, 50, 3.0, (20,)),
+        (TURN, 101, 49, 0.0, ()),
+    ],
 )
-def test_a_step_encodes_the_frames_that_begin_in_it(stage: VirtualStage, context: int, tokens: int, clips: int):
-    """Frames of 2 s begin at tokens 0, 55 and 110."""
-    request = StageRequest("thinker", 0, 0, [], 0, work=DeviceWork(2.0, chunk_starts=[0, 55, 110]))
-    work = stage.work([Row("s", tokens, context, True)], {"s": request})
-    assert (work.clips, work.audio_s) == (clips, 2.0 * clips)
-
-
-@pytest.mark.parametrize("hit", (0, 64, 96, 100))
-@pytest.mark.parametrize("chunk", (40, 512))
-def test_one_step_of_a_turn_encodes_its_sound_and_image(stage: VirtualStage, hit: int, chunk: int):
-    """Sound and image begin at token 100; `hit` tokens are cached, the others come in chunks."""
-    request = StageRequest("thinker", 0, 1, [0] * 150, 10, work=DeviceWork(3.0, 20, encoded_at=100))
-    steps = [(context, min(chunk, 150 - context)) for context in range(hit, 150, chunk)] + [(150, 1)]
-    works = {step: stage.work([Row("s", step[1], step[0], True)], {"s": request}) for step in steps}
-    [((context, tokens), work)] = [(step, work) for step, work in works.items() if work.clips or work.images]
-    assert context <= 100 < context + tokens
-    assert (work.clips, work.audio_s, work.images) == (1, 3.0, (20,))
+def test_a_step_encodes_sound_and_images_that_begin_in_it(
+    stage: VirtualStage, asked: DeviceWork, context: int, tokens: int, audio_s: float, images: tuple[int, ...]
+):
+    work = stage.work([Row("s", tokens, context, True)], {"s": StageRequest("thinker", 0, 0, [], 0, work=asked)})
+    assert (work.audio_s, work.images) == (audio_s, images)
+    assert work.clips == audio_s / asked.audio_s

@@ -100,18 +100,6 @@ def test_commands_are_applied_in_their_order():
     assert len(bench.events("abort")) == 1
 
 
-def test_a_session_forgotten_before_its_request_starts_leaves_no_history():
-    def scenario(bench: Bench) -> None:
-        bench.engine.submit(request("one", 7))
-        bench.engine.forget(7)
-        bench.engine.submit(request("two", 8))
-
-    bench = played(scenario, prefix_caching=True)
-    histories = bench.engine.scheduler.histories
-    assert histories.get(7) is None and histories.get(8) is not None
-    assert bench.said() == {"one": 20, "two": 20}
-
-
 def test_a_prompt_without_room_for_a_token_is_refused():
     """vLLM's scheduler would keep it waiting for ever."""
 

@@ -1,6 +1,5 @@
 """Models are read from config.json as vLLM reads them, or refused in a sentence."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING
 
-from engines.models import Decoder, LatentAttention, load_model
+from engines.models import LatentAttention, load_model
 from engines.models.config_file import DEFAULTS, as_yaml, read_config
-from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3, QWEN3_MOE, Config, named, read, written
+from tests.engines.config_files import DEEPSEEK, FP8, LLAMA, MIXTRAL, QWEN3, QWEN3_MOE, Config, read, written
 from workloads.errors import UserError
 
 
@@ -185,36 +184,6 @@ def test_defaults_of_nested_decoders_are_those_of_transformers(kind: str) -> Non
     assert {name: getattr(config, name) for name in known} == known
 
 
-SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_attention_heads": 16}
-GEMMA = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
-GEMMA3 = named("gemma3", "Gemma3ForConditionalGeneration") | {"text_config": GEMMA, "vision_config": SIGLIP}
-QWEN: Config = {"text_config": QWEN3 | {"model_type": "qwen3_vl_text"}, "vision_config": {"model_type": "qwen3_vl"}}
-QWEN3_VL = named("qwen3_vl", "Qwen3VLForConditionalGeneration") | QWEN
-GLM_EXPERTS = {"n_routed_experts": 160, "num_experts_per_tok": 8, "moe_intermediate_size": 1536}
-GLM4_MOE = QWEN3 | named("glm4_moe", "Glm4MoeForCausalLM") | GLM_EXPERTS | {"first_k_dense_replace": 3}
-
-
-def assert_sizes(decoder: Decoder, arch: Any) -> None:
-    assert (decoder.layers, decoder.hidden) == (arch.total_num_hidden_layers, arch.hidden_size)
-    assert (decoder.heads, decoder.vocab) == (arch.total_num_attention_heads, arch.vocab_size)
-    assert (decoder.experts, decoder.experts_per_token) == (arch.num_experts, arch.num_experts_per_token)
-
-
-@pytest.mark.slow("loads model classes of vLLM")
-@pytest.mark.parametrize("config", [GEMMA3, QWEN3_VL, GLM4_MOE], ids=lambda each: each["model_type"])
-def test_vllm_finds_the_same_sizes_in_nested_models(tmp_path: Path, config: Config) -> None:
-    """ModelConfig would need libraries for pictures, which not every installation has."""
-    import_module("vllm.config")  # else its modules import each other in a circle
-    from vllm.transformers_utils.config import get_config, get_hf_text_config
-    from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
-
-    decoder = read(tmp_path, config)
-    theirs = get_config(str(tmp_path), trust_remote_code=False)
-    arch = ModelArchConfigConvertorBase(theirs, get_hf_text_config(theirs)).convert()
-    assert_sizes(decoder, arch)
-    assert (decoder.kv_heads, decoder.head_dim) == (arch.total_num_kv_heads, arch.head_size)
-
-
 @pytest.mark.slow("loads model classes of vLLM")
 @pytest.mark.parametrize(
     "config",
@@ -230,7 +199,10 @@ def test_vllm_reads_the_same_decoder(tmp_path: Path, config: Config) -> None:
     found = read_config(written(tmp_path, config))
     theirs = ModelConfig(model=str(tmp_path), skip_tokenizer_init=True)
     decoder = found.decoder
-    assert_sizes(decoder, theirs.model_arch_config)
+    arch = theirs.model_arch_config
+    assert (decoder.layers, decoder.hidden) == (arch.total_num_hidden_layers, arch.hidden_size)
+    assert (decoder.heads, decoder.vocab) == (arch.total_num_attention_heads, arch.vocab_size)
+    assert (decoder.experts, decoder.experts_per_token) == (arch.num_experts, arch.num_experts_per_token)
     if decoder.mla is None:
         assert (decoder.head_dim, decoder.kv_heads) == (theirs.get_head_size(), theirs.get_total_num_kv_heads())
     else:

@@ -65,15 +65,6 @@ def test_calibrated_thinker_meets_its_anchor():
     assert decoder.host_s + decoder.host_s_per_request < 0.05 * 4.5e-3
 
 
-@given(st.integers(1, 256), st.integers(0, 20_000))
-def test_step_time_grows_with_batch_and_context(batch: int, context: int):
-    for decoder in QWEN.stages.values():
-        roofline = Roofline(decoder, H200)
-        here = roofline.step(decode(batch, context)).total_s
-        assert 0 < here <= roofline.step(decode(batch + 1, context)).total_s
-        assert here <= roofline.step(decode(batch, context + 100)).total_s
-
-
 @given(st.integers(0, 5000))
 def test_the_share_of_active_experts_grows_with_tokens(tokens: int):
     roofline = Roofline(THINKER, H200)

@@ -5,8 +5,7 @@ steps and decode batches.
 """
 
 import asyncio
-from asyncio import TimerHandle
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +13,6 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +28,6 @@ from engines.core.step_cost import StepWork
 from engines.core.vllm_adapter.history import Histories
 from engines.core.vllm_adapter.simple_decode import SimpleDecodes
 from engines.devices.roofline import StepCost
-from harness.clocks.clock import VirtualClockLoop
 from harness.events import log as log_module
 from harness.events.log import EventLog
 from harness.replays.worker.replay import Replay
@@ -420,54 +417,6 @@ def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():
     listeners.reply_cancelled()
     deliver(second)
     assert heard == ["group", "a", "b", "c"]
-
-
-class Logs:
-    """A log with rows announced ahead, and a reference in which a timer writes each row."""
-
-    def __init__(self) -> None:
-        self.loop, self.reference, self.log = VirtualClockLoop(), EventLog(), EventLog()
-        self.timers: dict[tuple[int, int], list[TimerHandle]] = defaultdict(list)
-
-    def event(self, kind: str, session: int) -> None:
-        for each in (self.reference, self.log):
-            each.event(self.loop.time(), kind, session, 0)
-
-    def later(self, delays: list[float]) -> None:
-        turns = [divmod(i, 2) for i in range(len(delays))]
-        for turn, delay_s in zip(turns, delays, strict=True):
-            at_s = self.loop.time() + delay_s
-            self.timers[turn].append(self.loop.call_at(at_s, self.reference.event, at_s, "text", *turn, "", 1))
-        self.log.later(self.loop, self.loop.time() + np.array(delays), "text", np.array(turns, float), 1)
-
-    def never(self, turn: tuple[int, int]) -> None:
-        for each in self.timers[turn]:
-            each.cancel()
-        self.log.never(*turn)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_rows_logged_ahead_equal_rows_of_timers(data: st.DataObject):
-    logs, delay = Logs(), st.sampled_from([0.25, 0.5, 1.0, 1.5])
-    loop = logs.loop
-    for i in range(data.draw(st.integers(1, 8))):
-        at_s = data.draw(delay)
-        if data.draw(st.booleans()):
-            loop.call_at(at_s, logs.event, data.draw(st.sampled_from(["finish", "arrive"])), i)
-        else:
-            loop.call_at(at_s, logs.later, data.draw(st.lists(delay, min_size=1, max_size=4)))
-        if data.draw(st.booleans()):
-            made_s = data.draw(st.sampled_from([0.0, at_s - 0.25]))  # of two timers at one time the older fires first
-            loop.call_at(made_s, loop.call_at, at_s, logs.never, divmod(data.draw(st.integers(0, 3)), 2))
-        if data.draw(st.booleans()):
-            loop.call_at(at_s, len, logs.log)
-    loop.call_at(data.draw(st.sampled_from([1.0, 3.0, 9.0])), loop.stop)
-    logs.event("first_text", 0)
-    logs.event("text", 0)
-    loop.run_forever()
-    loop.close()
-    assert str(logs.log.events().to_pydict()) == str(logs.reference.events().to_pydict())
 
 
 BLOCK = st.lists(st.integers(0, 3), min_size=8, max_size=8)

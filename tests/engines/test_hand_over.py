@@ -145,23 +145,6 @@ def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the
     assert (made.tokens(0), made.tokens(1, "prefill_tokens")) == (640, 0)
 
 
-def test_a_request_of_one_token_stays_at_the_prefill_replica():
-    made = served((100, 1))
-    assert set(made.log.steps().to_pandas()["replica"]) == {0}
-
-
-def test_the_prefill_replica_keeps_blocks_until_they_are_sent():
-    async def scenario(made: Bench) -> list[int]:
-        request = made.submit(1, 640, 50)
-        await made.until(lambda: request.id in made.decode.requests)
-        free = [made.prefill.scheduler.free_blocks]
-        await asyncio.sleep(LATENCY_S + 0.042)
-        assert request.id in made.decode.requests
-        return [*free, made.prefill.scheduler.free_blocks]
-
-    assert bench(scenario)[1] == [199 - 40, 199]
-
-
 def test_a_full_decode_pool_takes_requests_one_after_the_other():
     made = served(*[(480, 40)] * 6, decode_blocks=40)
     assert len(set(made.finished.values())) == 6  # one after the other

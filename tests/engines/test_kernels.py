@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.core.device import Row
-from engines.deployments import load_deployment
 from engines.deployments.export_kernels import settled
 from engines.devices.hardware import load_gpu
-from engines.devices.host import FOUR_GPU_ALLREDUCE, MHA_DECODES, PROMPT_STEP, as_shown
-from engines.devices.kernels.choose import fitting, shipped, shipped_models, steps_of
+from engines.devices.host import PROMPT_STEP, as_shown
+from engines.devices.kernels.choose import fitting, shipped, shipped_models
 from engines.devices.kernels.grids import Kernels, StageKernels, as_kernels, shape
 from engines.devices.kernels.steps import MeasuredSteps, gpu_s
 from engines.devices.kernels.times import GridTimes, largest_fall
-from engines.devices.roofline import Roofline, Work
+from engines.devices.roofline import Work
 from engines.models import load_model
 from engines.server import ResolvedServer, ServerParams
 from harness.replays.step_times import FITTED, step_sources
@@ -157,36 +156,6 @@ def test_prompt_steps_take_longer_than_their_kernels_by_the_share_of_prompt_toke
         assert steps.layer_s(work) == pytest.approx((1 + share * PROMPT_STEP) * steps.kernels_s(work))
 
 
-@pytest.mark.parametrize(
-    ("model", "gpus", "decodes", "allreduce"),
-    [
-        ("llama_2_70b", 4, 1.0, FOUR_GPU_ALLREDUCE - 1),
-        ("llama_2_70b", 8, 1.0, 0.0),
-        ("llama_2_7b", 1, MHA_DECODES, 0.0),
-    ],
-)
-def test_kernels_slower_in_servers_than_in_isolation_are_corrected(
-    model: str, gpus: int, decodes: float, allreduce: float
-) -> None:
-    found, decoder = kernels(model, gpus=gpus), load_model(model).stages["thinker"]
-    times, more = GridTimes(found), found.allreduce
-    expected = times.over_tokens(16) + decodes * times.decodes(16, 700)
-    if more is not None:
-        expected += allreduce * more.ms[more.at.index(16)]
-    steps = MeasuredSteps(decoder, load_gpu("h100"), found)
-    ms = 1e3 * decoder.layers * steps.kernels_s(rows(*[(1, 699)] * 16))
-    assert ms == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_short_prompt_adds_little_to_a_long_one() -> None:
-    """Two equal prompts are a batch of two. 16 tokens next to a prompt of 4000 add less than 3 %."""
-    steps, times = llama_steps(), llama()
-    two = steps.kernels_s(rows((512, 0), (512, 0))) * LLAMA.layers
-    assert 1e3 * two == pytest.approx(times.over_tokens(1024) + times.prompts(2, 512, 0))
-    alone, with_short = steps.kernels_s(rows((4000, 0))), steps.kernels_s(rows((4000, 0), (16, 0)))
-    assert alone < with_short < 1.03 * alone
-
-
 def test_measured_kernels_apply_only_to_a_decoder_of_the_same_sizes() -> None:
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 1) is not None
     assert fitting("a checkpoint", "thinker", LLAMA, "h100", 1) is not None  # another name, the same sizes
@@ -194,17 +163,6 @@ def test_measured_kernels_apply_only_to_a_decoder_of_the_same_sizes() -> None:
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "h100", 8) is None
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "a6000", 1) is None
     assert fitting("llama_3_1_8b", "thinker", LLAMA, "l40s", 2) is not None  # all-reduces without NVLink
-
-
-def test_a_changed_bandwidth_scales_measured_times_as_the_roofline() -> None:
-    stage, gpu = load_deployment("llama_8b_1gpu").stages["thinker"], load_gpu("h100")
-    faster, work = replace(gpu, bandwidth=2 * gpu.bandwidth), rows(*[(1, 2000)] * 4)
-    plain = steps_of(stage, gpu, kernels("llama_3_1_8b"))
-    asked = steps_of(stage, faster, kernels("llama_3_1_8b"), (stage.decoder, gpu))
-    assert plain is not None and asked is not None
-    ratio = gpu_s(Roofline(stage.decoder, faster), work) / gpu_s(Roofline(stage.decoder, gpu), work)
-    assert ratio == pytest.approx(0.5, rel=0.01)
-    assert asked.layer_s(work) / plain.layer_s(work) == pytest.approx(ratio, rel=1e-6)
 
 
 @pytest.mark.parametrize("gpu", SHIPPED)
