@@ -168,29 +168,6 @@ def test_a_request_preempted_at_the_decode_replica_computes_its_context_again():
     assert made.tokens(1, "prefill_tokens") > 320
 
 
-@pytest.mark.parametrize(
-    ("phase", "when"),
-    [
-        ("waiting to be prefilled", lambda made, request: True),
-        ("kept", lambda made, request: request.produced == 1 and request.id not in made.prefill.requests),
-        ("waiting for blocks", lambda made, request: request.id in made.decode.requests),
-        ("loading", lambda made, request: request.id in made.decode.scheduler.loading),
-        ("decoding", lambda made, request: request.produced > 2),
-    ],
-)
-def test_an_abort_leaves_both_pools_empty(phase: str, when: Callable[[Bench, StageRequest], bool]):
-    async def scenario(made: Bench) -> StageRequest:
-        if phase == "waiting for blocks":
-            made.submit(2, 560, 100)
-        request = made.submit(1, 560, 20)
-        await made.until(lambda: when(made, request))
-        made.abort(request)
-        return request
-
-    made, request = bench(scenario, decode_blocks=45)
-    assert request.id not in made.finished and len(made.events("abort", session=1)) == 1
-
-
 LATER_S = st.none() | st.floats(0, 0.6)
 requests = st.tuples(st.integers(1, 700), st.integers(1, 60), st.floats(0, 0.2), LATER_S)
 """Tokens of prompt and reply, arrival (s), and seconds from then to an abort."""
