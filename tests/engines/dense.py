@@ -66,16 +66,9 @@ class DenseModel:
             hook.remove()
         return logits[0].argmax(dim=-1).tolist()
 
-    def check(
-        self,
-        prompt: Sequence[int],
-        answer: Sequence[int],
-        window: int | None = None,
-        sinks: int = 0,
-        layers: Sequence[int] | None = None,
-    ) -> None:
-        """Raises AssertionError unless `answer` is what this model says to `prompt`."""
-        said = self.next_tokens([*prompt, *answer[:-1]], window, sinks, layers)
+    def check(self, prompt: Sequence[int], answer: Sequence[int], *pattern: Any) -> None:
+        """Raises AssertionError unless this model answers `prompt` so. `pattern`: window, sinks and layers."""
+        said = self.next_tokens([*prompt, *answer[:-1]], *pattern)
         assert said[len(prompt) - 1 :] == list(answer)
 
 

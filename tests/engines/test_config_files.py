@@ -123,7 +123,6 @@ def test_the_quantisation_of_modelopt_is_read_from_its_own_file(tmp_path: Path) 
     ("config", "words"),
     [
         ("{", "is no JSON"),
-        ("[]", "holds no object"),
         ("[" * 100_000, "is no JSON"),
         (LLAMA | {"hidden_size": None}, "lacks 'hidden_size'"),
         (LLAMA | {"num_hidden_layers": -1}, "-1 as num_hidden_layers, which should be a whole number from 1"),
@@ -137,7 +136,6 @@ def test_the_quantisation_of_modelopt_is_read_from_its_own_file(tmp_path: Path) 
         (LLAMA | {"layer_types": 3}, "3 as layer_types, which should be a list"),
         (LLAMA | {"model_type": "minicpm3", "kv_lora_rank": 256}, "'minicpm3' as model_type"),
         (LLAMA | {"v_head_dim": 64}, "64 as v_head_dim"),
-        (LLAMA | {"moe_num_experts": 64}, "64 as moe_num_experts"),
         (MIXTRAL | {"num_experts_per_tok": 9}, "9 as num_experts_per_tok, more than the 8"),
         (DEEPSEEK | {"first_k_dense_replace": 32}, "experts in none of its 32 layers"),
         (DEEPSEEK | {"moe_layer_freq": [1]}, "1 entries in moe_layer_freq"),

@@ -1,12 +1,10 @@
 """Releases of the server by month: when the talker has its text, and the cost of handing a prompt over."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engines.deployments import load_deployment
-from engines.devices.roofline import Roofline, Work
 from tests.builders import turn
 from tests.engines.replays import run
 from workloads.trace import Trace
@@ -59,10 +57,3 @@ def test_a_deployment_like_another_has_its_release_its_own_chunks_and_no_known_e
         steps = run(spoken, server={"deployment": str(path), **more}).steps.to_pandas()
         decoded = steps.query("stage == 'vocoder' and tokens > 0")["tokens"].tolist()
         assert decoded == [first, min(first, 4) + 10, 14, 6]
-
-
-def test_hidden_states_cost_host_time_only_where_they_are_handed_over():
-    server = load_deployment(AUGUST)
-    steps = Roofline(replace(server.stages["thinker"].decoder, host_s_per_state=1e-5), server.gpu)
-    kept, handed = (steps.step(Work(1, 1000, 1000, states=states)) for states in (0, 1000))
-    assert handed.before_s - kept.before_s == pytest.approx(0.01)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from engines.deployments import load_deployment
 from engines.deployments.changes import with_pool
 from engines.deployments.kv_pool import start_bytes
-from engines.devices.hardware import gpu_called, gpu_names, load_gpu
+from engines.devices.hardware import gpu_called, load_gpu
 from engines.devices.kernels.choose import shipped
 from engines.devices.kernels.steps import MeasuredSteps
 from engines.devices.roofline import Roofline, StepCost, Work
 from engines.devices.virtual import ComputeQueue, CopyEngine, VirtualGpu
 from engines.models import load_model, values
-from engines.server import NO_GPUS, ServerParams, resolve
+from engines.server import ServerParams, resolve
 from tests.waiting import in_virtual_time
 
 QWEN = load_model("qwen3_omni_30b_a3b")
@@ -110,12 +110,10 @@ LIGHTER = StepCost(before_s=0.001, layer_s=0.001, layers=10, after_s=0.002)
 @pytest.mark.parametrize(
     ("asked", "end_s", "layers"),
     [
-        ([(0.0005,)], 0.001, 0),
         ([(0.001,)], 0.001, 0),
         ([(0.0051,)], 0.007, 3),
         ([(0.0209,)], 0.024, 10),
         ([(0.0225,)], 0.024, 10),
-        ([(0.0, LIGHTER)], 0.013, 10),
         ([(0.0051, LIGHTER)], 0.016, 10),
         ([(0.0209, LIGHTER)], 0.024, 10),
         # Three layers of 2 ms are done at 7 ms, and two of 1 ms at 9 ms.
@@ -151,14 +149,6 @@ async def test_copies_run_one_after_the_other_at_the_engine_s_bandwidth():
     engine = CopyEngine(bandwidth=50e9)
     ends_s = [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
     assert ends_s == pytest.approx([0.02, 0.03, 1.02])
-
-
-def test_every_gpu_loads_and_its_option_lists_it() -> None:
-    told = str(ServerParams.model_fields["gpu"].description)
-    for name in gpu_names():
-        gpu = load_gpu(name)
-        assert 0 < gpu.pcie_bandwidth < gpu.bandwidth and gpu.flops / gpu.bandwidth > 1, name
-        assert (f" {name}," in told or f" {name};" in told) == (name not in NO_GPUS)
 
 
 @pytest.mark.parametrize(

@@ -54,20 +54,6 @@ class Stage:
         return plan, step(self.scheduler, plan)
 
 
-def test_a_first_packet_takes_the_last_blocks_from_a_listener_well_ahead():
-    """T-f: where blocks bind, U1 displaces a running U2, which keeps its block ids and then goes on."""
-    stage = Stage(blocks=11)
-    stage.add("ahead", prompt=128, ahead_s=5.0)
-    step(stage.scheduler)  # its next token needs a ninth block; two are free
-    before = stage.blocks()["ahead"]
-    stage.add("first", prompt=30, output=1)
-    plan, ran = stage.round()
-    assert (plan.order, plan.held, ran) == (["first"], {"ahead"}, {"first"})
-    assert stage.blocks()["ahead"] == before
-    _, ran = stage.round()
-    assert ran == {"ahead"}
-
-
 @pytest.mark.parametrize(("urgency", "tokens"), [(True, {"first": 16}), (False, {"ahead": 1, "first": 15})])
 def test_a_waiting_first_packet_takes_the_round_s_tokens_from_who_is_well_ahead(urgency: bool, tokens: dict[str, int]):
     """T-f: where tokens bind, U1 displaces a running U2; stock vLLM serves what is running first."""

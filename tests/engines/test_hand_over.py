@@ -14,7 +14,6 @@ from engines.core import vllm_adapter as vllm
 from engines.core.engine import StageEngine
 from engines.core.fast_path.decode_fast_path import path_of
 from engines.core.output import StageOutput
-from engines.core.policy import RequestView
 from engines.core.replica import Replica
 from engines.core.request import StageRequest
 from engines.core.stage import Stage
@@ -148,17 +147,6 @@ def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the
 def test_a_full_decode_pool_takes_requests_one_after_the_other():
     made = served(*[(480, 40)] * 6, decode_blocks=40)
     assert len(set(made.finished.values())) == 6  # one after the other
-
-
-def test_policies_see_that_a_request_has_one_token_left_to_compute():
-    async def scenario(made: Bench) -> list[RequestView]:
-        made.submit(2, 560, 100)
-        waiting = made.submit(1, 560, 20)
-        await made.until(lambda: waiting.id in made.decode.requests)
-        return list(made.decode.view_now(frozenset()).requests)
-
-    [waiting] = [view for view in bench(scenario, decode_blocks=45)[1] if view.id.startswith("1.")]
-    assert (waiting.running, waiting.tokens, waiting.new, waiting.blocks) == (False, 561, 1, 0)
 
 
 def test_a_request_preempted_at_the_decode_replica_computes_its_context_again():
