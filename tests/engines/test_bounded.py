@@ -83,12 +83,6 @@ class Bench:
         self.trace.append((dict(output.num_scheduled_tokens), set(output.preempted_req_ids or ()), tables))
         return finish(scheduler, output, lambda row: row.context % 100)
 
-    def settle(self, limit: int = 5000) -> None:
-        for _ in range(limit):
-            if not self.step():
-                return
-        raise AssertionError("no end in sight")
-
 
 SESSION = st.integers(0, 4)
 OPS = st.lists(

@@ -1,10 +1,9 @@
 """Prefill replicas hand the KV of a request to decode replicas through vLLM's connector interface."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +29,6 @@ from workloads.registry import make_trace
 
 BANDWIDTH = 1000 * BLOCK_BYTES
 LATENCY_S, DECISION_S = 0.001, 0.0005
-T = TypeVar("T")
 
 
 class Bench:
@@ -40,6 +38,7 @@ class Bench:
         self.log = EventLog()
         self.loop = asyncio.get_running_loop()
         self.fabric = Fabric(LATENCY_S)
+        self.sent: list[StageRequest] = []
         self.finished: dict[str, float] = {}
         roles = {"prefill": (0,), "decode": (1,)}
         stage = replace(make_stage(), gpus=((0,), (1,)), roles=roles)
@@ -62,6 +61,7 @@ class Bench:
         request = StageRequest("talker", session, 0, [0] * prompt, output)
         self.at[request.id] = self.prefill
         self.prefill.submit(request)
+        self.sent.append(request)
         return request
 
     def _prefilled(self, request: StageRequest) -> None:
@@ -82,10 +82,6 @@ class Bench:
         self.at.pop(request.id, None)
         self.finished[request.id] = self.loop.time()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await asyncio.sleep(0.0001)
-
     async def settle(self) -> None:
         while self.at or self.prefill.busy or self.decode.busy:
             await asyncio.sleep(0.01)
@@ -95,11 +91,9 @@ class Bench:
             assert engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
             assert not engine.scheduler.requests and not engine.requests
 
-    def events(self, kind: str, session: int | None = None) -> list[float]:
-        """Times of this kind of event, s, in one session or in all."""
+    def events(self, kind: str) -> list[float]:
+        """Times of this kind of event, s."""
         events = self.log.events().to_pandas()
-        if session is not None:
-            events = events[events["session"] == session]
         return events.loc[events["kind"] == kind, "t"].tolist()
 
     def tokens(self, replica: int, column: str = "tokens") -> int:
@@ -107,28 +101,23 @@ class Bench:
         return steps.loc[steps["replica"] == replica, column].sum()
 
 
-def bench(scenario: Callable[[Bench], Awaitable[T]], **limits: Any) -> tuple[Bench, T]:
-    """Run `scenario(bench)` to its end, check that both pools are as they were; the bench, what it returned."""
+def served(*requests: tuple[Any, ...], **limits: Any) -> Bench:
+    """Serve requests of (prompt tokens, output tokens, arrival in s, s from then to an abort), in sessions 0, 1, ..."""
 
-    async def main() -> tuple[Bench, T]:
+    async def one(made: Bench, session: int, prompt: int, output: int, at_s: float = 0.0, abort_s: float | None = None):
+        await asyncio.sleep(at_s)
+        request = made.submit(session, prompt, output)
+        if abort_s is not None:
+            await asyncio.sleep(abort_s)
+            made.abort(request)
+
+    async def main() -> Bench:
         made = Bench(**limits)
-        result = await scenario(made)
+        await asyncio.gather(*(one(made, session, *request) for session, request in enumerate(requests)))
         await asyncio.wait_for(made.settle(), 600)
-        return made, result
+        return made
 
     return run(main(), virtual=True)
-
-
-def served(*requests: tuple[int, int], **limits: Any) -> Bench:
-    """Serve requests of (prompt, output) tokens that come at once, in sessions 1, 2, and so on."""
-
-    async def scenario(made: Bench) -> None:
-        for session, request in enumerate(requests, 1):
-            made.submit(session, *request)
-
-    made, _ = bench(scenario, **limits)
-    assert len(made.finished) == len(requests)
-    return made
 
 
 def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the_transfer():
@@ -145,47 +134,31 @@ def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the
 
 
 def test_a_full_decode_pool_takes_requests_one_after_the_other():
+    """A prompt of 480 tokens needs 30 of 39 blocks."""
     made = served(*[(480, 40)] * 6, decode_blocks=40)
-    assert len(set(made.finished.values())) == 6  # one after the other
+    assert len(set(made.finished.values())) == 6
 
 
 def test_a_request_preempted_at_the_decode_replica_computes_its_context_again():
     made = served((320, 200), (320, 200), decode_blocks=50)
     assert len(made.events("preempt")) >= 1
-    assert len(made.events("load_start")) == 2  # what it came from is gone
+    assert len(made.events("load_start")) == 2  # once for each request: the prefill replica has freed its blocks
     assert made.tokens(1, "prefill_tokens") > 320
 
 
-LATER_S = st.none() | st.floats(0, 0.6)
-requests = st.tuples(st.integers(1, 700), st.integers(1, 60), st.floats(0, 0.2), LATER_S)
-"""Tokens of prompt and reply, arrival (s), and seconds from then to an abort."""
+REQUEST = st.tuples(st.integers(1, 700), st.integers(1, 60), st.floats(0, 0.2), st.none() | st.floats(0, 0.6))
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    requests=st.lists(requests, min_size=1, max_size=12),
-    prefill=st.integers(50, 120),
-    decode=st.integers(50, 120),
-    lazy=st.booleans(),
-)
-def test_no_block_is_lost_with_random_requests_and_aborts(requests, prefill: int, decode: int, lazy: bool):
-    async def scenario(made: Bench) -> list[tuple[StageRequest, bool]]:
-        async def one(session: int, prompt: int, output: int, at_s: float, abort_s: float | None):
-            await asyncio.sleep(at_s)
-            request = made.submit(session, prompt, output)
-            if abort_s is not None:
-                await asyncio.sleep(abort_s)
-                made.abort(request)
-            return request, abort_s is not None
-
-        return await asyncio.gather(*(one(i, *request) for i, request in enumerate(requests)))
-
-    made, sent = bench(scenario, prefill_blocks=prefill, decode_blocks=decode, lazy=lazy)
-    for request, aborted in sent:
+@given(st.lists(REQUEST, min_size=1, max_size=12), st.integers(50, 120), st.integers(50, 120), st.booleans())
+def test_no_block_is_lost_with_random_requests_and_aborts(requests: list[Any], prefill: int, decode: int, lazy: bool):
+    made = served(*requests, prefill_blocks=prefill, decode_blocks=decode, lazy=lazy)
+    for request in made.sent:
+        *_, abort_s = requests[request.session]
         if request.id in made.finished:
             assert request.produced == request.max_tokens == len(request.output)
         else:
-            assert aborted and request.produced <= request.max_tokens
+            assert abort_s is not None and request.produced <= request.max_tokens
 
 
 @pytest.mark.parametrize(
