@@ -104,6 +104,14 @@ def test_the_cap_follows_latency_and_sessions(hold_ticks: int, ticks: list[tuple
     assert found == caps
 
 
+def test_ticks_without_latencies_that_count_raise_the_cap():
+    """The cap of 16 binds at 16 sessions and rises to 32, and that of 32 at 40 to 48."""
+    control = aimd(signal="steady")
+    control.tick(frames(1.6, 16, first=True), 16)
+    control.tick([], 40)
+    assert control.cap == 48 and control.counters == {"touches": 0, "raises": 2}
+
+
 LATENCIES = st.lists(
     st.builds(FrameLatency, session=st.integers(0, 9), latency_s=st.floats(0, 2), first=st.booleans()), max_size=8
 )

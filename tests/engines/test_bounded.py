@@ -210,23 +210,6 @@ def test_a_hit_without_its_sinks_is_a_miss(tokens: int, sinks: int, lost: int | 
     assert hit(scheduler, tokens) == found
 
 
-@pytest.mark.parametrize(("spare", "fits"), [(6, False), (7, True)])
-def test_a_hit_needs_free_blocks_for_its_sinks_and_its_window(spare: int, fits: bool):
-    """It needs 7 blocks: 2 sinks and 4 of the window from the cache, and 1 new block."""
-    scheduler = make_scheduler(100, window=64, sinks=32)
-    blocks = cached(scheduler, 320)
-    pool = scheduler.kv_cache_manager.block_pool
-    keep = {*blocks[:2], *blocks[15:19]}
-    others = [block for block in pool.free_block_queue.get_all_free_blocks() if block.block_id not in keep]
-    pool.touch(others[: scheduler.free_blocks - spare])
-    assert scheduler.free_blocks == spare
-    add(scheduler, "again", prompt=320, output=1, hashed=True)
-    output = scheduler.schedule()
-    assert ("again" in output.num_scheduled_tokens) is fits
-    assert scheduler.free_blocks == (0 if fits else spare)
-    assert scheduler.counters["alloc_fail_waiting"] == (not fits)
-
-
 @pytest.mark.parametrize(("sinks", "more"), [(0, 0), (1, 1), (16, 1), (17, 2), (33, 3)])
 def test_sinks_add_their_blocks_to_vllms_bound_of_a_request(sinks: int, more: int):
     """Sinks add their blocks to vLLM's bound of a sliding window."""

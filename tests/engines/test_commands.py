@@ -60,15 +60,17 @@ def test_a_step_ends_at_the_layer_when_its_only_request_is_aborted():
     assert not bench.tokens and bench.events("abort")[0] < 0.9 * whole_s
 
 
-def makes_way(command: Command, step: SchedulerStep) -> Collection[str]:
-    """Drop every request of the step when the urgent one arrives."""
-    urgent = isinstance(command, Add) and command.request.name == "urgent"
-    return [row.request_id for row in step.rows] if urgent else ()
-
-
 def test_requests_dropped_from_a_step_run_again_with_the_request_that_came():
+    seen = []
+
+    def makes_way(command: Command, step: SchedulerStep) -> Collection[str]:
+        rows = [row.request_id for row in step.rows]
+        seen.append((type(command), step.start_s, rows))
+        return rows
+
     urgent = request("urgent", tokens=1)
     bench, whole_s = disturbed("submit", urgent, makes_way, request("stays"), request("leaves"))
+    assert seen == [(Add, 0.0, ["0.0.stays", "0.0.leaves"])]
     assert bench.said() == {"stays": 20, "leaves": 20, "urgent": 1}
     assert bench.steps()[0][1] < 0.9 * whole_s
     first_s = {name: at_s for at_s, name, _ in reversed(bench.tokens)}

@@ -133,12 +133,6 @@ def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the
     assert (made.tokens(0), made.tokens(1, "prefill_tokens")) == (640, 0)
 
 
-def test_a_full_decode_pool_takes_requests_one_after_the_other():
-    """A prompt of 480 tokens needs 30 of 39 blocks."""
-    made = served(*[(480, 40)] * 6, decode_blocks=40)
-    assert len(set(made.finished.values())) == 6
-
-
 def test_a_request_preempted_at_the_decode_replica_computes_its_context_again():
     made = served((320, 200), (320, 200), decode_blocks=50)
     assert len(made.events("preempt")) >= 1
