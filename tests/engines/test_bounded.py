@@ -258,6 +258,7 @@ TURN = DeviceWork(3.0, 20, encoded_at=100)
 def test_a_step_encodes_sound_and_images_that_begin_in_it(
     stage: VirtualStage, asked: DeviceWork, context: int, tokens: int, audio_s: float, images: tuple[int, ...]
 ):
-    work = stage.work([Row("s", tokens, context, True)], {"s": StageRequest("thinker", 0, 0, [], 0, work=asked)})
+    request = StageRequest("thinker", 0, 0, [0] * 150, 0, work=asked)
+    work = stage.work([Row("s", tokens, context, True)], {"s": request})
     assert (work.audio_s, work.images) == (audio_s, images)
     assert work.clips == audio_s / asked.audio_s

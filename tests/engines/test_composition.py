@@ -63,6 +63,17 @@ def test_systems_of_equal_components_give_equal_runs():
     assert_same(without_window, replay("vllm_realtime", {}, server, {}, calls, 3))
 
 
+def test_a_window_bounds_the_blocks_of_a_session_at_the_thinker():
+    """In decoding steps a window of 128 tokens needs 128 / 16 = 8 blocks of 16, and 2 for its ends."""
+    long = voice_trace(sessions=1, turns=4.0, reply_tokens=400, p=0.0)
+
+    def most_blocks(window: int | None) -> int:
+        steps = run(long, "vllm_omni", kv="lru", window=window).steps.to_pandas()
+        return steps.query("stage == 'thinker' and requests > 0 and prefill_tokens == 0")["kv_used"].max()
+
+    assert most_blocks(128) <= 10 < most_blocks(None)
+
+
 class Knobs(BaseModel):
     patience_s: float = Field(1.0, description="how long it waits")
 

@@ -25,11 +25,12 @@ def renamed(tmp_path: Path) -> dict[str, Any]:
     return SERVER | {"deployment": str(tmp_path / "deployments.yaml")}
 
 
-def test_metrics_do_not_depend_on_the_name_of_the_first_stage(renamed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("engine", ["vllm_omni_wo", "conserve", "non_preemptive", "chunked", "distserve_p"])
+def test_metrics_do_not_depend_on_the_name_of_the_first_stage(engine: str, renamed: dict[str, Any]) -> None:
     size = {"requests": 12, "rate": 4.0, "documents": 4, "max_input_tokens": 3000, "max_output_tokens": 30}
     trace = make_trace("co_serving", {**size, "ttft_deadline_s": 0.2, "tbt_deadline_s": 0.05}, 3)
     usual, own = (
-        replays.measured(trace, replays.replay("conserve", {}, server, {}, trace, seed=7), "conserve", server)[1]
+        replays.measured(trace, replays.replay(engine, {}, server, {}, trace, seed=7), engine, server)[1]
         for server in (SERVER, renamed)
     )
     assert own == usual
