@@ -222,7 +222,7 @@ def test_sinks_add_their_blocks_to_vllms_bound_of_a_request(sinks: int, more: in
 
 @given(context=st.integers(0, 300), tokens=st.integers(1, 300), reach=st.integers(1, 200))
 def test_work_counts_the_keys_that_each_token_sees(context: int, tokens: int, reach: int):
-    """Pairs of tokens and keys are counted as without a window, so they are exact to `tokens` pairs."""
+    """Attention pairs are exact to one pair a token."""
     row = Row("s", tokens, context, True)
     work = Work.of([row], reach)
     assert work.kv_tokens == min(context, reach) + tokens
