@@ -86,22 +86,6 @@ def test_dropping_requests_that_are_not_in_the_step_changes_nothing():
     assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
 
 
-def test_commands_are_applied_in_their_order():
-    def scenario(bench: Bench) -> None:
-        gone = request("gone")
-        bench.engine.submit(gone)
-        bench.engine.abort(gone)
-        bench.engine.abort(gone)  # a second abort has no effect
-        stays = request("stays", 1)
-        bench.engine.abort(stays)  # nor one before the request
-        bench.engine.submit(stays)
-        assert bench.engine.load == 2  # requests count before the replica has taken them in
-
-    bench = played(scenario)
-    assert bench.said() == {"stays": 20}
-    assert len(bench.events("abort")) == 1
-
-
 def test_a_prompt_without_room_for_a_token_is_refused():
     """vLLM's scheduler would keep it waiting for ever."""
 

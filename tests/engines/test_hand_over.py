@@ -140,6 +140,25 @@ def test_a_request_preempted_at_the_decode_replica_computes_its_context_again():
     assert made.tokens(1, "prefill_tokens") > 320
 
 
+@pytest.mark.parametrize(
+    ("others", "begin", "end"),
+    [
+        ([], "arrive", "token"),  # prefill
+        ([], "token", "load_start"),  # kept by the prefill replica
+        ([], "load_start", "load_end"),  # on its way
+        ([], "load_end", "finish"),  # decoding
+        ([(560, 100)], "load_end", "finish"),  # waiting for blocks: 35 of 44 are in use
+    ],
+)
+def test_an_abort_in_any_phase_leaves_both_pools_empty(others: list[tuple[int, int]], begin: str, end: str):
+    """The abort comes half-way between two events of an undisturbed run."""
+    alone = served(*(others or [(560, 20)]))
+    abort_s = (alone.events(begin)[0] + alone.events(end)[0]) / 2
+    made = served(*others, (560, 20, 0.0, abort_s), decode_blocks=45)
+    assert made.sent[-1].id not in made.finished
+    assert len(made.events("abort")) == 1
+
+
 REQUEST = st.tuples(st.integers(1, 700), st.integers(1, 60), st.floats(0, 0.2), st.none() | st.floats(0, 0.6))
 
 
