@@ -77,15 +77,6 @@ def test_requests_dropped_from_a_step_run_again_with_the_request_that_came():
     assert first_s["stays"] == first_s["leaves"] == first_s["urgent"]
 
 
-def test_dropping_requests_that_are_not_in_the_step_changes_nothing():
-    def names_others(command: Command, step: SchedulerStep) -> Collection[str]:
-        return ("0.0.nobody", "9.9.talker")
-
-    bench, whole_s = disturbed("submit", request("late"), names_others, request("stays"), request("leaves"))
-    assert bench.steps()[0][1] == pytest.approx(whole_s)
-    assert bench.said() == {"stays": 20, "leaves": 20, "late": 20}
-
-
 def test_a_prompt_without_room_for_a_token_is_refused():
     """vLLM's scheduler would keep it waiting for ever."""
 
