@@ -66,11 +66,11 @@ class NewestFirst:
 
 @pytest.mark.parametrize(("slots", "mattered"), [(1, True), (3, False)])
 def test_the_counter_holds_rounds_in_which_the_order_mattered(slots: int, mattered: bool) -> None:
-    """Requests come 1 ms apart. With one slot the third runs before the second; with three slots all run at once."""
+    """Requests of 20 tokens come 0.1 ms apart. With one slot the third runs before the second; with three all run."""
 
     def scenario(bench: Bench) -> None:
         for place in range(3):
-            bench.at(0.001 * place, bench.engine.submit, request(f"r{place}", place, tokens=2))
+            bench.at(0.0001 * place, bench.engine.submit, request(f"r{place}", place, tokens=20))
 
     bench = played(scenario, policy=NewestFirst(), fast=True, max_num_seqs=slots)
     counted = sum(bench.engine.counters(), Counter())
