@@ -4,10 +4,19 @@ from collections.abc import Collection
 
 import pytest
 
-from engines.core.commands import Add, Arrival, Command, abort_at_layer
+from engines.core.commands import Abort, Add, Arrival, Command, Forget, Truncate, abort_at_layer
+from engines.core.device import NO_ROWS
+from engines.core.policy import Plan
 from engines.core.request import StageRequest
 from engines.core.step import SchedulerStep
 from tests.engines.replica_bench import Bench, played, request
+
+
+def test_abort_at_layer_names_aborted_requests_alone():
+    one, step = request("one"), SchedulerStep(Plan(), None, (), NO_ROWS, 0.0, 0.0, (), False)
+    assert list(abort_at_layer(Abort(one), step)) == [one.id]
+    for other in (Add(one), Truncate(0, 16), Forget(0)):
+        assert not abort_at_layer(other, step)
 
 
 def first_step_s() -> float:

@@ -10,6 +10,15 @@ from tests.waiting import in_a_loop
 
 
 @in_a_loop
+async def test_calls_run_in_order_on_one_thread():
+    thread, seen = DeviceThread("device"), []
+    results = await asyncio.gather(*(thread.call(seen.append, i) for i in range(20)), thread.call(str, 7))
+    names = {await thread.call(lambda _: threading.current_thread().name, None) for _ in range(3)}
+    thread.close()
+    assert (seen, results[-1], names) == (list(range(20)), "7", {"device"})
+
+
+@in_a_loop
 async def test_an_error_reaches_its_caller_and_the_next_call_runs():
     thread = DeviceThread("device")
     with pytest.raises(ZeroDivisionError):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from engines.core.commands import abort_at_layer
 from engines.core.fast_path.batch_listeners import BatchListeners
 from engines.core.fast_path.decode_batch import BatchTokens, DecodeBatch
+from engines.core.fast_path.decode_fast_path import DecodeFastPath
 from engines.core.fast_path.one_step_path import OneStepPath
 from engines.core.fast_path.steady_steps import SteadySteps
 from engines.core.policy import Plan, StageView
@@ -31,7 +32,7 @@ from engines.devices.roofline import StepCost
 from harness.events import log as log_module
 from harness.events.log import EventLog
 from harness.replays.worker.replay import Replay
-from tests.engines.replays import cut_short, exact, left, replay
+from tests.engines.replays import cut_short, exact, left, replay, voice_trace
 from tests.engines.replica_bench import Bench, play
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -397,6 +398,14 @@ def test_each_part_of_the_fast_path_is_taken(
     monkeypatch.setattr(owner, name, lambda *given: (calls.append(name), function(*given))[1])
     situation.served(fast=True)
     assert len(calls) >= least
+
+
+def test_an_equal_plan_repeats_a_step_under_a_policy(monkeypatch: pytest.MonkeyPatch):
+    """LiveServe's policy plans each step, as its order follows playback; more than 40 % of the plans change nothing."""
+    calls, function = [], DecodeFastPath._schedule
+    monkeypatch.setattr(DecodeFastPath, "_schedule", lambda *given: (calls.append(given), function(*given))[1])
+    done = replay("liveserve", {}, {}, {}, voice_trace(), seed=7)
+    assert len(calls) < 0.6 * done.cost["steps"]
 
 
 def test_a_cancelled_reply_gets_no_token_of_a_delayed_batch():

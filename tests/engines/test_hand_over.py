@@ -133,6 +133,11 @@ def test_the_first_token_comes_from_the_prefill_replica_and_the_others_after_the
     assert (made.tokens(0), made.tokens(1, "prefill_tokens")) == (640, 0)
 
 
+def test_a_request_of_one_token_stays_at_the_prefill_replica():
+    made = served((100, 1))
+    assert set(made.log.steps().to_pandas()["replica"]) == {0}
+
+
 def test_a_request_preempted_at_the_decode_replica_computes_its_context_again():
     made = served((320, 200), (320, 200), decode_blocks=50)
     assert len(made.events("preempt")) >= 1
