@@ -88,7 +88,7 @@ def assert_stock_schedules(tape: list[Call], limits: Stage) -> None:
     output: Any = None
     for verb, told in tape:
         if verb == "add":  # with our short keys, by which truncation drops blocks
-            stock.add_request(vllm.make_request(*told, hash_blocks, short_keys=True))
+            stock.add_request(vllm.make_request(*told, hash_blocks=hash_blocks, short_keys=True))
         elif verb == "drop":  # heard-prefix truncation, which every engine gets
             drop_content(stock.kv_cache_manager.block_pool, told)
         elif verb == "abort":
