@@ -1,12 +1,16 @@
 """Counts the rounds in which a policy's order changed the step that first come, first served would have made."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engines.core.first_come import matters
-from engines.core.policy import Plan, RequestView, StageView
+from engines.core.policy import Plan, Policy, RequestView, StageView
+from tests.engines.replays import exact
 from tests.engines.replica_bench import Bench, played, request
 
 BLOCK = 16
@@ -56,23 +60,48 @@ def test_a_plan_matters_when_it_changes_the_step(
     assert matters(view(*requests, **limits), plan, lambda hashes: BLOCK * len(hashes)) == mattered
 
 
-class NewestFirst:
-    def __init__(self) -> None:
+ORDERS: dict[str, Callable[[RequestView], Any]] = {
+    "first come": lambda request: (not request.running, request.ready_s, request.id),
+    "newest first": lambda request: (-request.ready_s, request.id),
+    "shortest first": lambda request: (request.tokens, request.id),
+}
+
+
+class Ordered:
+    def __init__(self, order: str) -> None:
         self.counters: Counter[str] = Counter()
+        self._key = ORDERS[order]
 
     def plan(self, view: StageView) -> Plan:
-        return Plan([request.id for request in sorted(view.requests, key=lambda request: -request.ready_s)])
+        return Plan([request.id for request in sorted(view.requests, key=self._key)])
 
 
-@pytest.mark.parametrize(("slots", "mattered"), [(1, True), (3, False)])
-def test_the_counter_holds_rounds_in_which_the_order_mattered(slots: int, mattered: bool) -> None:
-    """Requests of 20 tokens come 0.1 ms apart. With one slot the third runs before the second; with three all run."""
-
+def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, Any]) -> Bench:
     def scenario(bench: Bench) -> None:
-        for place in range(3):
-            bench.at(0.0001 * place, bench.engine.submit, request(f"r{place}", place, tokens=20))
+        for place, (at_s, prompt, tokens) in enumerate(arrivals):
+            bench.at(at_s, bench.engine.submit, request(f"r{place}", place, prompt, tokens))
 
-    bench = played(scenario, policy=NewestFirst(), fast=True, max_num_seqs=slots)
-    counted = sum(bench.engine.counters(), Counter())
-    assert bool(counted["order_mattered"]) == mattered
-    assert counted["planned_rounds"] >= bench.engine.steps - 1
+    return played(scenario, policy=policy, fast=True, **limits)
+
+
+ARRIVALS = st.tuples(st.sampled_from([0.01, 0.05, 0.2]), st.integers(1, 200), st.integers(1, 20))
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(ARRIVALS, min_size=1, max_size=6),
+    st.sampled_from([*ORDERS]),
+    st.sampled_from([{}, {"max_num_seqs": 2}, {"max_num_batched_tokens": 64}]),
+)
+def test_an_order_that_never_mattered_gives_the_run_of_first_come_first_served(
+    arrivals: list[tuple[float, int, int]], order: str, limits: dict[str, int]
+) -> None:
+    ours = served(arrivals, Ordered(order), limits)
+    counted = sum(ours.engine.counters(), Counter())
+    if order == "first come":
+        assert not counted["order_mattered"]
+    if not counted["order_mattered"]:
+        plain = served(arrivals, None, limits)
+        assert exact(ours.log.events()) == exact(plain.log.events())
+        assert "planned_rounds" not in sum(plain.engine.counters(), Counter())
+    assert counted["planned_rounds"] >= ours.engine.steps - 1
