@@ -134,17 +134,6 @@ async def test_an_interrupted_step_ends_or_shrinks_at_the_next_layer_boundary(
 
 
 @in_virtual_time
-async def test_an_interrupted_queued_step_never_runs():
-    loop, queue = asyncio.get_running_loop(), ComputeQueue()
-    first, second, third = (queue.submit(COST) for _ in range(3))
-    queue.interrupt(second)
-    await second
-    await third
-    assert loop.time() == pytest.approx(0.048)
-    assert (first.completed, second.completed, second.layers_done) == (True, False, 0)
-
-
-@in_virtual_time
 async def test_copies_run_one_after_the_other_at_the_engine_s_bandwidth():
     engine = CopyEngine(bandwidth=50e9)
     ends_s = [engine.copy(1e9), engine.copy(0.5e9), engine.copy(1e9, not_before=1.0)]
