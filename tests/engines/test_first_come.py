@@ -105,3 +105,10 @@ def test_an_order_that_never_mattered_gives_the_run_of_first_come_first_served(
         assert exact(ours.log.events()) == exact(plain.log.events())
         assert "planned_rounds" not in sum(plain.engine.counters(), Counter())
     assert counted["planned_rounds"] >= ours.engine.steps - 1
+
+
+def test_a_step_budget_below_one_token_is_one_token() -> None:
+    def otherwise(tokens: int) -> bool:
+        return matters(view(A, B, tokens=tokens), Plan(step_budget=0), lambda hashes: 0)
+
+    assert not otherwise(tokens=1) and otherwise(tokens=2)

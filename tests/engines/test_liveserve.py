@@ -352,3 +352,20 @@ def test_every_request_is_either_in_the_order_or_held_and_urgent_ones_always_run
     assert result.order or result.wake_s is not None
     if mode == "work_conserving" and pacing == "never" and not keep_up:
         assert not result.held
+
+
+def test_a_step_takes_requests_until_their_blocks_are_gone() -> None:
+    """Each needs 2 blocks: 32 tokens."""
+    asked = [newcomer(name, ready_s, tokens=32) for name, ready_s in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    for free, order in ((3, ["a"]), (4, ["a", "b"]), (5, ["a", "b"]), (6, ["a", "b", "c"])):
+        assert plan(*asked, free_blocks=free, params={"kv_relief": False}).order == order
+
+
+def test_counts_add_up_over_rounds() -> None:
+    policy = UrgencyPolicy("talker", Params.model_validate({"on_misfit": "skip"}))
+    safe = [request(name, frames=70, played_s=2.0) for name in ("a", "b")]
+    for _ in range(3):
+        policy.plan(view(newcomer("urgent"), *safe, free_blocks=20, step_s=lambda work: 0.010))
+    assert {name: policy.counters[name] for name in ("rounds", "u2_deferred", "u2_deferred_rounds", "kv_relief")} == {
+        "rounds": 3, "u2_deferred": 6, "u2_deferred_rounds": 3, "kv_relief": 3,
+    }  # fmt: skip

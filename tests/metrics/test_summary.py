@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.metrics.metric import Metric
 from harness.metrics.metric_name import parsed
-from harness.metrics.turns import DEFINITIONS, columns_of, effective_rps, summarise
+from harness.metrics.turns import DEFINITIONS, TTFP_TARGET_S, columns_of, effective_rps, summarise
 from harness.request_tables.request_table import request_table
 from harness.request_tables.steady_window import Window
 from tests.metrics.event_log import EventLog, are, parts, steps
@@ -172,3 +172,8 @@ def test_reloads_are_shares_of_started_turns_and_sums_of_blocks():
     log.add(1.1, "preloaded", 1, 0, "entry", 12)
     are(summary(log), reloaded_turns=(0.5, 2, 0), reloaded_blocks=(40, 2, 0), preloaded_blocks=(12, 2, 0))
     are(summary(log), reload_mean=(0.025, 2, 0))
+
+
+@pytest.mark.parametrize(("ttfp_s", "share"), [(TTFP_TARGET_S, 1), (TTFP_TARGET_S + 0.001, 0)])
+def test_a_first_packet_at_the_target_is_in_time(ttfp_s: float, share: int) -> None:
+    are(summary(EventLog().spoken_turn(ttfp=ttfp_s)), ttfp_in_target=(share, 1, 0))

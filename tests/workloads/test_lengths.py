@@ -92,3 +92,8 @@ def test_adjusting_replaces_only_what_is_given() -> None:
     assert (longer.median, longer.sigma, longer.high) == (120, SPOKEN_REPLY.sigma, SPOKEN_REPLY.high)
     assert longer.source.endswith("median set by the user")
     assert set(draw(SPOKEN_REPLY.adjusted(None, None, 5))) == {5}
+
+
+def test_no_part_of_a_law_has_a_length_below_1() -> None:
+    table = QuantileTable((0.0, 1.0), (0.2, 1.4), "x")
+    assert set(Part(table, 0.0, 1.0).sample(stream(0, "lengths"), 100)) == {1}

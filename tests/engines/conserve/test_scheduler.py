@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engines.co_serving.profiler import Profile
 from engines.core.policy import Plan, RequestView, StageView
 from engines.systems.conserve.conserve_params import Params
-from engines.systems.conserve.scheduler import ConServePolicy, LatencyModel
+from engines.systems.conserve.scheduler import ConServePolicy, LatencyModel, _efficient
 from workloads.columns.classes import Slo
 from workloads.errors import UserError
 
@@ -169,3 +169,18 @@ def test_some_request_always_computes_if_the_pool_holds_each_alone(made, free: i
     pool = free + sum(each.blocks for each in made)
     assume(all(-(-each.tokens // SIZE) <= pool for each in made))
     assert computing(policy(slo_scheduler=slo).plan(view(made, free)))
+
+
+@pytest.mark.parametrize(
+    ("constant_s", "most", "expected"),
+    [
+        (0.0, 8192, 64),  # every step makes as many tokens per second: the smallest
+        (1.0, 8192, 8192),  # a step lasts about as long at any size: the largest power of two
+        (1.0, 8191, 4096),
+        (1.0, 64, 64),
+        (1.0, 63, 63),  # below the smallest power
+    ],
+)
+def test_an_efficient_step_is_a_power_of_two(constant_s: float, most: int, expected: int) -> None:
+    model = LatencyModel(token=1e-6, pair=0.0, visible=0.0, constant=constant_s)
+    assert _efficient(model, [request("r", OFFLINE, 0.0, 8000, 0, running=True)], most) == expected
