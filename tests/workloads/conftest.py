@@ -1,19 +1,11 @@
-"""Files of the public sources: made up ones for everybody, the real ones where they stand beside the repository."""
+"""Files that tests read: written for one test, or real ones next to the repository."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.workloads.sources import write_all
-
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.fixture(scope="session", params=["made up", "real"] if SHARED_DATA.exists() else ["made up"])
-def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder laid out as shared/data, for what holds of any content; also the real one where it is at hand."""
-    return SHARED_DATA if request.param == "real" else write_all(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture

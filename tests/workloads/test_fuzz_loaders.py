@@ -1,4 +1,4 @@
-"""Whatever stands in a file, a loader gives a trace or one sentence, and no row is lost in silence."""
+"""Whatever a file holds, a loader gives a trace or refuses in one sentence, and counts every row that it leaves out."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.builders import GONE, altered, places
 from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL
-from workloads.distributions.lengths import LengthTable
 from workloads.errors import UserError
 from workloads.files.androidlab import read_androidlab
 from workloads.files.csv_file import CsvFile
@@ -34,9 +33,6 @@ ODD = [
     '"', "'", "\x00", "\u2028", ",",
 ]  # fmt: skip
 cell = st.sampled_from(ODD) | st.integers(-5, 10**11).map(str) | st.floats().map(str) | st.text(max_size=6)
-SPLITS = ',"\r\n\x00\u2028'
-plain = cell.filter(lambda text: not set(text) & set(SPLITS))
-"""Cells that neither end nor begin others."""
 scalar = st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=6)
 scalar |= st.sampled_from(ODD)
 json_value = st.recursive(
@@ -44,11 +40,6 @@ json_value = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-CSV = {
-    "burstgpt": ["Timestamp", "Session ID", "Request tokens", "Response tokens"],
-    "sessions": ["t", "session_id", "q_tok", "h_tok", "input_length", "output_length"],
-    "azure": ["TIMESTAMP", "ContextTokens", "GeneratedTokens"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
-def good_or_told(load: Callable[[], Any]) -> Any:
+def or_refused(load: Callable[[], Any]) -> Any:
     """What `load` gives, or None when it refuses in one sentence; anything else fails the test."""
     try:
         return load()
@@ -64,23 +55,23 @@ def good_or_told(load: Callable[[], Any]) -> Any:
         assert "\n" not in str(error) and str(error).endswith((".", "?"))
 
 
-def lost(notes: list[str]) -> int:
-    """Rows that notes count as passed over."""
+def read_skipping(read: Callable[..., Any], path: Path) -> tuple[Any, list[str]]:
+    """What `read` gives with bad rows skipped, and its notes; the same without skipping may only refuse."""
+    notes: list[str] = []
+    or_refused(lambda: read(path, [], False))
+    return or_refused(lambda: read(path, notes, True)), notes
+
+
+def trace_skipping(name: str, path: Path, **params: Any) -> Any:
+    """As `read_skipping`, for a workload: the trace."""
+    or_refused(lambda: make_trace(name, {"path": str(path), **params}, 0))
+    return or_refused(lambda: make_trace(name, {"path": str(path), "skip_bad": True, **params}, 0))
+
+
+def left_out(notes: list[str]) -> int:
+    """Rows that notes count as left out."""
     words = ("skipped", "dropped", "left out")
     return sum(int(note.split(" ")[0]) for note in notes if any(word in note for word in words))
-
-
-def both_ways(read: Callable[..., Any], path: Path) -> tuple[Any, list[str]]:
-    """What `read` gives with bad rows skipped, None when it refuses, and what it notes."""
-    notes: list[str] = []
-    good_or_told(lambda: read(path, [], False))
-    return good_or_told(lambda: read(path, notes, True)), notes
-
-
-def all_ways(name: str, path: Path, **params: Any) -> Any:
-    """The trace with bad rows skipped, None when it is refused."""
-    good_or_told(lambda: make_trace(name, {"path": str(path), **params}, 0))
-    return good_or_told(lambda: make_trace(name, {"path": str(path), "skip_bad": True, **params}, 0))
 
 
 @st.composite
@@ -96,10 +87,10 @@ def damaged(draw: st.DrawFn, text: str) -> bytes:
 
 @settings(fuzz, max_examples=200)
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
-def test_damaged_files_and_files_of_any_bytes(folder: Path, name: str, data: st.DataObject) -> None:
+def test_a_damaged_file_is_read_or_refused(folder: Path, name: str, data: st.DataObject) -> None:
     file, text = FILES[name]
     (folder / file).write_bytes(data.draw(damaged(text) | st.binary(max_size=60)))
-    all_ways(name, folder / file, **({"shape": "vcsum"} if name == "offline" else {}))
+    trace_skipping(name, folder / file, **({"shape": "vcsum"} if name == "offline" else {}))
 
 
 MESSAGE = {"from": "human", "value": "q"}
@@ -116,29 +107,33 @@ DOCUMENTS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 
 @settings(fuzz, max_examples=500)
 @given(name=st.sampled_from(sorted(DOCUMENTS)), data=st.data())
-def test_any_value_at_any_place_of_a_document(folder: Path, name: str, data: st.DataObject) -> None:
+def test_a_document_with_any_value_at_any_place_is_read_or_refused(
+    folder: Path, name: str, data: st.DataObject
+) -> None:
     read, document = DOCUMENTS[name]
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.sampled_from(list(places(document)) or [None]))
         document = altered(document, place, data.draw(json_value | st.just(GONE))) if place else document
     (folder / "d.json").write_text(json.dumps(document))
-    both_ways(read, folder / "d.json")
+    read_skipping(read, folder / "d.json")
 
 
 @settings(fuzz, max_examples=200)
 @given(rows=st.lists(st.lists(cell, min_size=4, max_size=7), max_size=4), data=st.data())
-def test_clients_of_any_shape(folder: Path, rows: list[list[str]], data: st.DataObject) -> None:
+def test_clients_of_servegen_with_any_values_are_read_or_refused(
+    folder: Path, rows: list[list[str]], data: st.DataObject
+) -> None:
     lengths = {**json.loads(LENGTHS), "600": MULTIMODAL}
     table = st.text("{}:,0123456789.e-n ", max_size=20) | json_value | st.just(GONE)
     lengths = altered(lengths, data.draw(st.sampled_from(list(places(lengths)))), data.draw(table))
     (folder / "chunk-1-dataset.json").write_text(json.dumps(lengths))
     (folder / "chunk-1-trace.csv").write_text(CHUNK + "\n".join(",".join(row) for row in rows), "utf-8")
-    both_ways(read_servegen, folder)
+    read_skipping(read_servegen, folder)
 
 
 @fuzz
 @given(data=st.data(), text=st.text(max_size=20))
-def test_tasks_of_any_shape(folder: Path, data: st.DataObject, text: str) -> None:
+def test_tasks_of_androidlab_with_any_values_are_read_or_counted(folder: Path, data: st.DataObject, text: str) -> None:
     apps = folder / "apps"
     apps.mkdir(exist_ok=True)
     (apps / "ground_truth_length.json").write_text(json.dumps({"a_1": data.draw(scalar), "a_2": 3}))
@@ -146,83 +141,66 @@ def test_tasks_of_any_shape(folder: Path, data: st.DataObject, text: str) -> Non
     task = altered({"": task}, data.draw(st.sampled_from(list(places({"": task})))), data.draw(json_value))[""]
     tasks = [{"task": "Set an alarm.", "task_id": "a_2"}, task]
     (apps / "clock.yaml").write_text(yaml.safe_dump({"tasks": tasks}), "utf-8")
-    found, notes = both_ways(read_androidlab, apps)
-    assert found is not None and len(found.steps) + lost(notes) == 2
+    found, notes = read_skipping(read_androidlab, apps)
+    assert found is not None and len(found.steps) + left_out(notes) == 2
     (apps / "clock.yaml").write_text(text, "utf-8")
-    both_ways(read_androidlab, apps)
+    read_skipping(read_androidlab, apps)
+
+
+COLUMNS = {
+    "burstgpt": ["Timestamp", "Session ID", "Request tokens", "Response tokens"],
+    "sessions": ["t", "session_id", "q_tok", "h_tok", "input_length", "output_length"],
+    "azure": ["TIMESTAMP", "ContextTokens", "GeneratedTokens"],
+}
+plain = cell.filter(lambda text: not set(text) & set(',"\r\n\x00\u2028'))
+"""Cells that neither end nor begin others."""
 
 
 @fuzz
-@given(name=st.sampled_from(sorted(CSV)), data=st.data())
-def test_csv_rows_are_all_accounted_for(folder: Path, name: str, data: st.DataObject) -> None:
-    width = len(CSV[name])
+@given(name=st.sampled_from(sorted(COLUMNS)), data=st.data())
+def test_every_row_of_a_csv_file_is_a_turn_or_counted(folder: Path, name: str, data: st.DataObject) -> None:
+    width = len(COLUMNS[name])
     good = FILES[name][1].splitlines()[1].split(",")[0]
     number = st.integers(0, 5000).map(str) | st.just(good)
     row = st.lists(number | plain, min_size=width, max_size=width) | st.lists(plain, max_size=width + 2)
     rows = [",".join(cells) for cells in data.draw(st.lists(row, min_size=1, max_size=8))]
     path = folder / "rows.csv"
-    path.write_text("\n".join([",".join(CSV[name]), *rows]) + "\n", "utf-8")
-    trace = all_ways(name, path)
+    path.write_text("\n".join([",".join(COLUMNS[name]), *rows]) + "\n", "utf-8")
+    trace = trace_skipping(name, path)
     if trace is not None:
-        wanted = sum(bool(line.replace(",", "").strip()) for line in rows)
-        assert len(trace) + lost(trace.header.notes) == wanted
+        not_blank = [line for line in rows if line.replace(",", "").strip()]
+        assert len(trace) + left_out(trace.header.notes) == len(not_blank)
 
 
 @fuzz
 @given(data=st.data())
-def test_json_lines_are_all_accounted_for(folder: Path, data: st.DataObject) -> None:
+def test_every_line_of_a_json_file_is_a_turn_or_counted(folder: Path, data: st.DataObject) -> None:
     good = json.loads(FILES["mooncake"][1])
     changed = st.dictionaries(st.sampled_from(sorted(good)), json_value, max_size=2).map(lambda new: good | new)
     values = data.draw(st.lists(changed | json_value | st.just(good), min_size=1, max_size=6))
     path = folder / "rows.jsonl"
     path.write_text("\n".join([*(json.dumps(value) for value in values), ""]))
-    trace = all_ways("mooncake", path)
+    trace = trace_skipping("mooncake", path)
     if trace is not None and not isinstance(values[0], list):
-        assert len(trace) + lost(trace.header.notes) == len(values)
+        assert len(trace) + left_out(trace.header.notes) == len(values)
 
 
 @fuzz
 @given(data=st.data())
-def test_messages_are_all_accounted_for(folder: Path, data: st.DataObject) -> None:
+def test_every_message_is_half_an_exchange_or_counted(folder: Path, data: st.DataObject) -> None:
     role = st.sampled_from(["human", "gpt", "system", "user", "bot", "GPT"])
     talks = data.draw(st.lists(st.lists(st.tuples(role, st.text(max_size=5)), max_size=6), min_size=1, max_size=4))
     talks = [[{"from": who, "value": text} for who, text in talk] for talk in talks]
     (folder / "talk.json").write_text(json.dumps([{"conversations": talk} for talk in talks]))
-    found, notes = both_ways(read_sharegpt, folder / "talk.json")
-    assert found is None or 2 * len(found.turn) + lost(notes) == sum(map(len, talks))
-
-
-@fuzz
-@given(
-    questions=st.lists(
-        st.fixed_dictionaries(
-            {"question": st.just("Why?") | json_value, "time_stamp": st.text("0123456789:- ", max_size=9) | json_value},
-            optional={"options": json_value},
-        )
-        | json_value,
-        max_size=5,
-    ),
-    nested=st.booleans(),
-)
-def test_questions_are_all_accounted_for(folder: Path, questions: list[Any], nested: bool) -> None:
-    entry = {"questions": questions, "video_path": "v"}
-    (folder / "q.json").write_text(json.dumps([[entry]] if nested else [entry]))
-    found, notes = both_ways(read_streamingbench, folder / "q.json")
-    assert found is None or len(found.time_s) + lost(notes) == len(questions)
-
-
-@fuzz
-@given(rows=st.lists(st.lists(cell, min_size=3, max_size=3), min_size=1, max_size=4))
-def test_tables_of_lengths_of_any_shape(folder: Path, rows: list[list[str]]) -> None:
-    (folder / "l.csv").write_text("input_tokens,output_tokens,weight\n" + "\n".join(map(",".join, rows)), "utf-8")
-    good_or_told(lambda: LengthTable.read(folder / "l.csv"))
+    found, notes = read_skipping(read_sharegpt, folder / "talk.json")
+    assert found is None or 2 * len(found.turn) + left_out(notes) == sum(map(len, talks))
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [(CsvFile, "x.csv"), (CsvFile, "x.csv.gz"), (JsonFile, "x.jsonl"), (JsonFile, "x.json")]
 )
-def test_files_that_are_none(tmp_path: Path, kind: Callable[[Path], RowFile], name: str) -> None:
+def test_a_file_in_no_format_is_read_or_refused(tmp_path: Path, kind: Callable[[Path], RowFile], name: str) -> None:
     path = tmp_path / name
     for data in (b"", b"\n", b"\x00" * 20, b"\xff\xfe1", b"[" * 100_000, b"\x1f\x8b\x08", b"9" * 5000):
         path.write_bytes(data)
-        good_or_told(lambda: kind(path))
+        or_refused(lambda: kind(path))

@@ -1,22 +1,20 @@
-"""Every loader on files in the layout of its source, dirt included: made up ones, of which it is known what is in them,
-and the real ones, whose figures are those that their description states."""
+"""Loaders on files in the layout of their source: small ones, and real ones with the figures of their description."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
-from tests.workloads import sources
+from tests.builders import refused
 from workloads.distributions.lengths import BURSTGPT_REQUEST, BURSTGPT_RESPONSE, RAGPULSE_QUERY, RAGPULSE_REPLY
-from workloads.errors import UserError
 from workloads.files.androidlab import read_androidlab
 from workloads.files.csv_file import CsvFile
 from workloads.files.documents_file import read_vcsum
-from workloads.files.servegen_file import read_servegen
-from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.registry import make_trace
 from workloads.statistics.describe import gap_cv
@@ -28,130 +26,95 @@ def replayed(name: str, path: Path, **params) -> tuple[dict[str, np.ndarray], li
     return trace.columns(), trace.header.notes
 
 
-def request_tokens(columns: dict[str, np.ndarray]) -> np.ndarray:
-    return columns["input_tokens"] + np.nan_to_num(columns["history_tokens"])
+def write_azure(path: Path, time_s: Any) -> Path:
+    """Requests of 300 tokens before and after a midnight, with stamps of seven decimals."""
+    path.parent.mkdir(exist_ok=True)
+    stamps = pd.DatetimeIndex(pd.Timestamp("2031-03-07 23:59:59") + pd.to_timedelta(time_s, "s"))
+    table = {"TIMESTAMP": stamps.strftime("%Y-%m-%d %H:%M:%S.%f0"), "ContextTokens": 300, "GeneratedTokens": 20}
+    pd.DataFrame(table).to_csv(path, index=False)
+    return path
+
+
+def test_azure_requests_keep_their_times_over_midnight(tmp_path: Path) -> None:
+    columns, _ = replayed("azure", write_azure(tmp_path / "azure.csv", [0.5, 0.75, 3.25]))
+    assert columns["arrival_s"].tolist() == [0, 0.25, 2.75]
+    assert columns["input_tokens"].tolist() == [300] * 3
+    assert columns["session"].tolist() == [0, 1, 2]
+
+
+def test_mooncake_requests_are_spread_over_the_step_of_their_clock(tmp_path: Path) -> None:
+    """Ten requests share each of 40 stamps, 3 s apart."""
+    path, stamps_ms = tmp_path / "m.jsonl", [3000 * (i // 10) for i in range(400)]
+    rows = [{"timestamp": t, "input_length": 9, "output_length": 9, "hash_ids": [i]} for i, t in enumerate(stamps_ms)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    as_recorded, _ = replayed("mooncake", path, jitter_s=0)
+    assert (1000 * as_recorded["arrival_s"]).tolist() == stamps_ms
+    columns, notes = replayed("mooncake", path)
+    assert gap_cv(np.sort(columns["arrival_s"])) == pytest.approx(1.0, abs=0.15)
+    assert "recorded on 40 distinct times, 3 s apart: each request moved by a uniform draw within 3 s" in notes
+
+
+def entry(*stamps: str, **more: Any) -> dict[str, Any]:
+    questions = [{"question": "Which lamp is on?", "time_stamp": stamp, **more} for stamp in stamps]
+    return {"questions": questions, "video_path": "./videos/1.mp4"}
+
+
+OPTIONS = ["A. None.", "B. The left one."]
 
 
 @pytest.mark.parametrize(
-    ("name", "write"),
+    ("layout", "document"),
     [
-        ("azure", sources.azure),
-        ("burstgpt", sources.burstgpt_1),
-        ("burstgpt", sources.burstgpt_3),
-        ("sessions", sources.ragpulse),
+        ("real", [entry("00:00:31", options=OPTIONS), entry("0:02:05", options=OPTIONS)]),
+        ("real_stream", [entry("00:00:31", "0:02:05", options=OPTIONS)]),
+        ("sqa", [[entry("0:02:05", options=OPTIONS), entry("00:00:31", options=OPTIONS)]]),
+        ("proactive", [entry("00:00:31", "0:02:05", ground_truth_output="the left one")]),
     ],
 )
-def test_a_record_is_replayed_as_it_was(tmp_path: Path, name: str, write: Callable[[Path], sources.Requests]) -> None:
-    """Each request at its time and with its history, in sessions of the same sizes."""
-    wanted = write(tmp_path)
-    columns, notes = replayed(name, wanted.path)
-    values = ["arrival_s", "input_tokens", "output_tokens", "history_tokens"]
-    found = pd.DataFrame({each: np.nan_to_num(columns[each]) for each in values}).round(4)
-    rows = wanted.rows[values].round(4)
-    assert sorted(found.itertuples(index=False)) == sorted(rows.itertuples(index=False))
-    assert sorted(np.bincount(columns["session"])) == sorted(wanted.rows["session"].value_counts())
-    said = [f"{wanted.failed} of {len(rows) + wanted.failed} rows dropped: zero request or response tokens"]
-    assert [note for note in notes if "dropped" in note] == said * (wanted.failed > 0)
-    late = ["1 rows earlier than the row before them: sorted by time"] * (name == "sessions")
-    assert [note for note in notes if "sorted by time" in note] == late
+def test_questions_of_a_video_are_read_in_every_layout(tmp_path: Path, layout: str, document: list) -> None:
+    notes: list[str] = []
+    (tmp_path / "q.json").write_text(json.dumps(document))
+    found = read_streamingbench(tmp_path / "q.json", notes)
+    assert found.time_s.tolist() == [31, 125]
+    assert found.video.tolist() == [0, 0]
+    has_options = layout != "proactive"
+    assert set(found.typed_tokens > found.spoken_tokens) == {has_options}
+    sorted_by_time = ["1 questions earlier in their video than the one before: sorted by time"]
+    assert notes == sorted_by_time * (layout == "sqa")
 
 
-def test_mooncake_conversations_are_dequantised_and_found_again(tmp_path: Path) -> None:
-    wanted = sources.mooncake(tmp_path)
-    raw, _ = replayed("mooncake", wanted.path, jitter_s=0)
-    arrivals = np.sort(raw["arrival_s"])
-    assert arrivals.tolist() == wanted.rows["arrival_s"].tolist() and (gap_cv(arrivals) or 0) > 2.5
-    columns, notes = replayed("mooncake", wanted.path)
-    assert "recorded on 40 distinct times, 3 s apart: each request moved by a uniform draw within 3 s" in notes
-    assert gap_cv(np.sort(columns["arrival_s"])) == pytest.approx(1.0, abs=0.15)
-    assert sorted(request_tokens(columns)) == sorted(wanted.rows["input_tokens"])
-    assert sorted(columns["output_tokens"]) == sorted(wanted.rows["output_tokens"])
-    assert notes[0].startswith("conversations=strict: 150 of 400 requests joined to an earlier one ")
-    assert np.sum(columns["turn"] > 0) == 150
+def test_tasks_of_androidlab_have_their_length_and_their_steps(tmp_path: Path) -> None:
+    notes: list[str] = []
+    for app, names in {"kettle": ["kettle_1", "kettle_2"], "lamp": ["lamp_1"]}.items():
+        tasks = [{"task_id": name, "task": "Open it."} for name in names]  # 8 characters, 4 a token
+        (tmp_path / f"{app}.yaml").write_text(yaml.safe_dump({"APP": app, "tasks": tasks}))
+    (tmp_path / "ground_truth_length.json").write_text(json.dumps({"kettle_1": 2, "kettle_2": 16, "lamp_1": 4}))
+    found = read_androidlab(tmp_path, notes)
+    assert found.steps.tolist() == [2, 16, 4]
+    assert found.instruction_tokens.tolist() == [2, 2, 2]
+    assert notes == ["3 tasks of 2 apps"]
 
 
-def test_sharegpt_lengths(tmp_path: Path) -> None:
-    wanted, notes = sources.sharegpt(tmp_path), []
-    found = read_sharegpt(wanted.path, notes)
-    columns = (found.conversation, found.prompt_tokens, found.reply_tokens)
-    assert list(zip(*(column.tolist() for column in columns), strict=True)) == wanted.exchanges
-    assert notes == wanted.notes
+def test_parts_of_a_meeting_of_vcsum_are_one_document(tmp_path: Path) -> None:
+    notes: list[str] = []
+    parts = [(103, ["12345"]), (101, ["123", "4567"]), (103, ["12345", "67"])]
+    lines = [{"av_num": meeting, "context": [text], "discussion": "Done."} for meeting, text in parts]
+    (tmp_path / "short_test.txt").write_text("\n".join(map(json.dumps, lines)))
+    documents, summaries = read_vcsum(tmp_path / "short_test.txt", notes)
+    assert documents.tolist() == [7, 12]  # characters of meetings 101 and 103
+    assert summaries.tolist() == [5, 10]
+    assert notes == ["2 meetings of 3 parts"]
 
 
-@pytest.mark.parametrize("layout", ["real", "real_stream", "sqa", "proactive"])
-def test_streamingbench(tmp_path: Path, layout: str) -> None:
-    (path, times), notes = sources.streamingbench(tmp_path, layout), []
-    found = read_streamingbench(path, notes)
-    assert [found.time_s[found.video == video].tolist() for video in range(found.video.max() + 1)] == times
-    assert notes == [
-        "1 of 200 questions dropped: their time stamp cannot be read",
-        "1 questions earlier in their video than the one before: sorted by time",
-    ]
-    assert set(found.typed_tokens > found.spoken_tokens) == {layout != "proactive"}  # which has no options
-
-
-def test_androidlab_and_vcsum(tmp_path: Path) -> None:
-    (path, steps), notes = sources.androidlab(tmp_path), []
-    assert read_androidlab(path, notes).steps.tolist() == steps
-    (path, lengths) = sources.vcsum(tmp_path)
-    documents, summaries = read_vcsum(path, notes)
-    assert sorted(zip(documents.tolist(), summaries.tolist(), strict=True)) == sorted(lengths)
-    assert notes == [f"{len(steps)} tasks of 3 apps", "3 meetings of 6 parts"]
-
-
-def test_servegen(tmp_path: Path) -> None:
-    (folder, names), notes = sources.servegen(tmp_path), []
-    clients = read_servegen(folder, notes)
-    assert [client.name for client in clients] == names
-    assert notes[-1] == "3 clients, 1 of them without lengths of their own"
-    for client in clients:
-        busy = client.rate > 0
-        assert (busy.sum(), len(busy)) == (24, 36)
-        assert set(zip(client.rate[busy].tolist(), client.cv[busy].tolist(), strict=True)) == {sources.BUSY}
-    assert [bool(client.weibull[1]) for client in clients] == [False, True, False]
-
-
-def test_every_fitted_generator_is_set_beside_its_source(tmp_path: Path) -> None:
-    """How close they are is a figure of the real data; of Poisson's arrivals it is known here as well."""
-    with pytest.raises(UserError, match="has none of the real files"):
+def test_generators_are_compared_with_the_sources_that_are_there(tmp_path: Path) -> None:
+    with refused("has none of the real files"):
         compare(tmp_path)
-    found = compare(sources.write_all(tmp_path))
-    names = {"AndroidLab", "Azure 2023", "BurstGPT_1", "BurstGPT_3", "Mooncake", "RAGPulse", "ServeGen r1, client 1"}
-    assert {one.source for one in found} == {*names, "ShareGPT V3", "StreamingBench", "VCSum"}
-    for one in found:
-        assert len(one.real) and np.isfinite(one.real).all() and np.isfinite(one.ours).all()
-        assert 0 <= one.ks <= 1
-        if one.workload == "poisson":
-            assert one.ks < 1.63 * np.sqrt(1 / len(one.real) + 1 / len(one.ours))  # the test's bound at 1 %
-
-
-def test_servegen_replays_the_recorded_rate_of_its_clients(data: Path) -> None:
-    path = data / "servegen" / "reason" / "deepseek-r1"
-    recorded = sum(client.rate.sum() * sources.IDLE_S for client in read_servegen(path, []))
-    trace = make_trace("servegen", {"path": str(path), "duration_s": 86_400, "rate": None}, 0)
-    assert len(trace) == pytest.approx(recorded, rel=0.05)
-
-
-def most_within(times: np.ndarray, window_s: float, side: Literal["left", "right"] = "left") -> int:
-    """The most arrivals in any window of this length; with `right`, its end belongs to it."""
-    times = np.sort(times)
-    return int(np.max(np.searchsorted(times, times + window_s, side=side) - np.arange(len(times))))
-
-
-def test_burstgpt_is_scaled_so_that_its_busiest_window_has_the_given_rate(data: Path) -> None:
-    path = data / "burstgpt" / "BurstGPT_1_first400.csv"
-    columns, notes = replayed("burstgpt", path, peak_rate=4, peak_window_s=4)
-    # The first and the last request of that window are 4 s apart, so both ends of it count.
-    assert most_within(columns["arrival_s"], 4 + 1e-6, "right") == 4 * 4
-    assert notes[-1].endswith("the busiest 4 s have 4 per second")
-
-
-def test_the_busiest_ten_minutes_of_burstgpt_are_cut_out(data: Path) -> None:
-    path = data / "burstgpt" / "BurstGPT_1_first400.csv"
-    whole, _ = replayed("burstgpt", path)
-    busiest, notes = replayed("burstgpt", path, start_s="busiest", duration_s=600)
-    assert len(busiest["arrival_s"]) == most_within(whole["arrival_s"], 600)
-    assert notes[-1].startswith("busiest 600 s of the record: from ")
+    poisson_s = np.cumsum(np.random.default_rng(1).exponential(0.2, 1000))
+    write_azure(tmp_path / "azure2023" / "AzureLLMInferenceTrace_conv.csv", poisson_s)
+    (found,) = compare(tmp_path)
+    assert (found.workload, found.source, found.column) == ("poisson", "Azure 2023", "gap / mean gap")
+    assert len(found.real) == len(found.ours) == 999
+    assert 0 < found.ks < 1.63 * np.sqrt(2 / 999)  # two samples of one law: the test's bound at 1 %
 
 
 Find = Callable[[str], Path]
@@ -181,7 +144,8 @@ def test_figures_of_real_records(
     assert requests in (None, len(columns["turn"]))
     if burstiness is not None:
         assert gap_cv(np.sort(columns["arrival_s"])) == pytest.approx(burstiness, abs=0.1)
-    assert request_tokens(columns).mean() == pytest.approx(tokens, abs=1)
+    request_tokens = columns["input_tokens"] + np.nan_to_num(columns["history_tokens"])
+    assert request_tokens.mean() == pytest.approx(tokens, abs=1)
     if reply_tokens is not None:
         assert columns["output_tokens"].mean() == pytest.approx(reply_tokens, abs=1)
     assert [note for note in notes if note not in " ".join(said)] == []
