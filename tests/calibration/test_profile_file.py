@@ -43,7 +43,7 @@ def test_what_is_saved_comes_back(tmp_path: Path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["p.yaml"]
 
 
-def test_another_model_or_device_is_refused_with_the_command_that_fixes_it(file: Callable[..., Path]):
+def test_a_profile_of_another_model_or_device_is_refused(file: Callable[..., Path]):
     with pytest.raises(UserError, match=r"'llama_tiny'.*'moe_tiny'.*rehearse profile .*--model moe_tiny"):
         load_profile(file(), model="moe_tiny")
     with pytest.raises(UserError, match=r"'cpu'.*'cuda'.*rehearse profile --device cuda --model llama_tiny"):

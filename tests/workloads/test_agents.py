@@ -73,7 +73,7 @@ def test_called_agents_wait_for_the_call_and_are_waited_for(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["tracelab", "otel"])
-def test_prefixes_by_length(name: str, tmp_path: Path) -> None:
+def test_a_prompt_shares_the_cached_tokens_that_the_file_states(name: str, tmp_path: Path) -> None:
     by_prompt = {turn.history_tokens or 0: turn for session in made(tmp_path, name).sessions for turn in session.turns}
     assert sorted(by_prompt) == sorted({tokens for each in CACHED.values() for tokens in each})
     assert all(by_prompt[tokens].job.prefix == OWN for tokens in (1100, 1650, 520))
@@ -81,7 +81,7 @@ def test_prefixes_by_length(name: str, tmp_path: Path) -> None:
     assert all(shared) and len(set(shared[1:])) == 1  # those that are called begin with the same text
 
 
-def test_prefixes_by_blocks(tmp_path: Path) -> None:
+def test_a_prompt_of_weka_shares_the_full_blocks_in_common(tmp_path: Path) -> None:
     """Blocks of 64: 15 whole ones of the first prompt are in the second; P and Q share five, and nothing with main."""
     turns = {turn.output_tokens: turn for session in made(tmp_path, "weka").sessions for turn in session.turns}
     kept = {reply: (turn.job.prefix, turn.history_tokens) for reply, turn in turns.items()}
@@ -97,7 +97,7 @@ def replayed(path: Path, *requests: dict[str, Any]) -> Trace:
     return make_trace("weka", {"path": path}, 0)
 
 
-def test_a_request_that_overlaps_is_of_a_chain_beside_and_waits_for_what_had_ended(tmp_path: Path) -> None:
+def test_an_overlapping_request_begins_a_chain_of_its_own(tmp_path: Path) -> None:
     """The second begins while the first is answered and waits for nothing; the third waits for both."""
     steps = ({"t": 0, "api_time": 5}, {"t": 1, "api_time": 2}, {"t": 6, "api_time": 1})
     main, beside = replayed(tmp_path / "w.json", *steps).sessions
@@ -105,7 +105,7 @@ def test_a_request_that_overlaps_is_of_a_chain_beside_and_waits_for_what_had_end
     assert [(turn.job.waits, turn.think_s) for turn in beside.turns] == [("begin", 1)]
 
 
-def test_a_job_may_begin_with_an_agent_that_is_called(tmp_path: Path) -> None:
+def test_a_job_may_begin_with_a_called_agent(tmp_path: Path) -> None:
     """As where a span has lost its parent: who asks first begins the job, and its caller waits for it."""
     inner = {"t": 0, "type": "n", "in": 64, "out": 1, "hash_ids": [1], "api_time": 5}
     called = {"t": 0, "type": "subagent", "requests": [inner]}
@@ -114,7 +114,7 @@ def test_a_job_may_begin_with_an_agent_that_is_called(tmp_path: Path) -> None:
     assert (main.turns[0].job.waits, main.turns[0].think_s) == ("-1:0", 2)
 
 
-def test_traces_keep_jobs_whole(tmp_path: Path) -> None:
+def test_jobs_stay_whole_in_files_shards_and_thinned_traces(tmp_path: Path) -> None:
     one = made(tmp_path, "weka")
     many = merge([loop(one, 7, 1.0), made(tmp_path, "tracelab"), Trace.from_turns([typed_turn()])])
     for suffix in ("jsonl", "parquet"):
@@ -126,7 +126,7 @@ def test_traces_keep_jobs_whole(tmp_path: Path) -> None:
         assert set(sizes) <= {STEPS, 1}
 
 
-def test_files_may_be_compressed_and_a_folder_is_a_file_for_each_job(tmp_path: Path) -> None:
+def test_a_packed_file_and_a_folder_of_jobs_are_read(tmp_path: Path) -> None:
     plain = made(tmp_path, "tracelab").header
     packed = tmp_path / "t.jsonl.gz"
     packed.write_bytes(gzip.compress((tmp_path / "tracelab.jsonl").read_bytes()))
@@ -138,7 +138,7 @@ def test_files_may_be_compressed_and_a_folder_is_a_file_for_each_job(tmp_path: P
     assert len(make_trace("weka", {"path": folder, "rate": 1.0}, 0)) == 2 * STEPS
 
 
-def test_a_call_within_a_call_is_the_same_one(tmp_path: Path) -> None:
+def test_a_model_call_within_a_model_call_counts_once(tmp_path: Path) -> None:
     """As where a framework and the library below it both write spans."""
     path = agent_files.write(tmp_path, "otel")
     outer = next(line for line in path.read_text().splitlines() if '"spanId": "main0"' in line)
@@ -158,7 +158,7 @@ def test_a_document_may_be_one_object_or_a_list(text: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["{", "", "\n", "nothing", '{"id": "a"}\n{', "[1]"])
-def test_what_is_no_json_is_said_so(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "w.json"
     path.write_text(text)
     with pytest.raises(UserError, match=r"is empty|is not JSON|not a JSON object|is missing"):
@@ -173,7 +173,7 @@ ODD = (
 
 @settings(max_examples=150)
 @given(st.sampled_from(FORMATS), st.data())
-def test_whatever_stands_in_a_file_is_a_trace_or_a_sentence(name: str, data: st.DataObject) -> None:
+def test_a_file_with_any_value_is_read_or_refused(name: str, data: st.DataObject) -> None:
     documents = WRITERS[name]()
     documents = altered(documents, data.draw(st.sampled_from(list(places(documents)))), data.draw(ODD))
     with tempfile.TemporaryDirectory() as folder:
@@ -201,7 +201,7 @@ def test_whatever_stands_in_a_file_is_a_trace_or_a_sentence(name: str, data: st.
         ("otel", "resourceSpans", "spans", "has no spans in resourceSpans; give OTLP traces in JSON."),
     ],
 )
-def test_bad_files(name: str, old: str, new: str, sentence: str, tmp_path: Path) -> None:
+def test_a_wrong_field_is_named_with_its_place(name: str, old: str, new: str, sentence: str, tmp_path: Path) -> None:
     path = agent_files.write(tmp_path, name)
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
@@ -209,7 +209,7 @@ def test_bad_files(name: str, old: str, new: str, sentence: str, tmp_path: Path)
         make_trace(name, {"path": path}, 0)
 
 
-def test_bad_jobs_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+def test_jobs_with_a_fault_are_left_out_on_request(tmp_path: Path) -> None:
     path, good = tmp_path / "w.jsonl", json.dumps(agent_files.weka()[0])
     path.write_text(f"{good}\n{good.replace('64', '0')}\n")
     trace = make_trace("weka", {"path": path, "skip_bad": True}, 0)
@@ -236,7 +236,7 @@ def test_the_first_session_begins_a_job_of_its_own() -> None:
         ({"waits": "-1:0", "recorded_s": 1.0}, "recorded_s is 1.0; belongs to the begin of a job"),
     ],
 )
-def test_a_trace_that_breaks_the_rules(changes: dict, sentence: str) -> None:
+def test_wrong_columns_of_jobs_are_refused(changes: dict, sentence: str) -> None:
     with pytest.raises(UserError, match=f"(?s).*{sentence}"):
         Trace.from_turns([typed_turn(), typed_turn(1, **{"think_s": 1.0, **changes})])
 

@@ -74,7 +74,7 @@ def test_all_conversations_come_before_one_comes_again(tmp_path: Path) -> None:
     assert made(path, conversations=7, seed=1).columns()["content"].tolist() != content[:7].tolist()
 
 
-def test_replies_and_turns_have_limits(tmp_path: Path) -> None:
+def test_turns_and_reply_tokens_have_limits(tmp_path: Path) -> None:
     trace = made(chats(tmp_path), conversations=2, turns=1, max_reply_tokens=2)
     assert len(trace) == 2 and set(trace.columns()["output_tokens"]) == {2}
 
@@ -94,7 +94,7 @@ def test_vllms_custom_file_says_how_long_replies_are(tmp_path: Path) -> None:
         ([{"text": "hello"}], "has no column 'conversations'"),
     ],
 )
-def test_a_file_without_questions_is_refused(tmp_path: Path, content: Any, words: str) -> None:
+def test_a_file_without_a_question_is_refused(tmp_path: Path, content: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         made(chats(tmp_path, content))
 
@@ -155,7 +155,7 @@ def test_sharegpt_layouts_agree(tmp_path: Path) -> None:
         ({"text": "Why?"}, "has no column 'conversations' or 'conversation' or 'messages' or 'prompt';"),
     ],
 )
-def test_conversations_that_cannot_be_read(tmp_path: Path, row: dict, sentence: str) -> None:
+def test_a_row_that_is_no_conversation_is_refused(tmp_path: Path, row: dict, sentence: str) -> None:
     (tmp_path / "talk.jsonl").write_text(json.dumps(row))
     with refused(sentence):
         make_trace("sharegpt", {"path": str(tmp_path / "talk.jsonl")}, 0)

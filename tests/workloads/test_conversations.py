@@ -85,7 +85,7 @@ def test_two_under_one_prompt_are_joined_only_on_request() -> None:
         (3584, 3700),  # two go on from the system prompt, each with a full block of his own
     ],
 )
-def test_a_third_under_the_prompt_shows_that_it_is_one(second: int, third: int) -> None:
+def test_a_third_request_under_a_system_prompt_shows_that_users_are_strangers(second: int, third: int) -> None:
     three = log([("a", 3038, 20), ("b", second, 19), ("c", third, 5)], 5 * BLOCK)
     found = follow(three, "likely")
     assert (found.joined, set(found.refused)) == (0, {FORK})

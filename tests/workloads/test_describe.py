@@ -36,7 +36,7 @@ def test_dispersion_counts_empty_windows_and_needs_ten() -> None:
     assert arrivals.dispersion(np.array([0.0, 2e9]), 1) == pytest.approx(1, rel=1e-6)
 
 
-def test_too_little_is_none() -> None:
+def test_statistics_of_fewer_than_two_times_are_none() -> None:
     for times in (np.zeros(0), np.array([3.0]), np.array([3.0, 3.0])):
         for measure in (arrivals.rate, arrivals.gap_cv, arrivals.lag_1):
             assert measure(times) is None
@@ -68,7 +68,7 @@ def test_statistics_are_json_and_leave_out_what_is_not_there() -> None:
     assert set(found["quantities"]) == {"turns_per_session", *tokens, "network_s"}
 
 
-def test_synthetic_speech_is_said() -> None:
+def test_statistics_say_that_speech_is_synthetic() -> None:
     columns = make_trace("voice", {"sessions": 3}, 0).columns()
     trace = Trace.from_columns(columns, generator="voice", notes=["a", "synthetic speech: no recordings"])
     assert statistics(trace)["speech"]["synthetic"] == "synthetic speech: no recordings"

@@ -20,7 +20,7 @@ def test_a_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
     assert path.read_text() == "after" and os.listdir(tmp_path) == ["f"]
 
 
-def test_what_breaks_off_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("before")
     with pytest.raises(KeyboardInterrupt), replacing(path) as file:
@@ -48,7 +48,7 @@ def test_no_planted_link_leads_a_draft_or_a_folder_elsewhere(tmp_path: Path, mon
         own_folder(tmp_path / "figures")
 
 
-def test_of_a_link_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("f")
     for text in (b"first", b"second"):  # at first there is no such file
         with output(tmp_path / "link") as file:
@@ -60,7 +60,7 @@ NO_FILES = {"pipe": os.mkfifo, "folder": os.mkdir, "link to a device": lambda pa
 
 
 @pytest.mark.parametrize("kind", ["device", *NO_FILES])
-def test_what_is_no_file_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
+def test_a_pipe_a_folder_and_a_device_are_not_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "there"
     if kind == "device":
         path = Path("/dev/full")

@@ -29,7 +29,7 @@ CALLS = ["voice", "speech", "duplex"]
 @pytest.mark.parametrize("name", CALLS)
 @given(think_s=st.floats(0, 5), seed=st.integers(0, 3))
 @settings(max_examples=8)
-def test_one_name_sets_the_pause_in_every_workload_of_calls(name: str, think_s: float, seed: int) -> None:
+def test_think_s_is_the_median_pause_in_every_workload_of_calls(name: str, think_s: float, seed: int) -> None:
     columns = make_trace(name, {"sessions": 400, "think_s": think_s}, seed).columns()
     later = columns["turn"] > 0
     assert np.median(columns["think_s"][later]) == pytest.approx(think_s, rel=0.1, abs=1e-6)

@@ -73,7 +73,7 @@ def remote(address: str, content: bytes = CONTENT, path: str = "data/rows.csv") 
     return Dataset(summary="rows", licence="none", url=address, revision="v1", files=(file,))
 
 
-def test_fetched_once_and_then_only_checked(server: Hub, tmp_path: Path) -> None:
+def test_a_file_is_fetched_once_and_then_only_checked(server: Hub, tmp_path: Path) -> None:
     server.contents["/v1/data/rows.csv"] = CONTENT
     (path,) = hub.fetch(remote(f"{server.address}/moved"), tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / "rows.csv"
@@ -96,14 +96,14 @@ def test_a_broken_download_goes_on_where_it_stopped(server: Hub, tmp_path: Path,
     assert (tmp_path / "rows.csv").read_bytes() == CONTENT
 
 
-def test_another_file_than_the_pinned_one_is_not_used(server: Hub, tmp_path: Path) -> None:
+def test_a_file_with_another_checksum_is_refused(server: Hub, tmp_path: Path) -> None:
     server.contents["/v1/data/rows.csv"] = CONTENT[::-1]
     with pytest.raises(UserError, match=r"has sha256 [0-9a-f]{16}\.\.\. and not .* so it is not used\.$"):
         hub.fetch(remote(server.address), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_fetched(server: Hub, tmp_path: Path) -> None:
+def test_a_failed_download_says_where_to_put_the_file(server: Hub, tmp_path: Path) -> None:
     with refused("404") as error:
         hub.fetch(remote(server.address), tmp_path)
     assert str(error.value).startswith(f"cannot fetch {server.address}/v1/data/rows.csv (")
@@ -133,7 +133,7 @@ def test_a_hub_repository_is_asked_at_its_pinned_revision(server: Hub, tmp_path:
     assert Path(done.stdout.strip()).read_bytes() == CONTENT
 
 
-def test_the_pinned_data_sets() -> None:
+def test_every_data_set_has_a_licence_and_a_pinned_revision() -> None:
     names = ["dureader", "multinews", "sharegpt_90k", "streamingbench_real", "vcsum"]
     assert sorted(name for name, wanted in hub.datasets().items() if wanted.rows) == names
     for wanted in hub.datasets().values():
@@ -144,7 +144,7 @@ def test_the_pinned_data_sets() -> None:
         hub.dataset("sharegtp")
 
 
-def test_one_file_of_a_data_set() -> None:
+def test_one_file_of_a_data_set_is_fetched_by_its_name() -> None:
     """Every file of BurstGPT's second release has a name here."""
     sets = ("burstgpt", "burstgpt_2", "burstgpt_without_fails")
     names = [file.name for name in sets for file in hub.dataset(name).files]
@@ -155,7 +155,7 @@ def test_one_file_of_a_data_set() -> None:
         hub.dataset("burstgpt/BurstGPT_4.csv")
 
 
-def test_addresses_on_the_hub() -> None:
+def test_an_address_on_the_hub_names_rows_of_a_file() -> None:
     address = f"hf://datasets/some/where@{COMMIT}/data/train-*.parquet"
     found = hub.dataset(address)
     assert found.rows and found.rows.address("some/where", found.revision) == address
@@ -177,6 +177,6 @@ def test_an_address_without_a_commit_or_a_file_is_refused(address: str, sentence
         hub.dataset(f"hf://datasets/{address}")
 
 
-def test_rows_of_a_set_that_comes_whole(tmp_path: Path) -> None:
+def test_rows_are_refused_for_a_data_set_of_whole_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^--rows=5 is for data sets that are streamed, and this one comes whole"):
         hub.fetch(hub.dataset("burstgpt/BurstGPT_1.csv"), tmp_path, rows=5)

@@ -49,7 +49,7 @@ def read(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_first_rows_of_the_columns_that_are_wanted(copy: Path, tmp_path: Path) -> None:
+def test_the_first_rows_of_the_chosen_columns_are_fetched(copy: Path, tmp_path: Path) -> None:
     wanted = dataset(copy, file="talks/*.jsonl", columns=("conversation",), count=4)
     (path,) = hub.fetch(wanted, tmp_path / "out")
     assert read(path) == [{"conversation": TALK["conversation"]}] * 4
@@ -58,7 +58,7 @@ def test_the_first_rows_of_the_columns_that_are_wanted(copy: Path, tmp_path: Pat
     assert json.loads((tmp_path / "en.source.json").read_text())["revision"] == COMMIT
 
 
-def test_what_is_there_needs_no_network(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_there_needs_no_network(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = dataset(copy, file="talks/en.jsonl")
     (path,) = hub.fetch(wanted, tmp_path)
     asked: list[object] = []
@@ -71,7 +71,7 @@ def test_what_is_there_needs_no_network(copy: Path, tmp_path: Path, monkeypatch:
     assert len(asked) == 2
 
 
-def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
+def test_fetched_rows_are_read_by_their_workload(copy: Path, tmp_path: Path) -> None:
     def columns(workload: str, rows: dict[str, Any], **params: Any) -> dict[str, np.ndarray]:
         (path,) = hub.fetch(dataset(copy, **rows), tmp_path)
         return make_trace(workload, {"path": str(path), **params}, 0).columns()
@@ -89,7 +89,7 @@ def test_each_set_is_read_by_its_workload(copy: Path, tmp_path: Path) -> None:
     assert np.diff(asked["arrival_s"].reshape(4, 3)) == pytest.approx(60)
 
 
-def test_what_json_has_no_word_for(copy: Path, tmp_path: Path) -> None:
+def test_dates_become_text_and_bytes_become_null(copy: Path, tmp_path: Path) -> None:
     table = {"at": pa.array([0], pa.timestamp("s")), "image": [b"\x89PNG"], "text": ["Why?"]}
     pq.write_table(pa.table(table), copy / "rows.parquet")
     (path,) = hub.fetch(dataset(copy, file="rows.parquet"), tmp_path)
@@ -105,7 +105,7 @@ def test_what_json_has_no_word_for(copy: Path, tmp_path: Path) -> None:
         ({"file": "data.txt"}, "data.txt is of no kind that is read; give one that ends in .json, .jsonl, .csv,"),
     ],
 )
-def test_what_cannot_be_streamed(copy: Path, tmp_path: Path, rows: dict, sentence: str) -> None:
+def test_rows_that_cannot_be_streamed_are_refused(copy: Path, tmp_path: Path, rows: dict, sentence: str) -> None:
     (copy / "broken.jsonl").write_text("{")
     with refused(sentence):
         hub.fetch(dataset(copy, **rows), tmp_path / "out")
@@ -116,7 +116,7 @@ def test_what_cannot_be_streamed(copy: Path, tmp_path: Path, rows: dict, sentenc
     ("environment", "reason"),
     [({"HF_HUB_OFFLINE": "1"}, "offline mode is enabled"), ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "refused")],
 )
-def test_without_a_network(tmp_path: Path, environment: dict[str, str], reason: str) -> None:
+def test_fetching_without_a_network_is_a_usage_error(tmp_path: Path, environment: dict[str, str], reason: str) -> None:
     """As a user has it: one sentence that says where, why and what to do, and exit status 2."""
     address = f"hf://datasets/some/where@{COMMIT}/rows.jsonl"
     own = {"HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(tmp_path), **environment}

@@ -50,7 +50,7 @@ def test_a_stated_context_counts_and_a_text_reply_takes_no_time() -> None:
     assert timeline.continues.tolist() == [True, True, False, True, True]
 
 
-def test_words_that_take_the_floor_come_as_in_a_call() -> None:
+def test_an_interruption_and_a_correction_move_the_next_turn() -> None:
     """An interruption 4 s into the reply, a correction 0.5 s after the turn; a murmur changes nothing."""
     floor = {"event_s": 2.0}
     turns = [

@@ -44,7 +44,7 @@ def test_own_columns_are_part_of_the_turns() -> None:
 
 
 @pytest.mark.parametrize("name", ["trace.parquet", "trace.jsonl"])
-def test_files_keep_them(tmp_path: Path, name: str) -> None:
+def test_files_keep_own_columns(tmp_path: Path, name: str) -> None:
     save_trace(made(**OWN), tmp_path / name)
     found = load_trace(tmp_path / name)
     assert found == made(**OWN)
@@ -58,7 +58,7 @@ def test_a_line_with_neither_number_nor_text_is_refused(tmp_path: Path) -> None:
         load_trace(path)
 
 
-def test_a_trace_without_them_is_as_before_next_to_one_with_them() -> None:
+def test_own_columns_are_empty_for_turns_of_another_trace() -> None:
     both = combined([made(**OWN), made()]).columns()
     without = np.isin(both["session"], [3, 4, 5])
     assert both["own_tenant"][~without].tolist() == OWN["own_tenant"]
@@ -66,7 +66,7 @@ def test_a_trace_without_them_is_as_before_next_to_one_with_them() -> None:
     assert not [name for name in made().columns() if name.startswith("own_")]
 
 
-def test_request_tables_have_them_for_the_turns_that_began() -> None:
+def test_request_tables_have_own_columns() -> None:
     events = pd.DataFrame({"t": 1.0, "kind": "turn_start", "session": [2, 0], "turn": 0, "stage": "", "value": 0.0})
     table = request_table(events, pd.DataFrame(made(**OWN).columns()))
     assert table["session"].tolist() == [0, 2]

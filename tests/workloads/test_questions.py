@@ -110,7 +110,7 @@ def test_turns_ask_one_question_and_segments_hold_the_frames_that_begin_in_them(
     assert segment_of(params(folder, segment_s=3.0), np.arange(6)).tolist() == [0, 0, 1, 2, 2, 3]
 
 
-def test_only_turns_are_told_again_and_end_themselves(folder: Path):
+def test_mode_turns_repeats_the_instruction_and_ends_the_reply(folder: Path):
     free, turns = words(params(folder)), words(params(folder, mode="turns"))
     assert free.first == turns.first and free.first[1].startswith(params(folder).instruction)
     assert free.later == ("", "") and free.end is None
@@ -136,7 +136,7 @@ def test_other_keywords_are_another_trace(folder: Path, tmp_path: Path):
         (CARDS[:1], {"mode": "turns", "sessions": 56}, "56 sessions begin with ten.wav, which has fewer places"),
     ],
 )
-def test_a_folder_that_does_not_do_is_refused(tmp_path: Path, lines, changes, sentence: str):
+def test_a_folder_without_the_needed_questions_is_refused(tmp_path: Path, lines, changes, sentence: str):
     folder = write(tmp_path / "questions", lines)
     with pytest.raises(UserError, match=sentence):
         make_trace("questions", params(folder, **changes).model_dump(), 0)

@@ -70,7 +70,7 @@ def test_servegen_multimodal_clients_attach_what_they_attached(tmp_path: Path) -
         ("text_tokens", "[1]", "text_tokens: '[1]' is not a dictionary of numbers and their shares"),
     ],
 )
-def test_servegen_names_the_wrong_field(tmp_path: Path, field: str, table: str | None, sentence: str) -> None:
+def test_a_wrong_field_of_servegen_is_named(tmp_path: Path, field: str, table: str | None, sentence: str) -> None:
     (tmp_path / "chunk-0-trace.csv").write_text(CHUNK)
     path = tmp_path / "chunk-0-dataset.json"
     path.write_text(json.dumps({"0": MULTIMODAL | {field: table}}))

@@ -109,7 +109,7 @@ def test_one_table_is_one_trace(
     assert any(note.startswith("4 of 4 ") for note in trace.header.notes)
 
 
-def test_a_damaged_packing_is_said(tmp_path: Path) -> None:
+def test_a_damaged_packed_file_is_refused(tmp_path: Path) -> None:
     for name, pack in PACKINGS.items():
         if name != "plain":
             path = tmp_path / name
@@ -140,7 +140,7 @@ def test_all_missing_columns_are_named_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [[0, 20, 40, 60, 80], [0, 20.5, 41, 60, 82]])
-def test_a_doubtful_unit_is_asked(tmp_path: Path, times: list[float]) -> None:
+def test_times_that_may_be_s_or_ms_are_refused_without_a_unit(tmp_path: Path, times: list[float]) -> None:
     rows = [{"timestamp": t, "input_tokens": 9, "output_tokens": 9} for t in times]
     with pytest.raises(UserError, match=r"one request in 20.* (50|48\.78) requests/s .* --set unit=s or --set unit=ms"):
         table(tmp_path / "t", as_csv(rows))
@@ -161,7 +161,7 @@ def test_a_delay_follows_the_reply_before(tmp_path: Path) -> None:
     assert "2 sessions state no time: they begin at once" in made.header.notes
 
 
-def test_messages_are_counted_at_four_characters_a_token_and_other_parts_are_noted(tmp_path: Path) -> None:
+def test_a_token_is_four_characters_of_text_and_other_parts_are_noted(tmp_path: Path) -> None:
     user = [{"type": "text", "text": "x" * 40}, {"type": "image_url", "image_url": {"url": "u"}}]
     messages = [
         {"role": "system", "content": "z" * 20},
@@ -175,7 +175,7 @@ def test_messages_are_counted_at_four_characters_a_token_and_other_parts_are_not
     assert "2 parts of messages left out: image_url" in trace.header.notes
 
 
-def test_a_prompt_is_counted_and_the_usage_states_the_tokens_of_the_reply(tmp_path: Path) -> None:
+def test_stated_usage_counts_before_the_text(tmp_path: Path) -> None:
     rows = [{"t": t, "prompt": "x" * 40, "usage": {"completion_tokens": 3}} for t in (0.1, 0.2)]
     columns = table(tmp_path / "t", FORMATS["jsonl"](rows)).columns()
     assert columns["input_tokens"].tolist() == [40 / 4] * 2
@@ -225,7 +225,7 @@ EMPTY_REPLIES = {"Azure 2023": 1, "BurstGPT 1": 1}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_public_layouts_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+def test_a_public_layout_is_read_without_options(tmp_path: Path, name: str) -> None:
     workload, lines = LAYOUTS[name]
     path = tmp_path / "log"
     path.write_text("\n".join(lines))

@@ -118,7 +118,7 @@ def test_looping_repeats_the_sessions_at_the_same_rate() -> None:
         (lambda: shard(BACKLOG, 2), "shards=2 would have several; leave shards out, or backlog"),
     ],
 )
-def test_what_cannot_be_done_is_refused(call: Callable[[], object], sentence: str) -> None:
+def test_a_step_that_cannot_be_done_is_refused(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         call()
     assert len(shard(BACKLOG, 1)) == 1

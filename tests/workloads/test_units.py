@@ -77,7 +77,7 @@ def test_milliseconds_in_a_log_of_seconds_are_asked(tmp_path: Path, workload: st
     assert span_s(make_trace(workload, {"path": path, "unit": "s"}, 0)) == pytest.approx(16_000)
 
 
-def test_dates_have_no_unit(tmp_path: Path) -> None:
+def test_a_unit_for_dates_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-10-14 00:00:00,1,2\n")
     with pytest.raises(UserError, match="unit=s: the times of column 'TIMESTAMP' are dates"):
@@ -133,7 +133,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, head: str) -> N
 
 
 @pytest.mark.parametrize("read", [CsvFile, lambda path: list(read_records(path))])
-def test_what_is_inflated_is_refused_before_memory_is_gone(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch):
+def test_a_packed_file_that_grows_a_hundredfold_is_refused(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(packed, "FREE_BYTES", 2**20)
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(bytes(2**24)))

@@ -20,7 +20,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans())
-def test_it_reads_what_pyyaml_reads(value: object, flow: bool) -> None:
+def test_yaml_is_read_as_pyyaml_reads_it(value: object, flow: bool) -> None:
     text = yaml.safe_dump(value, default_flow_style=flow)
     assert parse_yaml(text) == value == yaml.safe_load(text)
 
@@ -46,7 +46,7 @@ def test_a_key_that_stands_twice_is_refused_by_name_and_line(values: dict[str, i
         ("a: [", ("line 2",)),
     ],
 )
-def test_the_sentence_says_where(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+def test_an_error_in_yaml_is_named_with_its_line(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(UserError) as found:
         read_yaml(tmp_path / "x.yaml")
@@ -57,7 +57,7 @@ def test_the_sentence_says_where(tmp_path: Path, text: str, words: tuple[str, ..
 
 
 @pytest.mark.parametrize("text", ["0", "-12", "+7", "1.5", "01.5", "1.0e-05", ".inf", "'010'", "'1:30'", "a_1", "1:3a"])
-def test_numbers_that_people_write_are_read(text: str) -> None:
+def test_numbers_are_read_as_pyyaml_reads_them(text: str) -> None:
     assert parse_yaml(text) == yaml.safe_load(text)
 
 
@@ -89,13 +89,13 @@ def test_a_merge_may_be_overridden_and_keys_of_other_types_are_others() -> None:
         ("\udcff", "bytes that are no text"),
     ],
 )
-def test_a_value_that_its_type_does_not_have_is_refused(text: str, words: str) -> None:
+def test_a_value_outside_its_type_or_too_large_is_refused(text: str, words: str) -> None:
     with pytest.raises(yaml.YAMLError) as found:
         parse_yaml(text)
     assert words in str(found.value) and len(str(found.value)) < 400
 
 
-def test_few_lines_of_anchors_do_not_stand_for_more_values_than_memory_holds() -> None:
+def test_anchors_that_expand_beyond_memory_are_refused() -> None:
     lines = ["x0: &x0 [a]", *(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 12))]
     with pytest.raises(yaml.YAMLError, match="more than 1,000,000 values"):
         parse_yaml("\n".join(lines))

@@ -116,7 +116,7 @@ def test_a_room_smears_and_delays_nothing() -> None:
 
 
 @needs_librosa
-def test_what_is_drawn_is_drawn_from_the_seed() -> None:
+def test_noise_is_drawn_for_each_turn_and_a_room_for_each_session() -> None:
     def of(**where: Any) -> bytes:
         return heard(**where, snr_db=10.0).tobytes()
 

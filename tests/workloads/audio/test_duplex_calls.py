@@ -171,7 +171,7 @@ def test_the_voice_hesitates_where_its_sentences_are_unfinished() -> None:
     assert Phrases(sentences()[0], ((0.0, 0.5),)).places() == []
 
 
-def test_the_quietest_place_of_a_recording_in_one_breath(record: Record) -> None:
+def test_a_recording_in_one_breath_hesitates_at_its_quietest_place(record: Record) -> None:
     import soundfile
 
     tone = (8_000 * np.sin(np.arange(2 * RATE) * 0.3)).astype(np.int16)

@@ -44,7 +44,9 @@ def test_a_folder_is_copied_with_its_checksums(record: Record, rehearse: Rehears
         ("recordings", "recordings/a.wav", r"^cannot write to .*a\.wav: .* choose a writable folder\.$"),
     ],
 )
-def test_folders_that_do_not_go(record: Record, monkeypatch: pytest.MonkeyPatch, source: str, out: str, sentence: str):
+def test_a_folder_that_cannot_be_copied_is_refused(
+    record: Record, monkeypatch: pytest.MonkeyPatch, source: str, out: str, sentence: str
+):
     monkeypatch.chdir(record("a.wav", index=3).parents[1])
     with pytest.raises(UserError, match=sentence):
         obtain(source, Path(out))
@@ -94,7 +96,9 @@ def test_debian_packages_are_fetched_once_and_leave_their_speech(
     assert [entry["name"] for entry in manifest["recordings"]] == [f"{p.name}/hello.wav" for p in PACKAGES]
 
 
-def test_packages_that_cannot_be_had(debian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_cannot_be_downloaded_is_refused(
+    debian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     next((tmp_path / "archives").glob("asterisk*")).unlink()
     with pytest.raises(UserError, match=r"^apt-get download asterisk\S+ failed: E: no asterisk\S+; perhaps"):
         obtain("debian", tmp_path / "out")
@@ -103,7 +107,9 @@ def test_packages_that_cannot_be_had(debian: Path, tmp_path: Path, monkeypatch: 
         obtain("debian", tmp_path / "out")
 
 
-def test_librispeech(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_of_librispeech_are_unpacked(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parquet = tmp_path / "out" / ".download" / "0000.parquet"
     parquet.parent.mkdir(parents=True)
     sounds = [{"bytes": record("a.flac", index=i).read_bytes(), "path": "x"} for i in (3, 4)]
@@ -118,7 +124,7 @@ def test_librispeech(record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert manifest["sources"]["librispeech/"]["sha256"] == sha256
 
 
-def test_data_sets_by_name(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_is_fetched_by_name(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, err = rehearse("data", "fetch", "burst", "--out", "out")
     assert status == 2 and "unknown data set 'burst'. Did you mean 'burstgpt'?" in err
     monkeypatch.setattr(hub, "fetch", lambda wanted, out, rows: [out / "a.csv"])

@@ -28,7 +28,7 @@ def test_a_larger_share_of_overlaps_keeps_those_of_a_smaller() -> None:
     assert np.array_equal(some[more > 0], none[more > 0])
 
 
-def test_cut_policies() -> None:
+def test_a_natural_cut_may_miss_the_reply_and_a_truncated_one_may_not() -> None:
     sample = np.exp(rng(1).standard_normal(5000))
     replies = np.exp(rng(2).standard_normal(20_000))
     natural, truncate = (cuts(rng(), 0.5, replies, sample, policy) for policy in ("natural", "truncate"))

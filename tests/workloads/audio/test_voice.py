@@ -49,7 +49,7 @@ def test_sentences_are_speech_from_begin_to_end_at_one_level() -> None:
     assert np.median(after_s) <= 0.03 and np.percentile(after_s, 90) <= 0.06 and max(after_s) < 0.2  # a soft "s"
 
 
-def test_calls_are_as_varied_as_callers() -> None:
+def test_sentences_have_eight_speakers_and_many_lengths() -> None:
     seconds = [sentence.seconds for sentence in sentences()]
     assert len({sentence.speaker for sentence in sentences()}) == 8
     assert len({sentence.text for sentence in sentences()}) == len(seconds) > 100
@@ -105,7 +105,7 @@ def test_the_pauses_of_the_voice_are_the_only_ones() -> None:
         assert len(segments_of(heard, "energy")) == 1
 
 
-def test_a_trace_tells_which_speech_it_has(recordings: Path) -> None:
+def test_a_trace_names_the_source_of_its_speech(recordings: Path) -> None:
     recorded = {"path": str(recordings), "skip_bad": True}
     frames = {"duration_s": 4.0, "rate": 4.0}
     for workload, params, own in (("speech", {}, f"voice {NAME}"), ("duplex", {}, f"voice {NAME}"),
