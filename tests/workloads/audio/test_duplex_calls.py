@@ -13,7 +13,6 @@ from tests.workloads.audio.conftest import Record, known
 from workloads.audio import pauses, phrases, synth
 from workloads.audio.library import Library
 from workloads.audio.phrases import Phrases, spoken_phrases, voice_phrases
-from workloads.audio.vad import segments_of
 from workloads.audio.voice import sentences
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 from workloads.errors import UserError
@@ -131,18 +130,6 @@ def test_the_silence_of_a_hesitation_is_where_the_trace_has_it(recordings: Path,
         assert not heard[begin : begin + length].any()
         without = np.concatenate([heard[:begin], heard[begin + length : whole]])
         assert np.array_equal(without, plain[: len(without)]) and len(without) == whole - length
-
-
-def test_the_only_silence_that_a_detector_finds_is_the_hesitation() -> None:
-    trace = made(sessions=12, hesitations=1.0)
-    for turn in turns(trace):
-        whole_s = known(turn.audio_s)
-        found = segments_of(sound(trace, turn)[: round(whole_s * RATE)].astype(np.int16), "energy")
-        expected = [(0.0, whole_s)]
-        if turn.microphone.pause_s is not None:
-            begin_s = known(turn.microphone.pause_after_s)
-            expected = [(0.0, begin_s), (begin_s + turn.microphone.pause_s, whole_s)]
-        assert np.allclose([(one.start_s, one.end_s) for one in found], expected, atol=0.11)
 
 
 def test_speech_of_a_recording_begins_and_ends_with_its_sound(record: Record) -> None:
