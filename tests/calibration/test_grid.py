@@ -98,27 +98,6 @@ def test_the_grid_stays_within_its_limits():
 
 
 @in_virtual_time
-async def test_the_time_limit_leaves_groups_out_and_says_so():
-    server = server_of("llama_tiny")
-    engine = server.engines[0]
-    driver = driver_for(server, engine)
-    measuring = grid_run(driver)
-    cells = grid(limits_of(engine, 4096), quick=True)
-    await driver.run(measuring.measure(cells, 2, until_s=1.0))
-    assert driver.counters["groups_left_out"] and measuring.samples
-
-
-@in_virtual_time
-async def test_contexts_are_set_up_without_the_forward():
-    skips: list[bool] = []
-    server = server_of("llama_tiny")
-    driver = driver_for(server, server.engines[0], skips)
-    cells = grid(Limits(4, 64, 512, 2000), quick=True)
-    await driver.run(grid_run(driver).measure(cells, 1, until_s=1e9))
-    assert skips[0] is True and skips[-1] is False and skips.count(True) > 4
-
-
-@in_virtual_time
 async def test_an_interrupted_step_ends_within_a_layer():
     found: list[Reaction] = []
     server = server_of("llama_tiny")

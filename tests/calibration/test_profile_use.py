@@ -36,14 +36,9 @@ def steps(profile: dict | None, **server) -> Any:
 
 def test_a_step_takes_what_the_profile_says_and_the_vocoder_what_its_model_says():
     table = steps(SPEECH)
-    alone = table[table["tokens"] > 0].groupby("stage")["dt_s"].min()
-    assert alone[["thinker", "talker"]].tolist() == pytest.approx([0.011, 0.007], abs=1e-6)
-    assert alone["vocoder"] == pytest.approx(steps(None).query("stage == 'vocoder'")["dt_s"].min(), rel=0.2)
-
-
-def test_steps_vary_only_when_asked():
-    thinker = steps(SPEECH, step_noise_cv=0.1).query("stage == 'thinker' and tokens > 0")
-    assert thinker["dt_s"].nunique() > 10
+    shortest_s = table[table["tokens"] > 0].groupby("stage")["dt_s"].min()
+    assert shortest_s[["thinker", "talker"]].tolist() == pytest.approx([0.011, 0.007], abs=1e-6)
+    assert shortest_s["vocoder"] == pytest.approx(steps(None).query("stage == 'vocoder'")["dt_s"].min(), rel=0.2)
 
 
 def experiment(**changes) -> Experiment:

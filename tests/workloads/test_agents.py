@@ -120,15 +120,6 @@ def test_an_overlapping_request_begins_a_chain_of_its_own(tmp_path: Path) -> Non
     assert [(turn.job.waits, turn.think_s) for turn in beside.turns] == [("begin", 1)]
 
 
-def test_a_job_may_begin_with_a_called_agent(tmp_path: Path) -> None:
-    """As where a span has lost its parent: who asks first begins the job, and its caller waits for it."""
-    inner = {"t": 0, "type": "n", "in": 64, "out": 1, "hash_ids": [1], "api_time": 5}
-    called = {"t": 0, "type": "subagent", "requests": [inner]}
-    first, main = replayed(tmp_path / "w.json", called, {"t": 7, "api_time": 1}).sessions
-    assert (first.turns[0].job.waits, first.turns[0].job.recorded_s) == (None, 8)
-    assert (main.turns[0].job.waits, main.turns[0].think_s) == ("-1:0", 2)
-
-
 def test_jobs_stay_whole_in_files_shards_and_thinned_traces(tmp_path: Path) -> None:
     one = made(tmp_path, "weka")
     many = merge([loop(one, 7, 1.0), made(tmp_path, "tracelab"), Trace.from_turns([typed_turn()])])

@@ -61,11 +61,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str, said: 
         make_trace("sessions", {"path": str(tmp_path / name)}, 0)
 
 
-def test_rows_beyond_the_limit_are_not_read(csv_file: Write) -> None:
-    path = csv_file(HEADER + GOOD + "x,C,1,1,2,l\n")
-    assert len(make_trace("burstgpt", {"path": str(path), "limit": 1}, 0).sessions) == 1
-
-
 @given(st.text(st.characters(categories=("L", "N", "P", "S", "C", "Z")), max_size=50), st.integers(3, 40))
 def test_text_of_others_is_printed_without_control_characters(text: str, limit: int) -> None:
     said = printable(text, limit)
@@ -131,17 +126,9 @@ def test_a_file_without_a_good_row_is_refused_with_the_faults(csv_file: Write) -
         skipped(path)
 
 
-def test_skipped_json_lines_are_counted_by_their_fault(tmp_path: Path) -> None:
-    good = '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}'
-    changes = [("600", '"many"'), ("[1, 2]", "[1, 2, 3]"), ("[1, 2]", '["a"]'), ('"output_length": 5, ', "")]
+def test_a_line_that_is_no_json_object_is_refused_or_counted(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text("\n".join([good, "{", "[1]", *(good.replace(*change) for change in changes), ""]))
+    path.write_text('{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [1, 2]}\n{\n[1]\n')
     with refused("line 2: '{' is not a JSON object; correct or remove this line"):
         make_trace("mooncake", {"path": str(path)}, 0)
-    assert [note for note in skipped(path, "mooncake") if "skipped" in note] == [
-        "1 of 7 lines skipped: 'hash_ids' has more blocks than the input has",
-        "1 of 7 lines skipped: 'hash_ids' is not a list of whole numbers",
-        "1 of 7 lines skipped: 'input_length' is not a number",
-        "1 of 7 lines skipped: 'output_length' is not a number",
-        "2 of 7 lines skipped: is not a JSON object",
-    ]
+    assert "2 of 3 lines skipped: is not a JSON object" in skipped(path, "mooncake")

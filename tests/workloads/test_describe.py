@@ -72,12 +72,3 @@ def test_statistics_say_that_speech_is_synthetic() -> None:
     columns = make_trace("voice", {"sessions": 3}, 0).columns()
     trace = Trace.from_columns(columns, generator="voice", notes=["a", "synthetic speech: no recordings"])
     assert statistics(trace)["speech"]["synthetic"] == "synthetic speech: no recordings"
-
-
-def test_events_are_shares_of_turns() -> None:
-    trace = make_trace("duplex", {"sessions": 50}, 0)
-    found, columns = statistics(trace), trace.columns()
-    assert found["events"]["hesitation"] == np.mean(columns["pause_s"] > 0)
-    assert found["events"]["noise"] == np.mean(columns["event"] == "noise")
-    assert found["speech"]["p_drawn"] == pytest.approx(found["events"]["interruption"] + found["events"]["correction"])
-    assert "events" not in statistics(make_trace("voice", {"sessions": 5}, 0))

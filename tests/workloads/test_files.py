@@ -11,15 +11,6 @@ from workloads.atomic_file import STDOUT, output, own_folder, replacing
 from workloads.errors import UserError
 
 
-def test_a_file_is_replaced_once_it_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("before")
-    with replacing(path) as file:
-        file.write(b"after")
-        assert path.read_text() == "before"
-    assert path.read_text() == "after" and os.listdir(tmp_path) == ["f"]
-
-
 def test_an_interrupted_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("before")
@@ -70,14 +61,6 @@ def test_a_pipe_a_folder_and_a_device_are_not_replaced(tmp_path: Path, kind: str
     with pytest.raises(UserError, match="name a file to write, or - for standard output"), output(path):
         pass
     assert os.lstat(path).st_mode == before
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none/f cannot be written: No such file"), output(tmp_path / "none" / "f"):
-        pass
-    with output(tmp_path / "none" / "f", make_folder=True) as file:
-        file.write(b"there")
-    assert (tmp_path / "none" / "f").read_bytes() == b"there"
 
 
 def test_a_dash_is_standard_output(

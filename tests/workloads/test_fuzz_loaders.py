@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import GONE, altered, places
-from tests.workloads.small_files import CHUNK, FILES, LENGTHS, MULTIMODAL
+from tests.workloads.small_files import FILES
 from workloads.errors import UserError
-from workloads.files.androidlab import read_androidlab
 from workloads.files.csv_file import CsvFile
 from workloads.files.documents_file import read_longbench, read_vcsum
 from workloads.files.json_file import JsonFile
 from workloads.files.row_file import RowFile
-from workloads.files.servegen_file import read_servegen
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.registry import make_trace
@@ -116,35 +113,6 @@ def test_a_document_with_any_value_at_any_place_is_read_or_refused(
         document = altered(document, place, data.draw(json_value | st.just(GONE))) if place else document
     (folder / "d.json").write_text(json.dumps(document))
     read_skipping(read, folder / "d.json")
-
-
-@settings(fuzz, max_examples=200)
-@given(rows=st.lists(st.lists(cell, min_size=4, max_size=7), max_size=4), data=st.data())
-def test_clients_of_servegen_with_any_values_are_read_or_refused(
-    folder: Path, rows: list[list[str]], data: st.DataObject
-) -> None:
-    lengths = {**json.loads(LENGTHS), "600": MULTIMODAL}
-    table = st.text("{}:,0123456789.e-n ", max_size=20) | json_value | st.just(GONE)
-    lengths = altered(lengths, data.draw(st.sampled_from(list(places(lengths)))), data.draw(table))
-    (folder / "chunk-1-dataset.json").write_text(json.dumps(lengths))
-    (folder / "chunk-1-trace.csv").write_text(CHUNK + "\n".join(",".join(row) for row in rows), "utf-8")
-    read_skipping(read_servegen, folder)
-
-
-@fuzz
-@given(data=st.data(), text=st.text(max_size=20))
-def test_tasks_of_androidlab_with_any_values_are_read_or_counted(folder: Path, data: st.DataObject, text: str) -> None:
-    apps = folder / "apps"
-    apps.mkdir(exist_ok=True)
-    (apps / "ground_truth_length.json").write_text(json.dumps({"a_1": data.draw(scalar), "a_2": 3}))
-    task: Any = {"task": "Tap.", "task_id": "a_1"}
-    task = altered({"": task}, data.draw(st.sampled_from(list(places({"": task})))), data.draw(json_value))[""]
-    tasks = [{"task": "Set an alarm.", "task_id": "a_2"}, task]
-    (apps / "clock.yaml").write_text(yaml.safe_dump({"tasks": tasks}), "utf-8")
-    found, notes = read_skipping(read_androidlab, apps)
-    assert found is not None and len(found.steps) + left_out(notes) == 2
-    (apps / "clock.yaml").write_text(text, "utf-8")
-    read_skipping(read_androidlab, apps)
 
 
 COLUMNS = {

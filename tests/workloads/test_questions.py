@@ -97,12 +97,6 @@ def test_a_trace_has_a_row_for_each_frame_and_tells_its_sound(folder: Path):
             assert np.array_equal(said, sounds[session.id].pcm(turn.turn * 2 * RATE, 2 * RATE))
 
 
-def test_frames_of_call_workloads_are_heard_as_their_streams_say():
-    trace = make_trace("metronome", {"sessions": 2, "duration_s": 8.0}, 1)
-    sounds = [b"".join(pcm_for(trace, session.turns[1], RATE)) for session in trace.sessions]
-    assert sounds[0] != sounds[1] and {len(sound) for sound in sounds} == {2 * 2 * RATE}
-
-
 def test_turns_ask_one_question_and_segments_hold_the_frames_that_begin_in_them(folder: Path):
     chosen = params(folder, mode="turns", segments=1, segment_s=75.0)
     assert {len(questions) for questions in assigned_questions(chosen, 0, read_questions(folder))} == {1}

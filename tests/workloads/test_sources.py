@@ -83,16 +83,40 @@ def test_questions_of_a_video_are_read_in_every_layout(tmp_path: Path, layout: s
     assert notes == sorted_by_time * (layout == "sqa")
 
 
+def write_androidlab(folder: Path, tasks: dict[str, list[dict[str, Any]]], steps: dict[str, Any]) -> Path:
+    for app, of_app in tasks.items():
+        (folder / f"{app}.yaml").write_text(yaml.safe_dump({"APP": app, "tasks": of_app}))
+    (folder / "ground_truth_length.json").write_text(json.dumps(steps))
+    return folder
+
+
 def test_tasks_of_androidlab_have_their_length_and_their_steps(tmp_path: Path) -> None:
+    kettle, pot, lamp = ({"task_id": name, "task": "Open it."} for name in ("kettle", "pot", "lamp"))
+    folder = write_androidlab(tmp_path, {"a": [kettle, pot], "b": [lamp]}, {"kettle": 2, "pot": 16, "lamp": 4})
     notes: list[str] = []
-    for app, names in {"kettle": ["kettle_1", "kettle_2"], "lamp": ["lamp_1"]}.items():
-        tasks = [{"task_id": name, "task": "Open it."} for name in names]  # 8 characters, 4 a token
-        (tmp_path / f"{app}.yaml").write_text(yaml.safe_dump({"APP": app, "tasks": tasks}))
-    (tmp_path / "ground_truth_length.json").write_text(json.dumps({"kettle_1": 2, "kettle_2": 16, "lamp_1": 4}))
-    found = read_androidlab(tmp_path, notes)
+    found = read_androidlab(folder, notes)
     assert found.steps.tolist() == [2, 16, 4]
-    assert found.instruction_tokens.tolist() == [2, 2, 2]
+    assert found.instruction_tokens.tolist() == [2, 2, 2]  # 8 characters, 4 a token
     assert notes == ["3 tasks of 2 apps"]
+
+
+@pytest.mark.parametrize(
+    ("task", "steps", "sentence"),
+    [
+        ({"task_id": "a"}, 3, "task 2: 'task' is None, not an instruction; correct or remove this task."),
+        ({"task_id": "a", "task": "Go."}, 0, "task 2: 'task_id' 'a' has 0 steps in ground_truth_length.json"),
+        ({"task_id": "a", "task": "Go."}, 1001, "not 1 to 1000"),
+        ("Go.", 3, "task 2: 'Go.' is not an object"),
+    ],
+)
+def test_a_wrong_task_of_androidlab_is_refused_or_skipped(tmp_path: Path, task: Any, steps: int, sentence: str) -> None:
+    good = {"task_id": "b", "task": "Open it."}
+    folder = write_androidlab(tmp_path, {"app": [good, task]}, {"a": steps, "b": 1000})
+    with refused(sentence):
+        read_androidlab(folder, [])
+    notes: list[str] = []
+    assert read_androidlab(folder, notes, skip_bad=True).steps.tolist() == [1000]
+    assert notes[0] == "1 of 2 tasks skipped: no instruction or no number of steps"
 
 
 def test_parts_of_a_meeting_of_vcsum_are_one_document(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import refused
 from workloads.bounds import MOST_INTEGER
-from workloads.errors import UserError
 from workloads.files.yaml_file import parse_yaml, read_yaml
 
 KEYS = st.text("abcde: 1", min_size=1, max_size=4)
@@ -47,13 +47,10 @@ def test_a_key_that_stands_twice_is_refused_by_name_and_line(values: dict[str, i
     ],
 )
 def test_an_error_in_yaml_is_named_with_its_line(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
-    (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(UserError) as found:
-        read_yaml(tmp_path / "x.yaml")
-    said = str(found.value)
-    assert said.startswith(f"{tmp_path / 'x.yaml'} is not valid YAML") and said.endswith("; correct it.")
-    for word in words:
-        assert word in said, said
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with refused(f"{path} is not valid YAML", "; correct it.", *words):
+        read_yaml(path)
 
 
 @pytest.mark.parametrize("text", ["0", "-12", "+7", "1.5", "01.5", "1.0e-05", ".inf", "'010'", "'1:30'", "a_1", "1:3a"])
@@ -71,28 +68,25 @@ def test_a_merge_may_be_overridden_and_keys_of_other_types_are_others() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("9" * 5000, "too large; write a whole number of at most 9223372036854775807"),
+        ("9223372036854775808", "too large; write a whole number of at most 9223372036854775807"),
         ("-" + "9" * 19, "too large"),
         ("0x" + "f" * 5000, "too large"),
         ("1:" * 3000 + "1", "too large"),
         ("2026-13-45", "is no timestamp"),
         ("!!int ''", "is no int"),
         ("!!float 1_0:x", "is no float"),
-        ("!!timestamp soon", "is no timestamp"),
         ("!!bool maybe", "is no bool"),
         ("[" * 50_000, "nested too deep"),
-        ("- " * 50_000, "nested too deep"),
         ("{a: " * 50_000, "nested too deep"),
         ("\n".join(" " * i + "a:" for i in range(200)), "nested too deep"),
         ("&a [*a]", "more than 1,000,000 values"),
-        ("a: &a [*a]", "more than 1,000,000 values"),
         ("\udcff", "bytes that are no text"),
     ],
 )
 def test_a_value_outside_its_type_or_too_large_is_refused(text: str, words: str) -> None:
-    with pytest.raises(yaml.YAMLError) as found:
+    with pytest.raises(yaml.YAMLError, match=words) as found:
         parse_yaml(text)
-    assert words in str(found.value) and len(str(found.value)) < 400
+    assert len(str(found.value)) < 400
 
 
 def test_anchors_that_expand_beyond_memory_are_refused() -> None:

@@ -41,9 +41,8 @@ def test_off_is_the_recording_itself() -> None:
 
 
 @needs_librosa
-@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 48_000])
-@pytest.mark.parametrize("seconds", [0.1, 3.0])
-def test_a_turn_stays_as_long_as_it_is_and_silence_nearly_silent(rate: int, seconds: float) -> None:
+@pytest.mark.parametrize(("rate", "seconds"), [(8_000, 0.1), (8_000, 3.0), (48_000, 0.1), (48_000, 3.0)])
+def test_a_turn_keeps_its_length_and_silence_stays_nearly_silent(rate: int, seconds: float) -> None:
     pcm = SyntheticClip(9).pcm(rate)[: round(seconds * rate)]
     sound = heard(pcm, rate=rate, **ALL)
     assert (sound.dtype, sound.shape) == (np.int16, pcm.shape)
@@ -60,11 +59,8 @@ def noise_of(snr_db: float) -> np.ndarray:
     return (heard(QUIET, snr_db=snr_db) - QUIET.astype(float)) / 32768
 
 
-each_snr = pytest.mark.parametrize("snr_db", [0.0, 10.0, 25.0])
-
-
 @needs_librosa
-@each_snr
+@pytest.mark.parametrize("snr_db", [0.0, 10.0, 25.0])
 def test_noise_has_the_given_ratio_to_the_level_of_speech(snr_db: float) -> None:
     noise_rms = np.sqrt(np.mean(noise_of(snr_db) ** 2))
     speech_rms = degrade.speech_level(QUIET / 32768)
@@ -72,9 +68,8 @@ def test_noise_has_the_given_ratio_to_the_level_of_speech(snr_db: float) -> None
 
 
 @needs_librosa
-@each_snr
-def test_noise_loses_three_decibels_with_each_octave(snr_db: float) -> None:
-    noise, octaves = noise_of(snr_db), 4  # from 200 to 3,200 Hz
+def test_noise_loses_three_decibels_with_each_octave() -> None:
+    noise, octaves = noise_of(10.0), 4  # from 200 to 3,200 Hz
     fall_db = power_db(noise, 200, 400) - power_db(noise, 3200, 6400)
     assert fall_db == pytest.approx(3 * octaves, abs=2)
 
@@ -104,15 +99,6 @@ def test_sound_falls_by_60_db_in_the_time_of_the_room(reverb_s: float) -> None:
     slope = np.polyfit(t[fitted], falls[fitted], 1)[0]
     assert -60 / slope == pytest.approx(reverb_s, rel=0.15)
     assert (response[0], left[0]) == (1.0, pytest.approx(1.0))
-
-
-@needs_librosa
-def test_a_room_smears_and_delays_nothing() -> None:
-    click = np.zeros(16_000, np.int16)
-    click[4_000:4_040] = 20_000
-    sound = heard(click, reverb_s=0.5)
-    assert np.flatnonzero(np.abs(sound) > 200)[0] == 4_000
-    assert np.abs(sound[6_000:8_000]).max() > 20
 
 
 @needs_librosa

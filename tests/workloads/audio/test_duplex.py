@@ -10,7 +10,7 @@ from tests.workloads.audio.conftest import Record
 from workloads.audio import library as library_module
 from workloads.audio.duplex import Part, Stream, continuous
 from workloads.audio.library import Held
-from workloads.audio.synth import SyntheticClip, synthetic_clips
+from workloads.audio.synth import synthetic_clips
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Trace
@@ -44,12 +44,6 @@ def test_staggered_streams_differ_from_their_first_frame_on_and_in_order_from_th
     assert [s.content_key(5, 2.0) for s in other] != [s.content_key(5, 2.0) for s in streams]
 
 
-def test_streams_that_are_not_staggered_are_the_same_and_share_their_keys() -> None:
-    streams = continuous(CLIPS, 5, RATE, seed=0, staggered=False)
-    assert len({stream.content_key(frame, 2.0) for stream in streams for frame in range(4)}) == 4
-    assert len({stream.pcm(0, 3 * RATE).tobytes() for stream in streams}) == 1
-
-
 @pytest.mark.parametrize("frame_s", [0.08, 1.0, 2.0])
 def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
     """And the same piece of the same clips has the same key; only silence may be a pause or a clip's own."""
@@ -63,11 +57,6 @@ def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
     voiced = [(key, sound.tobytes()) for key, sound in sounds if np.all(np.any(sound.reshape(4, -1), axis=1))]
     assert len({key for key, _ in voiced}) == len({sound for _, sound in voiced}) < len(voiced)
     assert all(0 <= key < 2**53 for key in by_key)
-
-
-def test_too_little_material_for_different_streams() -> None:
-    with pytest.raises(UserError, match=r"^0\.54 s of recordings give no 128 different streams; give more"):
-        continuous([SyntheticClip(85)], 128, RATE, 0)
 
 
 def test_a_thousand_sessions_hold_no_thousand_waveforms(monkeypatch: pytest.MonkeyPatch) -> None:

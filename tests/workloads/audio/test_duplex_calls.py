@@ -10,9 +10,8 @@ import pytest
 
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record, known
-from workloads.audio import pauses, phrases, synth
-from workloads.audio.library import Library
-from workloads.audio.phrases import Phrases, spoken_phrases, voice_phrases
+from workloads.audio import pauses, phrases
+from workloads.audio.phrases import Phrases, voice_phrases
 from workloads.audio.voice import sentences
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
 from workloads.errors import UserError
@@ -26,7 +25,6 @@ KINDS |= {kind: kind for kind in ("side_speech", "background_speech", "noise")}
 """Kind of event -> the parameter of its share."""
 NONE = dict.fromkeys([*KINDS.values(), "hesitations"], 0.0)
 RATE = 16_000
-LONG = 8  # a synthetic clip of several breaths
 
 
 def made(**params: object) -> Trace:
@@ -70,14 +68,6 @@ def test_more_of_one_kind_changes_nothing_else(kind: str) -> None:
     assert set(many["event"][changed]) == {kind}
     assert set(few["event"][changed]) - {""} <= set(duplex.PRECEDENCE[duplex.PRECEDENCE.index(kind) + 1 :])
     assert few.loc[~changed, own[:3]].equals(many.loc[~changed, own[:3]])
-
-
-def test_hesitations_change_only_the_turns_that_have_them() -> None:
-    none, some = (pd.DataFrame(made(hesitations=share).columns()) for share in (0.0, 0.5))
-    assert 0.4 < np.mean(some["pause_s"].notna()) < 0.6
-    assert np.allclose(some["audio_s"] - none["audio_s"], some["pause_s"].fillna(0))
-    same = ["event", "event_after_s", "reply_audio_s", "think_s"]
-    assert none[same].equals(some[same])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,23 +122,6 @@ def test_the_silence_of_a_hesitation_is_where_the_trace_has_it(recordings: Path,
         assert np.array_equal(without, plain[: len(without)]) and len(without) == whole - length
 
 
-def test_speech_of_a_recording_begins_and_ends_with_its_sound(record: Record) -> None:
-    """Within 10 ms of what energy says; the detector alone is 80 ms late at the end."""
-    import soundfile
-
-    path = record("a.wav", index=LONG)
-    own, _ = soundfile.read(path, dtype="int16")
-    noise = np.random.default_rng(0).normal(0, 3, 8_000).astype(np.int16)
-    soundfile.write(path, np.concatenate([noise, own, noise]), RATE)
-    (said,) = spoken_phrases(Library.scan(path.parent).clips[0])
-    plan = synth._plan(LONG)
-    phrases = np.split(plan, range(synth.PHRASE, len(plan), synth.PHRASE))
-    planned = 0.5 + np.array([(phrase[0, 0], phrase[-1, 1]) for phrase in phrases])
-    assert len(planned) > 1 and np.array(said.spans) == pytest.approx(planned, abs=0.04)
-    assert said.spans[0][0] == pytest.approx(0.5, abs=0.011)
-    assert said.spans[-1][1] == pytest.approx(0.5 + len(own) / RATE, abs=0.021)
-
-
 def test_the_voice_hesitates_where_its_sentences_are_unfinished() -> None:
     for sentence in sentences():
         (said,) = voice_phrases(sentence)
@@ -156,17 +129,6 @@ def test_the_voice_hesitates_where_its_sentences_are_unfinished() -> None:
         assert set(said.places()) <= set(sentence.places_s)
         assert all(phrases.EDGE_S <= at_s <= said.seconds - phrases.EDGE_S for at_s in said.places())
     assert Phrases(sentences()[0], ((0.0, 0.5),)).places() == []
-
-
-def test_a_recording_in_one_breath_hesitates_at_its_quietest_place(record: Record) -> None:
-    import soundfile
-
-    tone = (8_000 * np.sin(np.arange(2 * RATE) * 0.3)).astype(np.int16)
-    tone[19_200:19_360] //= 50
-    folder = record("a.wav").parent
-    soundfile.write(folder / "a.wav", tone, RATE)
-    (recording,) = Library.scan(folder).clips
-    assert Phrases(recording, ((0.0, 2.0),)).places() == [1.2]
 
 
 @pytest.mark.parametrize(

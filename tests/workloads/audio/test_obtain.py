@@ -125,8 +125,7 @@ def test_recordings_of_librispeech_are_unpacked(
 
 
 def test_a_data_set_is_fetched_by_name(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, _, err = rehearse("data", "fetch", "burst", "--out", "out")
-    assert status == 2 and "unknown data set 'burst'. Did you mean 'burstgpt'?" in err
     monkeypatch.setattr(hub, "fetch", lambda wanted, out, rows: [out / "a.csv"])
     status, said, _ = rehearse("data", "fetch", "burstgpt", "--out", "out")
-    assert status == 0 and "revision v2.0; licence: CC-BY-4.0" in said and "out/a.csv" in said
+    assert status == 0
+    assert "revision v2.0; licence: CC-BY-4.0" in said and "out/a.csv" in said

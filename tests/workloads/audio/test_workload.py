@@ -7,10 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from tests.builders import refused
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record
 from workloads.audio import voice
@@ -55,19 +53,6 @@ def test_turns_last_as_long_as_the_utterances_in_recordings(recordings: Path) ->
         assert Counter(turn.audio_s for turn in session.turns[:n]) <= seconds
 
 
-def test_p_and_policy_change_only_the_barge_ins_whose_rates_are_in_the_header() -> None:
-    plain = pd.DataFrame(make_trace("speech", {"sessions": 400}, 1).columns()).drop(columns="barge_in_after_s")
-    for params in ({"p": 0.4, "cut": "natural"}, {"p": 0.4, "cut": "truncate"}, {"p": 0.1, "cut": "natural"}):
-        trace = make_trace("speech", {"sessions": 400, **params}, 1)
-        rows = pd.DataFrame(trace.columns())
-        assert rows.drop(columns="barge_in_after_s").equals(plain)
-        drawn = np.mean(rows["barge_in_after_s"].notna())
-        timely = np.mean(rows["barge_in_after_s"] < rows["reply_audio_s"])
-        assert drawn == pytest.approx(params["p"], abs=0.05) and (drawn == timely) == (params["cut"] == "truncate")
-        said = f"drawn in {drawn:.1%} of turns, before the reply's end in {timely:.1%}, missed in {drawn - timely:.1%}"
-        assert f"barge-ins, cut policy {params['cut']}: {said}" in trace.header.notes
-
-
 def test_the_sound_of_a_turn_is_its_utterance(record: Record) -> None:
     for index in (3, 7, 9):
         folder = record(f"{index}.wav", index=index).parent
@@ -96,23 +81,6 @@ def test_sounds_that_cannot_be_had(record: Record) -> None:
     content.known_utterances.cache_clear()
     with pytest.raises(UserError, match=r"^a\.wav is not the sound that the trace was made with"):
         pcm_for(trace, turn)
-
-
-def test_bad_recordings(record: Record) -> None:
-    import soundfile
-
-    folder = record("good.wav", index=3).parent
-    (folder / "bad.wav").write_bytes(b"RIFF")
-    soundfile.write(folder / "hiss.wav", np.random.default_rng(0).normal(0, 0.01, 32_000), 16_000)
-    params = {"path": str(folder)}
-    advice = "remove the file, or pass over such files (skip_bad=true or --skip-bad)."
-    with refused(f"{folder}/bad.wav: is damaged or no audio file; {advice}"):
-        make_trace("speech", params, 0)
-    notes = make_trace("speech", {**params, "skip_bad": True}, 0).header.notes
-    assert "2 files passed over: 1 corrupt, 1 without speech" in notes
-    (folder / "good.wav").unlink()
-    with refused(f"{folder} has no usable recording (1 corrupt, 1 without speech); give another folder."):
-        make_trace("speech", {**params, "skip_bad": True}, 0)
 
 
 WITHOUT_PACKAGES = """
