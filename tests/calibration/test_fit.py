@@ -102,14 +102,6 @@ def test_steps_of_conserve_s_terms_are_predicted_to_within_their_noise():
     assert profile.forms[CONSERVE].coefficients["k3"] == 0  # communication between GPUs, of which there is one
 
 
-def test_the_segmented_form_is_used_where_a_token_costs_more_in_a_larger_batch():
-    # Up to 16 tokens cost nothing, up to 64 cost 0.1 ms each, and more cost 2 ms each.
-    profile = fit_stage(grid_steps({"constant": 0.01, "tokens_16_64": 1e-4, "tokens_64_up": 2e-3}))
-    assert profile.form == SEGMENTED
-    assert profile.fitted.held_out.median < 0.01 < profile.forms[CONSERVE].held_out.median
-    assert profile.forms.keys() == FORMS.keys()  # the worse form is kept
-
-
 def test_too_few_steps_are_refused():
     with pytest.raises(TooFewSteps, match="different steps"):
         fit_stage(grid_steps(TRUTH)[:12])

@@ -73,19 +73,6 @@ def test_a_fit_to_the_steps_of_a_roofline_predicts_cells_that_it_has_not_seen():
     assert profile.drift.canary_spread == 0  # every canary of `grid_run` takes 1 ms
 
 
-def test_chunks_have_the_context_and_the_size_that_the_cell_says():
-    samples, _, _ = measured("thinker")
-    chunks = [sample for sample in samples if sample.cell[1]]
-    assert len({sample.cell for sample in samples}) > 30
-    assert {sample.cell[1].ends for sample in chunks} == {True, False}
-    for sample in chunks:
-        group, chunk = sample.cell
-        assert sample.totals.tokens == group.decodes + chunk.tokens
-        assert sample.totals.samples == group.decodes + chunk.ends
-        if not group.decodes:
-            assert sample.totals.visible == chunk.cached + chunk.tokens
-
-
 def test_the_grid_stays_within_its_limits():
     for limits in (Limits(32, 256, 4096, 30000), Limits(4, 64, 512, 2000), Limits(256, 8192, 32768, 400_000)):
         cells = grid(limits)

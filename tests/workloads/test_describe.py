@@ -1,6 +1,5 @@
 """The numbers of `rehearse trace stat`, against processes whose values are known."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -58,14 +57,6 @@ def test_statistics_of_speech_count_what_is_drawn_and_what_is_in_time() -> None:
     quantities = found["quantities"]
     assert (quantities["think_s"]["n"], quantities["audio_s"]["total"]) == (2, 12)
     assert quantities["turns_per_session"]["mean"] == 2
-
-
-def test_statistics_are_json_and_leave_out_what_is_not_there() -> None:
-    found = statistics(make_trace("poisson", {"modality": "text", "reply": "text"}, 0))
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert set(found["speech"].values()) == {None}
-    tokens = {"input_tokens", "context_tokens", "output_tokens"}
-    assert set(found["quantities"]) == {"turns_per_session", *tokens, "network_s"}
 
 
 def test_statistics_say_that_speech_is_synthetic() -> None:

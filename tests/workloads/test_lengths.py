@@ -10,7 +10,6 @@ from workloads.distributions.lengths import (
     BURSTGPT_CHAT,
     SHAREGPT_PROMPT,
     SHAREGPT_REPLY,
-    SPOKEN_REPLY,
     LengthModel,
     Part,
     QuantileTable,
@@ -75,15 +74,6 @@ def test_with_a_log_spread_a_table_is_a_lognormal_law() -> None:
     law = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x").adjusted(None, 0.5, 800)
     assert isinstance(law, LengthModel) and (law.median, law.sigma) == (pytest.approx(10), 0.5)
     assert (law.low, law.high) == (1, 800)
-
-
-def test_adjusting_replaces_only_what_is_given() -> None:
-    assert SPOKEN_REPLY.adjusted(None, None, None) is SPOKEN_REPLY
-    assert SPOKEN_REPLY.adjusted(SPOKEN_REPLY.median, None, None) is SPOKEN_REPLY
-    longer = SPOKEN_REPLY.adjusted(120, None, None)
-    assert (longer.median, longer.sigma, longer.high) == (120, SPOKEN_REPLY.sigma, SPOKEN_REPLY.high)
-    assert longer.source.endswith("median set by the user")
-    assert set(draw(SPOKEN_REPLY.adjusted(None, None, 5))) == {5}
 
 
 def test_no_part_of_a_law_has_a_length_below_1() -> None:

@@ -1,7 +1,5 @@
 """Voice activity: onsets against the energy bound on synthetic and real speech, and what is no speech."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,14 +58,3 @@ def test_utterances_end_at_long_pauses_and_before_30_s() -> None:
     assert all(turn.end_s - turn.start_s <= LONGEST_S for turn in turns)
     assert [turn.start_s for turn in turns[2:]] == pytest.approx([7.1, 31.733, 56.367], abs=1e-3)
     assert [turn.end_s for turn in turns[2:]] == pytest.approx([31.733, 56.367, 81.0], abs=1e-3)
-
-
-def test_silero_needs_no_torch() -> None:
-    pytest.importorskip("onnxruntime", reason="needs the extra silero")
-    code = (
-        "import sys; from workloads.audio.synth import SyntheticClip;"
-        "from workloads.audio.vad import segments;"
-        "segments(SyntheticClip(0), 'silero'); print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
