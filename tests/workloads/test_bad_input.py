@@ -61,6 +61,11 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str, said: 
         make_trace("sessions", {"path": str(tmp_path / name)}, 0)
 
 
+def test_rows_beyond_the_limit_are_not_read(csv_file: Write) -> None:
+    path = csv_file(HEADER + GOOD + "x,C,1,1,2,l\n")
+    assert len(make_trace("burstgpt", {"path": str(path), "limit": 1}, 0).sessions) == 1
+
+
 @given(st.text(st.characters(categories=("L", "N", "P", "S", "C", "Z")), max_size=50), st.integers(3, 40))
 def test_text_of_others_is_printed_without_control_characters(text: str, limit: int) -> None:
     said = printable(text, limit)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import GONE, altered, places
+from tests.workloads.agent_files import WRITERS
 from tests.workloads.small_files import FILES
 from workloads.errors import UserError
-from workloads.files.csv_file import CsvFile
 from workloads.files.documents_file import read_longbench, read_vcsum
-from workloads.files.json_file import JsonFile
-from workloads.files.row_file import RowFile
 from workloads.files.sharegpt_file import read_sharegpt
 from workloads.files.streamingbench_file import read_streamingbench
 from workloads.registry import make_trace
+from workloads.trace import Trace
 
 pytestmark = pytest.mark.slow("hundreds of damaged files")
 
@@ -90,6 +90,10 @@ def test_a_damaged_file_is_read_or_refused(folder: Path, name: str, data: st.Dat
     trace_skipping(name, folder / file, **({"shape": "vcsum"} if name == "offline" else {}))
 
 
+def read_jobs(workload: str, path: Path, _: list[str], skip_bad: bool) -> Trace:
+    return make_trace(workload, {"path": path, "skip_bad": skip_bad}, 0)
+
+
 MESSAGE = {"from": "human", "value": "q"}
 DOCUMENTS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "v3": (read_sharegpt, [{"conversations": [MESSAGE, {"from": "gpt", "value": "So."}]}]),
@@ -99,6 +103,7 @@ DOCUMENTS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "streamingbench": (read_streamingbench, json.loads(FILES["streamingbench"][1])),
     "vcsum": (read_vcsum, [json.loads(FILES["offline"][1])] * 2),
     "longbench": (read_longbench, [{"context": "x", "input": "", "answers": ["y"]}]),
+    **{name: (partial(read_jobs, name), write()) for name, write in WRITERS.items()},
 }
 
 
@@ -162,13 +167,3 @@ def test_every_message_is_half_an_exchange_or_counted(folder: Path, data: st.Dat
     (folder / "talk.json").write_text(json.dumps([{"conversations": talk} for talk in talks]))
     found, notes = read_skipping(read_sharegpt, folder / "talk.json")
     assert found is None or 2 * len(found.turn) + left_out(notes) == sum(map(len, talks))
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [(CsvFile, "x.csv"), (CsvFile, "x.csv.gz"), (JsonFile, "x.jsonl"), (JsonFile, "x.json")]
-)
-def test_a_file_in_no_format_is_read_or_refused(tmp_path: Path, kind: Callable[[Path], RowFile], name: str) -> None:
-    path = tmp_path / name
-    for data in (b"", b"\n", b"\x00" * 20, b"\xff\xfe1", b"[" * 100_000, b"\x1f\x8b\x08", b"9" * 5000):
-        path.write_bytes(data)
-        or_refused(lambda: kind(path))

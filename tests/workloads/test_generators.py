@@ -101,17 +101,12 @@ def test_interactive_users_stay_for_many_rounds_and_read_long_answers_longer() -
     assert np.isnan(columns["arrival_s"][later]).all()
 
 
-def test_interactive_in_an_open_loop_has_every_time() -> None:
+def test_interactive_users_in_an_open_loop_come_after_their_pause_whatever_the_server_does() -> None:
     closed = make_trace("interactive", {}, 0).columns()
     open_ = make_trace("interactive", {"loop": "open"}, 0).columns()
-    assert not np.isnan(open_["arrival_s"]).any()
     later = closed["turn"] > 0
     gaps = open_["arrival_s"][later] - np.roll(open_["arrival_s"], 1)[later]
     assert np.allclose(gaps, closed["think_s"][later], atol=1e-4)
-    spoken = make_trace("interactive", {"loop": "open", "modality": "audio", "reply": "speech"}, 0).columns()
-    gaps = spoken["arrival_s"][later] - np.roll(spoken["arrival_s"], 1)[later]
-    taken = np.roll(spoken["audio_s"] + spoken["reply_audio_s"], 1)[later]
-    assert np.all(gaps >= taken - 1e-3)
 
 
 def test_an_opening_turn_takes_the_context_out_of_the_first_spoken_one() -> None:
@@ -162,17 +157,24 @@ def test_history_grows_until_it_is_cut(most: int, inputs: list[int], history: li
     assert [each.tolist() for each in found] == [inputs, history]
 
 
-def test_everybody_comes_back_in_the_order_in_which_they_came() -> None:
+def test_revisit_users_come_back_in_the_order_in_which_they_came() -> None:
     trace = make_trace("revisit", {"fillers": 2, "rounds": 2, "gap_s": 10, "speech_s": 3}, 0)
     rows = pd.DataFrame(trace.columns()).sort_values("arrival_s", kind="stable")
-    one = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
-    came = list(zip(rows["session"], rows["turn"], strict=True))
-    assert came == one + [(session + 3, turn) for session, turn in one]
+    first_round = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]  # session, turn
+    second_round = [(session + 3, turn) for session, turn in first_round]
+    assert list(zip(rows["session"], rows["turn"], strict=True)) == first_round + second_round
     assert set(np.diff(rows["arrival_s"])) == {10}
     assert set(rows["input_tokens"][rows["turn"] == 0]) == {36_000}
-    assert set(rows["audio_s"][rows["turn"] == 1]) == {3.0} and set(rows["reply_audio_s"]) == {5.6}
-    typed = make_trace("revisit", {"reply": "text"}, 0).columns()
-    assert np.isnan(typed["reply_audio_s"]).all() and set(typed["output_tokens"]) == {20}
+    assert set(rows["audio_s"][rows["turn"] == 1]) == {3.0}
+    assert set(rows["reply_audio_s"]) == {5.6}
+
+
+@given(replicas=st.integers(1, 8), fillers=st.integers(0, 5), rounds=st.integers(1, 3))
+def test_all_sessions_lead_to_the_first_replica(replicas: int, fillers: int, rounds: int) -> None:
+    trace = make_trace("revisit", {"replicas": replicas, "fillers": fillers, "rounds": rounds}, 0)
+    ids = np.unique(trace.columns()["session"])
+    assert len(ids) == rounds * (1 + fillers)
+    assert not (ids % replicas).any()
 
 
 @pytest.mark.parametrize(("blocks", "comes_back"), [(700, True), (300, False)])
@@ -187,24 +189,31 @@ def test_the_target_s_context_is_still_there_only_without_pressure(blocks: int, 
     assert (computed < said + 4 * 40) == comes_back
 
 
+def episodes(**params: Any) -> dict[str, np.ndarray]:
+    return make_trace("gui_episodes", {"episodes": 2000, **params}, 0).columns()
+
+
 def test_an_episode_is_a_loop_of_steps_that_the_agent_closes() -> None:
-    own, alone, whole = (
-        make_trace("gui_episodes", {"episodes": 2000, **params}, 0).columns()
-        for params in ({}, {"history": "none"}, {"history": "all"})
-    )
-    first, second = own["turn"] == 0, np.flatnonzero(own["turn"] == 1)
-    assert np.bincount(own["session"]).mean() == pytest.approx(5.6, rel=0.05)
-    assert np.isnan(own["arrival_s"][~first]).all() and np.isnan(own["think_s"][first]).all()
-    assert own["think_s"][~first].min() >= 2 and own["think_s"][~first].max() <= 8
-    assert np.median(own["think_s"][~first]) == pytest.approx(3.0, rel=0.03)
-    # A prompt has the actions before it; each screenshot is new, so that nothing of the last prompt is reused.
-    assert (own["input_tokens"][second] == own["input_tokens"][second - 1] + own["output_tokens"][second - 1]).all()
-    assert set(own["history_tokens"]) == {0}
-    # Who changes what a step shows changes no task, and no time.
+    columns = episodes()
+    first = columns["turn"] == 0
+    assert np.bincount(columns["session"]).mean() == pytest.approx(5.6, rel=0.05)
+    assert np.isnan(columns["arrival_s"][~first]).all()
+    think_s = columns["think_s"][~first]
+    assert think_s.min() >= 2 and think_s.max() <= 8
+    assert np.median(think_s) == pytest.approx(3.0, rel=0.03)
+
+
+def test_the_prompt_of_a_step_has_the_chosen_part_of_the_steps_before() -> None:
+    actions, nothing, everything = (episodes(**how) for how in ({}, {"history": "none"}, {"history": "all"}))
+    second = np.flatnonzero(actions["turn"] == 1)
+    before = {name: actions[name][second - 1] for name in ("input_tokens", "output_tokens")}
+    assert (actions["input_tokens"][second] == before["input_tokens"] + before["output_tokens"]).all()
+    assert set(actions["history_tokens"]) == {0}  # each screenshot is new, so no prefix is reused
+    assert (nothing["input_tokens"][second] == before["input_tokens"]).all()
+    assert set(everything["input_tokens"][second]) == {1600}
+    assert np.isnan(everything["history_tokens"]).all()
     for name in ("session", "turn", "output_tokens", "think_s"):
-        assert np.array_equal(own[name], alone[name], equal_nan=True)
-    assert (alone["input_tokens"][second] == alone["input_tokens"][second - 1]).all()
-    assert set(whole["input_tokens"][second]) == {1600} and np.isnan(whole["history_tokens"]).all()
+        assert np.array_equal(actions[name], nothing[name], equal_nan=True)
 
 
 @pytest.mark.parametrize("mean", [1, 4.8, 15.3])

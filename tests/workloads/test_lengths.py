@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.distributions import lengths
 from workloads.distributions.lengths import (
     BURSTGPT_CHAT,
     SHAREGPT_PROMPT,
@@ -15,8 +14,6 @@ from workloads.distributions.lengths import (
     QuantileTable,
 )
 from workloads.seeds import stream
-
-TABLES = {name: law for name, law in vars(lengths).items() if isinstance(law, QuantileTable)}
 
 
 def draw(model: LengthModel, n: int = 100_000) -> np.ndarray:
@@ -31,14 +28,6 @@ def test_text_matches_the_published_sharegpt_statistics() -> None:
     # Survival function of the same statistics; the lognormal is a model of it, good to 4 points.
     for length, share in ((100, 0.83), (200, 0.66), (400, 0.36), (800, 0.141), (1600, 0.042)):
         assert np.mean(tokens >= length) == pytest.approx(share, abs=0.06)
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_table_has_its_own_values_at_its_shares_and_says_where_they_are_from(name: str) -> None:
-    table = TABLES[name]
-    assert table.quantile(np.array(table.shares)).tolist() == pytest.approx(table.values)
-    assert list(table.values) == sorted(table.values) and len(table.source) > 10
-    assert str(table).endswith(f"{table.values[-1]:g}, median {table.median:g} ({table.source})")
 
 
 @pytest.mark.parametrize(("name", "mean", "p99"), [("input_tokens", 2747, 3446), ("output_tokens", 267, 481)])

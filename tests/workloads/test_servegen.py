@@ -11,6 +11,7 @@ from tests.workloads.small_files import CHUNK, LENGTHS, MULTIMODAL
 from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.statistics.describe import dispersion, rate
+from workloads.trace import Trace
 
 
 def test_servegen_pool_is_skewed_and_burstier_than_poisson() -> None:
@@ -38,26 +39,28 @@ def test_servegen_reads_windows_of_clients(tmp_path: Path) -> None:
         make_trace("servegen", {"duration_s": 1e6, "rate": 1000}, 0)
 
 
-def test_servegen_multimodal_clients_attach_what_they_attached(tmp_path: Path) -> None:
-    def columns(client: int, dataset: str) -> dict[str, np.ndarray]:
-        (tmp_path / f"chunk-{client}-trace.csv").write_text(CHUNK)
-        (tmp_path / f"chunk-{client}-dataset.json").write_text(dataset)
-        trace = make_trace("servegen", {"path": str(tmp_path), "duration_s": 600, "rate": 10}, 0)
-        assert "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
-        return trace.columns()
+def made(folder: Path, clients: dict[int, str]) -> Trace:
+    for client, dataset in clients.items():
+        (folder / f"chunk-{client}-trace.csv").write_text(CHUNK)
+        (folder / f"chunk-{client}-dataset.json").write_text(dataset)
+    return make_trace("servegen", {"path": str(folder), "duration_s": 600, "rate": 10}, 0)
 
-    entries = {"0": MULTIMODAL, "21600": dict.fromkeys(MULTIMODAL, "{}")}  # no requests in the second quarter
-    alone = columns(0, json.dumps(entries))
-    assert set(alone["visual_tokens"]) == {1196, 3 * 1196}
-    assert set(alone["input_tokens"] - alone["visual_tokens"]) == {136 + 50, 372 + 50}
-    assert set(alone["output_tokens"]) == {19, 20}
-    assert np.mean(alone["visual_tokens"] == 1196) == pytest.approx(0.5, abs=0.03)
-    mixed = columns(1, LENGTHS)  # next to one who only types
-    assert set(mixed["visual_tokens"]) == {0, 1196, 3 * 1196}
-    assert set(mixed["input_tokens"][mixed["visual_tokens"] == 0]) == {39, 40}
-    heard = columns(0, json.dumps({"0": MULTIMODAL | {"image_tokens": "{}", "image_count": "{}"}}))  # no picture then
-    assert set(heard["visual_tokens"]) == {0}
-    assert set(heard["input_tokens"]) == {39, 40, 136 + 50, 372 + 50}
+
+def test_servegen_clients_attach_one_picture_or_three_and_a_sound(tmp_path: Path) -> None:
+    no_requests = dict.fromkeys(MULTIMODAL, "{}")
+    trace = made(tmp_path, {0: json.dumps({"0": MULTIMODAL, "21600": no_requests})})
+    columns = trace.columns()
+    assert set(columns["visual_tokens"]) == {1196, 3 * 1196}
+    assert np.mean(columns["visual_tokens"] == 1196) == pytest.approx(0.5, abs=0.03)
+    assert set(columns["input_tokens"] - columns["visual_tokens"]) == {136 + 50, 372 + 50}  # words and the sound
+    assert set(columns["output_tokens"]) == {19, 20}
+    assert "1 clients attach images, sounds or videos, whose tokens are part of the input" in trace.header.notes
+
+
+def test_servegen_clients_who_only_type_attach_nothing(tmp_path: Path) -> None:
+    columns = made(tmp_path, {0: json.dumps({"0": MULTIMODAL}), 1: LENGTHS}).columns()
+    assert set(columns["visual_tokens"]) == {0, 1196, 3 * 1196}
+    assert set(columns["input_tokens"][columns["visual_tokens"] == 0]) == {39, 40}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import refused
 from tests.golden.pinned import check_trace
-from workloads.columns.classes import class_of, in_order
+from workloads.columns.classes import in_order
 from workloads.errors import UserError
 from workloads.formats import save_trace
 from workloads.registry import make_trace
@@ -154,14 +154,6 @@ def test_the_class_with_the_lowest_priority_comes_first_and_ties_go_by_name() ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "classes"), [({}, None), ({"priority": 1}, None), ({"tbt_deadline_s": 1.0}, ["default"])]
-)
-def test_deadlines_make_a_class_and_a_priority_makes_none(changes: dict[str, Any], classes: list[str] | None) -> None:
-    found = class_of(Trace.from_turns([TURN.changed(**changes)]).columns())
-    assert (found if found is None else found.tolist()) == classes
-
-
 def test_columns_cannot_be_changed_behind_the_hash() -> None:
     with pytest.raises(ValueError, match="read-only"):
         Trace.from_turns([TURN]).columns()["input_tokens"][0] = 1
@@ -248,11 +240,12 @@ def test_a_turn_that_breaks_the_schema_is_refused(change: dict, sentence: str) -
         {"visual_tokens": 39},  # all input tokens
         {"request_class": "a" * 32, "priority": 1000, "tenant": "a" * 64},
         {"priority": -1000, "predicted_tokens": 1, "backlog": 1},
-        {"pause_after_s": 2.5, "pause_s": 0.499},  # the turn lasts 3 s
+        {"pause_after_s": 2.5, "pause_s": 0.499, **NOISE},  # the turn lasts 3 s
     ],
 )
-def test_values_at_the_limits_of_the_schema_are_accepted(change: dict) -> None:
-    assert Trace.from_turns([TURN.changed(**change)]).sessions[0].turns == (TURN.changed(**change),)
+def test_values_at_the_limits_of_the_schema_survive_a_file(tmp_path: Path, change: dict) -> None:
+    Trace.from_turns([TURN.changed(**change)]).save(tmp_path / "t.parquet")
+    assert Trace.load(tmp_path / "t.parquet").sessions[0].turns == (TURN.changed(**change),)
 
 
 @pytest.mark.parametrize(

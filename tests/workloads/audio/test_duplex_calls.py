@@ -1,6 +1,5 @@
 """Workload duplex: what happens when, that more of one kind changes no other, and sounds where the trace has them."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.builders import refused
 from tests.golden.pinned import check_trace
 from tests.workloads.audio.conftest import Record, known
 from workloads.audio import pauses, phrases
@@ -177,13 +175,3 @@ def test_the_sound_survives_the_file_and_knows_its_recordings(record: Record, tm
         assert list(pcm_for(loaded, turn)) == list(pcm_for(trace, turn))
         if turn.microphone.event:
             assert list(event_pcm(loaded, turn)) == list(event_pcm(trace, turn))
-
-
-def test_a_turn_without_an_event_and_a_changed_turn_are_not_heard() -> None:
-    trace = made(sessions=20)
-    quiet = next(turn for turn in turns(trace) if turn.microphone.event is None)
-    with refused("has no event; only turns with one sound so."):
-        event_pcm(trace, quiet)
-    held = next(turn for turn in turns(trace) if turn.microphone.pause_s)
-    with refused("so the trace was changed"):
-        pcm_for(trace, dataclasses.replace(held, audio_s=99.0))

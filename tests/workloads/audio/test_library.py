@@ -117,18 +117,23 @@ def test_an_mp3_may_end_within_its_last_frame(record: Record) -> None:
     [("PCM_16", 1, "PCM_16", 0), ("PCM_16", 2, "PCM_16", 0), ("ULAW", 1, "PCM_MULAW", 0.05)],
 )
 def test_sphere_files_are_read(tmp_path: Path, encoding: str, channels: int, found: str, error: float) -> None:
-    """The format of NIST's and the LDC's corpora, of which a part of a file passes for a whole one."""
+    """The format of NIST's and the LDC's corpora."""
     path, sound = tmp_path / "a.SPH", SyntheticClip(0).pcm(8_000)
     soundfile.write(path, np.stack([sound] * channels, 1), 8_000, format="NIST", subtype=encoding)
     (clip,) = Library.scan(tmp_path).clips
     assert (clip.format.rate, clip.format.channels, clip.frames) == (8_000, channels, len(sound))
     assert clip.format.encoding == found
     assert np.abs(clip.pcm(8_000).astype(float) - sound).max() <= error * np.abs(sound).max()
-    path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(BadRecording, match="is shorter than its header says"):
-        Library.scan(tmp_path)
-    path.write_bytes(b"NIST_1A\n   1024\n")
-    with pytest.raises(BadRecording, match="claims a rate of 0 Hz"):
+
+
+@pytest.mark.parametrize(
+    ("kept_bytes", "sentence"), [(-2000, "is shorter than its header says"), (16, "claims a rate of 0 Hz")]
+)
+def test_a_part_of_a_sphere_file_is_refused(tmp_path: Path, kept_bytes: int, sentence: str) -> None:
+    path = tmp_path / "a.SPH"
+    soundfile.write(path, SyntheticClip(0).pcm(8_000), 8_000, format="NIST", subtype="PCM_16")
+    path.write_bytes(path.read_bytes()[:kept_bytes])
+    with pytest.raises(BadRecording, match=sentence):
         Library.scan(tmp_path)
 
 
@@ -181,19 +186,14 @@ def test_a_flac_of_unknown_length_is_said_to_be_one(record: Record) -> None:
 
 
 def test_a_folder_without_recordings_is_refused(tmp_path: Path, record: Record) -> None:
-    with refused("does not exist; give a folder of recordings."):
-        Library.scan(tmp_path / "none")
     with refused("is a file, not a folder; give a folder of recordings."):
         Library.scan(record("only.wav"))
     empty = tmp_path / "empty"
     (empty / ".hidden").mkdir(parents=True)
     (empty / "notes.txt").write_text("no sound")
     (empty / ".hidden" / "a.wav").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"has no recordings \(looked for aif, .* wav\)"):
+    with refused("has no recordings (looked for aif, "):
         Library.scan(empty)
-    (empty / "a.wav").write_bytes(b"")
-    with refused("has no usable recording (1 empty); give another folder."):
-        Library.scan(empty, skip_bad=True)
 
 
 def test_a_recording_that_changes_is_not_taken_for_the_old_one(record: Record) -> None:

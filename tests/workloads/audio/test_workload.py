@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.builders import refused
 from tests.golden.pinned import check_trace
@@ -50,6 +51,18 @@ def test_turns_last_as_long_as_the_utterances_in_recordings(recordings: Path) ->
     assert {turn.audio_s for turn in turns(trace)} <= set(seconds)
     for session in trace.sessions:  # nobody repeats himself before he has said all
         assert Counter(turn.audio_s for turn in session.turns[:n]) <= seconds
+
+
+@pytest.mark.parametrize("policy", ["natural", "truncate"])
+def test_the_header_states_the_share_of_barge_ins_before_the_end_of_the_reply(policy: str) -> None:
+    trace = make_trace("speech", {"sessions": 400, "p": 0.4, "cut": policy}, 1)
+    columns = trace.columns()
+    drawn = np.mean(~np.isnan(columns["barge_in_after_s"]))
+    timely = np.mean(columns["barge_in_after_s"] < columns["reply_audio_s"])
+    assert drawn == pytest.approx(0.4, abs=0.05)
+    assert (drawn == timely) == (policy == "truncate")
+    said = f"drawn in {drawn:.1%} of turns, before the reply's end in {timely:.1%}, missed in {drawn - timely:.1%}"
+    assert f"barge-ins, cut policy {policy}: {said}" in trace.header.notes
 
 
 def test_the_sound_of_a_turn_is_its_utterance(record: Record) -> None:
