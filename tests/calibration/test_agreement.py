@@ -1,5 +1,3 @@
-"""How well two runs of one trace agree, and the verdict on it."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""The fit on made-up steps: known coefficients come back, nothing is negative, more work never takes less time."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product

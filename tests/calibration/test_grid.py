@@ -25,52 +25,47 @@ def server_of(deployment: str) -> Serving:
     return system.build(Parts(ResolvedServer.of(params), EventLog(), seed=1), system.read({}))
 
 
-def driver_for(server: Serving, engine: StageEngine, skips: list[bool] | None = None) -> Driver:
-    return Driver(server, engine, [].append if skips is None else skips.append, seed=4)
+def driver_for(server: Serving, engine: StageEngine) -> Driver:
+    return Driver(server, engine, [].append, seed=4)
 
 
-def grid_run(driver: Driver) -> GridRun:
-    return GridRun(driver, canary=lambda: 0.001, show=lambda: None)
+def measured(stage: str, repeats: int = 1) -> tuple[list[Any], StageEngine]:
+    """The samples of a quick grid, with cells of a group and a chunk; every canary takes 1 ms."""
 
-
-def measured(stage: str, deployment: str = "speech_tiny", repeats: int = 1) -> tuple[list[Any], Serving, Driver]:
-    """The samples have cells of a group and a chunk."""
-
-    async def main():
-        server = server_of(deployment)
-        engine = next(e for e in server.engines if e.stage == stage)
+    async def main() -> tuple[list[Any], StageEngine]:
+        server = server_of("speech_tiny")
+        engine = next(each for each in server.engines if each.stage == stage)
         driver = driver_for(server, engine)
-        measuring = grid_run(driver)
+        measuring = GridRun(driver, canary=lambda: 0.001, show=lambda: None)
         limits = limits_of(engine, server.gateway.deployment.stages[stage].max_model_len)
         await driver.run(measuring.measure(grid(limits, quick=True), repeats, until_s=1e9))
         assert engine.load == 0 and engine.scheduler.free_blocks == engine.scheduler.allocatable_blocks
-        return measuring.samples, server, driver
+        assert not driver.counters["steps_not_as_planned"]
+        return measuring.samples, engine
 
     return run(main(), virtual=True)
 
 
 @pytest.mark.parametrize("stage", ["thinker", "talker"])
-def test_a_sample_is_the_time_of_the_step_it_names(stage: str):
-    samples, server, driver = measured(stage)
-    engine = next(e for e in server.engines if e.stage == stage)
+def test_a_sample_has_the_time_of_the_step_that_its_cell_describes(stage: str):
+    samples, engine = measured(stage)
     assert isinstance(engine.device, VirtualStage)
-    assert not driver.counters["steps_not_as_planned"]
     for sample in samples:
-        total = sample.totals
-        # vLLM's pairs with causality: n c + n^2 / 2. Ours are n c + n^2, and the chunk is the only row with n > 1.
-        chunk = sample.cell[1].tokens if sample.cell[1] else 1
-        decodes = sample.cell[0].decodes if sample.cell[1] else total.requests
-        pairs = total.pairs - 0.5 * (decodes + (chunk**2 if sample.cell[1] else 0))
+        total, (group, chunk) = sample.totals, sample.cell
+        # A profile counts n c + n^2 pairs of a row with n new tokens and a context of c, attention n c + n^2 / 2.
+        # Decodes have n = 1; only the chunk has more.
+        decodes = group.decodes if chunk else total.requests
+        pairs = total.pairs - 0.5 * (decodes + (chunk.tokens**2 if chunk else 0))
         work = Work(int(total.requests), int(total.tokens), int(total.visible), pairs, int(total.samples))
         assert sample.seconds == pytest.approx(engine.device.roofline.step(work).total_s, rel=1e-6)
 
 
 def test_a_fit_to_the_steps_of_a_roofline_predicts_cells_that_it_has_not_seen():
-    samples, _, _ = measured("thinker", repeats=2)
+    samples, _ = measured("thinker", repeats=2)
     profile = fit_stage(samples)
     # The steps have no noise. [chosen] 5 % is for the form: its terms add up, and a roofline takes the larger one.
     assert profile.fitted.held_out.median < 0.05
-    assert profile.drift.canary_spread == 0  # every canary of `grid_run` takes 1 ms
+    assert profile.drift.canary_spread == 0
 
 
 def test_the_grid_stays_within_its_limits():

@@ -1,5 +1,3 @@
-"""Profile files: what is written comes back, and what cannot be used is refused with the fix."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ def file(tmp_path: Path) -> Callable[..., Path]:
     return file
 
 
-def test_what_is_saved_comes_back(tmp_path: Path):
+def test_a_saved_profile_is_loaded_as_it_was(tmp_path: Path):
     profile = Profile.model_validate(FACTS)
     save_profile(profile, tmp_path / "new" / "p.yaml")
     assert load_profile(tmp_path / "new" / "p.yaml", "llama_tiny", "cpu") == profile

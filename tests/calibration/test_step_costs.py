@@ -1,5 +1,3 @@
-"""What a step cost by the loop's and the device's log, and how such costs are charged again."""
-
 from dataclasses import asdict
 
 import numpy as np

@@ -59,7 +59,7 @@ def test_sessions_are_offered_at_a_rate() -> None:
     assert serves(cut(even, 0.0, 1.0)) == "frames"
 
 
-def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> None:
+def test_one_factor_of_a_run_scales_all_its_sessions() -> None:
     """One factor a seed: the means of two halves of a run rise and fall as one (spec 5.4)."""
     shape = {"sessions": 400, "rate": 400, "duration_s": 20, "tokens_per_frame": 1000, "session_cv": 0.05}
     runs = np.array([table(make_trace("metronome", shape, seed), "output_tokens").mean(1) for seed in range(50)])
@@ -69,7 +69,7 @@ def test_all_sessions_of_a_run_move_together_and_runs_differ_by_their_cv() -> No
     assert np.std(runs.mean(1)) / runs.mean() == pytest.approx(0.25, rel=0.25)
 
 
-def test_a_runs_factor_scales_what_is_heard_as_it_does_what_is_said() -> None:
+def test_the_factor_of_a_run_scales_input_and_output_tokens_alike() -> None:
     """Fig. 4b's runs differ in all that a frame adds: 26 nominal tokens of 2 s of audio are 26 on average only."""
     shape = {"sessions": 4, "rate": 400, "duration_s": 20, **STEADY, "run_cv": 0.25}
     runs = [make_trace("metronome", shape, seed).columns() for seed in range(40)]
@@ -80,7 +80,7 @@ def test_a_runs_factor_scales_what_is_heard_as_it_does_what_is_said() -> None:
     assert np.std(heard) / heard.mean() == pytest.approx(0.25, rel=0.3)
 
 
-def test_points_of_a_sweep_follow_one_another_in_equal_parts_of_the_run() -> None:
+def test_points_of_a_sweep_take_equal_parts_of_the_run() -> None:
     swept = make_trace("metronome", {"sessions": 6, "sweep": [1, 2, 3], "duration_s": 60, "rate": 8}, 0)
     begins = [session.turns[0].arrival_s or 0.0 for session in swept.sessions]
     assert begins == [0.125, 20.125, 20.25, 40.125, 40.25, 40.375]

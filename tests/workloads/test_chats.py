@@ -1,5 +1,3 @@
-"""Conversations of a file: which messages are had, their lengths, and the text that a live client sends."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -64,7 +62,7 @@ def test_a_trace_has_the_lengths_of_the_text_that_its_turns_send(tmp_path: Path)
         assert turn.output_tokens == (exchange.reply_tokens or UNKNOWN_REPLY)
 
 
-def test_all_conversations_come_before_one_comes_again(tmp_path: Path) -> None:
+def test_every_conversation_is_played_before_one_is_repeated(tmp_path: Path) -> None:
     path = chats(tmp_path, [{"messages": [{"role": "user", "content": f"question {i}"}]} for i in range(7)])
     trace = made(path, conversations=21)
     content = trace.columns()["content"].astype(int)

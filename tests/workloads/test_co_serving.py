@@ -1,5 +1,3 @@
-"""Online requests and offline documents as one trace."""
-
 import numpy as np
 import pandas as pd
 import pytest

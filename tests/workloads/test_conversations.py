@@ -1,5 +1,3 @@
-"""Conversations told by blocks: a user who goes on is found, strangers under one system prompt stay strangers."""
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +35,7 @@ def joined(found: Log, rule: Rule) -> list[int]:
     system_blocks=st.integers(1, 6),
     asked=st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 300)), min_size=2, max_size=12),
 )
-def test_strangers_under_one_system_prompt_are_never_joined(system_blocks: int, asked: list[tuple[int, int]]) -> None:
+def test_users_with_one_system_prompt_are_never_joined(system_blocks: int, asked: list[tuple[int, int]]) -> None:
     system = system_blocks * BLOCK
     requests = [(str(who), system + own, reply) for who, (own, reply) in enumerate(asked)]
     assert joined(log(requests, system), "strict") == list(range(len(requests)))
@@ -53,7 +51,9 @@ def test_strangers_under_one_system_prompt_are_never_joined(system_blocks: int, 
     ),
     data=st.data(),
 )
-def test_everyone_who_goes_on_is_found(system_blocks: int, users: list, data: st.DataObject) -> None:
+def test_every_request_that_continues_a_conversation_is_joined(
+    system_blocks: int, users: list, data: st.DataObject
+) -> None:
     """Each begins with a block of his own; whose turn it is next is any order."""
     system = system_blocks * BLOCK
     talks: dict[int, list[Request]] = {}
@@ -68,7 +68,7 @@ def test_everyone_who_goes_on_is_found(system_blocks: int, users: list, data: st
     assert joined(log(requests, system), "strict") == [order.index(who) for who in order]
 
 
-def test_two_under_one_prompt_are_joined_only_on_request() -> None:
+def test_two_requests_with_one_prefix_are_joined_only_by_likely() -> None:
     """3,038 and 3,133 tokens with 5 blocks in common: one user who goes on, or two with one system prompt."""
     two = log([("a", 3038, 20), ("b", 3133, 19)], 5 * BLOCK)
     strict, likely, never = (follow(two, rule) for rule in ("strict", "likely", "never"))
@@ -91,7 +91,7 @@ def test_a_third_request_under_a_system_prompt_shows_that_users_are_strangers(se
     assert (found.joined, set(found.refused)) == (0, {FORK})
 
 
-def test_a_request_that_comes_at_once_is_no_continuation() -> None:
+def test_a_request_at_the_same_time_is_no_continuation() -> None:
     at_once = log([("a", 1100, 20), ("a", 1700, 20)], 0)
     assert follow(at_once, "likely").joined == 1
     stamped = Log(at_once.blocks, at_once.full, at_once.input_tokens, at_once.output_tokens, [0.0, 0.0])

@@ -1,5 +1,3 @@
-"""What is imported when it is first needed is there, and a search for its name finds it."""
-
 import ast
 from importlib import import_module
 from pathlib import Path

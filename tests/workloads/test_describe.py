@@ -1,5 +1,3 @@
-"""The numbers of `rehearse trace stat`, against processes whose values are known."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +11,7 @@ from workloads.statistics.describe import statistics
 from workloads.trace import Trace
 
 
-def test_a_constant_rate_and_bursts_are_told_apart() -> None:
+def test_dispersion_and_correlation_separate_a_constant_rate_from_bursts() -> None:
     even = np.arange(1000) * 0.5
     assert arrivals.gap_cv(even) == 0
     assert arrivals.dispersion(even, 1) == 0

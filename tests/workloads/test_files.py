@@ -1,5 +1,3 @@
-"""A file is written whole or not at all, nothing but a file is replaced, and drafts of the dead go."""
-
 import os
 import subprocess
 import sys
@@ -20,7 +18,7 @@ def test_an_interrupted_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == "before" and os.listdir(tmp_path) == ["f"]
 
 
-def test_no_planted_link_leads_a_draft_or_a_folder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
     victim.write_text("mine")
     elsewhere.mkdir()
@@ -83,7 +81,7 @@ with replacing(Path(sys.argv[1])) as file:
 """
 
 
-def test_the_draft_of_a_killed_process_goes_with_the_next_write(tmp_path: Path) -> None:
+def test_the_draft_of_a_killed_process_is_removed_by_the_next_write(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     assert subprocess.run([sys.executable, "-c", WRITE_AND_DIE, path]).returncode == -9
     (left,) = tmp_path.iterdir()
@@ -98,7 +96,7 @@ def test_the_draft_of_a_killed_process_goes_with_the_next_write(tmp_path: Path) 
     assert found == {"a.svg": b"whole", "a": b"other", "b.svg": b"other"}
 
 
-def test_two_writers_at_a_time_leave_each_other_s_draft(tmp_path: Path) -> None:
+def test_two_writers_of_one_file_keep_each_other_s_draft(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     with replacing(path) as first:
         first.write(b"first")

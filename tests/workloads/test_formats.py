@@ -1,5 +1,3 @@
-"""Traces in other programs' formats: what goes out, and that nothing is lost on the way back."""
-
 import json
 from pathlib import Path
 

@@ -60,7 +60,7 @@ def read_skipping(read: Callable[..., Any], path: Path) -> tuple[Any, list[str]]
 
 
 def trace_skipping(name: str, path: Path, **params: Any) -> Any:
-    """As `read_skipping`, for a workload: the trace."""
+    """The trace of a workload with bad rows skipped, or None; without skipping it may only refuse."""
     or_refused(lambda: make_trace(name, {"path": str(path), **params}, 0))
     return or_refused(lambda: make_trace(name, {"path": str(path), "skip_bad": True, **params}, 0))
 

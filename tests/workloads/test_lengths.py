@@ -49,7 +49,9 @@ def test_conserve_s_chats_are_as_long_as_its_table_1_says(name: str, mean: int, 
         ((None, None, 999), (1, 10, 999), 10, "x; scaled or cut by the user"),
     ],
 )
-def test_a_table_is_scaled_and_cut(changes: tuple[Any, ...], values: tuple, median: float, note: str) -> None:
+def test_a_table_of_lengths_is_scaled_to_a_median_and_cut_at_a_maximum(
+    changes: tuple[Any, ...], values: tuple, median: float, note: str
+) -> None:
     table = QuantileTable((0.0, 0.5, 1.0), (1, 10, 1000), "x")
     found = table.adjusted(*changes)
     assert isinstance(found, QuantileTable) and found.values == pytest.approx(values)

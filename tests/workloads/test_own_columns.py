@@ -1,5 +1,3 @@
-"""Columns of a trace: unknown ones are refused, and a workload's own reach the request table."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Entry points of other packages."""
-
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path

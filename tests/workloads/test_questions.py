@@ -1,5 +1,3 @@
-"""Workload `questions`: who asks what and when, what is heard of it, and what the folder must hold."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +95,7 @@ def test_a_trace_has_a_row_for_each_frame_and_tells_its_sound(folder: Path):
             assert np.array_equal(said, sounds[session.id].pcm(turn.turn * 2 * RATE, 2 * RATE))
 
 
-def test_turns_ask_one_question_and_segments_hold_the_frames_that_begin_in_them(folder: Path):
+def test_a_call_in_turns_has_one_question_and_a_frame_belongs_to_the_segment_it_begins_in(folder: Path):
     chosen = params(folder, mode="turns", segments=1, segment_s=75.0)
     assert {len(questions) for questions in assigned_questions(chosen, 0, read_questions(folder))} == {1}
     assert len(make_trace("questions", chosen.model_dump(), 0).sessions[0].turns) == 37

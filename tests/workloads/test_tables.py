@@ -1,5 +1,3 @@
-"""Anybody's table of requests: whatever its format, order, names, packing and unit, it is one and the same trace."""
-
 import bz2
 import csv
 import gzip

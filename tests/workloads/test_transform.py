@@ -1,5 +1,3 @@
-"""Steps on whole traces, and traces dealt out to several workers: what comes out is the same process."""
-
 from collections.abc import Callable
 from dataclasses import astuple
 

@@ -1,5 +1,3 @@
-"""Times, blocks and columns of others' files: what looks like another unit is asked, and nothing vanishes."""
-
 import gzip
 import json
 import re
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.builders import refused
 from workloads.errors import UserError
 from workloads.files import packed
 from workloads.files.csv_file import CsvFile
@@ -92,22 +91,39 @@ def test_blocks_of_another_size_are_asked(tmp_path: Path, block: int) -> None:
     assert make_trace("mooncake", {"path": path, "block_tokens": block}, 0).header.params["block_tokens"] == block
 
 
+def linked(path: Path, *parents: int | None) -> Path:
+    """Requests 0, 1, ... with the request that each continues."""
+    rows = [
+        {
+            "chat_id": i,
+            "parent_chat_id": parent,
+            "timestamp": 10.5 * i,
+            "input_length": 100 + 50 * i,
+            "output_length": 5,
+        }
+        for i, parent in enumerate(parents)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
 def test_parent_links_make_conversations(tmp_path: Path) -> None:
-    rows = [(0, -1), (1, 0), (2, 1), (3, 1), (4, 77), (5, None)]  # 3 is a fork, 77 is not in the file
-    names = ("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length")
-    lines = [dict(zip(names, (i, parent, 10.5 * i, 100 + 50 * i, 5), strict=True)) for i, parent in rows]
-    path = tmp_path / "t.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
+    path = linked(tmp_path / "t.jsonl", -1, 0, 1, 1, 77, None)  # 3 continues what 2 does already; there is no 77
     trace = make_trace("mooncake", {"path": path}, 0)
     assert trace.columns()["session"].tolist() == [0, 0, 0, 1, 2, 3]
-    assert trace.columns()["history_tokens"].tolist() == [0, 105, 155, 0, 0, 0] and span_s(trace) == 52.5
+    assert trace.columns()["history_tokens"].tolist() == [0, 100 + 5, 150 + 5, 0, 0, 0]
     notes = " ".join(trace.header.notes)
-    assert "2 of 6 requests continue" in notes and "1 requests name one that is not in the file" in notes
+    assert "2 of 6 requests continue" in notes
+    assert "1 requests name one that is not in the file" in notes
     assert "1 requests continue one that another continues already" in notes
     alone = make_trace("mooncake", {"path": path, "conversations": "never"}, 0)
     assert alone.columns()["session"].tolist() == [0, 1, 2, 3, 4, 5]
-    path.write_text("\n".join(map(json.dumps, [*lines, lines[0]])))
-    with pytest.raises(UserError, match="line 7, column 'chat_id': 0 is that of an earlier request, too"):
+
+
+def test_a_chat_id_of_two_requests_is_refused(tmp_path: Path) -> None:
+    path = linked(tmp_path / "t.jsonl", -1, 0)
+    path.write_text(f"{path.read_text()}\n{path.read_text().splitlines()[0]}")
+    with refused("line 3, column 'chat_id': 0 is that of an earlier request, too"):
         make_trace("mooncake", {"path": path}, 0)
 
 

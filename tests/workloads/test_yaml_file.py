@@ -1,5 +1,3 @@
-"""YAML that users write: as PyYAML reads it, but that nothing is passed over."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Speech out of a room, over noise and through a telephone: by how much, how it is drawn, and that it is off."""
-
 import sys
 from importlib.util import find_spec
 from typing import Any

@@ -1,5 +1,3 @@
-"""Full-duplex streams, distinct, staggered, lazy, with keys that follow the content; workload `metronome` over them."""
-
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +21,7 @@ def heard(stream: Stream, seconds: float) -> np.ndarray:
     return np.frombuffer(b"".join(stream.chunks(seconds)), "<i2")
 
 
-def test_a_stream_is_its_clips_end_to_end_and_again() -> None:
+def test_a_stream_repeats_its_clips_end_to_end() -> None:
     (stream,) = continuous(CLIPS, 1, RATE, seed=3)
     order = [part.clip for part in stream.parts]
     assert {clip.name for clip in order if clip} == {clip.name for clip in CLIPS}
@@ -45,7 +43,7 @@ def test_staggered_streams_differ_from_their_first_frame_on_and_in_order_from_th
 
 
 @pytest.mark.parametrize("frame_s", [0.08, 1.0, 2.0])
-def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
+def test_frames_with_equal_keys_have_equal_sound(frame_s: float) -> None:
     """And the same piece of the same clips has the same key; only silence may be a pause or a clip's own."""
     pauses = [part for clip in CLIPS[:5] for part in (Part(clip, 0, int(clip.seconds * RATE)), Part(None, 0, RATE))]
     paused = [Stream(pauses, RATE, phase) for phase in (0, RATE, 2 * RATE)]
@@ -59,7 +57,7 @@ def test_equal_keys_mean_equal_sound(frame_s: float) -> None:
     assert all(0 <= key < 2**53 for key in by_key)
 
 
-def test_a_thousand_sessions_hold_no_thousand_waveforms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_waveforms_in_memory_have_a_limit_for_any_number_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_module, "held", held := Held(limit=300_000))
     monkeypatch.setattr("workloads.audio.synth.held", held)
     streams = continuous(CLIPS, 1000, RATE, seed=0)

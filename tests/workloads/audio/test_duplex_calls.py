@@ -1,5 +1,3 @@
-"""Workload duplex: what happens when, that more of one kind changes no other, and sounds where the trace has them."""
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,28 +66,41 @@ def test_more_of_one_kind_changes_nothing_else(kind: str) -> None:
     assert few.loc[~changed, own[:3]].equals(many.loc[~changed, own[:3]])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_alone_has_its_share_and_its_lengths(kind: str) -> None:
+def only(kind: str) -> tuple[Trace, pd.DataFrame, pd.DataFrame]:
+    """A trace with this kind in 30 % of turns and no other; its turns, and those with the event."""
     trace = made(sessions=1500, **NONE | {KINDS[kind]: 0.3})
     rows = pd.DataFrame(trace.columns())
     rows["next_s"] = rows.groupby("session")["audio_s"].shift(-1)
-    among = rows.loc[rows["next_s"].notna() | (kind not in TAKES_FLOOR)]
-    own = rows.loc[rows["event"] == kind]
+    return trace, rows, rows.loc[rows["event"] == kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_event_has_its_share_of_turns(kind: str) -> None:
+    trace, rows, own = only(kind)
     assert set(rows["event"]) == {"", kind}
-    assert (among["event"] == kind).mean() == pytest.approx(0.3, abs=0.02)
+    possible = rows.loc[rows["next_s"].notna()] if kind in TAKES_FLOOR else rows
+    assert len(own) / len(possible) == pytest.approx(0.3, abs=0.02)
     assert f"{kind}: {len(own)} of {len(rows)} turns" in trace.header.notes
-    if kind in TAKES_FLOOR:
-        assert own["event_s"].equals(own["next_s"].rename("event_s"))
+
+
+@pytest.mark.parametrize("kind", TAKES_FLOOR)
+def test_words_that_take_the_floor_are_the_next_turn(kind: str) -> None:
+    _, _, own = only(kind)
+    assert own["event_s"].equals(own["next_s"].rename("event_s"))
     if kind == "correction":
         assert own["event_after_s"].between(0.3, 2.0).all()
-    elif kind == "interruption":
-        assert (own["event_after_s"] / own["reply_audio_s"]).between(0.1 - 1e-5, 0.9 + 1e-5).all()
     else:
-        median_s, _, shortest_s, longest_s = duplex.LENGTHS[kind]
-        assert own["event_s"].median() == pytest.approx(median_s, rel=0.1)
-        assert own["event_s"].between(shortest_s, longest_s).all()
-        fits = own.loc[own["event_s"] <= own["reply_audio_s"]]
-        assert (fits["event_after_s"] + fits["event_s"] <= fits["reply_audio_s"] + 1e-6).all()
+        assert (own["event_after_s"] / own["reply_audio_s"]).between(0.1 - 1e-5, 0.9 + 1e-5).all()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - set(TAKES_FLOOR)))
+def test_other_sounds_have_their_lengths_and_end_with_the_reply_where_they_fit(kind: str) -> None:
+    _, _, own = only(kind)
+    median_s, _, shortest_s, longest_s = duplex.LENGTHS[kind]
+    assert own["event_s"].median() == pytest.approx(median_s, rel=0.1)
+    assert own["event_s"].between(shortest_s, longest_s).all()
+    fits = own.loc[own["event_s"] <= own["reply_audio_s"]]
+    assert (fits["event_after_s"] + fits["event_s"] <= fits["reply_audio_s"] + 1e-6).all()
 
 
 def test_hesitations_are_as_long_as_pauses_in_speech() -> None:
@@ -138,7 +149,7 @@ def test_the_voice_hesitates_where_its_sentences_are_unfinished() -> None:
         ("noise", {"noise_db": 3.0}, 3.0),
     ],
 )
-def test_sounds_beside_turns_have_their_length_and_level(kind: str, param: dict, below_db: float) -> None:
+def test_a_sound_during_a_reply_has_its_length_and_level(kind: str, param: dict, below_db: float) -> None:
     trace = made(sessions=30, **NONE | {KINDS[kind]: 1.0} | param)
     clips: set[bytes] = set()
     for turn in turns(trace):
@@ -153,7 +164,7 @@ def test_sounds_beside_turns_have_their_length_and_level(kind: str, param: dict,
     assert len(clips) > 20
 
 
-def test_rooms_and_telephones_are_heard_in_turns_and_beside_them() -> None:
+def test_rooms_and_telephones_change_turns_and_other_sounds() -> None:
     pytest.importorskip("librosa")
     clean, far = made(sessions=4), made(sessions=4, reverb_s=0.4, codec="g711", snr_db=20)
     assert clean.header.hash == far.header.hash

@@ -1,5 +1,3 @@
-"""Reading a folder of recordings: what is converted, what is refused, what is held."""
-
 import struct
 from collections import Counter
 from collections.abc import Callable

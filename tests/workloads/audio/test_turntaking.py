@@ -1,5 +1,3 @@
-"""Turn-taking: the published statistics come out, and p and the cut policy do what they say."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Voice activity: onsets against the energy bound on synthetic and real speech, and what is no speech."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The voice of callers without recordings: its files, its pauses, and which speech a trace has."""
-
 from typing import Any
 
 import numpy as np

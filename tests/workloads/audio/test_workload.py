@@ -1,5 +1,3 @@
-"""Workload speech: turns that are recordings, what its header says of them, and the sound of a turn."""
-
 import subprocess
 import sys
 from collections import Counter
