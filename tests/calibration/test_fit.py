@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engines.core.device import Row
 from engines.devices.step_time import CONSERVE, FORMS, SEGMENTED, StepTime, Totals, term, terms, totals
-from harness.calibration.fit import Sample, TooFewSteps, fit, fit_stage, held_out, knots, predict
+from harness.calibration.fit import Sample, TooFewSteps, fit, fit_stage, held_out, knots, predict, undisturbed
 
 
 def row(tokens: int, context: int, samples: bool = True) -> Row:
@@ -84,6 +84,16 @@ def test_disturbed_steps_are_left_out_and_counted():
     assert found.fitted.held_out.median < 0.03  # about the noise
 
 
+def test_a_machine_that_was_never_quiet_still_gives_a_fit():
+    rng = np.random.default_rng(2)
+    few = grid_steps(TRUTH, 0.1, repeats=1)[:40]
+    steps = [replace(sample, canary_s=sample.canary_s * float(rng.uniform(1, 20))) for sample in few]
+    assert undisturbed(steps) == steps
+    found = fit_stage(steps)
+    assert found.left_out == 0
+    assert found.forms[CONSERVE].coefficients["k3"] == 0  # communication between GPUs, of which there is one
+
+
 def test_a_cell_is_predicted_by_fits_that_never_saw_it():
     samples = grid_steps(TRUTH)
     odd = samples[0].cell
@@ -91,13 +101,6 @@ def test_a_cell_is_predicted_by_fits_that_never_saw_it():
     before, after = held_out(samples, terms(CONSERVE)), held_out(bent, terms(CONSERVE))
     here = [i for i, sample in enumerate(samples) if sample.cell == odd]
     assert here and after[here] == pytest.approx(before[here], rel=1e-6)
-
-
-def test_steps_of_conserve_s_terms_are_predicted_to_within_their_noise():
-    profile = fit_stage(grid_steps(TRUTH, noise=0.02))
-    assert profile.fitted.held_out.median < 0.02
-    assert profile.forms[CONSERVE].held_out.median < 0.02
-    assert profile.forms[CONSERVE].coefficients["k3"] == 0  # communication between GPUs, of which there is one
 
 
 def test_too_few_steps_are_refused():

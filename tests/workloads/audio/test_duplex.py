@@ -42,6 +42,12 @@ def test_staggered_streams_differ_from_their_first_frame_on_and_in_order_from_th
     assert [s.content_key(5, 2.0) for s in other] != [s.content_key(5, 2.0) for s in streams]
 
 
+def test_streams_that_are_not_staggered_are_the_same_and_share_their_keys() -> None:
+    streams = continuous(CLIPS, 5, RATE, seed=0, staggered=False)
+    assert len({stream.content_key(frame, 2.0) for stream in streams for frame in range(4)}) == 4
+    assert len({stream.pcm(0, 3 * RATE).tobytes() for stream in streams}) == 1
+
+
 @pytest.mark.parametrize("frame_s", [0.08, 1.0, 2.0])
 def test_frames_with_equal_keys_have_equal_sound(frame_s: float) -> None:
     """And the same piece of the same clips has the same key; only silence may be a pause or a clip's own."""
