@@ -36,6 +36,13 @@ def test_the_files_are_those_of_the_index_and_are_small() -> None:
         assert round(sentence.seconds * 100) == pytest.approx(sentence.seconds * 100)
 
 
+def test_sentences_have_eight_speakers_and_many_lengths() -> None:
+    seconds = [sentence.seconds for sentence in sentences()]
+    assert len({sentence.speaker for sentence in sentences()}) == 8
+    assert len({sentence.text for sentence in sentences()}) == len(seconds) > 100
+    assert min(seconds) < 1 and np.median(seconds) == pytest.approx(2.6, abs=0.4) and max(seconds) > 5
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.floats(0.05, 60.0), st.sampled_from([8_000, 16_000, 24_000]))
 def test_speech_of_any_length_ends_where_a_sentence_does(seconds: float, rate: int) -> None:
