@@ -8,7 +8,7 @@ from scipy import stats
 
 from workloads.distributions import arrivals
 from workloads.seeds import stream
-from workloads.statistics.describe import dispersion, gap_cv, lag_1, rate
+from workloads.statistics.describe import gap_cv, lag_1, rate
 
 N = 50_000
 RATE = 4.0
@@ -75,16 +75,6 @@ def test_a_ramp_down_and_one_step_keep_their_last_rate() -> None:
     assert np.sum(falling <= 10.0) == 110
     assert np.allclose(np.diff(falling)[-100:], 0.5)
     assert np.allclose(np.diff(arrivals.ramp(unit, 1.0, 4.0, 10.0, 1)), 0.25)
-
-
-def test_modulated_arrivals_are_burstier_over_hours_than_within() -> None:
-    times = arrivals.modulated(rng(), RATE, 1.2, 1.0, 40.0, N)
-    assert rate(times) == pytest.approx(RATE, rel=0.15)
-    assert (gap_cv(times) or 0) > 1.5
-    assert (dispersion(times, 20.0) or 0) > 10
-    calm = arrivals.modulated(rng(), RATE, 1.2, 0.0, 40.0, N)
-    assert stats.kstest(gaps(calm)[:5000], gamma_law(1.2)).pvalue > 0.01
-    assert gap_cv(calm) == pytest.approx(1.2, rel=0.05)
 
 
 @pytest.mark.parametrize("weibull", [False, True])
