@@ -86,7 +86,7 @@ def test_a_kind_of_event_has_its_share_of_turns(kind: str) -> None:
 @pytest.mark.parametrize("kind", TAKES_FLOOR)
 def test_words_that_take_the_floor_are_the_next_turn(kind: str) -> None:
     _, _, own = only(kind)
-    assert own["event_s"].equals(own["next_s"].rename("event_s"))
+    assert own["event_s"].tolist() == own["next_s"].tolist()
     if kind == "correction":
         assert own["event_after_s"].between(0.3, 2.0).all()
     else:
@@ -97,10 +97,11 @@ def test_words_that_take_the_floor_are_the_next_turn(kind: str) -> None:
 def test_other_sounds_have_their_lengths_and_end_with_the_reply_where_they_fit(kind: str) -> None:
     _, _, own = only(kind)
     median_s, _, shortest_s, longest_s = duplex.LENGTHS[kind]
-    assert own["event_s"].median() == pytest.approx(median_s, rel=0.1)
+    assert np.median(own["event_s"]) == pytest.approx(median_s, rel=0.1)
     assert own["event_s"].between(shortest_s, longest_s).all()
     fits = own.loc[own["event_s"] <= own["reply_audio_s"]]
-    assert (fits["event_after_s"] + fits["event_s"] <= fits["reply_audio_s"] + 1e-6).all()
+    left_s = np.asarray(fits["reply_audio_s"] - fits["event_after_s"] - fits["event_s"], float)
+    assert (left_s >= -1e-6).all()
 
 
 def test_hesitations_are_as_long_as_pauses_in_speech() -> None:
