@@ -2,10 +2,10 @@
 
     python -m tests.selftest.churn --minutes 10
 
-A server of its own, 32 calls at once that talk, listen and interrupt, and beside them the clients of
-`tests.selftest.fault_clients` and their bursts of connections. In between all calls end and others begin: a call that
-goes on remembers more and more, and that is no leak. Prints a table and writes churn.json. Exit status 1
-when a healthy turn failed, somebody was not answered as he should be, or something was left behind.
+The server has 32 calls at once that talk, listen and interrupt, next to the clients of `tests.selftest.fault_clients`
+and their bursts of connections. Between two bursts all calls end and others begin: a call that lasts needs more and
+more memory, and that is no leak. It prints a summary and writes churn.json. The exit status is 1 when a healthy turn
+failed, a faulty client had a wrong answer, or something was left behind.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import psutil
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from engines.endpoint.limits import Limits
 from harness.client.client_params import ClientParams
@@ -44,7 +41,7 @@ from workloads.registry import make_trace
 from workloads.trace import Trace
 
 SESSIONS, CAP = 32, 64
-"""[config] of the issue: healthy sessions, and the server's cap."""
+"""[config] healthy sessions, and the server's cap."""
 ARRIVALS = 8.0
 """Calls that begin in a second: [chosen]."""
 LIMITS = Limits.model_validate(
@@ -57,7 +54,7 @@ SAMPLE_S = 1.5
 TURN_S = 7.0
 """No turn of the workload with its reply is shorter on average [measured], so that no call ends early."""
 LAST_TURN_S = 30.0
-"""From the beginning of the last turns to the next calls: [chosen] longer than the longest turn."""
+"""From the beginning of the last turns to the next calls, s: [chosen] longer than the longest turn."""
 ROUND_S = 90.0
 """Shortest time between two bursts in which calls end and others begin: [chosen] enough for some turns of each."""
 WARM_SHARE = 0.25
@@ -195,7 +192,7 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
 
 
 async def _sample(server: ServerProcess, samples: list[Sample]) -> None:
-    """Look at the server, for ever."""
+    """Note the state of the server every `SAMPLE_S`, without end."""
     loop = asyncio.get_running_loop()
     while True:
         counters = await asyncio.to_thread(scrape, server.metrics_url)
@@ -217,50 +214,39 @@ def _seen(server: ServerProcess, counters: dict[str, float], t_s: float) -> Samp
 
 
 def scrape(url: str) -> dict[str, float]:
-    """The page's values by name and labels, as written there."""
+    """Return the values of the metrics page by name and labels, as written there."""
     with urllib.request.urlopen(url, timeout=10) as page:
         lines = page.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in pairs}
 
 
-class Memory(NamedTuple):
-    """A line through the resident memory in the churn after warming up."""
-
-    kib_per_min: float
-    r_squared: float
-    growth_kib: float
-
-
-def memory(seen: Churn) -> Memory:
-    """NaN with fewer than three samples."""
+def memory(seen: Churn) -> dict[str, float]:
+    """Return a line through the resident memory in the churn after warming up: slope, R² and growth. Empty with fewer
+    than three samples."""
     warm_s = seen.calm_s + WARM_SHARE * (seen.end_s - seen.calm_s)
     kept = [each for each in seen.samples if warm_s <= each.t_s <= seen.end_s]
     if len(kept) < 3:
-        return Memory(np.nan, np.nan, np.nan)
+        return {}
     minutes = np.array([each.t_s for each in kept]) / 60
     kib = np.array([each.rss_kib for each in kept])
-    slope, _ = np.polyfit(minutes, kib, 1)
     r_squared = np.corrcoef(minutes, kib)[0, 1] ** 2 if np.ptp(kib) else 1.0
-    return Memory(float(slope), float(r_squared), float(kib[-1] - kib[0]))
+    slope = np.polyfit(minutes, kib, 1)[0]
+    return {"kib_per_min": float(slope), "r_squared": float(r_squared), "growth_kib": float(kib[-1] - kib[0])}
 
 
 def healthy(seen: Churn) -> list[dict[str, Any]]:
-    """One row each: before, among fault clients, during the bursts, and all: turns, failed ones, and TTFP (ms)."""
+    """Return turns, failed turns and TTFP (ms) before the churn, among fault clients, during the bursts, and of all."""
     turns: Any = seen.turns
     ends, failed = turns["turn_end_s"], turns["status"].isin((FAILED, UNFINISHED))
-    in_burst = sum((ends.between(begin_s, end_s) for begin_s, end_s, _ in seen.bursts), start=ends < -1) > 0
-    calm = ends < seen.calm_s
-    parts = {
-        "before": calm,
-        "among fault clients": ~calm & ~in_burst,
-        "during a burst": in_burst,
-        "all": pd.Series(True, ends.index),
-    }
+    calm, in_burst = ends < seen.calm_s, pd.Series(False, ends.index)
+    for begin_s, end_s, _ in seen.bursts:
+        in_burst |= ends.between(begin_s, end_s)
+    parts = {"before": calm, "among fault clients": ~calm & ~in_burst, "during a burst": in_burst, "all": True}
     rows = []
-    for name, chosen in parts.items():
-        known = 1e3 * turns["audio_ttfp_s"][chosen].dropna()
-        p50, p90 = known.quantile([0.5, 0.9]).tolist() if len(known) else (None, None)
+    for name, part in parts.items():
+        chosen = pd.Series(part, ends.index)
+        p50, p90 = (1e3 * turns["audio_ttfp_s"][chosen].dropna().quantile([0.5, 0.9])).tolist()
         counts = {"turns": int(chosen.sum()), "failed": int((chosen & failed).sum())}
         rows.append({"when": name, **counts, "ttfp_p50_ms": p50, "ttfp_p90_ms": p90})
     return rows
@@ -286,41 +272,24 @@ def wrong(seen: Churn) -> list[str]:
 
 
 def show(seen: Churn) -> None:
-    """The table."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 120)
-    table = Table("healthy sessions", "turns", "failed", "TTFP P50 ms", "TTFP P90 ms", box=SIMPLE_HEAD)
-    for row in healthy(seen):
-        times = ["–" if row[name] is None else f"{row[name]:.0f}" for name in ("ttfp_p50_ms", "ttfp_p90_ms")]
-        table.add_row(row["when"], str(row["turns"]), str(row["failed"]), *times)
-    console.print(table)
-    table = Table("a client that", "times", "was answered", box=SIMPLE_HEAD)
-    for kind in FAULTS:
-        answers = seen.faults.get(kind, {})
-        table.add_row(kind, str(sum(answers.values())), _told(answers))
-    console.print(table)
+    """Print the summary."""
+    print(pd.DataFrame(healthy(seen)).round().to_string(index=False))
+    for kind, answers in seen.faults.items():
+        print(f"a client that {kind} was answered {answers}")
     for begin_s, end_s, answers in seen.bursts:
         during = [each for each in seen.samples if begin_s + 1 <= each.t_s <= end_s + 2]
         lag_ms = 1e3 * max((each.lag_s for each in during), default=np.nan)
         waited_ms = 1e3 * (during[-1].waited_s - during[0].waited_s) if during else np.nan
-        console.print(
-            f"burst of {sum(answers.values())} against a cap of {CAP}: {_told(answers)}, in {end_s - begin_s:.1f} s; "
+        print(
+            f"burst against a cap of {CAP}: {answers}, in {end_s - begin_s:.1f} s; "
             f"the server's loop was held up for {lag_ms:.1f} ms at most, and waited {waited_ms:.0f} ms for a core"
         )
-    line, last = memory(seen), seen.samples[-1]
-    console.print(
-        f"memory of the server: {last.rss_kib / 1024:.0f} MiB at the end, slope {line.kib_per_min:+.0f} KiB/min "
-        f"(R² {line.r_squared:.2f}), {line.growth_kib:+.0f} KiB over the churn; "
-        f"descriptors {seen.samples[0].descriptors} at first, {last.descriptors} at the end"
-    )
-    console.print(f"send delay of the healthy clients: p99 {1e3 * seen.send_delay_p99_s:.2f} ms")
+    first, last = seen.samples[0], seen.samples[-1]
+    print(f"memory of the server: {last.rss_kib / 1024:.0f} MiB at the end, {memory(seen)}")
+    print(f"descriptors: {first.descriptors} at first, {last.descriptors} at the end")
+    print(f"send delay of the healthy clients: p99 {1e3 * seen.send_delay_p99_s:.2f} ms")
     for sentence in wrong(seen):
-        console.print(f"WRONG: {sentence}", style="red")
-
-
-def _told(answers: dict[str, int]) -> str:
-    return ", ".join(f"{answer}: {count}" for answer, count in sorted(answers.items()))
+        print(f"WRONG: {sentence}")
 
 
 def main() -> None:
@@ -329,12 +298,11 @@ def main() -> None:
     parser.add_argument("--calm", type=float, default=30, help="seconds before it")
     parser.add_argument("--burst", type=int, default=2000)
     parser.add_argument("--bursts", type=int, default=3)
-    parser.add_argument("--engine", default="liveserve", help="of those that serve turns and offload")
     parser.add_argument("--out", type=Path, default=Path("results/churn"))
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    config = {"engine": asked.engine, "limits": LIMITS, "settings": SETTINGS}
+    config = {"engine": "liveserve", "limits": LIMITS, "settings": SETTINGS}
     with ServerProcess(ServeConfig.model_validate(config)) as server:
         with asyncio.Runner(loop_factory=WallClockLoop) as runner:
             seen = runner.run(churn(server, 60 * asked.minutes, asked.calm, asked.burst, asked.bursts))
@@ -342,9 +310,9 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     facts = {
         "healthy": healthy(seen),
-        "rogues": seen.faults,  # both names as in the files of earlier runs
-        "crowds": seen.bursts,
-        "memory": memory(seen)._asdict(),
+        "faults": seen.faults,
+        "bursts": seen.bursts,
+        "memory": memory(seen),
         "send_delay_p99_s": seen.send_delay_p99_s,
         "wrong": wrong(seen),
         "samples": [each._asdict() for each in seen.samples],
