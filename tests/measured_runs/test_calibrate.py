@@ -1,4 +1,4 @@
-"""`rehearse profile --from RUNS`: known factors are found again, and what cannot tell them is refused."""
+"""`rehearse profile --from RUNS`: the factors of a server are fitted to its runs, or the runs are refused."""
 
 import math
 import re
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from engines.devices.step_file import (
     Calibrated,
@@ -35,7 +34,6 @@ from harness.measured_runs.measured_run import Measured, MeasuredRun, Request, S
 from harness.measured_runs.predict import plan, serve
 from harness.replays.profiles import profile_of
 from harness.replays.step_times import step_sources
-from reports.cli.app import NAMES, build
 from tests.conftest import Rehearse
 from tests.measured_runs.test_prediction import LLAMA
 from tests.measured_runs.test_requests import BENCH
@@ -75,7 +73,7 @@ def a_profile(**values: float) -> Calibrated:
 
 
 def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> MeasuredRun:
-    """Of requests that nobody measured yet."""
+    """A run of `count` Poisson arrivals at each rate (1/s), 30 s apart, whose latencies nobody measured yet."""
     random, requests, parts, begin_s = np.random.default_rng(0), [], [], 0.0
     for rate in rates:
         arrivals = begin_s + np.cumsum(random.exponential(1 / rate, count))
@@ -89,7 +87,7 @@ def a_run(rates: tuple[float, ...], queue_s: float = 0.0, count: int = 32) -> Me
 
 
 def served_by(profile: Calibrated | None, run: MeasuredRun, folder: Path) -> MeasuredRun:
-    """The run as a server with these factors would have been measured; None: with those of the model."""
+    """Return the run as measured on a server with these factors; None: with those of the model."""
     facts = profile.model_dump(mode="json") if profile else None
     rows: list[Any] = []
     for load in loads_of(plan(run, folder, "h100", None), folder):
@@ -105,6 +103,12 @@ def served_by(profile: Calibrated | None, run: MeasuredRun, folder: Path) -> Mea
 def known(error: float | None) -> float:
     assert error is not None
     return error
+
+
+def accepted(profile: Any, server: dict[str, Any]) -> Any:
+    """Return the profile that a replay on this server uses. UserError if it does not fit the server."""
+    params = ServerParams.of(server)
+    return profile_of(profile, "p.yaml", "virtual", params, ResolvedServer.of(params).deployment)
 
 
 def test_known_factors_are_found_and_held_out_loads_are_predicted_by_them(tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_a_closed_loop_is_replayed_as_one(tmp_path: Path) -> None:
 
 
 def test_no_more_are_in_flight_than_a_burst_has(tmp_path: Path) -> None:
-    """As guidellm sends where it begins late: 100 a second, each of which takes 5 s."""
+    """Its 8 requests come at 100 a second and take 5 s each: 500 would be in flight if it went on."""
     load = a_load([Request(0.01 * at, 800, 30, 1.0, 5.0) for at in range(8)], "2/s", tmp_path)
     assert load.rate == pytest.approx(100) and load.in_flight == 8
 
@@ -186,7 +190,6 @@ def test_turns_of_a_session_follow_each_other_and_their_context_grows(tmp_path: 
         ("2/s, 16 at a time, seed 1", 16),
         ("4/s", None),
         ("8 requests at a time", None),
-        ("as many as go", None),
     ],
 )
 def test_a_label_says_how_many_are_served_at_once(label: str, slots: int | None) -> None:
@@ -204,8 +207,7 @@ def test_a_server_like_the_model_keeps_the_defaults(tmp_path: Path) -> None:
     found = calibrate([served_by(None, a_run(RATES[:2], count=8), tmp_path)], None)
     made, path = found.profile, tmp_path / "server.yaml"
     path.write_text(yaml.safe_dump(found.deployment | {"title": "the measured server"}))
-    params = ServerParams.of({"deployment": str(path)})
-    assert profile_of(made, "p.yaml", "virtual", params, ResolvedServer.of(params).deployment) is made
+    assert accepted(made, {"deployment": str(path)}) is made
     assert made.held_out.before == made.held_out.after == Errors(ttft=0, itl=0, e2e=0)
     for _, factor in made.factors:
         assert factor.value == pytest.approx(factor.default, abs=1e-9)
@@ -229,53 +231,20 @@ def test_runs_that_cannot_tell_the_factors_are_refused(run: MeasuredRun, said: s
         calibrate([run], None)
 
 
-@pytest.mark.parametrize(
-    ("bench", "more", "said"),
-    [
-        (BENCH | {"model_id": "meta-llama/Llama-3.1-8B"}, "", "one load (run, 2/s) cannot tell the factors"),
-        ({"endpoint_type": "a", "model_id": "x", "input_lens": [9]}, "--model llama_3_1_8b", "has no output_lens"),
-    ],
-)
-def test_the_model_is_the_one_that_the_runs_name_and_nothing_is_written_when_they_are_refused(
-    folder: Callable[..., Path], tmp_path: Path, bench: dict[str, Any], more: str, said: str
-) -> None:
-    asked = f"profile --from {folder(**{'bench.json': bench})} --gpu h100 --out {tmp_path / 'p.yaml'} {more}"
-    ran = CliRunner().invoke(build(NAMES), asked.split())
-    assert ran.exit_code != 0 and said in str(ran.exception)
-    assert not (tmp_path / "p.yaml").exists()
-
-
-@pytest.fixture
-def printed(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, folder: Callable[..., Path]) -> str:
-    """The output of `rehearse profile`, which writes p.yaml and the measured server, of one GPU, to p-server.yaml."""
-    facts = {"title": "t", "model": "llama_3_1_8b", "gpu": "h100", "stages": {"thinker": LIMITS}, "overheads": PATH}
-    made = Calibration(a_profile(), facts, [], [], [])
-    monkeypatch.setattr(module, "calibrate", lambda *_: made)
-    status, out, err = rehearse("profile", "--from", str(folder(**{"bench.json": BENCH})), "--out", "p.yaml")
-    assert status == 0, err
-    return " ".join(out.split())
-
-
-def test_the_command_that_runs_on_the_measured_server_is_printed(printed: str) -> None:
-    assert "rehearse run EXPERIMENT --set deployment=p-server.yaml --profile p.yaml" in printed
-
-
-@pytest.mark.parametrize("gpus", [[[0]], [[0], [1]]], ids=["as measured", "a second replica"])
-@pytest.mark.usefixtures("printed")
-def test_a_profile_is_accepted_for_its_server_with_one_replica_and_with_two(
-    gpus: list[list[int]], tmp_path: Path
+def test_the_printed_command_runs_a_profile_on_its_server_also_with_a_second_replica(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, folder: Callable[..., Path]
 ) -> None:
     """A profile has the factors of one replica, so their number does not matter."""
-    facts = yaml.safe_load(Path("p-server.yaml").read_text())
-    assert facts["stages"]["thinker"]["gpus"] == [[0]]
-    facts["stages"]["thinker"]["gpus"] = gpus
-    file = tmp_path / "server.yaml"
-    file.write_text(yaml.safe_dump(facts))
-    params = ServerParams.of({"deployment": str(file)})
-    served = ResolvedServer.of(params).deployment
-    assert len(served.stages["thinker"].gpus) == len(gpus)
-    profile = load_step_file("p.yaml")
-    assert profile_of(profile, "p.yaml", "virtual", params, served) == profile
+    facts = {"title": "t", "model": "llama_3_1_8b", "gpu": "h100", "stages": {"thinker": LIMITS}, "overheads": PATH}
+    monkeypatch.setattr(module, "calibrate", lambda *_: Calibration(a_profile(), facts, [], [], []))
+    status, out, err = rehearse("profile", "--from", str(folder(**{"bench.json": BENCH})), "--out", "p.yaml")
+    assert status == 0, err
+    assert "rehearse run EXPERIMENT --set deployment=p-server.yaml --profile p.yaml" in " ".join(out.split())
+    server = yaml.safe_load(Path("p-server.yaml").read_text())
+    assert server["stages"]["thinker"]["gpus"] == [[0]]
+    server["stages"]["thinker"]["gpus"] = [[0], [1]]
+    Path("two.yaml").write_text(yaml.safe_dump(server))
+    assert accepted(load_step_file("p.yaml"), {"deployment": "two.yaml"}) == a_profile()
 
 
 def test_a_model_by_its_config_is_written_next_to_the_profile(rehearse: Rehearse, folder: Callable[..., Path]) -> None:
@@ -288,26 +257,29 @@ def test_a_model_by_its_config_is_written_next_to_the_profile(rehearse: Rehearse
     status, _, err = rehearse("profile", "--from", str(runs), "--gpu", "h100", "--out", "own.yaml")
 
     assert status == 0, err
-    params, given = ServerParams.of({"deployment": "own-server.yaml"}), load_step_file("own.yaml")
-    served = ResolvedServer.of(params).deployment
-    assert served.model.name == "mine_7b" and served.model.stages == load_model("llama_3_1_8b").stages
-    assert profile_of(given, "own.yaml", "virtual", params, served) == given
+    own, written = {"deployment": "own-server.yaml"}, load_step_file("own.yaml")
+    model = ResolvedServer.of(ServerParams.of(own)).deployment.model
+    assert model.name == "mine_7b" and model.stages == load_model("llama_3_1_8b").stages
+    assert accepted(written, own) == written
 
 
-def test_a_profile_is_read_as_it_was_written_and_its_report_says_where_it_is_from(tmp_path: Path) -> None:
-    path = tmp_path / "p.yaml"
-    save_calibrated(a_profile(decode=1.5), path)
-    given = load_step_file(path)
-    assert given == a_profile(decode=1.5)
-    params = ServerParams.of({"deployment": "llama_8b_h100"})
-    served = ResolvedServer.of(params)
-    used = profile_of(given, str(path), "virtual", params, served.deployment)
-    (said,) = step_sources(served, used).values()
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    save_calibrated(a_profile(decode=1.5), tmp_path / "p.yaml")
+    assert load_step_file(tmp_path / "p.yaml") == a_profile(decode=1.5)
+
+
+def test_the_report_says_what_a_profile_was_fitted_to() -> None:
+    server = ResolvedServer.of(ServerParams.of({"deployment": "llama_8b_h100"}))
+    (said,) = step_sources(server, a_profile()).values()
     assert said.startswith("kernels of vLLM") and said.endswith(", fitted to 1 load of mine on 2026-11-27")
-    for wrong, words in (({"gpu": "h200"}, "is of gpu 'h100'"), ({"scale": "bandwidth=2.0"}, "leave one of them out")):
-        with pytest.raises(UserError, match=words):
-            other = ResolvedServer.of(params.model_copy(update=wrong))
-            profile_of(given, str(path), "virtual", other.params, other.deployment)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"gpu": "h200"}, "is of gpu 'h100'"), ({"scale": "bandwidth=2.0"}, "leave one of them out")]
+)
+def test_a_profile_of_another_server_is_refused(change: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        accepted(a_profile(), {"deployment": "llama_8b_h100"} | change)
 
 
 @pytest.mark.parametrize(

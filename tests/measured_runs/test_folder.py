@@ -1,4 +1,4 @@
-"""Folders of runs, and what is said of files that are broken, missing or of no known kind."""
+"""Folders of measured runs are read, and a file that is broken or of no known kind is refused."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def only(path: Path) -> MeasuredRun:
     return run
 
 
-def test_a_run_of_traces_alone(folder):
+def test_a_run_has_the_requests_of_its_traces_and_the_server_of_its_configuration(folder):
     run = only(folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG}))
     assert run.name == "run" and run.parts == (("all", 0, 3),) and run.client is None
     assert [one.arrival_s for one in run.requests] == [0, 1, 2]
@@ -44,7 +44,7 @@ def test_a_run_of_traces_alone(folder):
     assert (run.server.model, run.server.tp, run.server.max_num_seqs, run.server.gpu) == ("some/model", 2, 64, "H100")
 
 
-def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(folder):
+def test_a_server_is_what_its_last_start_in_the_log_says_but_for_a_line_that_is_cut(folder):
     made = folder(**{"traces.json": TRACES, "vllm.log": LOG})
     (run,) = read_runs(made)
     server = run.server
@@ -55,7 +55,7 @@ def test_the_log_says_what_a_server_was_and_a_line_that_is_cut_says_nothing(fold
     assert read_log(made / "vllm.log")["max_num_batched_tokens"] == 512
 
 
-def test_runs_within_folders_and_files_that_are_passed_over(folder):
+def test_each_run_is_found_in_its_folder_and_other_files_are_passed_over(folder):
     made = folder(
         **{"a__any.json": TRACES, "a__exp-config.yaml": CONFIG, "b__c__one.json": BENCH, "b__c__two.json": BENCH},
         **{"notes.md": "x", "other.csv": "a,b\n1,2\n", "b__c__x.json": "{}"},
@@ -99,7 +99,8 @@ def test_inference_perf_by_stage_and_with_its_requests(folder):
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"notes.md": "x"}, "has nothing to read in it"),
+        ({"notes.md": "x"}, "has nothing to read in it; give OpenTelemetry traces"),
+        ({"x.json": '{"benchmarks": [{"stats": 1}]}'}, "has nothing to read in it"),
         ({"traces.json": ""}, "traces.json is empty"),
         ({"traces.json": line(), "exp-config.yaml": CONFIG}, "traces.json has no served requests"),
         ({"traces.json": TRACES, "exp-config.yaml": "model: [\n"}, "exp-config.yaml is not valid YAML, line 2"),
@@ -111,20 +112,9 @@ def test_inference_perf_by_stage_and_with_its_requests(folder):
         ({"per_request_lifecycle_metrics.json": "[]"}, "has no requests; set report"),
     ],
 )
-def test_what_cannot_be_read_is_named(folder, files, said):
+def test_a_file_that_cannot_be_read_is_named(folder, files, said):
     with pytest.raises(UserError, match=said):
         read_runs(folder(**files))
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [("none", None), ("x.parquet", "x"), ("x.json", '{"benchmarks": [{"stats": 1}]}')]
-)
-def test_a_path_that_is_none_and_a_file_of_no_known_kind(tmp_path, name, content):
-    if content:
-        (tmp_path / name).write_text(content)
-    said = f"{name} has nothing to read in it; give OpenTelemetry traces" if content else "does not exist"
-    with pytest.raises(UserError, match=said):
-        read_runs(tmp_path / name)
 
 
 GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model": "a/b"}}
@@ -160,7 +150,7 @@ CLIENT = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, 
 CONSTANT = {"type_": "constant", "rate": 1}
 
 
-def test_the_client_beside_the_server_by_name(folder):
+def test_requests_of_the_client_are_matched_with_those_of_the_server_by_name(folder):
     results = benchmarks(CONSTANT, CLIENT)
     made = folder(**{"traces.json": TRACES, "exp-config.yaml": CONFIG, "guidellm-results.json": results})
     run = only(made)
@@ -168,7 +158,7 @@ def test_the_client_beside_the_server_by_name(folder):
     assert [one is None for one in run.client] == [True, False, True], "two were asked for by somebody else"
 
 
-def test_what_a_client_adds_is_measured_in_its_data_set_or_not_known(folder):
+def test_the_time_that_a_client_adds_is_measured_where_a_server_was_traced_too(folder):
     both = benchmarks(CONSTANT, CLIENT | {"time_to_first_token_ms": 107.0})
     made = folder(
         **{"both__traces.json": TRACES, "both__benchmarks.json": both, "both__exp-config.yaml": CONFIG},
@@ -209,7 +199,6 @@ def test_a_summary_by_experiment(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("experiment,metric\n1,2", "lacks the columns model, workload"),
         (summary(), "has no rows"),
         (summary([*ROW, "e2e_men", "1"]), "line 2: metric 'e2e_men' is not known. Did you mean 'e2e_mean'"),
         (summary([*ROW, "e2e_mean", "fast"]), "line 2: 'measured_ms' should be a number, got 'fast'"),

@@ -86,7 +86,7 @@ def test_a_part_is_called_by_its_load(write: Write, strategy: dict[str, Any], la
     assert read_parts(write(benchmarks(strategy, NEW)))[0].label == label
 
 
-def test_what_guidellm_lacks_is_said(write: Write) -> None:
+def test_a_missing_field_of_guidellm_is_named(write: Write) -> None:
     with pytest.raises(UserError, match=r"benchmark 1, request 1: 'request_start_time' or .* is missing"):
         read_parts(write(benchmarks({"type_": "throughput"}, {"output_tokens": 3})))
     with pytest.raises(UserError, match="has no benchmarks"):
@@ -172,7 +172,7 @@ def test_the_load_and_the_model_of_aiperf_are_in_its_summary(write: Write, asked
         (record(1).replace("output_sequence", "x"), "'metrics.usage_completion_tokens.value' or .* is missing"),
     ],
 )
-def test_what_records_of_aiperf_lack_is_said(write: Write, text: str, said: str) -> None:
+def test_a_record_of_aiperf_that_cannot_be_used_is_refused(write: Write, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         aiperf.read_part(write(text, "profile_export.jsonl"))
 

@@ -1,5 +1,4 @@
-"""`rehearse profile --from RUNS` of a server that speaks: known constants are found again, and what cannot tell them is
-refused."""
+"""`rehearse profile --from RUNS` of a server that speaks: its constants are fitted, or the runs are refused."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -106,7 +105,7 @@ def test_a_load_is_left_out_with_its_repeats(measured: VoiceRun, monkeypatch: py
     ]
 
 
-def test_a_cut_reply_is_as_long_as_planned_and_others_as_they_came(measured: VoiceRun) -> None:
+def test_a_cut_reply_is_replayed_as_long_as_planned_and_a_whole_one_as_long_as_it_came(measured: VoiceRun) -> None:
     record = measured.records[2]
     requests, events = record.table("requests").copy(), record.table("events")
     whole = requests["status"] == "completed"
@@ -162,34 +161,26 @@ def test_runs_of_text_and_of_speech_are_refused_together(
     assert status == 2 and said in " ".join(err.split())
 
 
-@pytest.fixture
-def printed(rehearse: Rehearse, measured: VoiceRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """The output of `rehearse profile`, which writes a fit of three constants to voice_fit.yaml."""
+def test_a_fit_is_printed_and_written_as_a_deployment_that_others_can_be_like(
+    rehearse: Rehearse, measured: VoiceRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     constants = {"talker.host_s": 0.007, "preprocess_s": 0.21, "initial_codec_chunk_frames": 6}
     made = {name: Factor(value=value, default=0.1, fitted_to="a test") for name, value in constants.items()}
     fit = module._Fit(BASE, load_deployment(BASE), "h100", ThreadPoolExecutor(1), lambda *_: None, 1)
     loads = list(loads_of(measured))
     seen = [load.measured for load in loads]
-    whole = VoiceFit(BASE, fit.facts(made), loads, seen, seen, seen, made)
     monkeypatch.setattr(reader, "text_and_voice", lambda path: ([], [measured]))
-    monkeypatch.setattr(module, "fit_voice", lambda *_: whole)
+    monkeypatch.setattr(module, "fit_voice", lambda *_: VoiceFit(BASE, fit.facts(made), loads, seen, seen, seen, made))
+
     status, out, err = rehearse("profile", "--from", str(tmp_path), "--model", BASE, "--out", "voice_fit.yaml")
+
     assert status == 0, err
-    return out
-
-
-def test_a_fit_is_printed_and_written_as_a_deployment(printed: str) -> None:
-    assert printed.index("held-out loads") < printed.index("all of them fitted") < printed.index("constants")
+    assert out.index("held-out loads") < out.index("all of them fitted") < out.index("constants")
     fitted = load_deployment("voice_fit.yaml")
     host, codec = fitted.stages["talker"].decoder, fitted.codec
-    assert host.host_s == 0.007
+    assert (host.host_s, fitted.overheads.preprocess_s, fitted.gpu.name) == (0.007, 0.21, "h100")
     assert host.host_s_per_request == 0.00042  # not fitted: the value of the base
-    assert (fitted.overheads.preprocess_s, fitted.gpu.name) == (0.21, "h100")
     assert codec is not None and codec.initial_codec_chunk_frames == 6
-
-
-@pytest.mark.usefixtures("printed")
-def test_a_run_takes_a_deployment_that_is_like_a_fit(rehearse: Rehearse) -> None:
     stages = "stages: {talker: {gpus: [1, 2]}, vocoder: {gpus: [1, 2]}}"
     Path("voice_two.yaml").write_text(f"like: voice_fit.yaml\n{stages}\n")
     status, _, err = rehearse("run", "bench", "--set", "deployment=voice_two.yaml", "--set", "c=4", "--dry-run")
