@@ -1,4 +1,4 @@
-"""`rehearse compare`: which cells meet, what their ratio is, when the comparison fails, and when there is none."""
+"""`rehearse compare`: cells of two results directories side by side, the first sentence, and regressions."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def compared(rehearse: Rehearse, *arguments: str) -> dict:
     return json.loads(out)
 
 
-def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable) -> None:
+def test_two_devices_are_compared_cell_by_cell_and_the_step_times_differ(rehearse: Rehearse, serve: Callable) -> None:
     serve("real", small(), device="cpu")
     serve("model", small(), slower=1.5)
     status, out, err = rehearse("compare", "real", "model")
@@ -42,8 +42,8 @@ def test_real_and_virtual_stand_side_by_side(rehearse: Rehearse, serve: Callable
     metric = found["cells"][0]["metrics"]["audio_ttfp_p50"]
     assert (metric["better"], metric["unit"], metric["ratio"]["median"]) == ("lower", "s", pytest.approx(1.5))
     assert found["a"]["device"] == "cpu" and set(found["differing"]) == {"step times"}
-    told = found["differing"]["step times"]
-    assert told["a"] == "real execution" and "measured on h200" in told["b"]
+    step_times = found["differing"]["step times"]
+    assert step_times["a"] == "real execution" and "measured on h200" in step_times["b"]
 
 
 def test_one_directory_is_compared_over_its_devices(rehearse: Rehearse, serve: Callable) -> None:
@@ -54,7 +54,7 @@ def test_one_directory_is_compared_over_its_devices(rehearse: Rehearse, serve: C
     assert found["cells"][0]["metrics"]["audio_ttfp_p50"]["ratio"]["median"] == pytest.approx(2.0)
 
 
-def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse, serve: Callable) -> None:
+def test_a_metric_that_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse, serve: Callable) -> None:
     serve("before", small())
     serve("after", small(), slower=1.2)
     status, out, err = rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)
@@ -69,16 +69,6 @@ def test_what_got_worse_is_named_with_both_values_and_commits(rehearse: Rehearse
     assert found["fail_above"] == 10 and any("audio_ttfp_p50" in text for text in found["regressions"])
 
 
-def test_more_is_worse_where_less_is_better_and_the_other_way_round(rehearse: Rehearse, serve: Callable) -> None:
-    # At c = 16 the scripted baseline sends packets late, so fewer replies are continuous than at c = 8.
-    serve("good", small(grid={}, set={"sessions": 6, "turns": 2, "c": 8}))
-    serve("bad", small(grid={}, set={"sessions": 6, "turns": 2, "c": 16}))
-    arguments = ("--metrics", "continuity", "--fail-above", "5")
-    status, out, err = rehearse("compare", "good", "bad", *arguments)
-    assert status == 1 and "continuity" in err and "A and B also differ in c: 8 in A, 16 in B" in out
-    assert rehearse("compare", "bad", "good", *arguments)[0] == 0
-
-
 def test_a_point_that_fails_now_is_a_regression(rehearse: Rehearse, serve: Callable) -> None:
     serve("before", small())
     serve("after", small(), fails=lambda point: point.seed == 1 and point.params["c"] == 8)
@@ -88,7 +78,7 @@ def test_a_point_that_fails_now_is_a_regression(rehearse: Rehearse, serve: Calla
     assert rehearse("compare", "after", "before", "--fail-above", "10")[0] == 0
 
 
-def test_other_traces_are_said_and_never_judged(rehearse: Rehearse, serve: Callable) -> None:
+def test_cells_with_other_traces_are_compared_and_never_judged(rehearse: Rehearse, serve: Callable) -> None:
     serve("before", small())
     serve("other", small(set={"sessions": 7, "turns": 2}), slower=3.0)
     status, out, _ = rehearse("compare", "before", "other")
@@ -156,7 +146,6 @@ ONE_MORE_REPLY = replace(metric("continuity", (0.966, 0.966), (1.0, 1.0)), n=29)
         ([rises(1.95)], "B is worse: P90 TTFT 1,000 -> 1,950 ms (x 1.9) in 3 of 3 runs."),
         ([rises(9.5)], "B is worse: P90 TTFT 1,000 -> 9,500 ms (x 10) in 3 of 3 runs."),
         ([cell(SOME), cell(MORE)], "No difference beyond the spread of 3 runs: P90 TTFT."),
-        ([cell(NOISE)], "No difference beyond the spread of 3 runs: completed."),
         ([cell(SLOW, seeds=2)], "B is worse: P90 TTFT 900 ms -> 12.2 s (x 14) in 2 of 2 runs."),
         ([cell(NOISE), cell(P90, settings={"c": 20})], f"{WORSE} at c=20; within the spread: completed."),
         ([cell(NOISE, failed_b=1)], "B is worse: 1 point failed, 0 in A; within the spread: completed."),
@@ -184,23 +173,21 @@ def test_the_first_sentence_says_which_side_is_worse(cells: list[Cell], sentence
 @pytest.mark.parametrize(
     ("name", "a", "b", "n", "seen"),
     [
-        ("tbt_p50", 0.0001, 0.0, 60, False),  # nobody reads that fast
-        ("tbt_p50", 0.0, 0.0049, 60, False),
+        ("tbt_p50", 0.0, 0.0049, 60, False),  # nobody reads that fast
         ("tbt_p50", 0.0, 0.005, 60, True),
         ("ttft_p50", 0.0, 0.049, 60, False),  # both are instantaneous
         ("ttft_p50", 0.0, 0.05, 60, True),
         ("max_gap_p50", 0.0, 0.019, 60, False),
         ("max_gap_p50", 0.0, 0.02, 60, True),
-        ("audio_ttfp_p50", 0.59, 1.79, 60, True),
-        ("audio_ttfp_p50", 2.0, 2.08, 60, False),  # less than a twentieth
+        ("audio_ttfp_p50", 2.0, 2.09, 60, False),  # less than a twentieth
+        ("audio_ttfp_p50", 2.0, 2.11, 60, True),
         ("continuity", 0.95, 0.983, 30, False),  # one reply of thirty
-        ("continuity", 0.5, 0.514, 100, False),
+        ("continuity", 0.5, 0.514, 100, False),  # one and a half of a hundred
         ("continuity", 0.5, 0.516, 100, True),
         ("continuity", 0.0, 0.01, 600, True),
         ("continuity", 0.0, 0.009, 600, False),
         ("failed", 0.0, 1.4, 60, False),
         ("failed", 0.0, 1.5, 60, True),
-        ("completed_rps", 0.5, 0.6, 60, True),
         ("ttft_p90", 0.5, np.inf, 60, True),  # of failed turns
     ],
 )
@@ -215,9 +202,7 @@ def test_a_difference_counts_if_a_person_would_notice_it(name: str, a: float, b:
     [
         ("ttft_p90", (2.0,) * 3, (3.0,) * 3, 0.5, True),
         ("ttft_p90", (2.0,) * 3, (2.0, 3.0, 3.0), 0.5, False),
-        ("ttft_p90", (2.0,) * 3, (1.0,) * 3, -0.5, False),
         ("completed_rps", (2.0,) * 3, (1.5,) * 3, 0.25, True),
-        ("completed_rps", (2.0,) * 3, (2.0, 1.5, 1.5), 0.25, False),
         ("completed_rps", (2.0,) * 3, (3.0,) * 3, -0.5, False),
         ("failed", (0.0,), (1.0,), np.inf, True),
         ("failed", (0.0,), (0.0,), 0.0, False),
@@ -294,7 +279,7 @@ def test_live_runs_say_whose_users_they_had(seed: int | None, known: dict[str, b
     assert sentence in said and bool(said) == bool(sentence) and said.count("--seed") == sentence.count("--seed")
 
 
-def test_of_a_server_the_label_is_named_and_not_our_commit(rehearse: Rehearse, tmp_path: Path) -> None:
+def test_a_server_is_named_by_its_label_and_not_by_our_commit(rehearse: Rehearse, tmp_path: Path) -> None:
     for name in ("before", "after"):
         serve_live(tmp_path / name, live(grid={"c": [4]}))
     status, out, _ = rehearse("compare", "before", "after")
@@ -318,10 +303,6 @@ def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> 
         ({"grid": {"c": [32]}}, "c is 8, 16 in A and 32 in B"),
         ({"seeds": [7]}, "seed is 0, 1, 2 in A and 7 in B"),
         ({"engines": ["liveserve"]}, "engine is vllm_omni in A and liveserve in B"),
-        (
-            {"set": {"sessions": 6, "turns": 2, "deployment": "qwen3_omni_8gpu"}},
-            "deployment is qwen3_omni_2gpu in A and qwen3_omni_8gpu in B",
-        ),
     ],
 )
 def test_directories_without_a_common_cell_name_what_differs(
@@ -330,8 +311,7 @@ def test_directories_without_a_common_cell_name_what_differs(
     serve("one", small())
     serve("two", small(**changes))
     status, out, err = rehearse("compare", "one", "two")
-    assert (status, out) == (2, "") and err.count("\n") == 1
-    assert "no cell in common" in err and words in err
+    assert (status, out) == (2, "") and "no cell in common" in err and words in err
 
 
 @pytest.mark.usefixtures("unrendered")

@@ -1,4 +1,4 @@
-"""`rehearse doctor`: what it finds on this machine, and its sentences on machines that lack something."""
+"""`rehearse doctor`: its checks on this machine, and on machines that lack something."""
 
 import contextlib
 import itertools
@@ -31,8 +31,8 @@ Examine = Callable[..., dict[str, tuple[str, str]]]
 
 @pytest.fixture
 def examine(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> Examine:
-    """Gives state and reason of each check where distributions are installed in these versions (None: not at all) and
-    the probe answers so, instead of loading torch and vLLM."""
+    """Returns state and reason of each check. `versions`: of the installed distributions, None for not installed.
+    `answers`: of the probe, which loads no torch and vLLM here."""
     real = doctor.version
 
     def examine(*arguments: str, status: int = 0, versions: dict[str, str | None] | None = None, **answers: dict):
@@ -55,13 +55,11 @@ def test_this_machine_can_run_in_virtual_time(rehearse: Rehearse) -> None:
     assert "This machine can run device virtual" in out
 
 
-def test_programs_get_the_same_as_json(rehearse: Rehearse, examine: Examine) -> None:
+def test_programs_get_the_devices_as_json(rehearse: Rehearse, examine: Examine) -> None:
     checks = examine()
-    assert {state for state, _ in checks.values()} <= {"ok", "missing", "broken", "not needed"}
     assert all(why for _, why in checks.values())
     answer = json.loads(rehearse("doctor", "--json")[1])
     assert answer["virtual"] and answer["devices"]["virtual"]
-    assert {"group", "what", "state", "why"} == answer["checks"][0].keys()
 
 
 def test_the_probe_outlives_a_step_that_kills_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,24 +71,23 @@ def test_the_probe_outlives_a_step_that_kills_it(monkeypatch: pytest.MonkeyPatch
         assert "ended with status 4" in answers["torch"]["error"] and answers["engine"]["error"]
 
 
-def test_the_probe_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PROBE_LIMIT_S", 0.01)
     with doctor.probe(load=True) as answers:
         assert all("within 0.01 s" in answers[step]["error"] for step in FINE)
 
 
-def test_a_cpu_torch_with_its_traps_says_what_to_remove(rehearse: Rehearse, examine: Examine) -> None:
-    traps = {"torchvision": "0.28.0", "torchaudio": "2.11.0"}
+def test_a_torchvision_that_does_not_fit_torch_is_to_be_removed(rehearse: Rehearse, examine: Examine) -> None:
+    versions = {"torchvision": "0.28.0", "torchaudio": "2.11.0"}
     error = "RuntimeError: operator torchvision::nms does not exist"
-    checks = examine(status=1, versions=traps, beside={"error": error})
+    checks = examine(status=1, versions=versions, beside={"error": error})
     state, why = checks["torch"]
     assert state == "broken" and "nms" in why and "pip uninstall torchvision torchaudio" in why
-    assert {checks[name][0] for name in ("virtual", "cpu", "cuda")} == {"broken"}
-    assert checks["virtual"][1] == "first fix: torch"
+    assert checks["virtual"] == ("broken", "first fix: torch")
     assert "No device can run here yet; rehearse live" in rehearse("doctor")[1]
 
 
-def test_vllm_is_loaded_where_that_is_asked_for(examine: Examine) -> None:
+def test_vllm_is_loaded_with_the_option_load(examine: Examine) -> None:
     broken = {"error": "ImportError: no module named transformers"}
     assert "`rehearse doctor --load` tries it" in examine(engine=broken)["vLLM"][1]
     checks = examine("--load", status=1, engine=broken)
@@ -100,7 +97,7 @@ def test_vllm_is_loaded_where_that_is_asked_for(examine: Examine) -> None:
     assert "have no faster one" in examine("--load", engine={"fast_pool": False})["vLLM"][1]
 
 
-def test_checks_are_told_before_the_probe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checks_are_printed_as_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(doctor, "probe", lambda load: contextlib.nullcontext({}))  # it never answers
     early = list(itertools.takewhile(lambda check: check.what != "cache", doctor.examine()))
     assert {each.group for each in early} == {"machine", "audio", "live", "data", "program"}
@@ -145,7 +142,7 @@ def test_a_gpu_is_judged_with_build_and_driver(
     assert build == "cpu" or "built for cuda" in checks["cpu"][1]
 
 
-def test_a_processor_or_memory_too_small_leaves_virtual_time(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_machine_can_run_in_virtual_time_alone(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "processor_flags", lambda: {"sse2"})
     monkeypatch.setattr(doctor, "available_bytes", lambda: 1e9)
     checks = examine()
@@ -170,8 +167,6 @@ def test_a_cache_that_cannot_be_written_is_named(
         ({"BurstGPT_1.csv": "part", "BurstGPT_3.csv": "part"}, "burstgpt", "ok", "BurstGPT_1.csv (0.0 of 52.3 MB)"),
         ({}, "sharegpt", "not needed", "data fetch sharegpt"),
         ({"hello.wav": "RIFF"}, "recordings", "ok", "1 files in data"),
-        ({}, "dureader", "not needed", "dureader.jsonl"),
-        ({"dureader.jsonl": "rows"}, "dureader", "ok", "dureader.jsonl"),
     ],
 )
 def test_a_folder_of_data_is_looked_into(
@@ -194,7 +189,7 @@ SMI = "#!/bin/sh\necho 'NVIDIA H200, 143771, 580.95.05, 9.0'\necho 'NVIDIA H200,
 @pytest.mark.parametrize(
     ("smi", "found", "words"), [(SMI, 2, ""), ("#!/bin/sh\nexit 9\n", 0, "shows none"), (None, 0, "no nvidia-smi")]
 )
-def test_gpus_are_told_by_the_driver_and_without_an_environment(
+def test_gpus_are_found_by_the_driver_and_without_an_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smi: str | None, found: int, words: str
 ) -> None:
     if smi is not None:
