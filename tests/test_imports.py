@@ -1,13 +1,10 @@
 """Imports go one way: reports -> harness -> engines -> workloads; none in a circle; and what is light stays light."""
 
 import ast
-import io
 import math
-import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -162,7 +159,7 @@ def test_the_kernel_reaches_no_system():
     assert not named({edge for edge in doors if not within(edge[0], NOT_KERNEL)})
 
 
-def test_the_graph_sees_every_kind_of_import(tmp_path: Path):
+def test_the_graph_sees_imports_in_functions_for_type_checkers_and_relative_ones(tmp_path: Path):
     files = {
         "workloads/__init__.py": "",
         "workloads/a.py": "def f():\n    from workloads import b\n",
@@ -170,18 +167,16 @@ def test_the_graph_sees_every_kind_of_import(tmp_path: Path):
         "workloads/kit/__init__.py": "from . import d\nfrom .. import a\n",
         "workloads/kit/d.py": "from workloads.kit.e import E\n",
         "workloads/kit/e.py": "",
-        "workloads/f.py": "from workloads import f\n",
     }
+    (tmp_path / "workloads/kit").mkdir(parents=True)
     for file, text in files.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "ROOT", tmp_path)
         found = graph.__wrapped__()
     assert set(found["workloads.kit.d"]) == {"workloads.kit.e"}, "its own package is being imported already"
-    circle = ("workloads.a", "workloads.b", "workloads.kit")
-    assert circles(found).keys() == {circle, ("workloads.f",)}
-    assert sorted(circles(found)[circle]) == [*circle]
+    circle = ("workloads.a", "workloads.b", "workloads.kit")  # workloads.b imports workloads.kit before workloads.kit.d
+    assert circles(found).keys() == {circle}
 
 
 def test_only_the_adapter_imports_vllm():
@@ -235,15 +230,3 @@ def test_no_process_is_started_in_another_directory():
     """A relative path of the user's would name another file there."""
     found = git("grep", "-nE", r"\bcwd=|chdir\(", "--", *(f"{name}/*.py" for name in ORDER)).decode()
     assert [line.partition(":")[0] for line in found.splitlines()] == ["workloads/audio/obtain.py"]
-
-
-@pytest.mark.slow("imports an unpacked copy of the tree")
-def test_a_zip_of_the_tree_imports_where_it_is_unpacked(tmp_path: Path):
-    zipfile.ZipFile(io.BytesIO(git("archive", "--format=zip", "HEAD"))).extractall(tmp_path)
-    names = [*ORDER, "rehearsal"]
-    code = f"import {', '.join(names)}; print(*(each.__file__ for each in ({', '.join(names)})), sep='\\n')"
-    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=bare, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.split() == [str(tmp_path / name / "__init__.py") for name in names]

@@ -17,12 +17,6 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^(?:[> ]*\$ )?(make [a-z-]+)(?= *(?:#.*)?$)", text, re.MULTILINE)
 
 
-def test_readme_names_the_tests_next_to_the_bench() -> None:
-    named = commands(README)
-    at = named.index("make bench")
-    assert named[at : at + 3] == ["make bench", "make test", "make test-all"]
-
-
 def test_ci_runs_the_command_that_readme_says_it_runs() -> None:
     (told,) = re.findall(r"\$ (make [a-z-]+) +# .*as CI runs them", README)
     assert commands((ROOT / ".ci" / "run").read_text()) == [told]
