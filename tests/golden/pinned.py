@@ -1,7 +1,5 @@
-"""Tables that are pinned by a hash of theirs, with enough kept beside it to say what differs when the hash does.
-
-Kept are, in the first line of a file here, the number of rows, what each column comes to and checksums of pieces, which
-tell where the first difference is; and in the others a few rows, which show what it looks like.
+"""Tables are pinned by their hash. A file of this folder keeps enough to say what differs when the hash does:
+in its first line the number of rows, the sums of the columns and checksums of pieces; in the others a few rows.
 """
 
 import json
@@ -20,16 +18,14 @@ from workloads.trace import Trace
 
 FOLDER = Path(__file__).parent
 KEPT, PIECES = 12, 64
-"""[chosen] rows of a table that are kept, and pieces of it that are told apart."""
+"""[chosen] rows of a table that are kept, and pieces of it with a checksum each."""
 MOST_VALUES = 20
-"""[chosen] values of a column of text that are counted each."""
+"""[chosen] most values of a column of text that are counted one by one."""
 
 
 def check(name: str, table: pd.DataFrame, hash: str) -> None:
-    """Assert that `hash`, made of all of `table`, is the one that is pinned as `name`, or say what differs.
-
-    With PIN_GOLDEN=1 in the environment it is pinned anew.
-    """
+    """Assert that `hash` of `table` is the one that is pinned as `name`, or say what differs. With PIN_GOLDEN=1 in the
+    environment it is pinned anew."""
     path = FOLDER / f"{name}.jsonl"
     if os.environ.get("PIN_GOLDEN") == "1":
         kept = [{"row": at, **_row(table, at)} for at in _cuts(len(table) - 1, KEPT - 1)]
@@ -51,18 +47,18 @@ def _about(table: pd.DataFrame, hash: str) -> dict[str, Any]:
 
 
 def _cuts(last: int, pieces: int) -> list[int]:
-    """Where pieces of 0 to `last` begin and end."""
+    """Return begins and ends of pieces of 0 to `last`."""
     return sorted({round(at) for at in np.linspace(0, last, pieces + 1)})
 
 
 def _checksums(table: pd.DataFrame, rows: int) -> list[str]:
-    """Of the pieces into which so many rows are cut."""
+    """Return the checksum of each piece of the first `rows` rows."""
     cuts = _cuts(rows, PIECES)
     return [f"{crc32(table[a:b].to_csv(header=False).encode()):08x}" for a, b in pairwise(cuts)]
 
 
 def _row(table: pd.DataFrame, at: int) -> dict[str, Any]:
-    """What is there in a row, as JSON has it."""
+    """Return the values of a row that are not missing, as JSON has them."""
     values = {name: table[name].iloc[at] for name in table}
     return {
         name: value.item() if isinstance(value, np.generic) else value
@@ -72,7 +68,7 @@ def _row(table: pd.DataFrame, at: int) -> dict[str, Any]:
 
 
 def _facts(column: Any) -> dict[str, float]:
-    """What a column comes to: of numbers the exact sum, of text how often each value is there."""
+    """Return the exact sum of a column of numbers, or the count of each value of a column of text."""
     there = column.dropna()
     if pd.api.types.is_numeric_dtype(column):
         return {"sum": math.fsum(there), "missing": len(column) - len(there)}
@@ -81,7 +77,7 @@ def _facts(column: Any) -> dict[str, float]:
 
 
 def _differences(pinned: dict[str, Any], rows: list[dict[str, Any]], table: pd.DataFrame) -> list[str]:
-    """One line each: pinned -> now."""
+    """Return one line for each difference, pinned -> now."""
     lines = []
     if len(table) != pinned["rows"]:
         lines.append(f"rows: {pinned['rows']} -> {len(table)}")

@@ -74,8 +74,8 @@ def test_a_reply_is_whole_after_a_hundred_interrupted_ones(liveserve: OmniServer
     assert round(whole.audio_s, 2) == 8.0  # 100 frames of 0.08 s
 
 
-def test_text_goes_on_that_the_talker_waits_for(liveserve: OmniServer):
-    """With playback that lags behind; a lead in seconds of speech would hold the text for ever."""
+def test_text_goes_on_although_playback_lags_behind(liveserve: OmniServer):
+    """A lead in seconds of speech would hold the text for ever."""
 
     async def listen() -> Any:
         async with client() as http:

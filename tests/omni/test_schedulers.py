@@ -1,4 +1,4 @@
-"""Our schedulers on vLLM-Omni's, with its own connector: who waits for a chunk, order, aborts; no server."""
+"""Our schedulers on vLLM-Omni's, with its own connector and without a server: chunks, order and aborts."""
 
 import time
 from collections.abc import Iterator
@@ -71,11 +71,12 @@ class Talker:
 def talker() -> Iterator[Talker]:
     made = Talker()
     yield made
-    made.adapter.stop_event.set() if hasattr(made.adapter, "stop_event") else None
+    if hasattr(made.adapter, "stop_event"):
+        made.adapter.stop_event.set()
 
 
 class Watched:
-    """The policy, and whom it was shown."""
+    """A policy that notes the requests that it was shown; `order`: its plan instead of the policy's."""
 
     def __init__(self, policy: Any, order: list[str] | None = None) -> None:
         self.policy, self.order = policy, order
@@ -89,7 +90,7 @@ class Watched:
         return self.policy.plan(view) if self.order is None else Plan(order=self.order)
 
 
-def test_who_waits_for_a_chunk_is_no_candidate(talker: Talker):
+def test_a_request_without_a_chunk_is_not_shown_to_the_policy(talker: Talker):
     talker.scheduler.planner = Watched(talker.scheduler.planner)
     talker.add("a")
     talker.add("b")
@@ -104,7 +105,7 @@ def test_who_waits_for_a_chunk_is_no_candidate(talker: Talker):
     assert {name for names in seen for name in names} == {"a", "b"} and seen[0] == ["a"]
 
 
-def test_the_policy_s_order_holds_among_those_that_have_a_chunk(talker: Talker):
+def test_requests_with_a_chunk_are_served_in_the_order_of_the_policy(talker: Talker):
     talker.scheduler.planner = Watched(talker.scheduler.planner, ["c", "b", "a"])
     for name in "abc":
         talker.add(name)
@@ -115,7 +116,7 @@ def test_the_policy_s_order_holds_among_those_that_have_a_chunk(talker: Talker):
 
 
 @pytest.mark.parametrize("later_s, parked", [(FETCH_S - 1e-6, ["a"]), (FETCH_S, [])])
-def test_the_policy_sees_whose_chunk_is_on_its_way(talker: Talker, later_s: float, parked: list[str]):
+def test_a_request_is_parked_while_its_chunk_is_fetched(talker: Talker, later_s: float, parked: list[str]):
     talker.scheduler.planner = watched = Watched(talker.scheduler.planner)
     for name in "ab":
         talker.add(name)
@@ -131,7 +132,7 @@ def test_the_policy_sees_whose_chunk_is_on_its_way(talker: Talker, later_s: floa
     assert all(progress.frames < progress.text_arrived for _, progress in watched.parked[-1])
 
 
-def test_text_that_has_ended_is_waited_for_no_more(talker: Talker):
+def test_a_request_needs_no_more_chunks_after_the_last_one(talker: Talker):
     talker.add("a", output=6)
     talker.step()
     talker.chunk("a", finished=True)
@@ -139,7 +140,7 @@ def test_text_that_has_ended_is_waited_for_no_more(talker: Talker):
     assert not talker.scheduler.requests
 
 
-def test_an_abort_while_it_waits_returns_every_block(talker: Talker):
+def test_an_aborted_request_returns_its_blocks_while_it_waits_for_a_chunk(talker: Talker):
     for name in "ab":
         talker.add(name)
     talker.step()
