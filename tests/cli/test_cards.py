@@ -1,4 +1,4 @@
-"""Groups of figure cards from the command line; `measure` is a stand-in, the rest is real."""
+"""Figure cards and their groups on the command line; `measure` is a stand-in, the rest is real."""
 
 import json
 from collections.abc import Callable
@@ -37,23 +37,15 @@ def two_cards(monkeypatch: pytest.MonkeyPatch, work: Callable) -> None:
     work(fakes.measure)
 
 
-def test_a_group_measures_each_point_once_and_prints_its_claims(rehearse: Rehearse) -> None:
-    status, out, err = rehearse("run", "liveserve", "--jobs", "2")
-    assert status == 0 and "[6/6]" in err
-    assert "it grows" in out and "results/liveserve/report.html" in out
-    assert len(list(Path("results/liveserve/points").iterdir())) == 6
-    assert len(json.loads(Path("results/liveserve/summary.json").read_text())) == 6
-
-
-def test_one_card_first_and_the_group_goes_on_from_there(rehearse: Rehearse) -> None:
+def test_a_group_measures_each_point_once_and_none_again_that_a_card_measured(rehearse: Rehearse) -> None:
     status, out, _ = rehearse("run", "liveserve-second")
-    assert status == 0 and "it grows" not in out  # claims of the card alone
-    _, _, err = rehearse("run", "liveserve")
-    assert "3 of 6 points are finished already" in err
-    _, _, err = rehearse("run", "liveserve-second")
-    assert "3 of 3 points are finished already" in err
-    assert "it grows" in rehearse("report", "results/liveserve")[1]
+    assert status == 0 and "it grows" not in out  # the claim is of the other card
+    status, out, err = rehearse("run", "liveserve", "--jobs", "2")
+    assert status == 0 and "3 of 6 points are finished already" in err
+    assert "it grows" in out and "results/liveserve/report.html" in out
+    assert len(list(Path("results/liveserve/points").iterdir())) == 6  # c = 1 and 2, three seeds each
     assert len(json.loads(Path("results/liveserve/summary.json").read_text())) == 6
+    assert "it grows" in rehearse("report", "results/liveserve")[1]
 
 
 def test_quick_is_small_has_one_seed_and_a_directory_of_its_own(rehearse: Rehearse) -> None:
@@ -72,7 +64,7 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
     assert status == 0 and claim | expected | {"interval": [0.0, 0.2], "paper": 0.1} == claim
 
 
-def test_a_directory_of_cards_is_not_one_experiment_nor_the_reverse(rehearse: Rehearse) -> None:
+def test_a_directory_of_cards_is_refused_as_an_experiment(rehearse: Rehearse) -> None:
     rehearse("run", "liveserve", "--seeds", "1")
     assert "rehearse claims liveserve" in rehearse("compare", "results/liveserve", "results/liveserve")[2]
     assert "figure cards" in rehearse("run", "results/liveserve")[2]
@@ -81,14 +73,11 @@ def test_a_directory_of_cards_is_not_one_experiment_nor_the_reverse(rehearse: Re
     assert "no cards of a paper" in rehearse("claims", "liveserve", "--results", ".")[2]
 
 
-@pytest.fixture
-def one_that_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    more = figure("liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X")
-    ship(monkeypatch, [*cards.figures().values(), more])
-
-
-@pytest.mark.usefixtures("one_that_needs")
-def test_a_card_that_needs_something_says_so_and_is_skipped_in_its_group(rehearse: Rehearse) -> None:
+def test_a_card_that_needs_weights_is_refused_alone_and_skipped_in_its_group(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needy = figure("liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X")
+    ship(monkeypatch, [*cards.figures().values(), needy])
     status, out, err = rehearse("run", "liveserve-third")
     assert (status, out) == (2, "") and "liveserve-third cannot be measured here: it needs the weights of X" in err
     status, _, err = rehearse("run", "liveserve", "--seeds", "3")

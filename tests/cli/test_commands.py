@@ -1,4 +1,4 @@
-"""What the commands print and write; `measure` is a stand-in, the rest is real."""
+"""The commands print tables and write results; `measure` is a stand-in, the rest is real."""
 
 import csv
 import io
@@ -38,26 +38,16 @@ def read_csv(text: str) -> list[dict[str, str]]:
 def test_a_run_prints_the_table_and_writes_the_summary(rehearse: Rehearse, work: Callable) -> None:
     work(fakes.measure)
     status, out, err = rehearse("run", "fake.yaml", "--jobs", "2")
-    assert status == 0 and "A small experiment" in out and "TTFP P50" in out
+    title, fixed, *_ = out.splitlines()
+    assert (status, title.strip(), fixed.strip()) == (0, "A small experiment", "sessions=2")
+    assert "TTFP P50" in out
     assert "50* (0–100)" in out  # ms; the stand-in measures one turn, a tenth of a second per seed
     assert "results/fake/summary.json" in out and "results/fake/report.html" in out
     assert "[4/4]" in err and "0 left" in err
     rows = json.loads(SUMMARY.read_text())
-    cells = [(c, seed, "ok") for c in (1, 2) for seed in (0, 1)]
-    assert [(row["params"]["c"], row["seed"], row["status"]) for row in rows] == cells
-    keys = {"point", "engine", "device", "workload", "params", "seed", "status", "metrics"}
-    assert all(row.keys() == keys for row in rows)
+    assert [(row["params"]["c"], row["seed"]) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert rows[0].keys() == {"point", "engine", "device", "workload", "params", "seed", "status", "metrics"}
     assert rows[1]["metrics"]["audio_ttfp_p50"] == {"value": 0.1, "unit": "s", "n": 1, "missing": 0}
-
-
-def test_the_table_says_what_is_fixed_and_how_many_callers_are_there(rehearse: Rehearse, work: Callable) -> None:
-    work(fakes.measure)
-    out = rehearse("run", "fake.yaml", "--set", "c=2", "--set", "p=0.5", "--out", "two")[1]
-    title, fixed, *_ = out.splitlines()
-    assert title.strip() == "A small experiment" and fixed.split() == ["sessions=2", "c=2", "p=0.5"]
-    assert "there at a time" not in out
-    out = rehearse("run", "fake.yaml", "--set", "c=2,4")[1]
-    assert "\nc = 4 exceeds the 2 sessions, so that at most 2 callers are there at a time.\n" in out
 
 
 def test_programs_get_the_table_as_json_or_csv(rehearse: Rehearse, work: Callable) -> None:
@@ -95,7 +85,7 @@ def test_a_dry_run_lists_the_points_and_leaves_nothing(rehearse: Rehearse) -> No
         ("bench --quick --set workload=gui --set p=0", "4 points"),  # gui lacks some settings of --quick
     ],
 )
-def test_the_bench_and_its_small_version_have_so_many_points(rehearse: Rehearse, arguments: str, total: str) -> None:
+def test_the_bench_has_54_points_and_its_small_version_8(rehearse: Rehearse, arguments: str, total: str) -> None:
     status, out, err = rehearse("run", *arguments.split(), "--dry-run")
     assert (status, err, out.splitlines()[-1]) == (0, "", total)
 
@@ -124,56 +114,27 @@ def test_a_failed_point_shows_in_table_summary_and_status(rehearse: Rehearse, wo
     assert rehearse("report", "here")[1] == out
 
 
-def test_a_run_in_which_nothing_worked_has_a_table_and_no_report(rehearse: Rehearse, work: Callable) -> None:
-    work(fakes.fail)
-    out = rehearse("run", "fake.yaml")[1]
-    assert "0 of 2" in out and "ValueError: nothing works" in out and "report.html" not in out
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("requests.parquet", lambda path: os.truncate(path, 0)),
-        ("events.parquet", lambda path: os.truncate(path, 500)),
-        ("run.json", lambda path: path.write_bytes(b"\xff{")),
-        ("manifest.json", lambda path: path.write_text("[]")),
-        ("trace.parquet", Path.unlink),
-    ],
-)
 def test_a_damaged_record_is_refused_by_readers_and_measured_again_by_a_run(
-    rehearse: Rehearse, work: Callable, name: str, damage: Callable, caplog: pytest.LogCaptureFixture
+    rehearse: Rehearse, work: Callable, caplog: pytest.LogCaptureFixture
 ) -> None:
     work(fakes.measure)
     rehearse("run", "fake.yaml")
     before = contents("fake/points/*/*.parquet")
     (first, *_) = sorted(Path("results/fake/points").iterdir())
-    damage(first / name)
+    os.truncate(first / "requests.parquet", 0)
     for command in (("report", "results/fake"), ("compare", "results/fake", "results/fake")):
         status, out, err = rehearse(*command)
         assert (status, out) == (BAD_INPUT, "")
-        assert err.startswith(f"rehearse: {first} is not a readable record: {name} ") and err.count("\n") == 1
+        assert err.startswith(f"rehearse: {first} is not a readable record: requests.parquet ")
     status, _, err = rehearse("run", "fake.yaml")
     assert status == 0 and "3 of 4 points are finished already" in err
-    assert first.name in caplog.text and name in caplog.text
+    assert first.name in caplog.text and "requests.parquet" in caplog.text
     shutil.rmtree(f"{first}.damaged")
     assert contents("fake/points/*/*.parquet") == before
-    assert rehearse("report", "results/fake")[0] == 0
-
-
-def test_a_garbled_experiment_is_written_anew(rehearse: Rehearse, work: Callable) -> None:
-    work(fakes.measure)
-    rehearse("run", "fake.yaml")
-    path, tables = Path("results/fake/experiment.json"), contents("fake/points/*/*.parquet")
-    written = path.read_bytes()
-    path.write_text("{")
-    assert rehearse("report", "results/fake")[0] == BAD_INPUT
-    work(fakes.fail)
-    assert rehearse("run", "fake.yaml")[0] == 0  # nothing is measured again
-    assert path.read_bytes() == written and contents("fake/points/*/*.parquet") == tables
 
 
 @pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(
+def test_an_interrupt_keeps_the_finished_points_and_says_how_to_resume(
     rehearse: Rehearse, work: Callable, sent: signal.Signals, expected: int
 ) -> None:
     work(partial(fakes.interrupt, sent))
@@ -225,18 +186,16 @@ def test_one_of_any_kind_can_be_looked_at(rehearse: Rehearse) -> None:
     assert "[paper]" in rehearse("list", "engines", "metronome")[1]  # a source, not markup
 
 
-def test_one_engine_shows_what_it_is_composed_of(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_engine_shows_its_composition_and_the_other_components(
+    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # a line each
-    lines = [line.split() for line in rehearse("list", "engines", "vllm_omni")[1].splitlines()]
-    parameters = next(i for i, line in enumerate(lines) if line[:1] == ["parameter"])
-    filled = {line[0]: line[1] for line in lines[2:parameters] if len(line) > 1 and line[0] != "or"}
-    others = {line[2]: {name.strip(",") for name in line[3:]} for line in lines if line[:2] == ["or", "--set"]}
-    assert {"routing=", "talker_routing=", "scheduler="} <= others.keys() and "omniproxy" in others["decode_routing="]
-    wanted = {"serves": "turns", "routing": "session_affinity:", "scheduler": "fcfs:", "kv": "host:"}
-    assert wanted.items() <= filled.items()
+    lines = [" ".join(line.split()) for line in rehearse("list", "engines", "vllm_omni")[1].splitlines()]
+    for begin in ("serves turns", "routing session_affinity:", "scheduler fcfs:", "kv host:"):
+        assert any(line.startswith(begin) for line in lines), begin
+    assert any(line.startswith("or --set decode_routing=") and "omniproxy" in line for line in lines)
     (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])
-    assert entry["serves"] == "turns" and entry["composition"].keys() == filled.keys() - {"serves"}
-    assert len(read_csv(rehearse("list", "engines", "vllm_omni", "--csv")[1])) > 60
+    assert entry["serves"] == "turns" and {"routing", "scheduler", "kv"} <= entry["composition"].keys()
 
 
 def test_the_parameters_of_an_engine_are_those_of_its_composition(rehearse: Rehearse) -> None:
@@ -269,7 +228,7 @@ def test_a_shell_completes_what_can_be_named(
     assert rehearse()[1].split() == completed
 
 
-def test_our_warnings_are_shown_and_those_of_libraries_only_to_who_asks_for_them() -> None:
+def test_our_warnings_are_shown_and_those_of_libraries_with_an_option_of_python_alone() -> None:
     program = """
 import logging, warnings
 from reports import cli
@@ -290,13 +249,6 @@ cli.main()
     assert "FutureWarning: a library is old" in done.stderr
 
 
-def test_more_calls_at_once_than_sessions_are_told_and_so_many_are_not(rehearse: Rehearse) -> None:
-    ask = ("run", "bench", "--set", "sessions=4", "--set", "p=0", "--seeds", "1", "--dry-run")
-    status, _, err = rehearse(*ask, "--set", "c=2,16")
-    assert status == 0 and "c=16 and 4 sessions: 16 sessions are never concurrent; set sessions=16" in err
-    assert rehearse(*ask, "--set", "c=4")[2] == ""
-
-
 def test_a_recorded_trace_is_capped_and_not_asked_for_more_sessions(rehearse: Rehearse) -> None:
     Path("mine.csv").write_text("session_id,t,query,output\na,0,120,60\nb,1,40,80\n")
     mine = settings("workload=sessions", "path=mine.csv", "reply=text", "p=0")
@@ -313,13 +265,11 @@ def test_a_recorded_trace_is_capped_and_not_asked_for_more_sessions(rehearse: Re
     ("error", "status"),
     [
         (RuntimeError(), FAULT),
-        (EOFError(), FAULT),
-        (PermissionError(1, "no"), FAULT),
         (SystemExit(1), FAULT),  # of a library
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_a_fault_of_ours_has_a_status_that_no_verdict_has(
+def test_an_unexpected_error_has_a_status_that_no_verdict_has(
     error: BaseException, status: int, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

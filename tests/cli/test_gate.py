@@ -1,4 +1,4 @@
-"""`rehearse compare --gate`: fails for what is both material and beyond chance, and says so in Markdown, too."""
+"""`rehearse compare --gate`: it fails for a change that is both material and beyond chance."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ GATE = ("--gate", "audio_ttfp_p50±5%")
 
 @pytest.fixture
 def sides(serve: Callable) -> Callable[[float], None]:
-    """Fills the directories before and after, this one `slower`."""
+    """Fills the results directories `before` and `after`, which is `slower` times as slow."""
 
     def sides(slower: float) -> None:
         for name, factor in (("before", 1.0), ("after", slower)):
@@ -29,11 +29,10 @@ def sides(serve: Callable) -> Callable[[float], None]:
     return sides
 
 
-@pytest.mark.parametrize(
-    ("slower", "verdict"),
-    [(1.2, "worse"), (1.06, "worse"), (1.04, "within"), (1.0, "within"), (0.96, "within"), (0.94, "better")],
-)
-def test_a_change_for_the_worse_fails(rehearse: Rehearse, sides: Callable, slower: float, verdict: str) -> None:
+@pytest.mark.parametrize(("slower", "verdict"), [(1.06, "worse"), (1.04, "within"), (0.96, "within"), (0.94, "better")])
+def test_only_a_change_for_the_worse_beyond_5_percent_fails(
+    rehearse: Rehearse, sides: Callable, slower: float, verdict: str
+) -> None:
     sides(slower)
     status, out, err = rehearse("compare", "before", "after", *GATE, "--json")
     found = json.loads(out)
@@ -54,7 +53,7 @@ def test_the_verdict_as_markdown_is_a_table_with_its_head(rehearse: Rehearse, si
     assert status == 0 and out.startswith("**The gate passes**: 2 of 2 limits hold.")
 
 
-def test_what_is_worse_on_some_seeds_only_is_chance() -> None:
+def test_a_change_on_all_but_one_of_five_seeds_is_chance() -> None:
     assert chance(np.ones(5)) == pytest.approx(1 / 32)
     assert chance(np.array([1.0, 1.0, 1.0, 1.0, -0.5])) == pytest.approx(2 / 32)
     assert chance(np.zeros(5)) == 1
@@ -72,7 +71,7 @@ def test_limits_are_read_as_they_are_written() -> None:
     assert parse("audio_ttfp_p90+-5%, online.ttft_p99+/-2.5%") == limits
 
 
-def test_too_few_seeds_show_nothing(rehearse: Rehearse, serve: Callable) -> None:
+def test_a_gate_needs_five_seeds(rehearse: Rehearse, serve: Callable) -> None:
     serve("before", small())
     serve("after", small(), slower=2.0)
     status, _, err = rehearse("compare", "before", "after", *GATE)
@@ -99,7 +98,7 @@ def test_a_gate_that_looked_at_nothing_does_not_pass(rehearse: Rehearse, sides: 
     assert (status, out) == (2, "") and "audio_ttfp_p50 can be judged in no cell: 0 seeds" in err
 
 
-def test_what_b_lacks_on_some_seeds_is_missing(rehearse: Rehearse, sides: Callable) -> None:
+def test_a_metric_that_b_lacks_on_some_seeds_fails(rehearse: Rehearse, sides: Callable) -> None:
     sides(1.0)
     without("after", lambda row: row["seed"] in (1, 3))
     status, out, err = rehearse("compare", "before", "after", *GATE)
