@@ -1,7 +1,6 @@
 """`rehearse doctor`: its checks on this machine, and on machines that lack something."""
 
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 
 from engines.devices import gpu
 from harness import doctor
-from reports.cli.doctor import told_as_found
 from tests.conftest import Rehearse
 
 FINE: dict[str, dict[str, Any]] = {
@@ -97,16 +95,6 @@ def test_vllm_is_loaded_with_the_option_load(examine: Examine) -> None:
     assert "have no faster one" in examine("--load", engine={"fast_pool": False})["vLLM"][1]
 
 
-def test_checks_are_printed_as_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor, "probe", lambda load: contextlib.nullcontext({}))  # it never answers
-    early = list(itertools.takewhile(lambda check: check.what != "cache", doctor.examine()))
-    assert {each.group for each in early} == {"machine", "audio", "live", "data", "program"}
-    shown = told_as_found(iter(early))
-    for each in early:
-        next(shown)
-        assert each.what in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("versions", "state", "words"),
     [
@@ -177,10 +165,6 @@ def test_a_folder_of_data_is_looked_into(
         Path("data", file).write_text(text)
     found, why = examine("--data", "data")[name]
     assert found == state and words in why
-
-
-def test_without_a_folder_of_data_the_sets_are_named(examine: Examine) -> None:
-    assert "librispeech" in examine()["data sets"][1]
 
 
 SMI = "#!/bin/sh\necho 'NVIDIA H200, 143771, 580.95.05, 9.0'\necho 'NVIDIA H200, 143771, 580.95.05, 9.0'\n"

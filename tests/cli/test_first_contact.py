@@ -1,4 +1,4 @@
-"""What a first look at the program loads: lists, help and mistakes answer before anything that a run needs is imported.
+"""Lists, help and mistakes answer before anything that only a run needs is imported.
 
 Modules are counted and not seconds, which are the machine's. The commands of a test share a process, so that all of
 them together load no more than each may.
@@ -51,7 +51,7 @@ MISTAKES = ["rum bench", "list engin", *RUNS, "serve livserve", "trace make vois
         pytest.param(["run bench --set sesions=3", "run bench --set p=often"], 2, NEVER, id="mistakes of workloads"),
     ],
 )
-def test_it_loads_nothing_that_a_run_needs(commands: list[str], ends: int, without: set[str], tmp_path: Path) -> None:
+def test_a_first_look_imports_nothing_heavy(commands: list[str], ends: int, without: set[str], tmp_path: Path) -> None:
     """Typer itself loads pydantic for a command."""
     (tmp_path / "bad.yaml").write_text("name: [")
     (tmp_path / "odd.yaml").write_text("{name: mine, engines: [liveserve], workload: voice, grids: {c: [4]}}")

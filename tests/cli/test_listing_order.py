@@ -1,4 +1,4 @@
-"""The order of `rehearse list engines`: systems beside their baselines, said in a line."""
+"""`rehearse list`: systems next to their baselines, and every metric."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from harness.metrics.vocabulary import OWN_DEFINITIONS
 from tests.conftest import Rehearse
 
 
-def test_every_engine_is_listed_once_a_baseline_after_a_system_that_names_it() -> None:
+def test_every_engine_is_listed_once_and_a_baseline_after_its_system() -> None:
     assert all(set(system.against) <= ENGINES.keys() for system in ENGINES.values())
     groups = beside_baselines()
     listed = [name for system, baselines in groups.items() for name in (system, *baselines)]

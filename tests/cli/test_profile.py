@@ -1,4 +1,4 @@
-"""`rehearse profile` and `rehearse run --profile`: what is refused, what is written, which command comes next."""
+"""`rehearse profile` and `rehearse run --profile`: measured step times are written and used."""
 
 from pathlib import Path
 
@@ -15,8 +15,6 @@ from tests.conftest import Rehearse
 
 
 def test_a_measured_profile_is_written_and_used_by_its_command(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch):
-    """Measured on the modelled device, in this process: how the command line uses a measurement is what is tested."""
-
     def in_this_process(device: str, model: str, quick: bool, show: profiling.Show) -> profiling.Measured:
         return profiling.measure("virtual", ServerParams.model_validate({"deployment": model}), quick, show)
 

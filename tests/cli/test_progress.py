@@ -1,4 +1,4 @@
-"""What a command says while it takes its time: its stages, and the time left of runs as they were recorded."""
+"""A command that takes long prints its stages and the time left."""
 
 import json
 import subprocess
@@ -20,8 +20,8 @@ from tests.harness import fakes
 from tests.waiting import wait_until
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "durations.json").read_text())
-"""Runs on two cores of one machine: how many points at a time, and of each, in the order of their ends, engine, what
-tells its size, how long it took and when it had ended, s."""
+"""Runs on two cores of one machine: points at a time, and for each point, in the order of their ends: engine,
+parameters, seconds that it took, and seconds at its end."""
 
 
 def point(engine: str, seed: int, params: dict[str, float]) -> Point:
@@ -35,35 +35,37 @@ def outcome(point: Point, wall_s: float, status: Any = "ok") -> Outcome:
 
 
 @pytest.mark.parametrize("run", RECORDED)
-def test_it_is_known_within_a_factor_of_two_after_the_first_point(run: str) -> None:
+def test_the_time_left_is_known_within_a_factor_of_two_after_the_first_point(run: str) -> None:
     jobs, rows = RECORDED[run]["jobs"], RECORDED[run]["points"]
     points = [point(engine, seed, params) for seed, (engine, params, _, _) in enumerate(rows)]
     left, end_s = TimeLeft(points, jobs), rows[-1][-1]
     for number, (each, (_, _, wall_s, ended_s)) in enumerate(zip(points, rows, strict=True), 1):
         left.ended(outcome(each, wall_s))
         if number in (1, len(points) // 2):
-            told, true = left.seconds(ended_s), end_s - ended_s
-            assert told is not None and true / 2 <= told <= 2 * true, (number, told, true)
+            estimate, true = left.seconds(ended_s), end_s - ended_s
+            assert estimate is not None and true / 2 <= estimate <= 2 * true, (number, estimate, true)
     assert left.seconds(end_s) == 0
 
 
-@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=12), st.integers(1, 4), st.integers(0, 3))
-def test_points_that_take_the_same_are_divided_by_the_workers(walls: list[float], jobs: int, turns: int) -> None:
-    points = [point("vllm_omni", seed, {"sessions": 4, "turns": turns}) for seed in range(len(walls))]
+@given(st.floats(0.1, 100), st.integers(2, 12), st.integers(1, 4))
+def test_the_time_left_of_equal_points_is_divided_by_the_workers(wall_s: float, count: int, jobs: int) -> None:
+    points = [point("vllm_omni", seed, {"sessions": 4, "turns": 2}) for seed in range(count)]
     left = TimeLeft(points, jobs)
-    assert left.seconds(5.0) is None
     left.ended(outcome(points[0], 1.0, "failed"))
-    assert left.seconds(5.0) is None, "one that failed tells nothing"
-    left.ended(outcome(points[1], walls[0]))
-    rest = len(walls) - 2
-    assert left.seconds(5.0) == pytest.approx(walls[0] * max(rest / jobs, bool(rest)))
-    unknown = TimeLeft(points, None)
-    unknown.ended(outcome(points[0], walls[0]))
-    told = unknown.seconds(walls[0] / 2)  # two seem to run at a time
-    assert told == pytest.approx(walls[0] * max((len(walls) - 1) / 2, 1))
+    assert left.seconds(5.0) is None, "a failed point says nothing"
+    left.ended(outcome(points[1], wall_s))
+    rest = count - 2
+    assert left.seconds(5.0) == pytest.approx(wall_s * max(rest / jobs, bool(rest)))
 
 
-def test_an_engine_that_is_known_speaks_for_itself_and_a_larger_point_takes_longer() -> None:
+def test_the_number_of_unknown_workers_is_estimated_from_the_times_so_far() -> None:
+    points = [point("vllm_omni", seed, {"sessions": 4, "turns": 2}) for seed in range(5)]
+    left = TimeLeft(points, None)
+    left.ended(outcome(points[0], 10.0))
+    assert left.seconds(5.0) == pytest.approx(10 * 4 / 2)  # a point of 10 s ended after 5 s: two at a time
+
+
+def test_the_time_of_a_point_is_that_of_its_engine_and_grows_with_its_size() -> None:
     kinds = [("vllm_omni", 4), ("liveserve", 4), ("liveserve", 4), ("vllm_omni", 12)]
     points = [point(engine, seed, {"sessions": sessions}) for seed, (engine, sessions) in enumerate(kinds)]
     left = TimeLeft(points, 1)
@@ -74,7 +76,7 @@ def test_an_engine_that_is_known_speaks_for_itself_and_a_larger_point_takes_long
     assert before == pytest.approx(20 + 20 + 20) and after == pytest.approx(50 + 20)
 
 
-def test_the_line_of_a_point_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_of_a_point_has_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     points = fakes.points(4)
     with progress(points, 3, 2) as (show, _):
         show(outcome(points[0], 800.0))
@@ -112,7 +114,7 @@ def test_what_ends_at_once_prints_no_stage(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == ""
 
 
-def test_live_names_its_stages_before_its_plan(tmp_path: Path) -> None:
+def test_live_prints_its_stages_before_its_plan(tmp_path: Path) -> None:
     """From the first on, as the patience of this process is over at once."""
     program = f"from reports.cli import stage; stage.PATIENCE_S = 0; {REHEARSE[-1]}"
     command = [*REHEARSE[:-1], program, "live", "ws://127.0.0.1:9/v1", "--sessions", "2"]

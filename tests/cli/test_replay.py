@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from reports.live.live_verdict import _named
 from tests.conftest import Rehearse
 
 
 @pytest.fixture(autouse=True)
 def log(rehearse: Rehearse) -> None:
+    """Write a log of three requests, one of them without a prompt."""
     Path("log.csv").write_text("timestamp,input_tokens,output_tokens,model\n0.1,100,20,m\n0.5,300,40,m\n1.2,0,10,m\n")
 
 
@@ -31,9 +31,3 @@ def test_a_server_gets_the_same_users(rehearse: Rehearse) -> None:
     assert (status, point["engine"], point["client_params"]["c"]) == (0, "endpoint", None)
     assert point["client_params"]["stop_after_s"] == 2.0 and point["workload_params"]["max_reply_tokens"] is None
     assert "about 2 s of recorded times" in err
-
-
-def test_a_load_without_a_number_is_the_record() -> None:
-    assert _named({}, "text")[1:] == ("the recorded times", "the recorded times")
-    assert _named({"time_scale": 2.0}, "text")[1].startswith("the recorded times, time_scale")
-    assert _named({"c": 4}, "text")[2] == "4"
