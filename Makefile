@@ -51,7 +51,6 @@ mutants: $(VENV)/.ready  ## change the code at random places and list the change
 perf: $(VENV)/.ready  ## how fast workloads and replays are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.traces
 	$(BIN)/python -m tests.perf.replays
-	$(BIN)/python -m tests.perf.overhead
 	$(BIN)/python -m tools.peers
 	$(BIN)/python -m tests.selftest.quality --quick
 
