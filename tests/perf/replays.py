@@ -21,19 +21,6 @@ from typing import Any
 
 from tests.perf import pairs
 
-TITLES = {
-    "16": "16 callers, 2 GPUs",
-    "128": "128 callers, 2 GPUs",
-    "1024": "1024 callers, 8 GPUs",
-    "calls": "128 calls of frames",
-    "co_serving": "chat and 96 documents",
-    "dies": "128 requests, 128 dies",
-    "gui": "phone agents, 1 GPU",
-    "text": "text, 100 requests/s",
-    "short": "20,000 short texts",
-    "batch": "batch of 200",
-    "mooncake": "Mooncake, first 1,000",
-}
 PROFILED = "128"
 CATEGORIES = (
     ("vLLM", "site-packages/vllm/"),
@@ -55,14 +42,14 @@ def main() -> int:
     arguments.add_argument("--mooncake", help="Mooncake's conversation trace; without it that load is left out")
     given = arguments.parse_args()
     columns = "simulated s", "CPU s", "speed", "us/step", "us/token", "bound", "bound/speed", "memory MB"
-    print(f"{'load':<23}{'engine':<14}" + "".join(f"{name:>12}" for name in columns))
+    print(f"{'load':<12}{'engine':<14}" + "".join(f"{name:>12}" for name in columns))
     extra = ["--mooncake", given.mooncake] if given.mooncake else []
     failures = 0
-    for load, title in TITLES.items():
+    for load, (engines, *_) in pairs.LOADS.items():
         if load == "mooncake" and given.mooncake is None:
             continue
-        for engine in pairs.LOADS[load][0]:
-            line = f"{title:<23}{engine:<14}"
+        for engine in engines:
+            line = f"{load:<12}{engine:<14}"
             try:
                 done = pairs.replayed(pairs.HERE, load, engine, *extra)
             except subprocess.CalledProcessError:
@@ -76,7 +63,7 @@ def main() -> int:
                 f"{token_us:>12.1f}{bound:>12.0f}{bound / speed:>12.1f}{done['memory_mb']:>12.0f}",
                 flush=True,
             )
-    print(f"\n{TITLES[PROFILED]}, by category, of the profiled time")
+    print(f"\nload {PROFILED}, by category, of the profiled time")
     shares = {engine: by_category(PROFILED, engine) for engine in pairs.LOADS[PROFILED][0]}
     print(f"{'':<23}" + "".join(f"{engine:>14}" for engine in shares))
     for category in dict.fromkeys(name for share in shares.values() for name in share):

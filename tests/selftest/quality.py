@@ -15,15 +15,14 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+import pandas as pd
 
 from harness.live.null_server.null_server import NullServer
 from harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
@@ -38,7 +37,6 @@ RATE = 100.0  # requests/s [config: load-generator comparison]
 SHARDS = (1, 4)
 SPEECH_S = 6.0  # of the longest utterance: users who mostly speak, and turns that end within the run [chosen]
 WINDOW_S = 0.25  # of the index of dispersion, as in that comparison [config]
-WIDTH = 165  # of the tables in a file [chosen]
 
 
 def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
@@ -130,53 +128,19 @@ def _on(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{1e3 * value:.2f}"
+CALLS = ("sessions", "sends_per_s", "send_delay_p50_s", "send_delay_p99_s", "send_delay_max_s")
+CALLS += ("bias_p50_s", "bias_p99_s", "cpu_share", "failed", "server_cpu_share")
+TEXT = ("client", "shards", "planned", "rate", "dispersion", "lag_1", "gap_cv", "reported_p50_s", "true_p50_s")
+TEXT += ("bias_p50_s", "bias_p99_s", "send_delay_p50_s", "itl_reported_p50_s", "itl_true_p50_s", "cpu_s_per_answer")
+"""Columns of the two tables."""
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
-
-
-CALLS = (
-    ("sessions", "sessions", str),
-    ("sends/s", "sends_per_s", "{:.0f}".format),
-    ("send delay P50", "send_delay_p50_s", _ms),
-    ("P99", "send_delay_p99_s", _ms),
-    ("max", "send_delay_max_s", _ms),
-    ("TTFP bias P50", "bias_p50_s", _ms),
-    ("P99", "bias_p99_s", _ms),
-    ("CPU", "cpu_share", "{:.0%}".format),
-    ("failed", "failed", str),
-    ("server CPU", "server_cpu_share", "{:.0%}".format),
-)
-TEXT = (
-    ("client", "client", str),
-    ("shards", "shards", str),
-    ("planned/s", "planned", _number),
-    ("rate/s", "rate", _number),
-    ("IDC", "dispersion", _number),
-    ("lag-1", "lag_1", _number),
-    ("CV", "gap_cv", _number),
-    ("TTFT P50", "reported_p50_s", _ms),
-    ("true", "true_p50_s", _ms),
-    ("bias P50", "bias_p50_s", _ms),
-    ("P99", "bias_p99_s", _ms),
-    ("of it send delay", "send_delay_p50_s", _ms),
-    ("ITL P50", "itl_reported_p50_s", _ms),
-    ("true", "itl_true_p50_s", _ms),
-    ("CPU/request", "cpu_s_per_answer", _ms),
-)
-"""Head of a column, the value of a row, and how it is written."""
-
-
-def table(title: str, columns: Sequence[tuple[str, str, Callable[[Any], str]]], rows: list[dict[str, Any]]) -> Table:
-    made = Table(title=title)
-    for head, name, _ in columns:
-        made.add_column(head, justify="left" if name == "client" else "right")
-    for row in rows:
-        made.add_row(*(write(row.get(name)) for _, name, write in columns))
-    return made
+def show(title: str, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    """Print these columns, with their times in ms."""
+    table = pd.DataFrame(rows).reindex(columns=list(columns))
+    times = [name for name in columns if name.endswith("_s") and name != "sends_per_s"] + ["cpu_s_per_answer"]
+    table = table.assign(**{name: 1e3 * table[name].astype(float) for name in times if name in table})
+    print(f"\n{title}\n{table.to_string(index=False, float_format='{:.2f}'.format, na_rep='–')}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -190,17 +154,14 @@ def main(argv: list[str] | None = None) -> int:
     sizes = [int(n) for n in chosen.sessions.split(",")] if chosen.sessions else (32, 256) if chosen.quick else SESSIONS
     free = sorted(os.sched_getaffinity(0))
     cores = free[0], free[-1]
-    begun, console = time.monotonic(), Console()
-    if not console.is_terminal:
-        console.width = WIDTH
+    begun = time.monotonic()
     voice_rows = [calls(sessions, seconds, cores) for sessions in sizes]
-    console.print(table("calls that send and receive, one process, ms", CALLS, voice_rows))
+    show("calls that send and receive, one process, times in ms", CALLS, voice_rows)
     text_rows = [text(shards, seconds, cores) for shards in SHARDS]
     if not chosen.quick and (other := peer(seconds, cores)) is not None:
         text_rows.append(other)
-    title = f"text, {RATE:g} requests/s (Poisson: IDC 1, lag-1 0, CV 1), ms"
-    console.print(table(title, TEXT, text_rows))
-    console.print(f"{time.monotonic() - begun:.0f} s; clients on core {cores[0]}, null server on core {cores[1]}")
+    show(f"text, {RATE:g} requests/s (Poisson: dispersion 1, lag_1 0, gap_cv 1), times in ms", TEXT, text_rows)
+    print(f"{time.monotonic() - begun:.0f} s; clients on core {cores[0]}, null server on core {cores[1]}")
     if chosen.json:
         chosen.json.write_text(json.dumps({"calls": voice_rows, "text": text_rows}, indent=1) + "\n")
     return 0
