@@ -1,4 +1,4 @@
-"""Imports go one way: reports -> harness -> engines -> workloads; none in a circle; and what is light stays light."""
+"""Imports go one way, reports -> harness -> engines -> workloads, in no circle, and light modules load no engine."""
 
 import ast
 import math
@@ -79,7 +79,7 @@ def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def test_only_users_import_what_is_for_them():
+def test_the_product_imports_neither_its_tests_nor_its_python_api():
     inside = [file for package in ORDER for file in sources(package)]
     assert not [file for file in inside if {"rehearsal", "tests"} & imported(file)]
 
@@ -100,7 +100,7 @@ def layer(module: str) -> float:
     return found[0] if found else math.nan
 
 
-def test_replays_and_live_runs_are_apart():
+def test_replays_and_live_runs_import_nothing_of_each_other():
     shared = {
         name: ("engines", "harness.live", "harness.replays", *(f"harness.{each}" for each in ABOVE_BOTH))
         for name in graph()
@@ -120,7 +120,7 @@ def reach(*starts: str) -> set[str]:
     return {target for start in starts for target in nx.descendants(graph(), start)} | {*starts}
 
 
-def test_each_command_reaches_its_own_side():
+def test_the_commands_run_and_live_reach_their_own_side_alone():
     """With the page and the tables of its runs. A side is named as `Deferred` by the modules of both."""
     live = reach("reports.cli.live", "reports.live.side", "reports.pages.html")
     run = reach("reports.cli.run", "reports.replays.side", "harness.replays.expand", "harness.replays.worker.measure")
@@ -209,8 +209,7 @@ for module in sys.argv[1:]:
 """
 
 
-def test_what_needs_no_engine_loads_none():
-    """All of it in one process, and so each of it."""
+def test_light_modules_load_no_engine():
     done = subprocess.run([sys.executable, "-c", IN_TURN, *LIGHT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

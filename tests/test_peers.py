@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.perf.pairs import LOADS
-from tools.peers.__main__ import FIRST, TEXT, main, write_first, write_text, write_vidur
+from tools.peers.__main__ import TEXT, main, write_text, write_vidur
 from workloads.registry import make_trace
 
 
@@ -34,12 +34,6 @@ def test_vidur_gets_times_and_lengths(tmp_path: Path) -> None:
     assert rows == [["replay", "0.0", "600", "5"], ["replay", "1.5", "7", "2"]]
 
 
-def test_first_requests_are_copied_as_they_are(tmp_path: Path) -> None:
-    (tmp_path / "all").write_text("".join(f"{line}\n" for line in range(FIRST + 5)))
-    write_first(tmp_path / "all", tmp_path / "first")
-    assert (tmp_path / "first").read_text().splitlines() == [str(line) for line in range(FIRST)]
-
-
 def test_without_an_environment_one_line_says_what_to_set_and_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,7 +49,5 @@ def test_each_peer_that_is_not_installed_has_a_row_that_says_so(
     monkeypatch.setenv("REHEARSAL_PEERS", sys.executable)  # our own environment, which has neither peer
     assert main([]) == 0
     _head, _rule, *rows = capsys.readouterr().out.splitlines()
-    assert [row.split(": pip")[0] for row in rows] == [
-        "| Dynamo replay | is not installed",
-        "| Vidur | is not installed",
-    ]
+    installed = [row.split(": pip")[0] for row in rows]
+    assert installed == ["| Dynamo replay | is not installed", "| Vidur | is not installed"]
