@@ -120,14 +120,6 @@ def reach(*starts: str) -> set[str]:
     return {target for start in starts for target in nx.descendants(graph(), start)} | {*starts}
 
 
-def test_the_commands_run_and_live_reach_their_own_side_alone():
-    """With the page and the tables of its runs. A side is named as `Deferred` by the modules of both."""
-    live = reach("reports.cli.live", "reports.live.side", "reports.pages.html")
-    run = reach("reports.cli.run", "reports.replays.side", "harness.replays.expand", "harness.replays.worker.measure")
-    assert not [name for name in live if within(name, ["engines", "harness.replays", "reports.replays"])]
-    assert not [name for name in run if within(name, ["harness.live", "reports.live"])]
-
-
 def test_imports_make_no_circle():
     assert not circles(graph())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_imports import ORDER, ROOT, graph
+from tests.test_imports import ORDER, ROOT
 
 IMPORT_ALL = """
 import pkgutil, importlib, harness.live
@@ -46,29 +46,6 @@ def test_live_runs_need_no_engines(tmp_path: Path) -> None:
     run_in(tree, IMPORT_ALL)
     url = "ws://localhost:9/v1/realtime"
     assert "1 point" in run_in(tree, COMMAND, "live", url, "--sessions", "4", "--duration", "9", "--dry-run")
-
-
-LISTED = "import atexit, sys; atexit.register(lambda: print('loaded:', *sys.modules)); " + COMMAND
-NOT_FOR_A_PLAN = (
-    "harness.client.session",
-    "harness.clocks.clock",
-    "harness.live.endpoints.dialects",
-    "harness.live.verdict",
-    "harness.records.record",
-    "harness.replays.worker.replay",
-    "reports.figures.picture",
-    "reports.pages.html",
-    "reports.runs.measured",
-)
-
-
-@pytest.mark.parametrize("command", ["live ws://localhost:9/v1/realtime --sessions 4 --duration 9", "run bench"])
-def test_a_dry_run_loads_no_client_no_record_and_no_report(command: str) -> None:
-    """What only a run needs is imported when it begins."""
-    assert set(NOT_FOR_A_PLAN) <= set(graph())
-    loaded = run_in(ROOT, LISTED, *command.split(), "--dry-run").partition("loaded:")[2].split()
-    assert "harness.kinds.turns" in loaded
-    assert not set(NOT_FOR_A_PLAN).intersection(loaded)
 
 
 @pytest.mark.slow("runs a copy of the tree")
