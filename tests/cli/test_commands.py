@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,25 +111,6 @@ def test_a_failed_point_shows_in_table_summary_and_status(rehearse: Rehearse, wo
     assert [row["status"] for row in rows] == ["ok", "failed"] * 2
     assert [row["metrics"] for row in rows if row["status"] == "failed"] == [{}, {}]
     assert rehearse("report", "here")[1] == out
-
-
-def test_a_damaged_record_is_refused_by_readers_and_measured_again_by_a_run(
-    rehearse: Rehearse, work: Callable, caplog: pytest.LogCaptureFixture
-) -> None:
-    work(fakes.measure)
-    rehearse("run", "fake.yaml")
-    before = contents("fake/points/*/*.parquet")
-    (first, *_) = sorted(Path("results/fake/points").iterdir())
-    os.truncate(first / "requests.parquet", 0)
-    for command in (("report", "results/fake"), ("compare", "results/fake", "results/fake")):
-        status, out, err = rehearse(*command)
-        assert (status, out) == (BAD_INPUT, "")
-        assert err.startswith(f"rehearse: {first} is not a readable record: requests.parquet ")
-    status, _, err = rehearse("run", "fake.yaml")
-    assert status == 0 and "3 of 4 points are finished already" in err
-    assert first.name in caplog.text and "requests.parquet" in caplog.text
-    shutil.rmtree(f"{first}.damaged")
-    assert contents("fake/points/*/*.parquet") == before
 
 
 @pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

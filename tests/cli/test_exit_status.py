@@ -3,7 +3,6 @@
 import re
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from harness.records.record import status_of
 from reports.cli.app import NAMES
 from tests.builders import REHEARSE
 from tests.conftest import Rehearse
-from tests.harness import fakes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "exit-status.md").read_text()
 
@@ -57,13 +55,6 @@ def test_no_command_has_a_status_of_its_own() -> None:
 )
 def test_points_that_are_all_invalid_decide_nothing(failures: list[str], status: int) -> None:
     assert status_of(failures) == status
-
-
-def test_a_run_whose_points_are_invalid_has_not_failed(
-    rehearse: Rehearse, work: Callable, fake_experiment: Path
-) -> None:
-    work(fakes.late)
-    assert rehearse("run", str(fake_experiment), "--jobs", "2")[0] == UNDECIDED
 
 
 @pytest.mark.usefixtures("unrendered")

@@ -3,10 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from engines.registry import ENGINES, beside_baselines
 from harness.metrics.live import LIVE_DEFINITIONS
@@ -36,14 +32,6 @@ def test_every_metric_is_listed_with_its_unit_and_meaning(rehearse: Rehearse) ->
     assert {*DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS} <= rows.keys() and "CLASS.ttft_p90" in rows
     assert rows["continuity"]["better"] == "higher" and "not" in rows["continuity"]["summary"]
     assert rehearse("list", "metrics", "continuity")[0] == 0
-
-
-def test_a_package_takes_no_baseline_from_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = beside_baselines()
-    ours: Any = ENGINES["liveserve"]
-    theirs = replace(ours, name="a_policy", against=("vllm_omni", "liveserve"))
-    monkeypatch.setitem(ENGINES, theirs.name, theirs)
-    assert beside_baselines() == before | {"a_policy": []}
 
 
 def test_the_list_says_its_order(rehearse: Rehearse) -> None:
