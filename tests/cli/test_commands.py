@@ -190,11 +190,9 @@ def test_the_parameters_of_an_engine_are_those_of_its_composition(rehearse: Rehe
     ("typed", "completed"),
     [
         ("rehearse do", ["doctor"]),
-        ("rehearse list dep", ["deployments"]),
         ("rehearse list engines liveserve_", ["liveserve_on_calls"]),
         ("rehearse run ben", ["bench"]),
         ("rehearse run bench --device vir", ["virtual"]),
-        ("rehearse serve metro", ["metronome"]),
         ("rehearse trace make servegen", ["servegen"]),
         ("rehearse run bench --qui", ["--quick"]),
     ],

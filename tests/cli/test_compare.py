@@ -17,7 +17,6 @@ from reports.runs.measured import load_run
 from reports.tables.columns import asked_columns, columns
 from tests.cli.conftest import small
 from tests.conftest import Rehearse
-from tests.reports import framed
 from tests.reports.lived import live, serve_live
 
 TTFP = ("--metrics", "audio_ttfp_p50")
@@ -255,16 +254,6 @@ def test_a_metric_has_not_regressed(measured: Cell, percent: float) -> None:
     assert regressions(measured, percent=percent) == []
 
 
-def test_regressions_come_cell_by_cell_with_failed_points_first() -> None:
-    found = regressions(cell(BY_HALF, FAILED, failed_b=1), cell(LOST, settings={"c": 3}), percent=49.9)
-    assert [sentence.split(" of ")[0] for sentence in found] == [
-        "endpoint c=10: 1",
-        "ttft_p90",
-        "failed",
-        "completed_rps",
-    ]
-
-
 @pytest.mark.parametrize(
     ("seed", "known", "sentence"),
     [
@@ -312,13 +301,3 @@ def test_directories_without_a_common_cell_name_what_differs(
     serve("two", small(**changes))
     status, out, err = rehearse("compare", "one", "two")
     assert (status, out) == (2, "") and "no cell in common" in err and words in err
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_frames_are_compared_and_reported(rehearse: Rehearse, tmp_path: Path) -> None:
-    framed.serve(tmp_path / "calls", framed.calls(seeds=[0, 1]))
-    status, out, err = rehearse("compare", "calls", "calls", "--fail-above", "1")
-    assert (status, err) == (0, "") and "speech, % frames" in out and "TTFP" not in out
-    (first, *_) = compared(rehearse, "calls", "calls", "--metrics", "frame_latency_p90,wall")["cells"]
-    assert (first["metrics"]["wall"]["better"], first["metrics"]["frame_latency_p90"]["unit"]) == ("lower", "s")
-    assert "latency P99" in rehearse("report", "calls")[1]
