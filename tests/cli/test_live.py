@@ -58,15 +58,6 @@ def test_a_dry_run_lists_the_points_and_writes_the_plan_to_out_alone(rehearse: R
     assert rehearse("run", "planned", "--dry-run")[1] == out
 
 
-def test_a_search_calls_with_the_users_of_a_sweep_however_far_it_may_go(rehearse: Rehearse) -> None:
-    ask = (*VOICE, "--sessions", "4", "--repeats", "2", "--duration", "10", "--dry-run")
-    sweep = rehearse(*ask, "--seed", "7")[1]
-    for to in ("8", "64"):
-        assert rehearse(*ask, "--seed", "7", "--find", "ttfp_p90<=1s", "--to", to)[1] == sweep
-    drawn_anew = rehearse(*ask)[1]
-    assert not {line.split()[0] for line in drawn_anew.splitlines()[:2]} & set(sweep.split())
-
-
 @pytest.mark.parametrize(("given", "kept"), [((), 5), (("--seed", "0"), 0)])
 def test_seed_0_is_kept(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], kept: int) -> None:
     monkeypatch.setattr("secrets.randbelow", lambda below: 5)
@@ -203,16 +194,6 @@ def test_the_verdict_comes_first_and_is_the_exit_status(
     assert (found, as_json["verdict"], as_json["sentence"]) == (status, first.split()[0].strip(":"), sentence)
     assert [load["load"] for load in as_json["loads"]] == ["4 calls", "8 calls"]
     assert [row["settings"]["c"] for row in as_json["results"]] == [4, 8]
-
-
-def test_without_targets_a_run_is_judged_by_the_defaults_for_voice(rehearse: Rehearse, answering: list[int]) -> None:
-    said = json.loads(rehearse(*VOICE, "--sessions", "4", "--json")[1])
-    continuity = ["continuity ≥ 95 %", "cumulative continuity ≥ 95 %"]
-    assert said["targets"] == ["P90 TTFP ≤ 800 ms", *continuity, "talked over ≤ 5 %", "failed turns ≤ 1 %"]
-    assert not said["targets_given"]
-    notes = " ".join(said["notes"])
-    assert "is the default for voice" in notes
-    assert "--repeats 3 shows that" in notes  # one run cannot say how far runs differ
 
 
 def broken(request: BaseHTTPRequestHandler) -> None:
