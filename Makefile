@@ -48,8 +48,7 @@ test-omni: .venv-omni/.ready  ## run the tests that need vLLM-Omni itself, in it
 mutants: $(VENV)/.ready  ## change the code at random places and list the changes that no test notices (ARGS="--seed 1 --each 30")
 	$(BIN)/python -m tools.mutants $(ARGS)
 
-perf: $(VENV)/.ready  ## how fast workloads and replays are, the share of the time that is vLLM's own, how late a live client sends
-	$(BIN)/python -m tests.perf.traces
+perf: $(VENV)/.ready  ## how fast replays are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.replays
 	$(BIN)/python -m tools.peers
 	$(BIN)/python -m tests.selftest.quality --quick

@@ -1,1 +1,1 @@
-"""How fast workloads and replays are: `make perf`."""
+"""How fast replays are: `make perf`."""
