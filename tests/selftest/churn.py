@@ -155,8 +155,8 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
     sampling = asyncio.create_task(_sample(server, samples), name="samples")
     users = asyncio.create_task(play(), name="users")
     await asyncio.wait({users, sampling}, timeout=calm_s, return_when=asyncio.FIRST_COMPLETED)
-    arguments = ["--seconds", str(seconds), "--burst", str(burst), "--bursts", str(bursts)]
-    command = (sys.executable, "-m", "tests.selftest.fault_clients", server.url, *arguments)
+    arguments = (server.url, *map(str, (seconds, burst, bursts)))
+    command = (sys.executable, "-m", "tests.selftest.fault_clients", *arguments)
     faults = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         everybody = asyncio.gather(users, faults.communicate())
@@ -295,9 +295,6 @@ def show(seen: Churn) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10, help="of misbehaviour")
-    parser.add_argument("--calm", type=float, default=30, help="seconds before it")
-    parser.add_argument("--burst", type=int, default=2000)
-    parser.add_argument("--bursts", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("results/churn"))
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -305,7 +302,7 @@ def main() -> None:
     config = {"engine": "liveserve", "limits": LIMITS, "settings": SETTINGS}
     with ServerProcess(ServeConfig.model_validate(config)) as server:
         with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-            seen = runner.run(churn(server, 60 * asked.minutes, asked.calm, asked.burst, asked.bursts))
+            seen = runner.run(churn(server, 60 * asked.minutes, calm_s=30, burst=2000, bursts=3))
         said = server.said()
     asked.out.mkdir(parents=True, exist_ok=True)
     facts = {

@@ -1,16 +1,14 @@
-"""Clients that misbehave in every way we know, and a burst of connections: what a server has to survive.
+"""Clients that misbehave in every way we know, and bursts of connections, in a process apart from measured clients.
 
-    python -m tests.selftest.fault_clients URL --seconds 60 --burst 2000 --bursts 2
+    python -m tests.selftest.fault_clients URL SECONDS BURST_SIZE BURSTS
 
-Each kind runs over and over, `AT_ONCE` clients in all, in a process of its own, so that measured clients do not notice.
-It prints lines of JSON: {"burst": [begin, end], "answers": {...}} for each burst, times on CLOCK_MONOTONIC, and at the
-end {"faults": {kind: {answer: count}}}. An answer is the close code, `error` where the server only said so and went
-on, or `dropped` for a socket that ended without a close frame.
+`AT_ONCE` clients, of one kind after the other. It prints lines of JSON: {"burst": [begin, end], "answers": {...}} for
+each burst, times on CLOCK_MONOTONIC, and at the end {"faults": {kind: {answer: count}}}. An answer is the close code,
+`error` where the server only said so and went on, or `dropped` for a socket that ended without a close frame.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import contextlib
@@ -20,6 +18,7 @@ import random
 import resource
 import socket
 import struct
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
@@ -248,9 +247,9 @@ FAULTS: dict[str, tuple[Callable[[FaultClient], Awaitable[str]], tuple[str, ...]
     "never reads": (never_reads, ("1008", DROPPED)),
     "never finishes its request": (lambda client: sends(client, HALF), (DROPPED,)),
 }
-"""What each does, and the answers that are right. By RFC 6455, section 7.4.1: 1002 breaks the protocol, 1003 sends what
-is not taken, 1008 breaks a rule, 1009 says too much at once; 1011 where the server gave up. A client that does not read
-may find its connection reset."""
+"""Each kind with its right answers. By RFC 6455, section 7.4.1: 1002 breaks the protocol, 1003 sends unwanted data,
+1008 breaks a rule, 1009 says too much at once; 1011 where the server gave up. The connection of a client that does not
+read may be reset."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "never reads": {"receive_bytes": 8192},
     "never finishes its request": {"shakes": False},
@@ -264,10 +263,8 @@ async def play(url: str, kind: str) -> str:
 
 
 async def burst(url: str, size: int) -> dict[str, int]:
-    """`size` connections at once; how each was answered: hello, a close code, or dropped.
-
-    Those who are let in stay until everybody has been answered.
-    """
+    """Open `size` connections at once and return the number of each answer: hello, a close code, or dropped. Accepted
+    clients stay until everybody has been answered."""
     everybody = asyncio.Event()
     answers: Counter[str] = Counter()
 
@@ -293,7 +290,7 @@ async def burst(url: str, size: int) -> dict[str, int]:
 
 
 async def misbehave(url: str, seconds: float, burst_size: int, bursts: int) -> dict[str, dict[str, int]]:
-    """Everything, for so long; answers by kind. Crowds come evenly in between, alone."""
+    """Let clients misbehave, with bursts alone evenly in between; return the answers by kind."""
     loop = asyncio.get_running_loop()
     begin_s, tally = loop.time(), defaultdict[str, Counter[str]](Counter)
     order = itertools.cycle(FAULTS)
@@ -320,16 +317,11 @@ async def misbehave(url: str, seconds: float, burst_size: int, bursts: int) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url")
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--burst", type=int, default=2000)
-    parser.add_argument("--bursts", type=int, default=1)
-    asked = parser.parse_args()
+    url, seconds, size, bursts = sys.argv[1:]
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-        faults = runner.run(misbehave(asked.url, asked.seconds, asked.burst, asked.bursts))
+        faults = runner.run(misbehave(url, float(seconds), int(size), int(bursts)))
     print(json.dumps({"faults": faults}), flush=True)
 
 
