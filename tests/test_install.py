@@ -53,7 +53,7 @@ def light(built: Path) -> Path:
     return folder / "light"
 
 
-def test_a_wheel_holds_the_five_folders_and_all_their_files(built: Path):
+def test_the_wheel_and_the_source_hold_all_files_of_the_five_folders(built: Path):
     tracked = run("git", "ls-files", *FOLDERS, cwd=built.parent / "source").splitlines()
     (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -72,7 +72,7 @@ def test_the_light_environment_is_light(light: Path):
     assert size / 1e6 < MOST_MB
 
 
-def test_it_lists_reports_and_says_what_it_lacks(light: Path, tmp_path: Path):
+def test_the_wheel_alone_lists_and_says_what_a_run_lacks(light: Path, tmp_path: Path):
     rehearse = light / "bin" / "rehearse"
     for kind in ("engines", "workloads", "deployments", "cards"):
         assert run(rehearse, "list", kind, cwd=tmp_path)
@@ -80,7 +80,7 @@ def test_it_lists_reports_and_says_what_it_lacks(light: Path, tmp_path: Path):
     assert "measures" in run(rehearse, "claims", "nova", cwd=tmp_path, status=2)
 
 
-def test_callers_have_their_voice_without_a_network(light: Path, tmp_path: Path):
+def test_the_wheel_alone_synthesises_callers_without_a_network(light: Path, tmp_path: Path):
     code = (
         "import socket; socket.socket.connect = None\n"
         "from workloads.audio.voice import sentences\n"
@@ -90,8 +90,7 @@ def test_callers_have_their_voice_without_a_network(light: Path, tmp_path: Path)
     assert there == all_of_them and int(there) > 100
 
 
-def test_it_calls_a_server(light: Path, tmp_path: Path):
-    """And writes the report of it, and sets it beside a copy."""
+def test_the_wheel_alone_calls_a_server_and_reports_and_compares(light: Path, tmp_path: Path):
     rehearse = light / "bin" / "rehearse"
     with ServerProcess(ServeConfig.model_validate({"engine": "liveserve", "port": 0})) as server:
         load = ("--sessions", "2", "--duration", "20", "--seed", "0", "--workload", "voice")

@@ -48,17 +48,14 @@ def test_points_have_a_row_each_and_the_summary_a_row_for_each_setting(results: 
     assert results.rows == json.loads((tmp_path / "small" / "summary.json").read_text())
 
 
-def test_a_table_of_all_points_is_indexed_by_what_they_are(results: rehearsal.Results):
+def test_tables_and_counters_of_all_points_are_indexed_by_engine_settings_and_seed(results: rehearsal.Results):
     requests = results.table("requests")
     assert requests.index.names == ["engine", "c", "seed", "row"]
     assert len(requests) == 8 and requests.groupby(level=["engine", "c", "seed"]).ngroups == 8
+    assert results.counters.index.names == ["engine", "c", "seed"]
+    assert results.counters.loc[("liveserve", 2, 1), "steps"] == 2
     with pytest.raises(rehearsal.UserError, match=r"has no table 'requets'\. Did you mean 'requests'\?"):
         results.table("requets")
-
-
-def test_counters_are_a_column_each_and_a_row_per_point(results: rehearsal.Results):
-    assert results.counters.index.names == ["engine", "c", "seed"] and list(results.counters["steps"]) == [2] * 8
-    assert results.counters.loc[("liveserve", 2, 1), "steps"] == 2
 
 
 @pytest.fixture

@@ -48,12 +48,10 @@ def test_a_group_measures_each_point_once_and_none_again_that_a_card_measured(re
     assert "it grows" in rehearse("report", "results/liveserve")[1]
 
 
-def test_quick_is_small_has_one_seed_and_a_directory_of_its_own(rehearse: Rehearse) -> None:
-    status, out, _ = rehearse("run", "liveserve", "--quick", "--dry-run")
-    # c = 1 of both, the second with another number of turns
-    assert status == 0 and out.endswith("2 points\n")
+def test_quick_has_one_seed_and_a_directory_of_its_own(rehearse: Rehearse) -> None:
     rehearse("run", "liveserve", "--quick")
-    assert Path("results/liveserve-quick/summary.json").exists() and not Path("results/liveserve").exists()
+    # c = 1 of both cards, which differ in the number of turns
+    assert len(list(Path("results/liveserve-quick/points").iterdir())) == 2
 
 
 def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:

