@@ -51,12 +51,6 @@ def test_a_changed_text_is_reported_with_the_counts_of_both_values(table: pd.Dat
     ]
 
 
-def test_a_changed_row_that_was_kept_is_shown(table: pd.DataFrame):
-    table.loc[70:, "t"] += 1
-    # 12 rows are kept, of which row 72 is the first that changed.
-    assert differences(table)[-1] == "row 72, for example: t 9.0 -> 10.0"
-
-
 def test_missing_rows_are_counted(table: pd.DataFrame):
     assert differences(table.head(80))[0] == "rows: 160 -> 80"
 
@@ -66,5 +60,4 @@ def test_columns_that_went_or_came_are_named_with_their_facts(table: pd.DataFram
         "column value: sum 80.0 -> –, missing 80 -> –",
         "column stage: thinker – -> 160",
         "the first difference is in rows 0 to 1",
-        "row 0, for example: value 1.0 -> –, stage – -> thinker",
     ]
