@@ -1,12 +1,14 @@
-"""Replays of two trees of this repository in turn: how much faster one is, and whether their records are the same.
+"""How fast replays are, and how close they come to the cost of vLLM's own decisions; or two trees of this repository in
+turn: how much faster one is, and whether their records are the same.
 
-    python -m tests.perf.pairs OTHER_TREE [--repeats 5] [--loads text,mooncake] [--mooncake FILE]
+    python -m tests.perf.pairs [OTHER_TREE] [--repeats 5] [--loads text,mooncake] [--mooncake FILE]
 
 Each replay is one fresh process on one core, and its cost is the CPU time of that process, which other work on the
-machine changes little. Building the server and making the workload are left out. The two trees take turns, so the two
-sides of a ratio ran one after the other. Events, steps and counters are compared bit by bit. The bound is the CPU time
-in vLLM's own `schedule` and `update_from_output`, in the rounds in which it is asked: no replay with vLLM's scheduler
-takes less.
+machine changes little. Building the server and making the workload are left out. Speed is simulated seconds per CPU
+second; a step is one step of one stage replica; tokens are text tokens and codec frames of all stages. The bound is the
+speed if only vLLM's own `schedule` and `update_from_output` took time, in the rounds in which it is asked: no replay
+with vLLM's scheduler is faster. The two trees take turns, so the two sides of a ratio ran one after the other. Events,
+steps and counters are compared bit by bit.
 
     python tests/perf/pairs.py one LOAD ENGINE [--size 0.1] [--mooncake FILE] [--profile FILE]
 
@@ -143,9 +145,9 @@ def replayed(tree: Path, load: str, engine: str, *options: str) -> dict[str, Any
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    arguments.add_argument("other")
+    arguments.add_argument("other", nargs="?")
     arguments.add_argument("rest", nargs="*")
-    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--repeats", type=int, default=1)
     arguments.add_argument("--loads", default=",".join(LOADS))
     arguments.add_argument("--mooncake", help="Mooncake's conversation trace, of which 1,000 requests are replayed")
     arguments.add_argument("--profile", help="with `one`: where cProfile's statistics go")
@@ -155,31 +157,29 @@ def main() -> int:
         load, engine = given.rest
         print(json.dumps(one(load, engine, given.mooncake, given.size, given.profile)))
         return 0
-    trees = [Path(given.other).resolve(), HERE]
+    trees = [*([Path(given.other).resolve()] if given.other else []), HERE]
     extra = ["--size", str(given.size), *(["--mooncake", given.mooncake] if given.mooncake else [])]
+    heads = ["load", "engine", *(["speed before"] if given.other else []), "speed", "us/step", "us/token"]
+    heads += ["bound", "bound/speed", "memory MB", *(["ratio", "record"] if given.other else [])]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     differing = 0
-    print("| load | engine | before, simulated s a CPU s | now | ratio | us a step | us a token ", end="")
-    print(f"| bound, simulated s a CPU s | bound / now | record |\n|{'---|' * 10}")
     for load in given.loads.split(","):
-        if load == "mooncake" and given.mooncake is None:
-            continue
-        for engine in LOADS[load][0]:
-            pairs = [[replayed(tree, load, engine, *extra) for tree in trees] for _ in range(given.repeats)]
-            before, now = ([each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*pairs, strict=True))
-            ratios = [new / old for old, new in zip(before, now, strict=True)]
-            last = [pair[1] for pair in pairs]
+        for engine in LOADS[load][0] if load != "mooncake" or given.mooncake else []:
+            rounds = [[replayed(tree, load, engine, *extra) for tree in trees] for _ in range(given.repeats)]
+            speeds = [[each["simulated_s"] / each["cpu_s"] for each in side] for side in zip(*rounds, strict=True)]
+            last = [each[-1] for each in rounds]
             step_us, token_us = (
                 statistics.median([1e6 * each["cpu_s"] / each[of] for each in last]) for of in ("steps", "tokens")
             )
             bound = statistics.median([each["simulated_s"] / each["vllm_s"] for each in last])
-            same = len({each["digest"] for pair in pairs for each in pair}) == 1
-            differing += not same
-            print(
-                f"| {load} | `{engine}` | {_spread(before)} | {_spread(now)} | × {_spread(ratios, 2)} "
-                f"| {step_us:.0f} | {token_us:.1f} | {bound:.0f} | {bound / statistics.median(now):.1f} "
-                f"| {'same' if same else 'DIFFERS'} |",
-                flush=True,
-            )
+            cells = [load, f"`{engine}`", *map(_spread, speeds), f"{step_us:.0f}", f"{token_us:.1f}", f"{bound:.0f}"]
+            cells += [f"{bound / statistics.median(speeds[-1]):.1f}", f"{last[-1]['memory_mb']:.0f}"]
+            if given.other:
+                same = len({each["digest"] for pair in rounds for each in pair}) == 1
+                differing += not same
+                ratios = [new / old for old, new in zip(*speeds, strict=True)]
+                cells += [f"× {_spread(ratios, 2)}", "same" if same else "DIFFERS"]
+            print(f"| {' | '.join(cells)} |", flush=True)
     return 1 if differing else 0
 
 
