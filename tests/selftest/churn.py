@@ -4,8 +4,8 @@
 
 The server has 32 calls at once that talk, listen and interrupt, next to the clients of `tests.selftest.fault_clients`
 and their bursts of connections. Between two bursts all calls end and others begin: a call that lasts needs more and
-more memory, and that is no leak. It prints a summary and writes churn.json. The exit status is 1 when a healthy turn
-failed, a faulty client had a wrong answer, or something was left behind.
+more memory, and that is no leak. It prints a summary. The exit status is 1 when a healthy turn failed, a faulty client
+had a wrong answer, or something was left behind.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,21 +57,17 @@ LAST_TURN_S = 30.0
 ROUND_S = 90.0
 """Shortest time between two bursts in which calls end and others begin: [chosen] enough for some turns of each."""
 WARM_SHARE = 0.25
-"""Of the churn, not part of the slope: [chosen] pools and caches fill first."""
+"""Share of the churn before the growth of memory counts: [chosen] pools and caches fill first."""
 
 
 class Sample(NamedTuple):
-    """At `t_s` since the start. `lag_s`: the most that the server's loop was held up in the last 2 s.
-    `waited_s`: how long it has been ready to run and had no core so far, which holds the loop up as well."""
+    """The server at `t_s` since the start."""
 
     t_s: float
-    rss_kib: float
-    descriptors: int
+    rss_mib: float
     sessions: int
     sockets: int
     replies: int
-    lag_s: float
-    waited_s: float
 
 
 @dataclass
@@ -84,10 +79,8 @@ class Churn:
     samples: list[Sample]
     calm_s: float
     end_s: float
-    send_delay_p99_s: float
-    bursts: list[tuple[float, float, dict[str, int]]] = field(default_factory=list)
-    faults: dict[str, dict[str, int]] = field(default_factory=dict)
-    counters: dict[str, float] = field(default_factory=dict)
+    bursts: list[tuple[float, float, dict[str, int]]]
+    faults: dict[str, dict[str, int]]
 
 
 def rounds(seconds: float, calm_s: float, bursts: int) -> list[tuple[float, float]]:
@@ -173,44 +166,32 @@ async def churn(server: ServerProcess, seconds: float, calm_s: float, burst: int
         await asyncio.wait({sampling})
     lines = [json.loads(line) for line in told.splitlines()]
     await asyncio.sleep(LIMITS.close_timeout_s + 1)
-    counters = await asyncio.to_thread(scrape, server.metrics_url)
-    samples.append(_seen(server, counters, loop.time()))
+    samples.append(await _look(server))
     for calls in all_calls:
         calls.log.event(loop.time(), "run_end", -1, -1)
-    delays = np.concatenate([calls.sends.table()["send_delay_s"].to_numpy() for calls in all_calls])
     return Churn(
         turns=pd.concat([calls.turns() for calls in all_calls], ignore_index=True),
         failures=Counter(why for calls in all_calls for why in calls.failures.table()["reason"].to_pylist()),
         samples=samples,
         calm_s=calm_s,
         end_s=end_s,
-        send_delay_p99_s=float(np.quantile(delays, 0.99)),
         bursts=[(line["burst"][0] - origin, line["burst"][1] - origin, line["answers"]) for line in lines[:-1]],
         faults=lines[-1]["faults"],
-        counters=counters,
     )
 
 
 async def _sample(server: ServerProcess, samples: list[Sample]) -> None:
     """Note the state of the server every `SAMPLE_S`, without end."""
-    loop = asyncio.get_running_loop()
     while True:
-        counters = await asyncio.to_thread(scrape, server.metrics_url)
-        samples.append(_seen(server, counters, loop.time()))
+        samples.append(await _look(server))
         await asyncio.sleep(SAMPLE_S)
 
 
-def _seen(server: ServerProcess, counters: dict[str, float], t_s: float) -> Sample:
-    return Sample(
-        t_s,
-        psutil.Process(server.pid).memory_info().rss / 1024,
-        int(counters["rehearsal_process_open_fds"]),
-        int(counters["rehearsal_sessions_open"]),
-        int(counters["rehearsal_sockets_open"]),
-        int(counters["rehearsal_replies_under_way"]),
-        counters["rehearsal_loop_lag_most_seconds"],
-        int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[1]) / 1e9,
-    )
+async def _look(server: ServerProcess) -> Sample:
+    counters = await asyncio.to_thread(scrape, server.metrics_url)
+    names = ("rehearsal_sessions_open", "rehearsal_sockets_open", "rehearsal_replies_under_way")
+    rss_mib = psutil.Process(server.pid).memory_info().rss / 2**20
+    return Sample(asyncio.get_running_loop().time(), rss_mib, *(int(counters[name]) for name in names))
 
 
 def scrape(url: str) -> dict[str, float]:
@@ -219,20 +200,6 @@ def scrape(url: str) -> dict[str, float]:
         lines = page.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in pairs}
-
-
-def memory(seen: Churn) -> dict[str, float]:
-    """Return a line through the resident memory in the churn after warming up: slope, R² and growth. Empty with fewer
-    than three samples."""
-    warm_s = seen.calm_s + WARM_SHARE * (seen.end_s - seen.calm_s)
-    kept = [each for each in seen.samples if warm_s <= each.t_s <= seen.end_s]
-    if len(kept) < 3:
-        return {}
-    minutes = np.array([each.t_s for each in kept]) / 60
-    kib = np.array([each.rss_kib for each in kept])
-    r_squared = np.corrcoef(minutes, kib)[0, 1] ** 2 if np.ptp(kib) else 1.0
-    slope = np.polyfit(minutes, kib, 1)[0]
-    return {"kib_per_min": float(slope), "r_squared": float(r_squared), "growth_kib": float(kib[-1] - kib[0])}
 
 
 def healthy(seen: Churn) -> list[dict[str, Any]]:
@@ -277,17 +244,10 @@ def show(seen: Churn) -> None:
     for kind, answers in seen.faults.items():
         print(f"a client that {kind} was answered {answers}")
     for begin_s, end_s, answers in seen.bursts:
-        during = [each for each in seen.samples if begin_s + 1 <= each.t_s <= end_s + 2]
-        lag_ms = 1e3 * max((each.lag_s for each in during), default=np.nan)
-        waited_ms = 1e3 * (during[-1].waited_s - during[0].waited_s) if during else np.nan
-        print(
-            f"burst against a cap of {CAP}: {answers}, in {end_s - begin_s:.1f} s; "
-            f"the server's loop was held up for {lag_ms:.1f} ms at most, and waited {waited_ms:.0f} ms for a core"
-        )
-    first, last = seen.samples[0], seen.samples[-1]
-    print(f"memory of the server: {last.rss_kib / 1024:.0f} MiB at the end, {memory(seen)}")
-    print(f"descriptors: {first.descriptors} at first, {last.descriptors} at the end")
-    print(f"send delay of the healthy clients: p99 {1e3 * seen.send_delay_p99_s:.2f} ms")
+        print(f"burst against a cap of {CAP}: {answers}, in {end_s - begin_s:.1f} s")
+    warm_s = seen.calm_s + WARM_SHARE * (seen.end_s - seen.calm_s)
+    memory = [each.rss_mib for each in seen.samples if each.t_s >= warm_s]
+    print(f"memory of the server: {memory[-1]:.0f} MiB at the end, {memory[-1] - memory[0]:+.1f} MiB over the churn")
     for sentence in wrong(seen):
         print(f"WRONG: {sentence}")
 
@@ -295,30 +255,16 @@ def show(seen: Churn) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10, help="of misbehaviour")
-    parser.add_argument("--out", type=Path, default=Path("results/churn"))
     asked = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     config = {"engine": "liveserve", "limits": LIMITS, "settings": SETTINGS}
-    with ServerProcess(ServeConfig.model_validate(config)) as server:
-        with asyncio.Runner(loop_factory=WallClockLoop) as runner:
-            seen = runner.run(churn(server, 60 * asked.minutes, calm_s=30, burst=2000, bursts=3))
-        said = server.said()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    facts = {
-        "healthy": healthy(seen),
-        "faults": seen.faults,
-        "bursts": seen.bursts,
-        "memory": memory(seen),
-        "send_delay_p99_s": seen.send_delay_p99_s,
-        "wrong": wrong(seen),
-        "samples": [each._asdict() for each in seen.samples],
-        "counters": {name: value for name, value in seen.counters.items() if "_bucket" not in name},
-        "server_said": said,
-    }
-    (asked.out / "churn.json").write_text(json.dumps(facts, indent=1) + "\n")
+    with (
+        ServerProcess(ServeConfig.model_validate(config)) as server,
+        asyncio.Runner(loop_factory=WallClockLoop) as runner,
+    ):
+        seen = runner.run(churn(server, 60 * asked.minutes, calm_s=30, burst=2000, bursts=3))
     show(seen)
-    print(f"{asked.out}/churn.json")
     sys.exit(1 if wrong(seen) else 0)
 
 
