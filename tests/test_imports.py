@@ -145,24 +145,9 @@ def test_the_kernel_reaches_no_system():
     assert not named({edge for edge in doors if not within(edge[0], NOT_KERNEL)})
 
 
-def test_the_graph_sees_imports_in_functions_for_type_checkers_and_relative_ones(tmp_path: Path):
-    files = {
-        "workloads/__init__.py": "",
-        "workloads/a.py": "def f():\n    from workloads import b\n",
-        "workloads/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import workloads.kit.d\n",
-        "workloads/kit/__init__.py": "from . import d\nfrom .. import a\n",
-        "workloads/kit/d.py": "from workloads.kit.e import E\n",
-        "workloads/kit/e.py": "",
-    }
-    (tmp_path / "workloads/kit").mkdir(parents=True)
-    for file, text in files.items():
-        (tmp_path / file).write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "ROOT", tmp_path)
-        found = graph.__wrapped__()
-    assert set(found["workloads.kit.d"]) == {"workloads.kit.e"}, "its own package is being imported already"
-    circle = ("workloads.a", "workloads.b", "workloads.kit")  # workloads.b imports workloads.kit before workloads.kit.d
-    assert circles(found).keys() == {circle}
+def test_the_graph_has_imports_in_functions_and_for_type_checkers():
+    assert graph().has_edge("reports.cards.source", "harness.records.results"), "imported in a function"
+    assert graph().has_edge("workloads.generators.content", "workloads.audio.duplex"), "imported for type checkers"
 
 
 def test_only_the_adapter_imports_vllm():
