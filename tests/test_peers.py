@@ -34,15 +34,6 @@ def test_vidur_gets_times_and_lengths(tmp_path: Path) -> None:
     assert rows == [["replay", "0.0", "600", "5"], ["replay", "1.5", "7", "2"]]
 
 
-def test_without_an_environment_one_line_says_what_to_set_and_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("REHEARSAL_PEERS", raising=False)
-    assert main([]) == 0
-    [line] = capsys.readouterr().out.splitlines()
-    assert "set REHEARSAL_PEERS" in line and "ai-dynamo==1.6.1" in line and "vidur==0.0.26" in line
-
-
 def test_each_peer_that_is_not_installed_has_a_row_that_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

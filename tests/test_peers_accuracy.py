@@ -4,7 +4,7 @@ import pytest
 
 from harness.measured_runs.folder import read_runs
 from harness.measured_runs.measured_run import SummaryRun
-from tools.peers.accuracy import EXPERIMENTS, PEERS, columns, errors, in_sample, ours, recorded, table
+from tools.peers.accuracy import EXPERIMENTS, columns, errors, in_sample, ours, recorded, table
 
 
 def test_the_experiments_are_a_summary_that_can_be_replayed() -> None:
@@ -22,10 +22,6 @@ def test_the_first_300_requests_of_experiment_9_have_seven_times_the_ttft_of_its
     first_300_ms = measured["first_300_ms"]["9"]["ttft_mean"]
     assert (whole_run_ms, first_300_ms) == (68.9367, 492.194)  # the line "9, ttft_mean" of inference_sim.csv
     assert first_300_ms > 7 * whole_run_ms
-
-
-def test_only_llmservingsim_is_compared_with_the_first_300_requests() -> None:
-    assert [peer.column for peer in PEERS if peer.measured == "first_300_ms"] == ["llmservingsim"]
 
 
 def test_errors_are_means_over_the_experiments_of_both() -> None:

@@ -113,17 +113,9 @@ def test_a_trace_is_a_frame_that_says_how_it_was_made(tmp_path: Path):
     assert again.equals(turns) and again.attrs["hash"] == turns.attrs["hash"]
 
 
-@pytest.mark.parametrize(
-    ("source", "settings", "sentence"),
-    [
-        ("bench", {"cc": 4}, r"unknown parameter 'cc' .* Did you mean 'c'\?"),
-        ("bench", {"c": []}, "c: a list without a value; give a value or leave c out"),
-        ({**EXPERIMENT, "engnes": []}, {}, "the experiment: .*engnes"),
-    ],
-)
-def test_bad_input_is_a_sentence(tmp_path: Path, source: Any, settings: dict[str, Any], sentence: str):
-    with pytest.raises(rehearsal.UserError, match=sentence):
-        rehearsal.run(source, settings, out=tmp_path / "out")
+def test_bad_input_is_a_sentence_and_leaves_nothing(tmp_path: Path):
+    with pytest.raises(rehearsal.UserError, match=r"unknown parameter 'cc' .* Did you mean 'c'\?"):
+        rehearsal.run("bench", {"cc": 4}, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

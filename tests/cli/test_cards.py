@@ -62,15 +62,6 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
     assert status == 0 and claim | expected | {"interval": [0.0, 0.2], "paper": 0.1} == claim
 
 
-def test_a_directory_of_cards_is_refused_as_an_experiment(rehearse: Rehearse) -> None:
-    rehearse("run", "liveserve", "--seeds", "1")
-    assert "rehearse claims liveserve" in rehearse("compare", "results/liveserve", "results/liveserve")[2]
-    assert "figure cards" in rehearse("run", "results/liveserve")[2]
-    Path("e.yaml").write_text("{name: liveserve, engines: [vllm_omni], workload: voice, set: {sessions: 2}}")
-    assert "choose another --out" in rehearse("run", "e.yaml", "--out", "results/liveserve")[2]
-    assert "no cards of a paper" in rehearse("claims", "liveserve", "--results", ".")[2]
-
-
 def test_a_card_that_needs_weights_is_refused_alone_and_skipped_in_its_group(
     rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,7 +280,6 @@ def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"grid": {"c": [32]}}, "c is 8, 16 in A and 32 in B"),
         ({"seeds": [7]}, "seed is 0, 1, 2 in A and 7 in B"),
         ({"engines": ["liveserve"]}, "engine is vllm_omni in A and liveserve in B"),
     ],

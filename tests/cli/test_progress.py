@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,9 @@ from hypothesis import strategies as st
 
 from harness.experiments.point import Point
 from harness.experiments.run_order import Outcome
-from reports.cli import stage
 from reports.cli.progress import TimeLeft, progress
-from reports.cli.stage import Stage
 from tests.builders import REHEARSE
 from tests.harness import fakes
-from tests.waiting import wait_until
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "durations.json").read_text())
 """Runs on two cores of one machine: points at a time, and for each point, in the order of their ends: engine,
@@ -86,32 +82,6 @@ def test_the_line_of_a_point_has_the_time_left(capsys: pytest.CaptureFixture[str
     assert lines[:2] == ["3 of 7 points are finished already", "measuring 4 points, once vLLM is loaded"]
     assert lines[2].endswith("ok in 800.0 s; 3 left, about 20 min") and lines[2].startswith("[4/7] ")
     assert lines[4].endswith("1 left, about 405 s")
-
-
-def test_a_stage_that_lasts_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(stage, "PATIENCE_S", 0.01)
-    said = ""
-
-    def read() -> str:
-        nonlocal said
-        said += capsys.readouterr().err
-        return said
-
-    with Stage() as doing:
-        doing("loading the client")
-        wait_until(lambda: read() == "loading the client …\n")
-        doing("planning the calls")
-        doing("")
-    assert read() == "loading the client …\nplanning the calls …\n"
-
-
-def test_what_ends_at_once_prints_no_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    with Stage() as doing:
-        doing("loading the client")
-        waiting = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
-    for each in waiting:
-        each.join()
-    assert capsys.readouterr().err == ""
 
 
 def test_live_prints_its_stages_before_its_plan(tmp_path: Path) -> None:
