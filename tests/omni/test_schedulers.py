@@ -150,7 +150,3 @@ def test_an_aborted_request_returns_its_blocks_while_it_waits_for_a_chunk(talker
     assert talker.step() == []
     assert not talker.scheduler.requests
     assert talker.scheduler.free_blocks == talker.scheduler.allocatable_blocks
-    talker.add("c")
-    talker.step()
-    talker.chunk("c")
-    assert talker.step() == ["c"]

@@ -58,12 +58,11 @@ class Heard:
         return sum(self.pieces) / FRAME_BYTES
 
 
-async def say(http: aiohttp.ClientSession, server: Started, text: str, session: str = "", pieces: int = 0) -> Heard:
+async def say(http: aiohttp.ClientSession, server: Started, text: str, pieces: int = 0) -> Heard:
     """Return the speech of `text`, or its first `pieces`."""
     asked = {"input": text, "stream": True, "stream_format": "audio", "response_format": "pcm"}
     heard, sent_s = Heard(), time.monotonic()
-    body = {**asked, "extra_params": {"session": session}} if session else asked
-    async with http.post(f"{server.address}/v1/audio/speech", json=body) as answer:
+    async with http.post(f"{server.address}/v1/audio/speech", json=asked) as answer:
         answer.raise_for_status()
         async for piece in answer.content.iter_any():
             heard.pieces.append(len(piece))
@@ -113,21 +112,6 @@ def test_requests_and_cache_blocks_of_clients_that_hang_up_are_freed(started: St
             return await say(http, started, WORD * 20)
 
     assert asyncio.run(hang_up()).frames == 70  # the next reply is whole: 20 tokens of 3.5 frames
-
-
-def test_a_barge_in_ends_the_speech_of_its_session(started: Started):
-    async def cut() -> tuple[dict, Heard]:
-        async with client() as http:
-            speech = asyncio.create_task(say(http, started, WORD * 400, session="cut"))
-            await asyncio.sleep(1.5)
-            signal = {"verb": "barge_in", "session": "cut"}
-            async with http.post(f"{started.address}/rehearsal/signal", json=signal) as answer:
-                told = await answer.json()
-            return told, await asyncio.wait_for(speech, WITHIN_S)
-
-    told, heard = asyncio.run(cut())
-    [ended] = told["aborted"]
-    assert 0 < ended["tokens"] < 1400 and heard.frames < 1400
 
 
 def test_all_processes_of_a_server_end_when_the_one_that_started_it_is_killed(started: Started):
