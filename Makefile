@@ -50,7 +50,6 @@ mutants: $(VENV)/.ready  ## change the code at random places and list the change
 
 perf: $(VENV)/.ready  ## how fast replays are, the share of the time that is vLLM's own, how late a live client sends
 	$(BIN)/python -m tests.perf.pairs
-	$(BIN)/python -m tests.perf.categories
 	$(BIN)/python -m tools.peers
 	$(BIN)/python -m tests.selftest.quality --quick
 
