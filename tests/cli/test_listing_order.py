@@ -1,7 +1,5 @@
 """`rehearse list`: systems next to their baselines, and every metric."""
 
-import csv
-import io
 import json
 
 from engines.registry import ENGINES, beside_baselines
@@ -32,12 +30,3 @@ def test_every_metric_is_listed_with_its_unit_and_meaning(rehearse: Rehearse) ->
     assert {*DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS} <= rows.keys() and "CLASS.ttft_p90" in rows
     assert rows["continuity"]["better"] == "higher" and "not" in rows["continuity"]["summary"]
     assert rehearse("list", "metrics", "continuity")[0] == 0
-
-
-def test_the_list_says_its_order(rehearse: Rehearse) -> None:
-    status, out, _ = rehearse("list", "engines")
-    assert status == 0 and "followed by the baselines" in " ".join(out.split())
-    rows = list(csv.DictReader(io.StringIO(rehearse("list", "engines", "--csv")[1])))
-    names, groups = [row["name"] for row in rows], [row["group"] for row in rows]
-    assert names.index("liveserve") + 1 == names.index("vllm_omni") and groups[names.index("vllm_omni")] == "liveserve"
-    assert names[-1] == "endpoint"

@@ -177,7 +177,7 @@ def test_a_sweep_keeps_late_measurements_out_of_the_table(rehearse: Rehearse, an
         ("ttfp_p90<=20s failed<=100%", 3, "INCONCLUSIVE at 4 calls: 13 turns, 36 needed, failed "),
     ],
 )
-def test_the_verdict_comes_first_and_is_the_exit_status(
+def test_a_verdict_is_the_exit_status(
     rehearse: Rehearse, answering: list[int], slo: str, status: int, first: str
 ) -> None:
     ask = (*VOICE, "--sessions", "4,8", "--slo", slo, "--duration", "20")
@@ -202,9 +202,7 @@ def broken(request: BaseHTTPRequestHandler) -> None:
     request.send_error(500)
 
 
-def test_a_server_that_fails_every_turn_fails_with_its_reason_and_keeps_the_turns(
-    rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_fails_every_turn_fails(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_measure, "cached_floor", lambda *_: {})
     options = ("--repeats", "1", "--sessions", "2", "--set", "send_delay_limit_ms=10000")  # a busy machine is late
     with web_server(post=broken) as address:
@@ -250,7 +248,7 @@ def test_the_view_of_an_open_loop_shows_requests_in_flight_and_sent() -> None:
     assert "load: in flight 2, sent 12 of 37, turns 14" in line(progress)
 
 
-def test_latest_is_a_link_to_the_last_run_that_began(
+def test_latest_links_to_the_last_run(
     rehearse: Rehearse, answering: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = (*VOICE, "--sessions", "4", "--slo", "failed<=100%")

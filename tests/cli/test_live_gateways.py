@@ -40,9 +40,7 @@ def behind(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
                 yield f"{scheme}://{HOST}/team-a/{path}", proxy, gateway, authority.ca
 
 
-def test_a_server_behind_all_of_it_is_measured_and_no_secret_is_kept(
-    rehearse: Rehearse, behind: Behind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_no_secret(rehearse: Rehearse, behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     url, proxy, gateway, ca = behind
     kind = VOICE if url.startswith("wss") else ()
     monkeypatch.setenv("LLM_KEY", KEY)

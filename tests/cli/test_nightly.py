@@ -91,9 +91,7 @@ def test_a_night_as_good_as_the_last_passes(rehearse: Rehearse, measured: Callab
     assert rehearse(*NIGHTLY, "--fail-above", "4")[0] == 1
 
 
-def test_a_night_that_failed_is_compared_with_on_request(
-    rehearse: Rehearse, measured: Callable, yesterday: Path
-) -> None:
+def test_a_failed_night_is_compared_with_on_request(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
     measured(slower=1.5)
     status, out, _ = rehearse(*NIGHTLY)
     assert status == 1 and "audio_ttfp_p50 of vllm_omni c=8 got worse by 50.0%" in said(out)

@@ -3,17 +3,12 @@
 import csv
 import io
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.builders import starts
 from tests.conftest import Rehearse
-from tests.reports.test_traces import Compared
 from workloads.formats import load_trace
 from workloads.trace import Trace
 
@@ -72,17 +67,6 @@ def test_plot_writes_the_page_and_the_pictures(rehearse: Rehearse, voice: str) -
     rehearse("trace", "make", "poisson", "--out", "p.jsonl")
     assert rehearse("trace", "plot", voice, "--against", "p.jsonl", "--out", "c")[0] == 0
     assert "against those of p.jsonl" in Path("c/trace.html").read_text()
-
-
-def test_fidelity_prints_and_draws_what_compare_finds(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.linspace(1, 9, 50)
-    found = Compared("rag", "data/r.csv", "think", "s", values, values, 0.012, "fits")
-    stand_in: Any = ModuleType("workloads.statistics.generator_fit")
-    stand_in.compare = lambda data, seed=0: [found]
-    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
-    status, out, _ = rehearse("trace", "fidelity", "--data", "data", "--out", "f")
-    assert status == 0 and "0.012" in out and "f/fidelity.html" in out
-    assert Path("f/fidelity_rag.png").exists()
 
 
 def test_edit_merges_cuts_thins_scales_and_loops(rehearse: Rehearse, voice: str) -> None:

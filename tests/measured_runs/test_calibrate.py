@@ -297,47 +297,45 @@ def test_a_rate_outside_of_the_loads_is_extrapolated(rate: float, replicas: int,
     assert said in found and bool(said) == bool(found)
 
 
-@pytest.fixture
-def lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
-    """A results folder of two loads of text, the later one measured first, with a server that states the prompts of
-    the load of one per second; its request table, for changes."""
-    turns = pd.DataFrame({"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]})
-    turns = turns.assign(output_tokens=9, history_tokens=np.nan)
-    keys = turns[["session", "turn"]]
-    times = {"turn_end_s": [0.0, 3.0, 1.0], "ttft_s": [0.1, 0.2, np.nan], "e2e_s": [0.5, 0.6, np.nan]}
-    table = keys.assign(spoken=False, generated_entry=pd.array([5, 6, None], "Int64"), **times)
-    prompts = keys.head(2).assign(kind="prompt", value=[13.0, 43.0])
+TURNS = pd.DataFrame({"session": [0, 0, 1], "turn": [0, 1, 0], "modality": "text", "input_tokens": [10, 20, 30]})
+REQUESTS = TURNS[["session", "turn"]].assign(
+    spoken=False,
+    generated_entry=pd.array([5, 6, None], "Int64"),
+    turn_end_s=[0.0, 3.0, 1.0],
+    ttft_s=[0.1, 0.2, np.nan],
+    e2e_s=[0.5, 0.6, np.nan],
+)
+PROMPTS = TURNS[["session", "turn"]].head(2).assign(kind="prompt", value=[13.0, 43.0])
 
-    def record(path: Path) -> Any:
-        rate = float(path.name)
-        params = {"client_params": {"c": None}, "workload_params": {"rate": rate}, "server_params": {"model": "m"}}
-        return SimpleNamespace(
-            folder=path,
-            manifest={"status": "ok", "started": f"{9 - rate}"},
-            point=SimpleNamespace(seed=0, **params),
-            trace=lambda: SimpleNamespace(columns=lambda: turns),
-            table=lambda name: table if name == "requests" else prompts[: 2 if rate == 1 else 0],
-        )
 
+def live_record(path: Path) -> Any:
+    """The record of a load whose rate is the name of its folder; the server states the prompts of a load of 1/s."""
+    rate = float(path.name)
+    params = {"client_params": {"c": None}, "workload_params": {"rate": rate}, "server_params": {"model": "m"}}
+    return SimpleNamespace(
+        folder=path,
+        manifest={"status": "ok", "started": f"{9 - rate}"},
+        point=SimpleNamespace(seed=0, **params),
+        trace=lambda: SimpleNamespace(columns=lambda: TURNS.assign(output_tokens=9, history_tokens=np.nan)),
+        table=lambda name: REQUESTS if name == "requests" else PROMPTS[: 2 if rate == 1 else 0],
+    )
+
+
+def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.measured_runs.folder.load_record", live_record)
     (tmp_path / "experiment.json").write_text('{"device": "live", "label": "build 7"}')
     for rate in ("1", "2"):
         (tmp_path / "points" / rate).mkdir(parents=True)
-    monkeypatch.setattr("harness.measured_runs.folder.load_record", record)
-    return table
-
-
-def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, lived: pd.DataFrame) -> None:
-    """A prompt holds what its session had said before, unless the server states it."""
     (run,) = read_runs(tmp_path)
     assert isinstance(run, MeasuredRun) and (run.server.model, run.server.label) == ("m", "build 7")
-    assert run.parts == (("2/s", 0, 3), ("1/s", 3, 6))
+    assert run.parts == (("2/s", 0, 3), ("1/s", 3, 6))  # in the order of their start
     first, other, later = run.requests[:3]
     assert (first.prompt_tokens, first.output_tokens, first.ttft_s, first.prefix) == (10, 5, 0.1, None)
-    assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (35, 15, "0/0")
-    assert (first.session, first.think_s, later.session, later.think_s) == ("0/0", None, "0/0", 2.5)
+    assert (later.prompt_tokens, later.prefix_tokens, later.prefix) == (10 + 5 + 20, 10 + 5, "0/0")
+    assert (first.session, first.think_s, later.session, later.think_s) == ("0/0", None, "0/0", 3.0 - 0.5)
     assert (other.output_tokens, other.e2e_s) == (9, None)
     assert [(each.prompt_tokens, each.prefix_tokens) for each in run.requests[3:]] == [(13, 0), (30, 0), (43, 18)]
-    lived["spoken"] = True
+    monkeypatch.setitem(globals(), "REQUESTS", REQUESTS.assign(spoken=True))
     with pytest.raises(UserError, match="give a run of text"):
         read_runs(tmp_path)
 

@@ -95,9 +95,7 @@ def test_saturated_loads_have_a_total_of_their_own_and_a_request_weighs_the_same
     ("label", "queue_s", "saturated"),
     [("1/s", 0.02, False), ("1/s", 0.021, True), ("1/s", None, False), ("as many as go", None, True)],
 )
-def test_a_load_is_saturated_if_a_fifth_of_its_ttft_is_queue_or_by_its_label(
-    label: str, queue_s: float | None, saturated: bool
-) -> None:
+def test_a_load_is_saturated_by_its_queue_or_label(label: str, queue_s: float | None, saturated: bool) -> None:
     run = a_run([0.1] * 3)  # TTFT, s
     requests = tuple(replace(each, queue_s=queue_s) for each in run.requests)
     queued = replace(run, requests=requests, parts=((label, 0, 3),))

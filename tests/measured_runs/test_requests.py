@@ -235,9 +235,7 @@ def test_jitter_of_fast_arrivals_divides_nothing() -> None:
     e2e_s=st.floats(0.2, 3.0),
     seed=st.integers(0, 10**6),
 )
-def test_a_sweep_of_constant_rates_is_divided_where_they_meet(
-    stages: list[tuple[float, int]], slowest: float, e2e_s: float, seed: int
-) -> None:
+def test_constant_rates_are_divided(stages: list[tuple[float, int]], slowest: float, e2e_s: float, seed: int) -> None:
     """`stages`: the rate over that of the stage before, and the number of requests. The server is empty for 2.5 s
     between two stages, and the next one begins off the rhythm of the last."""
     rng, rate = np.random.default_rng(seed), slowest
