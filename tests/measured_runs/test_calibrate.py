@@ -126,19 +126,6 @@ def a_load(requests: list[Request], label: str, folder: Path) -> Any:
     return load
 
 
-def test_a_closed_loop_is_replayed_as_one(tmp_path: Path) -> None:
-    """Measured on a server that is slower than the model: at its arrivals fewer than two would be in flight."""
-    load = a_load([Request(9.0 * (at // 2), 800, 30, 1.0, 8.0) for at in range(12)], "2 at a time", tmp_path)
-    assert load.slots == 2 and set(load.columns["arrival_s"]) == {0.0}
-
-    def slowest(count: int, slots: int | None) -> float:
-        columns = {name: values[:count] for name, values in load.columns.items()}
-        found, _ = serve(load.deployment, columns, load.prefixes[:count], "measured", slots=slots)
-        return float(np.max(found["predicted_e2e"]))
-
-    assert slowest(12, load.slots) < 1.1 * slowest(2, None) < slowest(12, None)
-
-
 def test_no_more_are_in_flight_than_a_burst_has(tmp_path: Path) -> None:
     """Its 8 requests come at 100 a second and take 5 s each: 500 would be in flight if it went on."""
     load = a_load([Request(0.01 * at, 800, 30, 1.0, 5.0) for at in range(8)], "2/s", tmp_path)

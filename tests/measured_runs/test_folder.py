@@ -140,12 +140,6 @@ def test_a_file_among_others_is_one_of_several_runs_and_a_zipped_one_is_unpacked
         read_runs(made)
 
 
-def test_what_guidellm_says_of_its_prompts_is_read_without_its_profile(folder):
-    data = "[{'prefix_tokens': 4, 'prompt_tokens': 10}]"
-    run = only(folder(**{"benchmarks.json": GUIDELLM | {"args": {"data": data}}}))
-    assert (run.requests[0].prefix, run.requests[0].prefix_tokens) == ("all", 4)
-
-
 CLIENT = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
 CONSTANT = {"type_": "constant", "rate": 1}
 

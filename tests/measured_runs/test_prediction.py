@@ -124,12 +124,9 @@ def test_errors_of_runs_without_calibration_come_first() -> None:
     ]
 
 
-def test_tables_and_sentences_say_what_was_calibrated_assumed_and_failed() -> None:
-    report = report_of(
-        [predicted(a_run([0.1, None]), [0.11, 0.2])],
-        [Failed(run="b", reason="no room", log="b/measured_runs.log")],
-        [("a", "X")],
-    )
+def test_the_report_says_what_was_calibrated_and_assumed_and_which_run_failed() -> None:
+    failed = Failed(run="b", reason="no room", log="b/measured_runs.log")
+    report = report_of([predicted(a_run([0.1, None]), [0.11, 0.2])], [failed], [("a", "X")])
     assert [each.run for each in report.failed] == ["b"]
     _total, ttft, *_ = tables(report)
     assert ttft.rows[0][:4] == ("a *", "all", "– / 1", "100 / 110") and ttft.rows[0][-1] == "10.0 %"
@@ -187,7 +184,6 @@ def test_limits_that_nobody_set_are_those_of_vllm(monkeypatch) -> None:
     ("server", "gpu", "expected"),
     [
         (Server("m"), "h100", (1024, 8192)),
-        (Server("m"), "a100", (256, 2048)),
         (Server("m", max_num_seqs=7), "l40s", (7, 2048)),
         (Server("m", max_num_batched_tokens=64), "h100", (64, 64)),
         (Server("m", max_num_seqs=2, max_model_len=100), "h100", (2, 200)),

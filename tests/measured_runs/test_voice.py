@@ -15,7 +15,7 @@ from engines.devices.step_file import Factor
 from harness.measured_runs import folder as reader
 from harness.measured_runs import voice as module
 from harness.measured_runs.measured_run import MeasuredRun, Server, VoiceRun
-from harness.measured_runs.voice import CHUNKS, VoiceFit, fit_voice, loads_of, served
+from harness.measured_runs.voice import VoiceFit, fit_voice, loads_of, served
 from harness.records.measured import RunFacts
 from harness.replays.expand import point_of
 from harness.replays.worker.replay import replay
@@ -121,13 +121,6 @@ def test_a_cut_reply_is_replayed_as_long_as_planned_and_a_whole_one_as_long_as_i
     np.testing.assert_allclose(load.columns["reply_audio_s"][came], turns["audio_s_y"][came])
     assert load.columns["reply_audio_s"][0] == pytest.approx(2 * turns["reply_audio_s"][0], rel=0.1)
     assert (load.columns["output_tokens"] >= 1).all()
-
-
-def test_pieces_of_a_chunk_are_one_chunk_and_replies_of_one_chunk_have_no_first() -> None:
-    rows = [(0, 0.0, 0.3), (0, 0.001, 0.18), (0, 1.0, 2.0), (0, 2.0, 0.5), (1, 0.5, 0.1)]
-    events = pd.DataFrame(rows, columns=["session", "t", "value"]).assign(turn=0, kind="audio")
-    first, later = (module._chunks(events)[name].tolist() for name in CHUNKS)
-    assert first == [pytest.approx(0.48)] and later == [2.0]
 
 
 @pytest.mark.parametrize(

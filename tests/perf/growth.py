@@ -8,8 +8,6 @@ schedule computed from the point times with one worker, in the order of the run:
 worker that is free. The curves are FOLDER/growth.svg.
 """
 
-from __future__ import annotations
-
 import argparse
 import heapq
 import json

@@ -15,8 +15,6 @@ steps and counters are compared bit by bit.
 is one replay of the tree that is on PYTHONPATH, as a line of JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
 import hashlib

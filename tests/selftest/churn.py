@@ -8,8 +8,6 @@ more memory, and that is no leak. It prints a summary. The exit status is 1 when
 had a wrong answer, or something was left behind.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -7,8 +7,6 @@ each burst, times on CLOCK_MONOTONIC, and at the end {"faults": {kind: {answer: 
 `error` where the server only said so and went on, or `dropped` for a socket that ended without a close frame.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -22,7 +20,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from websockets.client import ClientProtocol
@@ -49,7 +47,7 @@ class FaultClient:
         self._kinds: set[str] = set()
         self.errors = 0
 
-    async def __aenter__(self) -> FaultClient:
+    async def __aenter__(self) -> Self:
         where = urlsplit(self._url)
         self.socket = socket.socket()
         self.socket.setblocking(False)
@@ -169,19 +167,14 @@ async def vanishes_listening(client: FaultClient) -> str:
 
 GARBAGE = (
     b"",
-    b"hello",
     b"[1, 2",
-    b"[]",
     b"null",
     b'{"type": 7}',
     b'{"type": "no.such.event"}',
     b'{"type": "input_audio_buffer.append", "audio": "%%%"}',
-    b'{"type": "input_audio_buffer.append", "audio": {"a": 1}}',
     b'{"type": "session.update", "session": "no"}',
-    b'{"type": "conversation.item.truncate", "item_id": "none", "audio_end_ms": -5}',
     b'{"type": "response.create", "response": {"metadata": {"rehearsal": "{"}}}',
     b'{"type": "x", "deep": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-    b'{"type": "' + b"\\u0000" * 1000 + b'"}',
 )
 
 

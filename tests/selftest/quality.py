@@ -8,8 +8,6 @@ server another; whatever else the machine does meanwhile is in the numbers.
     python -m tests.selftest.quality [--quick] [--json FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,15 +1,10 @@
-"""`vllm bench serve`: the same requests from the load generator that most people use.
+"""`vllm bench serve`, the load generator that most people use, with the same requests.
 
     python -m tests.selftest.vllm_bench --base-url http://127.0.0.1:8765 [ITS OTHER OPTIONS]
 
-The command `vllm` wants a distribution of that name, which the CPU build is not, and a tokenizer of the model: its
-benchmark is called here without the one, and with a tokenizer of words unless another is named.
-
-`bench` has it call the null server as a program of its own and counts what it cost from start to end, so that a short
-and a long run give the cost of a request without that of starting.
+The command `vllm` needs a distribution of that name, which the CPU build is not, and a tokenizer of the model: its
+benchmark is called here without the command, and with a tokenizer of words unless another is named.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -39,27 +34,16 @@ def version() -> str | None:
 def bench(
     server: NullServer, folder: Path, requests: int, rate: float, prompt: int, tokens: int
 ) -> tuple[dict[str, float], float]:
-    """Poisson arrivals at `rate` per s, `prompt` words each, answered by `tokens` tokens.
-
-    Returns what it reports of itself, by its own names, and what it cost with its start (s of CPU). RuntimeError with
-    its last words when it fails.
-    """
-    options = {
-        "base-url": server.url.partition("/v1/")[0],
-        "model": "null",
-        "random-input-len": prompt,
-        "random-output-len": tokens,
-        "num-prompts": requests,
-        "request-rate": rate,
-        "ready-check-timeout-sec": 0,
-        "metric-percentiles": "50,99",
-        "percentile-metrics": "ttft,itl",
-        "result-dir": folder,
-        "result-filename": f"bench-{requests}.json",
-    }
-    command = [sys.executable, "-m", "tests.selftest.vllm_bench"]
-    command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    command += ["--ignore-eos", "--save-result", "--disable-tqdm"]
+    """Run it as a program against the null server, with Poisson arrivals at `rate` per s of `prompt` words each, and
+    `tokens` tokens an answer. Return its own report and its CPU seconds with its start: a short and a long run give the
+    cost of a request. RuntimeError with its last words when it fails."""
+    name = f"bench-{requests}.json"
+    load = f"--random-input-len {prompt} --random-output-len {tokens} --num-prompts {requests} --request-rate {rate}"
+    reported = "--metric-percentiles 50,99 --percentile-metrics ttft,itl --ready-check-timeout-sec 0"
+    kept = f"--ignore-eos --save-result --disable-tqdm --result-filename {name}"
+    server_url = server.url.partition("/v1/")[0]
+    command = [sys.executable, "-m", "tests.selftest.vllm_bench", "--base-url", server_url, "--model", "null"]
+    command += [*load.split(), *reported.split(), *kept.split(), "--result-dir", str(folder)]
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -69,7 +53,7 @@ def bench(
     if ran.returncode:
         raise RuntimeError(f"vllm bench serve ended with status {ran.returncode}: {ran.stderr.strip()[-300:]}")
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads((folder / f"bench-{requests}.json").read_text()), cpu_s
+    return json.loads((folder / name).read_text()), cpu_s
 
 
 def make_tokenizer(folder: Path) -> None:

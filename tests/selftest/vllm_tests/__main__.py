@@ -6,8 +6,6 @@ whose outcome is the measure (some want a hub, a GPU or a package that is not he
 only where `intended.yaml` says why. Exit status 1 for any other, and for a line of that file which nothing needs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
