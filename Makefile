@@ -43,7 +43,6 @@ test-all: $(VENV)/.ready  ## run every test, in one go: with real engines, other
 
 test-omni: .venv-omni/.ready  ## run the tests that need vLLM-Omni itself, in its own environment (ARGS="-k name")
 	.venv-omni/bin/python -m pytest tests/omni $(ARGS)
-	.venv-omni/bin/python -m tests.omni.control
 
 mutants: $(VENV)/.ready  ## change the code at random places and list the changes that no test notices (ARGS="--seed 1 --each 30")
 	$(BIN)/python -m tools.mutants $(ARGS)
