@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from engines.registry import ENGINES, beside_baselines
 from harness.exit_status import BAD_INPUT, FAULT, OK
+from harness.metrics.live import LIVE_DEFINITIONS
+from harness.metrics.turns import DEFINITIONS
+from harness.metrics.vocabulary import OWN_DEFINITIONS
 from reports.cards.card import figures
 from reports.cli.run import order_seed
 from tests.builders import REHEARSE, settings
@@ -165,6 +169,29 @@ def test_one_of_any_kind_can_be_looked_at(rehearse: Rehearse) -> None:
     assert "[paper]" in rehearse("list", "engines", "metronome")[1]  # a source, not markup
 
 
+def test_every_engine_is_listed_once_and_a_baseline_after_its_system() -> None:
+    assert all(set(system.against) <= ENGINES.keys() for system in ENGINES.values())
+    groups = beside_baselines()
+    listed = [name for system, baselines in groups.items() for name in (system, *baselines)]
+    assert sorted(listed) == sorted(ENGINES)
+    for system, baselines in groups.items():
+        assert set(baselines) <= set(ENGINES[system].against) and system not in ENGINES[system].against
+    assert groups["liveserve"] == ["vllm_omni", "vllm_omni_wo"]
+    assert groups["metronome"][0] == "vllm_realtime" and groups["nova"] == ["multi_stream", "pf_limit", "chunked"]
+    kinds = [ENGINES[system].kind for system in groups]
+    assert kinds == sorted(kinds, key=["turns", "frames", *kinds].index)
+
+
+def test_every_metric_is_listed_with_its_unit_and_meaning(rehearse: Rehearse) -> None:
+    status, out, _ = rehearse("list", "metrics")
+    line = next(line for line in out.splitlines() if line.startswith("audio_ttfp_p90 "))
+    assert status == 0 and line.split()[1] == "s" and "P90 over turns: time to the first non-empty audio packet" in line
+    rows = {row["name"]: row for row in json.loads(rehearse("list", "metrics", "--json")[1])}
+    assert {*DEFINITIONS, *LIVE_DEFINITIONS, *OWN_DEFINITIONS} <= rows.keys() and "CLASS.ttft_p90" in rows
+    assert rows["continuity"]["better"] == "higher" and "not" in rows["continuity"]["summary"]
+    assert rehearse("list", "metrics", "continuity")[0] == 0
+
+
 def test_an_engine_is_listed_with_its_composition_and_its_parameters(rehearse: Rehearse) -> None:
     (entry,) = json.loads(rehearse("list", "engines", "vllm_omni", "--json")[1])
     assert entry["serves"] == "turns" and {"routing", "scheduler", "kv"} <= entry["composition"].keys()
@@ -215,16 +242,17 @@ cli.main()
     assert (done.returncode, done.stderr) == (0, "a record is damaged\nit is broken\n")
 
 
-def test_a_recorded_trace_is_capped_and_not_asked_for_more_sessions(rehearse: Rehearse) -> None:
+def test_more_callers_than_sessions_of_a_recorded_trace_are_noted(rehearse: Rehearse) -> None:
     Path("mine.csv").write_text("session_id,t,query,output\na,0,120,60\nb,1,40,80\n")
     mine = settings("workload=sessions", "path=mine.csv", "reply=text", "p=0")
     mine += settings("deployment=llama_8b_1gpu", "engine=vllm_omni_wo")
-    status, out, err = rehearse("run", "bench", *mine, "--set", "c=16", "--seeds", "1", "--dry-run")
-    assert (status, out.splitlines()[-1]) == (0, "1 point")
-    first, second, *_ = err.splitlines()
-    assert first == "c=16 and 2 sessions: 16 sessions are never concurrent; set a smaller c."
-    assert second.startswith("c limits the sessions of the file")
-    assert "c limits" not in rehearse("run", "bench", *mine, "--set", "c=null", "--seeds", "1", "--dry-run")[2]
+
+    def notes(c: str) -> str:
+        return rehearse("run", "bench", *mine, "--set", f"c={c}", "--seeds", "1", "--dry-run")[2]
+
+    assert "c=3 and 2 sessions: 3 sessions are never concurrent; set a smaller c.\nc limits the sessions" in notes("3")
+    assert "never concurrent" not in notes("2")
+    assert "c limits" not in notes("null")
 
 
 @pytest.mark.parametrize(
