@@ -1,5 +1,3 @@
-"""Every fault that was reported has a test: tests/faults.yaml."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The commands that README names: each works as the first one on a fresh machine, and CI runs one of them."""
-
 import re
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""The mutation run: what it draws, and which tests a mutant meets."""
-
 import random
 import runpy
 import shutil

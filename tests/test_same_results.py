@@ -1,5 +1,3 @@
-"""The comparison of two versions' results sees each kind of difference."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Figure cards and their groups on the command line; `measure` is a stand-in, the rest is real."""
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""`rehearse doctor`: its checks on this machine, and on machines that lack something."""
-
 import contextlib
 import json
 import os

@@ -1,5 +1,3 @@
-"""`rehearse find`: the largest value that meets the targets, its cost, and refused searches."""
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""`rehearse nightly`: a night is kept, compared with the last that passed, and judged."""
-
 import json
 import shutil
 import sys

@@ -1,5 +1,3 @@
-"""`rehearse profile` and `rehearse run --profile`: measured step times are written and used."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""A command that takes long prints its stages and the time left."""
-
 import json
 import subprocess
 from pathlib import Path

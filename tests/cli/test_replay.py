@@ -1,5 +1,3 @@
-"""`rehearse replay`: a log at its recorded times, on a simulated system or on a server."""
-
 import json
 from pathlib import Path
 

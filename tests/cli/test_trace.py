@@ -1,5 +1,3 @@
-"""`rehearse trace`: make, convert, look into and draw a trace, and take one from a run."""
-
 import csv
 import io
 import json

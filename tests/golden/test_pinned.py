@@ -1,5 +1,3 @@
-"""A pinned table that changed is reported: which column, by how much, and where first."""
-
 from pathlib import Path
 
 import pandas as pd

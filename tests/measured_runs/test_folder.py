@@ -1,5 +1,3 @@
-"""Folders of measured runs are read, and a file that is broken or of no known kind is refused."""
-
 import gzip
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Measured runs are predicted: the error, its arithmetic, and the runs that cannot be predicted."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
