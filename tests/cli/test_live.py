@@ -241,13 +241,6 @@ def test_the_view_adds_the_shards_and_shows_dashes_before_they_report() -> None:
     assert (cells(progress)["users"], cells(progress)["failed"]) == ("3/8", "6")
 
 
-def test_the_view_of_an_open_loop_shows_requests_in_flight_and_sent() -> None:
-    progress = RunProgress(37, "endpoint rate=2 seed=0", open_loop=True)
-    for shard in range(2):
-        progress.update(shard, {**BOARD, "sessions": 1, "ttfp_s": []})
-    assert "load: in flight 2, sent 12 of 37, turns 14" in line(progress)
-
-
 def test_latest_links_to_the_last_run(
     rehearse: Rehearse, answering: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,10 +354,3 @@ def test_a_shard_counts_the_same_without_the_events_that_change_no_number() -> N
     part = telling(log.events())
     assert part.num_rows == 4
     assert progress_of(part).status(9.0, NO_SENDS) == progress_of(log.events()).status(9.0, NO_SENDS)
-
-
-def test_a_shard_counts_the_wait_for_a_frame() -> None:
-    log = EventLog()
-    log.event(2.0, "turn_end", 0, 0, value=0.0)
-    log.event(2.25, "frame", 0, 0, value=7)
-    assert progress_of(log.events()).status(3.0, NO_SENDS)["ttfp_s"] == [0.25]

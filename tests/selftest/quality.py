@@ -25,10 +25,8 @@ import pandas as pd
 from harness.live.null_server.null_server import NullServer
 from harness.live.run.floor import PROMPT, TOKENS, floor_of, play, voice_trace
 from tests.selftest import vllm_bench
-from workloads.distributions.arrivals import poisson
-from workloads.seeds import stream
+from workloads.registry import make_trace
 from workloads.statistics import describe as statistics
-from workloads.trace import Trace
 
 SESSIONS = (32, 64, 128, 256, 512)
 RATE = 100.0  # requests/s [config: load-generator comparison]
@@ -44,26 +42,11 @@ def calls(sessions: int, seconds: float, cores: tuple[int, int]) -> dict[str, An
     return asdict(floor_of("voice", sessions, 1, exchange)) | {"heard": exchange.server["messages_in"]}
 
 
-def requests_trace(seconds: float) -> Trace:
-    """Single requests, as a Poisson process of `RATE`."""
-    n = int(RATE * seconds)
-    return Trace.from_columns(
-        {
-            "session": np.arange(n),
-            "turn": 0,
-            "arrival_s": poisson(stream(0, "arrivals"), RATE, n),
-            "modality": "text",
-            "input_tokens": PROMPT,
-            "output_tokens": TOKENS,
-            "network_s": 0.0,
-        },
-        generator="quality",
-    )
-
-
 def text(shards: int, seconds: float, cores: tuple[int, int]) -> dict[str, Any]:
-    """One row: requests from `shards` processes."""
-    trace = requests_trace(seconds)
+    """One row: single requests, as a Poisson process, from `shards` processes."""
+    lengths = {"prompt_tokens": PROMPT, "prompt_sigma": 0.0, "reply_tokens": TOKENS, "reply_sigma": 0.0}
+    load = {"requests": int(RATE * seconds), "rate": RATE, "modality": "text", "reply": "text", "network_ms": 0.0}
+    trace = make_trace("poisson", load | lengths, 0)
     with _on(cores[0]):
         exchange = play("text", trace, 2 * seconds, shards, {}, core=cores[1])
     floor = floor_of("text", len(trace), shards, exchange)
