@@ -7,13 +7,9 @@ from pathlib import Path
 Import = ast.Import | ast.ImportFrom
 
 
-def imports(path: Path, typing: bool = True) -> list[Import]:
-    """Return the imports of a file, inside functions too; `typing`: also those for type checkers."""
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and not typing and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            node.body = []
-    return [node for node in ast.walk(tree) if isinstance(node, Import)]
+def imports(path: Path) -> list[Import]:
+    """Return the imports of a file, inside functions and for type checkers too."""
+    return [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, Import)]
 
 
 def modules(root: Path, packages: Iterable[str]) -> dict[str, Path]:

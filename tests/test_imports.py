@@ -52,10 +52,10 @@ def graph() -> nx.DiGraph:
     return found
 
 
-def circles(graph: nx.DiGraph) -> dict[tuple[str, ...], list[str]]:
-    """Return all modules of a circle -> a way round it."""
+def circles(graph: nx.DiGraph) -> list[list[str]]:
+    """Return a way round each circle."""
     parts = [graph.subgraph(nodes) for nodes in nx.strongly_connected_components(graph)]
-    return {tuple(sorted(part)): [name for name, _ in nx.find_cycle(part)] for part in parts if part.edges}
+    return [[name for name, _ in nx.find_cycle(part)] for part in parts if part.edges]
 
 
 def named(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -115,27 +115,6 @@ def test_replays_and_live_runs_import_nothing_of_each_other():
 
 def test_imports_make_no_circle():
     assert not circles(graph())
-
-
-def folders() -> nx.DiGraph:
-    """Return which first-level folder of a layer imports which, when its modules run and inside functions too."""
-    known = modules(ROOT, ORDER)
-    found = nx.DiGraph()
-    for name, path in known.items():
-        own, direct = folder(name), targets(imports(path, typing=False), package_of(name, path), known)
-        others = {folder(target) for target in direct} - {own, None}
-        found.add_edges_from((own, other) for other in others if own is not None)
-    return found
-
-
-def folder(module: str) -> str | None:
-    """`harness.live` of `harness.live.run.plan`; None for what stands in no folder of a layer."""
-    name = ".".join(module.split(".")[:2])
-    return name if (ROOT / name.replace(".", "/")).is_dir() and name not in ORDER else None
-
-
-def test_folders_make_no_circle():
-    assert not circles(folders())
 
 
 def test_the_kernel_reaches_no_system():
