@@ -270,13 +270,6 @@ def test_a_server_is_named_by_its_label_and_not_by_our_commit(rehearse: Rehearse
     assert status == 2 and "measure both with --repeats 5, or use --fail-above 5" in err and "passes" in err
 
 
-def test_the_same_results_are_identical(rehearse: Rehearse, serve: Callable) -> None:
-    serve("before", small())
-    serve("after", small())
-    assert rehearse("compare", "before", "after")[1].startswith("B is identical to A in every request.\n")
-    assert compared(rehearse, "before", "after")["headline"] == "B is identical to A in every request."
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
