@@ -78,12 +78,9 @@ def card_results(request: pytest.FixtureRequest, small_card: Figure, tmp_path: P
     return results
 
 
-def test_a_card_has_the_outcome_of_each_claim(card_results: rehearsal.CardResults) -> None:
+def test_a_card_has_its_claims_and_the_results_of_each_panel(card_results: rehearsal.CardResults) -> None:
     # Scripted servers: TTFP of liveserve is 200 ms, of vllm_omni 300 ms. The claims are ratios of 0.65 and of 0.1.
     assert card_results.claims["outcome"].to_dict() == {"ttfp": "matches", "far": "same direction"}
-
-
-def test_a_card_has_the_points_the_summary_and_the_tables_of_each_panel(card_results: rehearsal.CardResults) -> None:
     assert card_results.points.index.names == ["card", "panel", "point"]
     # Engines x values of c x seeds
     assert card_results.points.groupby(level="panel").size().to_dict() == {"quiet": 2 * 2 * 3, "loud": 2 * 1 * 3}

@@ -220,15 +220,6 @@ def test_a_sweep_with_refused_requests_is_divided() -> None:
     assert divided(sweep, 3) == [("all", 17)], "parts of more than were asked for are no parts"
 
 
-def test_jitter_of_fast_arrivals_divides_nothing() -> None:
-    """Arrivals of real runs are up to 0.02 s off their rhythm, and a fast server is often empty for a moment."""
-    late = np.random.default_rng(0).uniform(0, 0.02, 100)
-    starts = np.concatenate([12 + 0.25 * np.arange(50), 28 + 0.23 * np.arange(50)]) + late
-    begin = [(i * 1.0, 0.9) for i in range(5)] + [(8.0, 1.0)] * 5
-    parts = divided([*begin, *((start, 0.2) for start in starts.tolist())], 50)
-    assert [count for _, count in parts] == [5, 5, 50, 50]
-
-
 @given(
     stages=st.lists(st.tuples(st.floats(1.1, 3.0), st.integers(15, 40)), min_size=1, max_size=5),
     slowest=st.floats(0.1, 3.0),

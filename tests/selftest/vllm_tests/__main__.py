@@ -1,9 +1,8 @@
 """Run them: `python -m tests.selftest.vllm_tests [--release 0.33.0] [--under stage,liveserve]`.
 
-The tests come with the source distribution of the release, which is fetched once. They run with vLLM's own scheduler,
-whose outcome is the measure (some want a hub, a GPU or a package that is not here), and then with ours in its place:
-`StageScheduler` without plans, and the stock plug-in under every policy. Of these, what passes with vLLM's own fails
-only where `intended.yaml` says why. Exit status 1 for any other, and for a line of that file which nothing needs.
+The tests come with the source distribution of the release, which is fetched once, and run with vLLM's own scheduler,
+and then with ours in its place: `StageScheduler` without plans, and the stock plug-in under every policy. A test that
+passes with vLLM's own fails only where `intended.yaml` says why. Exit status 1 for any other, and for an unneeded line.
 """
 
 import os
