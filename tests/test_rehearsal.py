@@ -15,7 +15,6 @@ from reports.cards.card import Figure
 from tests.harness import fakes
 from tests.reports.figure_card import CLAIMS, figure, serve_cards
 from tests.reports.written import Fails, never, write_run
-from workloads.errors import UserError
 
 EXPERIMENT: dict[str, Any] = {
     "name": "small",
@@ -88,11 +87,6 @@ def test_a_card_has_its_claims_and_the_results_of_each_panel(card_results: rehea
     assert set(card_results.summary.xs("loud", level="panel")["c"]) == {8}
     quiet = card_results.panels["liveserve-small", "quiet"]
     assert set(quiet.table("requests").reset_index()["c"]) == {8, 16}
-
-
-def test_a_card_is_not_run_with_a_profile(small_card: Figure) -> None:
-    with pytest.raises(UserError, match="profile is for one experiment"):
-        rehearsal.run(small_card.name, profile="steps.json")
 
 
 def test_a_failed_point_is_a_row_with_its_reason(tmp_path: Path):

@@ -118,21 +118,6 @@ def test_a_metric_that_these_points_lack_is_named(rehearse: Rehearse, fake: Call
     assert (status, out) == (2, "") and "--slo frames_with_speech: none of the 4 points measured has it" in err
 
 
-@pytest.mark.slow("measures and draws whole searches")
-def test_a_search_that_is_damaged_or_of_other_points(rehearse: Rehearse, fake: Callable) -> None:
-    fake()
-    rehearse(*SMALL)
-    file = Path("results/bench-find/search.json")
-    data = json.loads(file.read_text())
-    data["searched"][0]["tried"][0]["point"] = "0" * 16
-    file.write_text(json.dumps(data))
-    assert rehearse("report", "results/bench-find")[0] == 0  # as of a run: the search is of other points
-    assert 'id="largest"' not in Path("results/bench-find/report.html").read_text()
-    file.write_text("{}")
-    status, _, err = rehearse("report", "results/bench-find")
-    assert status == 2 and "search.json is damaged; delete it" in err
-
-
 def recorded() -> Any:
     """The record of two calls at a time from 0 to 100 s, and of one to 110 s."""
     calls, nothing = [(0.0, 50.0), (0.0, 60.0), (50.0, 100.0), (60.0, 110.0)], float("nan")  # begins and ends, s

@@ -1,7 +1,6 @@
 """Lists, help and mistakes answer before anything that only a run needs is imported.
 
-Modules are counted and not seconds, which are the machine's. The commands of a test share a process, so that all of
-them together load no more than each may.
+Modules are counted, not seconds. The commands of a test share a process: all of them load no more than each may.
 """
 
 import json

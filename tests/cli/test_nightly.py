@@ -67,10 +67,6 @@ def yesterday(rehearse: Rehearse, measured: Callable) -> Path:
     return tonight().rename(NIGHTS / "2020-01-01-virtual")
 
 
-def said(out: str) -> str:
-    return " ".join(out.split())
-
-
 def test_the_first_night_is_compared_with_none_and_passes(rehearse: Rehearse, measured: Callable) -> None:
     status, out, _ = rehearse(*NIGHTLY)
     assert status == 0 and "this one is the first" in out
@@ -92,7 +88,7 @@ def test_a_night_as_good_as_the_last_passes(rehearse: Rehearse, measured: Callab
 def test_a_failed_night_is_compared_with_on_request(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
     measured(slower=1.5)
     status, out, _ = rehearse(*NIGHTLY)
-    assert status == 1 and "audio_ttfp_p50 of vllm_omni c=8 got worse by 50.0%" in said(out)
+    assert status == 1 and "audio_ttfp_p50 of vllm_omni c=8 got worse by 50.0%" in " ".join(out.split())
     assert not verdict(tonight())["passed"]
     failed = tonight().rename(NIGHTS / "2020-01-02-virtual")
     assert rehearse(*NIGHTLY)[0] == 1  # the night that failed is not what the next one is measured by
@@ -110,7 +106,7 @@ def test_a_failed_point_fails_the_night(rehearse: Rehearse, measured: Callable) 
 def test_a_night_with_another_workload_is_not_compared(rehearse: Rehearse, measured: Callable, yesterday: Path) -> None:
     measured(set={"sessions": 7, "turns": 2}, slower=2.0)
     status, out, _ = rehearse(*NIGHTLY)
-    assert status == 0 and "served different traces" in said(out)
+    assert status == 0 and "served different traces" in " ".join(out.split())
     assert rehearse(*NIGHTLY, "--against", f"{yesterday}/bench")[0] == 2  # the comparison was asked for
 
 
@@ -157,16 +153,10 @@ def test_a_missing_device_is_named_and_leaves_nothing(rehearse: Rehearse, monkey
     assert not Path("results").exists()
 
 
-def test_a_damaged_verdict_is_named(rehearse: Rehearse, yesterday: Path) -> None:
-    (yesterday / "verdict.json").write_text("{")
-    status, _, err = rehearse(*NIGHTLY)
-    assert status == 2 and "2020-01-01-virtual/verdict.json is damaged" in err
-
-
 @pytest.mark.slow("a small nightly run")
 def test_a_real_night_in_virtual_time(rehearse: Rehearse) -> None:
     chosen = settings("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
     assert rehearse(*NIGHTLY, "--quick", *chosen)[0] == 0
     tonight().rename(NIGHTS / "2020-01-01-virtual")
     status, out, _ = rehearse(*NIGHTLY, "--quick", *chosen)
-    assert status == 0 and "no metric of 1 cells is worse" in said(out)
+    assert status == 0 and "no metric of 1 cells is worse" in " ".join(out.split())

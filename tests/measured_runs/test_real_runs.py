@@ -42,15 +42,6 @@ def test_all_runs_of_the_folder_are_read(runs):
     assert sum(isinstance(run, SummaryRun) for run in runs.values()) == experiments + stages
 
 
-@pytest.mark.parametrize("name", ["jan20-codellama-prefill-1", "jan20-codellama-train-1"])
-def test_requests_are_in_the_order_of_arrival_and_each_ends_after_its_queue_and_first_token(runs, name):
-    requests = runs[name].requests
-    arrivals_s = [request.arrival_s for request in requests]
-    assert arrivals_s[0] == 0 and arrivals_s == sorted(arrivals_s)
-    for request in requests:
-        assert 0 <= request.queue_s <= request.ttft_s <= request.e2e_s
-
-
 def test_arrivals_alone_find_the_parts_that_the_client_tells(runs, truth, tmp_path):
     for name in ("exp-config.yaml", "profile.yaml", "traces.json"):
         (tmp_path / name).symlink_to(truth / "jan20-codellama-prefill-1" / name)

@@ -15,7 +15,7 @@ from engines.devices.step_file import Factor
 from harness.measured_runs import folder as reader
 from harness.measured_runs import voice as module
 from harness.measured_runs.measured_run import MeasuredRun, Server, VoiceRun
-from harness.measured_runs.voice import VoiceFit, fit_voice, loads_of, served
+from harness.measured_runs.voice import VoiceFit, fit_voice, loads_of
 from harness.records.measured import RunFacts
 from harness.replays.expand import point_of
 from harness.replays.worker.replay import replay
@@ -178,9 +178,3 @@ def test_a_fit_is_printed_and_written_as_a_deployment_that_others_can_be_like(
     Path("voice_two.yaml").write_text(f"like: voice_fit.yaml\n{stages}\n")
     status, _, err = rehearse("run", "bench", "--set", "deployment=voice_two.yaml", "--set", "c=4", "--dry-run")
     assert status == 0, err
-
-
-def test_a_server_is_served_as_its_file_says(measured: VoiceRun) -> None:
-    load = next(loads_of(measured))
-    (same,) = served([load], {"like": BASE})
-    assert same[0] < 0.8 * load.measured[0]
