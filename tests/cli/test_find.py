@@ -13,10 +13,11 @@ from harness.experiments.experiment import Experiment
 from harness.experiments.point import Point
 from harness.records.record import load_record
 from harness.records.results import claim, write_summary
+from harness.slo.search import load_searches
 from harness.slo.targets import parse_targets
 from reports.cli import find as command
 from reports.replays.usage import usage
-from tests.builders import REHEARSE, settings
+from tests.builders import REHEARSE, refused, settings
 from tests.conftest import Rehearse
 from tests.reports import served
 from tests.reports.page import Page
@@ -116,6 +117,12 @@ def test_a_metric_that_these_points_lack_is_named(rehearse: Rehearse, fake: Call
     fake()
     status, out, err = rehearse("find", "bench", "--slo", "frames_with_speech>=0.9", *SMALL[4:])
     assert (status, out) == (2, "") and "--slo frames_with_speech: none of the 4 points measured has it" in err
+
+
+def test_a_damaged_search_is_named(tmp_path: Path) -> None:
+    (tmp_path / "search.json").write_text("{}")
+    with refused("search.json is damaged; delete it and search again."):
+        load_searches(tmp_path, [])
 
 
 def recorded() -> Any:

@@ -153,6 +153,12 @@ def test_a_missing_device_is_named_and_leaves_nothing(rehearse: Rehearse, monkey
     assert not Path("results").exists()
 
 
+def test_a_damaged_verdict_is_named(rehearse: Rehearse, yesterday: Path) -> None:
+    (yesterday / "verdict.json").write_text("{")
+    status, _, err = rehearse(*NIGHTLY)
+    assert status == 2 and "2020-01-01-virtual/verdict.json is damaged" in err
+
+
 @pytest.mark.slow("a small nightly run")
 def test_a_real_night_in_virtual_time(rehearse: Rehearse) -> None:
     chosen = settings("engine=vllm_omni", "c=2", "p=0", "sessions=2", "turns=2")
