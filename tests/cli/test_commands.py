@@ -150,14 +150,12 @@ def test_a_list_without_a_kind_says_which_there_are(rehearse: Rehearse) -> None:
     assert [row["name"] for row in read_csv(rehearse("list", "--csv")[1])] == kinds
 
 
-def test_one_of_any_kind_can_be_looked_at(rehearse: Rehearse) -> None:
+def test_one_of_any_kind_can_be_listed_alone(rehearse: Rehearse) -> None:
     assert "two H200" in rehearse("list", "deployments", "qwen3_omni_2gpu")[1]
     (card,) = json.loads(rehearse("list", "cards", "metronome-table2-quality", "--json")[1])
     assert card["experiments"] and card["needs"] in card["summary"]
     defaults = {row["name"]: row["default"] for row in read_csv(rehearse("list", "workloads", "voice", "--csv")[1])}
     assert (defaults["p"], defaults["network_ms"]) == ("0.0", "5.0")
-    out = rehearse("list", "engines", "liveserve")[1]
-    assert all(name in out for name in ("u2_mode", "deployment", "turn_timeout_s"))
     assert "[paper]" in rehearse("list", "engines", "metronome")[1]  # a source, not markup
 
 

@@ -200,27 +200,22 @@ def scrape(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def healthy(seen: Churn) -> list[dict[str, Any]]:
-    """Return turns, failed turns and TTFP (ms) before the churn, among fault clients, during the bursts, and of all."""
-    turns: Any = seen.turns
-    ends, failed = turns["turn_end_s"], turns["status"].isin((FAILED, UNFINISHED))
-    calm, in_burst = ends < seen.calm_s, pd.Series(False, ends.index)
+def healthy(seen: Churn) -> pd.DataFrame:
+    """Return P50 and P90 of TTFP (s), turns and failed turns: before the churn, among fault clients, during a burst."""
+    turns: Any = seen.turns.assign(failed=seen.turns["status"].isin((FAILED, UNFINISHED)))
+    ends, in_burst = turns["turn_end_s"], pd.Series(False, turns.index)
     for begin_s, end_s, _ in seen.bursts:
         in_burst |= ends.between(begin_s, end_s)
-    parts = {"before": calm, "among fault clients": ~calm & ~in_burst, "during a burst": in_burst, "all": True}
-    rows = []
-    for name, part in parts.items():
-        chosen = pd.Series(part, ends.index)
-        p50, p90 = (1e3 * turns["audio_ttfp_s"][chosen].dropna().quantile([0.5, 0.9])).tolist()
-        counts = {"turns": int(chosen.sum()), "failed": int((chosen & failed).sum())}
-        rows.append({"when": name, **counts, "ttfp_p50_ms": p50, "ttfp_p90_ms": p90})
-    return rows
+    when = np.select([ends < seen.calm_s, in_burst], ["before", "during a burst"], "among fault clients")
+    parts = turns.groupby(when)
+    times = parts["audio_ttfp_s"].quantile([0.5, 0.9]).unstack()
+    return times.assign(turns=parts.size(), failed=parts["failed"].sum())
 
 
 def wrong(seen: Churn) -> list[str]:
     """What should not have been, in words."""
     found = [f"healthy sessions: {reason}, {count} times" for reason, count in seen.failures.items()]
-    if failed := healthy(seen)[-1]["failed"]:
+    if failed := healthy(seen)["failed"].sum():
         found.append(f"{failed} turns of healthy sessions failed")
     for kind, answers in seen.faults.items():
         right = FAULTS[kind][1]
@@ -238,7 +233,7 @@ def wrong(seen: Churn) -> list[str]:
 
 def show(seen: Churn) -> None:
     """Print the summary."""
-    print(pd.DataFrame(healthy(seen)).round().to_string(index=False))
+    print(healthy(seen).to_string())
     for kind, answers in seen.faults.items():
         print(f"a client that {kind} was answered {answers}")
     for begin_s, end_s, answers in seen.bursts:
