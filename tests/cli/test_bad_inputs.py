@@ -23,19 +23,13 @@ from reports.comparison.gate import LEAST_SEEDS
 from tests.calibration.test_profile_file import FACTS
 from tests.cli.conftest import LLAMA, small
 from tests.conftest import Rehearse
+from tests.measured_runs.conftest import line as trace_line
+from tests.measured_runs.conftest import span
 from tests.reports import served
 
 CASES = (Path(__file__).parent / "bad_inputs.txt").read_text().splitlines()
 
-SPAN = {
-    "name": "llm_request",
-    "startTimeUnixNano": "1",
-    "attributes": [
-        {"key": f"gen_ai.{name}", "value": {"doubleValue": 9000}}
-        for name in ("latency.time_to_first_token", "latency.e2e", "usage.prompt_tokens", "usage.completion_tokens")
-    ],
-}
-TRACES = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]})
+TRACES = trace_line(span(1, 9000, 9000, 9000, 9000))
 SERVER = "model: meta-llama/Llama-3.1-8B\n"
 EXPERIMENT = "name: x\nworkload: voice\nengines: [liveserve]\n"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"

@@ -87,27 +87,21 @@ profile --device cpu --quick --model llama_tiny --out {}
 """
 
 
-class _Header(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _Sets(ctypes.Structure):
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
-
-
 @contextmanager
 def as_an_ordinary_user() -> Iterator[None]:
     """Take the superuser's right to read and write every file (CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH) away."""
-    libc, header, sets = ctypes.CDLL(None, use_errno=True), _Header(0x20080522, 0), (_Sets * 2)()
-    assert libc.capget(ctypes.byref(header), sets) == 0
-    before = sets[0].effective
-    sets[0].effective = before & ~0b110
-    assert libc.capset(ctypes.byref(header), sets) == 0
+    libc = ctypes.CDLL(None)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3 of the calls, this process
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, twice
+    assert libc.capget(header, sets) == 0
+    before = sets[0]
+    sets[0] = before & ~0b110
+    assert libc.capset(header, sets) == 0
     try:
         yield
     finally:
-        sets[0].effective = before
-        assert libc.capset(ctypes.byref(header), sets) == 0
+        sets[0] = before
+        assert libc.capset(header, sets) == 0
 
 
 @pytest.fixture(scope="module")
