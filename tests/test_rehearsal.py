@@ -16,11 +16,10 @@ from tests.harness import fakes
 from tests.reports.figure_card import CLAIMS, figure, serve_cards
 from tests.reports.written import Fails, never, write_run
 
-VOICE: dict[str, Any] = {"workload": "voice", "engines": ["vllm_omni", "liveserve"], "set": {"sessions": 2}}
-
 
 def measured(out: Path, fails: Fails = never) -> rehearsal.Results:
-    experiment = Experiment(name="small", **VOICE, grid={"c": [1, 2]}, seeds=[0, 1])
+    changes: Any = {"set": {"sessions": 2}, "grid": {"c": [1, 2]}, "seeds": [0, 1]}
+    experiment = Experiment(name="small", workload="voice", engines=["vllm_omni", "liveserve"], **changes)
     loaded = rehearsal.load(write_run(out / "small", experiment, fakes.measure, fails))
     assert isinstance(loaded, rehearsal.Results)
     return loaded

@@ -26,7 +26,6 @@ from tests.harness import fakes
 
 pytestmark = pytest.mark.usefixtures("fake_experiment")
 
-
 SUMMARY = Path("results/fake/summary.json")
 
 

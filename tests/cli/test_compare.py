@@ -58,7 +58,6 @@ def test_a_metric_that_got_worse_is_named_with_both_values_and_commits(rehearse:
     serve("after", small(), slower=1.2)
     status, out, err = rehearse("compare", "before", "after", "--fail-above", "10", *TTFP)
     assert status == 1 and out.startswith("B is worse: P50 TTFP 300 -> 360 ms (x 1.20) in 3 of 3 runs at c=8.")
-    assert out.count("worse") == 3
     (first, _) = err.splitlines()
     for words in ("audio_ttfp_p50", "vllm_omni c=8", "20.0%", "300 ms in A", "360 ms in B", "A is commit"):
         assert words in first, first

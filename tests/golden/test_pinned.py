@@ -49,11 +49,8 @@ def test_a_changed_text_is_reported_with_the_counts_of_both_values(table: pd.Dat
     ]
 
 
-def test_missing_rows_are_counted(table: pd.DataFrame):
+def test_missing_rows_and_columns_that_went_or_came_are_named(table: pd.DataFrame):
     assert differences(table.head(80))[0] == "rows: 160 -> 80"
-
-
-def test_columns_that_went_or_came_are_named_with_their_facts(table: pd.DataFrame):
     assert differences(table.drop(columns="value").assign(stage="thinker")) == [
         "column value: sum 80.0 -> –, missing 80 -> –",
         "column stage: thinker – -> 160",

@@ -83,11 +83,6 @@ def served_by(profile: Calibrated | None, run: MeasuredRun, folder: Path) -> Mea
     return replace(run, requests=tuple(served))
 
 
-def known(error: float | None) -> float:
-    assert error is not None
-    return error
-
-
 def accepted(profile: Any, server: dict[str, Any]) -> Any:
     """Return the profile that a replay on this server uses. UserError if it does not fit the server."""
     params = ServerParams.of(server)
@@ -98,25 +93,25 @@ def test_known_factors_are_found_and_held_out_loads_are_predicted_by_them(tmp_pa
     true = {"decode": 1.3, "prompt": 1.2, "host_s": 0.0004, "host_s_per_request": 2e-5, "client_s": 0.006}
     true |= {"client_s_per_reply": 0.002}
     found = calibrate([served_by(a_profile(**true), a_run(RATES), tmp_path)], None)
-    made = found.profile
+    made: Any = found.profile
     assert (made.model, made.gpu, made.gpus, made.server) == ("llama_3_1_8b", "h100", 1, "mine (vLLM 0.20.0)")
     assert [row.load.label for row in found.fitted] == ["run, 4/s", "run, 16/s"]
     assert [row.load.label for row in found.held_out] == ["run, 8/s", "run, 24/s"]
-    assert known(made.held_out.before.itl) > 0.2 and known(made.held_out.before.e2e) > 0.2
+    assert made.held_out.before.itl > 0.2 and made.held_out.before.e2e > 0.2
     for errors in (made.held_out.after, made.fitted.after):
-        assert max(map(known, (errors.ttft, errors.itl, errors.e2e))) < 0.05
+        assert max(errors.ttft, errors.itl, errors.e2e) < 0.05
     assert made.factors.decode.value == pytest.approx(1.3, rel=0.1)
     assert made.factors.prompt.value == pytest.approx(1.2, rel=0.15)
-    each = made.factors.client_s_per_reply
-    assert each is not None and each.value > 3 * each.default
+    assert made.factors.client_s_per_reply.value > 3 * made.factors.client_s_per_reply.default
     assert made.range.lowest_rate < 8 < 16 < made.range.highest_rate
 
 
 def test_a_server_that_is_slow_by_its_host_is_not_taken_for_one_with_slow_kernels(tmp_path: Path) -> None:
     """Steps of 7 ms take 27: slower kernels would grow with the batch, and miss the held-out load."""
-    made = calibrate([served_by(a_profile(host_s=0.02), a_run((2.0, 6.0), count=16), tmp_path)], None).profile
+    run = served_by(a_profile(host_s=0.02), a_run((2.0, 6.0), count=16), tmp_path)
+    made: Any = calibrate([run], None).profile
     assert made.factors.host_s.value == pytest.approx(0.02, rel=0.1)
-    assert known(made.held_out.before.itl) > 0.5 and known(made.held_out.after.itl) < 0.05
+    assert made.held_out.before.itl > 0.5 and made.held_out.after.itl < 0.05
 
 
 def a_load(requests: list[Request], label: str, folder: Path) -> Any:

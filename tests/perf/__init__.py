@@ -1,1 +1,0 @@
-"""How fast replays are: `make perf`."""
