@@ -330,9 +330,10 @@ def test_a_live_run_is_one_run_whose_loads_are_parts(tmp_path: Path, monkeypatch
 def test_means_are_judged_when_each_prompt_is_in_the_cache(
     measured: Measured, held_s: float, first: float, last: float, tmp_path: Path
 ) -> None:
-    run = SummaryRun("s", SERVER, "w", measured, 100, 11, ((4.0, held_s),), (), prompts=40)
+    run = SummaryRun("s", SERVER, "w", measured, 100, 11, rates=((4.0, held_s),), assumed=(), prompts=40)
     (load,) = loads_of(plan(run, tmp_path, "h100", None), tmp_path)
     counted, arrival = load.counted["ttft"], load.columns["arrival_s"]
+    # 40 prompts at 4 a second: after 10 s each is in the cache
     assert {name for name, _ in load.prefixes[:40]} == {f"prompt {i}" for i in range(40)}
     assert counted.any() and not counted[:40].any()
     assert (counted == ((arrival >= first) & (arrival <= last))).all()

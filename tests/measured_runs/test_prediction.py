@@ -102,7 +102,7 @@ def test_a_load_is_saturated_by_its_queue_or_label(label: str, queue_s: float | 
 
 def test_an_experiment_without_requests_is_compared_by_the_statistics_that_it_has() -> None:
     measured = {"ttft_mean": 0.1, "ttft_p90": 0.2, "e2e_mean": 1.1}
-    run = SummaryRun("s", Server("m", "H100"), "w", measured, 100, 11, ((1, 10),), ())
+    run = SummaryRun("s", Server("m", "H100"), "w", measured, 100, 11, rates=((1, 10),), assumed=())
     table = predicted(a_run([None] * 2), [0.1, 0.1]).requests.assign(predicted_itl=0.05, predicted_e2e=1.1)
     latencies = report_of([Prediction(run, table, "", "h100", ())]).rows[0].latencies
     assert latencies["ttft"].absolute == pytest.approx((0 + 0.5) / 2)  # of mean and P90
@@ -200,8 +200,8 @@ def test_what_is_assumed_of_a_server_is_said(server, gpu, expected) -> None:
 
 def test_a_stage_finds_the_prompts_that_earlier_stages_left_in_the_cache(tmp_path: Path) -> None:
     server = Server("meta-llama/Llama-2-7b-hf", "h100", kv_tokens=100_000)
-    cold = SummaryRun("cold", server, "1/s", {}, 2000, 4, ((1, 20),), (), prompts=20)
-    warm = replace(cold, name="warm", earlier=((2, 10),))
+    cold = SummaryRun("cold", server, "1/s", {}, 2000, 4, rates=((1, 20),), assumed=(), prompts=20)
+    warm = replace(cold, name="warm", earlier=((2, 10),))  # 2 a second for 10 s: the same 20 prompts
     predictions, failed = predict([cold, warm], tmp_path, "h100")
     first, second = (each.requests for each in predictions)
     assert not failed and len(first) == len(second) == 20

@@ -236,7 +236,7 @@ def test_constant_rates_are_divided(stages: list[tuple[float, int]], slowest: fl
     for faster, count in stages:
         gap_s, rate = 1 / rate, rate * faster
         last_s, empty_s = seen[-1][0], max(start_s + took_s for start_s, took_s in seen) + 2.5
-        begin_s = last_s + (np.ceil((empty_s - last_s) / gap_s) + 0.5) * gap_s
+        begin_s = last_s + (np.ceil((empty_s - last_s) / gap_s) + 0.5) * gap_s  # between two beats of the last stage
         starts = np.arange(count) / rate + rng.uniform(0, 0.01, count)
         seen += [(begin_s + start_s - starts[0], e2e_s * rng.uniform(0.7, 1.3)) for start_s in starts]
         ends.append(ends[-1] + count)
