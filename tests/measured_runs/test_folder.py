@@ -1,5 +1,3 @@
-import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ INFO Initializing a V1 LLM engine (v0.19.1) with config: model='/cache/x', dtype
 INFO GPU KV cache size: 64,000 tokens
 INFO Engine 000: vllm cache_config_info with initialization after num_gpu_blocks is: 2000
 INFO non-default args: {'max_num_batched_tokens': 102"""
+GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model": "a/b"}}
 
 
 def only(path: Path) -> MeasuredRun:
@@ -108,14 +107,15 @@ def test_inference_perf_by_stage_and_with_its_requests(folder):
         ({"guidellm-results.json": "{"}, "is not a JSON file"),
         ({"summary_lifecycle_metrics.json": "{}", "exp-config.yaml": CONFIG}, "put profile.yaml with load.stages"),
         ({"per_request_lifecycle_metrics.json": "[]"}, "has no requests; set report"),
+        (
+            {"a.json": GUIDELLM, "b.json": GUIDELLM, "traces.json": TRACES},
+            "several runs .*; put each run into a folder",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(folder, files, said):
     with pytest.raises(UserError, match=said):
         read_runs(folder(**files))
-
-
-GUIDELLM = benchmarks({"type_": "constant", "rate": 2}, NEW) | {"args": {"model": "a/b"}}
 
 
 @pytest.mark.parametrize("name", ["benchmarks.json", "results__mine.json"])
@@ -125,17 +125,6 @@ def test_a_file_is_known_by_its_content_and_read_alone_or_by_its_folder(folder, 
     assert read_runs(made) == read_runs(made / name.replace("__", "/"))
     run = only(made)
     assert (run.name, run.server.model, len(run.requests) > 0) == ("run", "some/model", True)
-
-
-def test_a_file_among_others_is_one_of_several_runs_and_a_zipped_one_is_unpacked(folder):
-    made = folder(**{"a.json": GUIDELLM, "b.json": GUIDELLM})
-    (made / "c.json.gz").write_bytes(gzip.compress(json.dumps(GUIDELLM, indent=2).encode()))
-    assert [run.name for run in read_runs(made)] == ["run-a", "run-b", "run-c"]
-    (run,) = read_runs(made / "c.json.gz")
-    assert (run.name, run.server.model, run.tool, run.client_s) == ("c", "a/b", "guidellm", None)
-    (made / "traces.json").write_text(TRACES)
-    with pytest.raises(UserError, match=r"several runs .*a.json, b.json, c.json.gz.; put each run into a folder"):
-        read_runs(made)
 
 
 CLIENT = {"request_start_time": 10.9, "prompt_tokens": 100, "output_tokens": 5, "response_id": "cmpl-1"}
