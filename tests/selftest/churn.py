@@ -215,7 +215,7 @@ def healthy(seen: Churn) -> pd.DataFrame:
 def wrong(seen: Churn) -> list[str]:
     """What should not have been, in words."""
     found = [f"healthy sessions: {reason}, {count} times" for reason, count in seen.failures.items()]
-    if failed := int(seen.turns["status"].isin((FAILED, UNFINISHED)).sum()):
+    if failed := sum(status in (FAILED, UNFINISHED) for status in seen.turns["status"]):
         found.append(f"{failed} turns of healthy sessions failed")
     for kind, answers in seen.faults.items():
         right = FAULTS[kind][1]
