@@ -72,8 +72,10 @@ def finished_group(group: str, results: Path | None) -> Group:
 
 def _how_to_measure(group: str) -> str:
     """The commands that measure a group. Their points are not counted: that takes seconds, and --dry-run says it."""
+    from reports.cards.card import group as cards_of_group
     from reports.cli.card_points import default_out
 
+    cards_of_group(group)  # UserError for a faulty card
     there = f" (there: --results {quick})" if (quick := default_out(group, True)).exists() else ""
     return f"`rehearse run {group} --quick` measures one seed of smaller cards{there}, `rehearse run {group}` all of it"
 
