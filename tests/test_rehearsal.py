@@ -103,6 +103,7 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow("a script starts a run of its own")
 def test_a_script_without_a_guard_runs_points_once(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("unrendered", "no_floor")
 FIRST_S = 0.05
 
 
+@pytest.mark.slow("calls in real time")
 def test_a_limit_of_users_at_once_is_reported_with_the_users_who_waited_and_the_goodput(
     rehearse: Rehearse, tmp_path: Path
 ) -> None:

@@ -198,6 +198,7 @@ def test_what_is_assumed_of_a_server_is_said(server, gpu, expected) -> None:
     assert "What the client itself adds to a latency is not known; 0 ms is assumed." in assumed
 
 
+@pytest.mark.slow("replays in other processes")
 def test_a_stage_finds_the_prompts_that_earlier_stages_left_in_the_cache(tmp_path: Path) -> None:
     server = Server("meta-llama/Llama-2-7b-hf", "h100", kv_tokens=100_000)
     cold = SummaryRun("cold", server, "1/s", {}, 2000, 4, rates=((1, 20),), assumed=(), prompts=20)

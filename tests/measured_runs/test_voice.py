@@ -70,6 +70,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> VoiceRun:
     return VoiceRun("run", Server("", label="mine"), records, tuple(f"{c} at a time" for c in (2, 4, 8)))
 
 
+@pytest.mark.slow("fits a server by replays")
 def test_known_constants_are_found_and_left_out_loads_are_predicted_by_them(measured: VoiceRun) -> None:
     outer = replace(measured, records=measured.records[::2], labels=measured.labels[::2])
 

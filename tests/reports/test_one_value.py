@@ -104,6 +104,7 @@ def values_of(folder: Path, verdict: LiveVerdict) -> dict[str, dict[str, float |
 @given(
     st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=12), st.lists(st.floats(0.05, 3.0), min_size=1, max_size=5)
 )
+@pytest.mark.slow("writes reports of random runs")
 def test_a_name_has_one_value_wherever_it_stands(outcomes: list[str], late_s: list[float]) -> None:
     experiment = live(grid={"c": [4]}, seeds=[0])
     with tempfile.TemporaryDirectory() as base:
