@@ -64,6 +64,7 @@ class Bench:
         self.finished: dict[str, float] = {}
         self.on_token: Callable[[StageRequest], None] = lambda request: None
         self._loop = asyncio.get_running_loop()
+        self._until_s = 0.0
         self.task = self._loop.create_task(self.engine.serve(), name="engine")
 
     def _token(self, request: StageRequest, tokens: int) -> None:
@@ -74,10 +75,11 @@ class Bench:
         self.finished[request.name] = self._loop.time()
 
     def at(self, at_s: float, what: Callable[..., Any], *arguments: Any) -> None:
+        self._until_s = max(self._until_s, at_s)
         self._loop.call_at(at_s, what, *arguments)
 
     async def settle(self) -> None:
-        while self.engine.busy:
+        while self.engine.busy or self._loop.time() <= self._until_s:
             assert self._loop.time() < LONG_S, "it never ends"
             await asyncio.sleep(0.01)
         scheduler = self.engine.scheduler
