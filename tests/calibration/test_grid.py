@@ -95,3 +95,18 @@ async def test_an_interrupted_step_ends_within_a_layer():
         assert 0.0003 < one.median_s < one.p90_s <= 0.002
         assert one.interrupted + one.ran_out == TRIES
         assert 0 < one.ran_out < TRIES / 2  # asked while the last layer ran: about a quarter
+
+
+def grid_run(driver: Driver) -> GridRun:
+    return GridRun(driver, canary=lambda: 0.001, show=lambda: None)
+
+
+@in_virtual_time
+async def test_the_time_limit_leaves_groups_out_and_says_so():
+    server = server_of("llama_tiny")
+    engine = server.engines[0]
+    driver = driver_for(server, engine)
+    measuring = grid_run(driver)
+    cells = grid(limits_of(engine, 4096), quick=True)
+    await driver.run(measuring.measure(cells, 2, until_s=1.0))
+    assert driver.counters["groups_left_out"] and measuring.samples

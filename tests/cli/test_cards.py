@@ -72,3 +72,12 @@ def test_a_card_without_its_weights_is_skipped(rehearse: Rehearse, monkeypatch: 
     listed = {card["name"]: card for card in json.loads(rehearse("list", "cards", "--json")[1])}
     assert "needs the weights of X" in listed["liveserve-third"]["summary"]
     assert listed["bench"]["group"] == "" and listed["liveserve-first"]["group"] == "liveserve"
+
+
+def test_a_directory_of_cards_is_not_one_experiment_nor_the_reverse(rehearse: Rehearse) -> None:
+    rehearse("run", "liveserve", "--seeds", "1")
+    assert "rehearse claims liveserve" in rehearse("compare", "results/liveserve", "results/liveserve")[2]
+    assert "figure cards" in rehearse("run", "results/liveserve")[2]
+    Path("e.yaml").write_text("{name: liveserve, engines: [vllm_omni], workload: voice, set: {sessions: 2}}")
+    assert "choose another --out" in rehearse("run", "e.yaml", "--out", "results/liveserve")[2]
+    assert "no cards of a paper" in rehearse("claims", "liveserve", "--results", ".")[2]

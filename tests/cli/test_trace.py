@@ -1,12 +1,17 @@
 import csv
 import io
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builders import starts
 from tests.conftest import Rehearse
+from tests.reports.test_traces import Compared
 from workloads.formats import load_trace
 from workloads.trace import Trace
 
@@ -96,3 +101,14 @@ def test_edit_labels_classes_and_merges_them_and_stat_shows_each(rehearse: Rehea
     assert "Classes" not in rehearse("trace", "stat", voice)[1]
     assert rehearse("trace", "make", "file", "--set", "path=both.jsonl", "--out", "again.parquet")[0] == 0
     assert load_trace("again.parquet") == load_trace("both.jsonl")
+
+
+def test_fidelity_prints_and_draws_what_compare_finds(rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.linspace(1, 9, 50)
+    found = Compared("rag", "data/r.csv", "think", "s", values, values, 0.012, "fits")
+    stand_in: Any = ModuleType("workloads.statistics.generator_fit")
+    stand_in.compare = lambda data, seed=0: [found]
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+    status, out, _ = rehearse("trace", "fidelity", "--data", "data", "--out", "f")
+    assert status == 0 and "0.012" in out and "f/fidelity.html" in out
+    assert Path("f/fidelity_rag.png").exists()

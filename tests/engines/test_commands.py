@@ -84,3 +84,15 @@ def test_requests_dropped_from_a_step_run_again_with_the_request_that_came():
     assert bench.steps()[0][1] < 0.9 * whole_s
     first_s = {name: at_s for at_s, name, _ in reversed(bench.tokens)}
     assert first_s["stays"] == first_s["leaves"] == first_s["urgent"]
+
+
+def test_a_prompt_that_leaves_no_room_for_a_token_is_refused():
+    """vLLM's scheduler would keep it waiting for ever."""
+
+    def scenario(bench: Bench) -> None:
+        room = bench.engine.replica.stage.max_model_len - 1
+        bench.engine.submit(request("fits", prompt=room, tokens=1))
+        with pytest.raises(ValueError, match=rf"0\.0\.long has a prompt of .* takes {room} at most"):
+            bench.engine.submit(request("long", prompt=room + 1, tokens=1))
+
+    assert played(scenario).said() == {"fits": 1}

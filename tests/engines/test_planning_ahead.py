@@ -6,10 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from engines.deployments import load_deployment
 from harness.measured_runs.measured_run import Request
 from harness.measured_runs.replayed import trace_of
 from harness.request_tables.request_table import request_table
 from tests.engines.replays import replay
+from workloads.errors import UserError
 
 FILE = """\
 like: llama_8b_1gpu
@@ -45,3 +47,18 @@ def test_an_arrival_during_a_step_waits_for_one_step_more(served: Callable[..., 
 def test_an_arrival_at_an_idle_server_waits_for_nothing_more(served: Callable[..., pd.DataFrame]) -> None:
     alone = {ahead: served(ahead, 0.0)["ttft_s"].iloc[0] for ahead in (False, True)}
     assert alone[True] == pytest.approx(alone[False], abs=2e-4)  # the host's part that is hidden
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ("title: x\nmodel: llama_3_1_8b\nstages: {}\n", "gpu"),
+        ("like: llama_8b_1gpu\ntitle: x\nstages: {thinker: {max_seqs: 3}}\n", "max_seqs"),
+        ("title: [", "YAML"),
+    ],
+)
+def test_a_wrong_deployment_is_named(tmp_path: Path, wrong: str, word: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(wrong)
+    with pytest.raises(UserError, match=word):
+        load_deployment(str(path))

@@ -158,3 +158,11 @@ def test_turns_are_refused_by_an_engine_of_frames():
 
     with pytest.raises(UserError, match="frames of one length"):
         serve(make_trace("voice", {"sessions": 2}, seed=0))
+
+
+def test_a_call_after_a_crash_is_not_served():
+    late = frames(4, 30, outputs=lambda session, frame: 100, apart_s=15.0)
+    run = serve(late, "metronome", window=256, server={"kv_pool_blocks": 100}, on_max_len="crash_all", **FREE)
+    failed = run.kind("session_failed").set_index("session")["t"]
+    assert set(failed.index) == {0, 1, 2, 3}
+    assert failed[3] == pytest.approx(45.0, abs=0.01)

@@ -290,3 +290,8 @@ def test_no_turn_begins_after_the_duration_and_those_that_began_end(stop_after_s
     assert (events["kind"] == "turn_start").sum() == begun
     assert (events["kind"] == "turn_done").sum() == begun
     assert sum(entry[1] == "open" for entry in sends) == sum(entry[1] == "close" for entry in sends)
+
+
+def test_a_request_that_gets_its_place_too_late_does_not_begin():
+    events, _ = serve(users(3), c=1, c_counts="request", stop_after_s=5.0)
+    assert events.query("kind == 'turn_start'")["session"].tolist() == [0, 1]

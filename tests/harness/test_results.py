@@ -184,3 +184,16 @@ def test_every_point_of_a_finished_experiment_is_read(
     experiment = Experiment(name="fake", engines=engines, workload="voice", set={"sessions": 2}, grid=grid, seeds=[0])
     assert len(measured(tmp_path, experiment)) == count
     assert len(read_results(tmp_path)[1]) == count
+
+
+def test_a_run_writes_a_damaged_experiment_anew_and_keeps_the_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = measured(tmp_path)
+    (tmp_path / "experiment.json").write_text("{")
+    with claim(tmp_path, fakes.experiment(2)) as points_dir:
+        assert unfinished(points_dir, points) == []
+    assert "experiment.json is damaged" in caplog.text
+    assert (tmp_path / "experiment.json.damaged").read_text() == "{"
+    write_summary(tmp_path, [point.id for point in points])
+    assert read_results(tmp_path)[0] == fakes.experiment(2)

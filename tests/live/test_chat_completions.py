@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from engines.endpoint.limits import Limits
 from engines.turns.hook import Hook
 from tests.live.served import served
 from tests.waiting import WITHIN_S, in_a_loop, until
@@ -170,3 +171,46 @@ async def test_a_rejected_request_is_answered_with_429_and_others_can_follow() -
         with pytest.raises(openai.APIError, match="no more today"):
             await streamed(client, "x", 1)
         assert server.sockets.sockets == 1 and server.sessions.stats.turns == {"failed": 3}
+
+
+@in_a_loop
+async def test_requests_over_a_limit_are_refused_and_a_full_server_answers_503() -> None:
+    limits = Limits.model_validate({"message_bytes": 2048, "max_sessions": 1})
+    async with served(limits=limits) as server, server.client() as client:
+        assert (await server.post(b" " * 3000))[0] == 413
+        assert (await server.post(b"{}", head="X: " + "y" * 20_000 + "\r\n"))[0] == 431
+        talking = await client.chat.completions.create(model="any", max_tokens=500, **HELLO)
+        await anext(aiter(talking))
+        with pytest.raises(openai.InternalServerError) as full:
+            await streamed(client, "x", 1)
+        assert full.value.status_code == 503 and "1 sessions are on line" in full.value.message
+        await talking.close()
+        await until(lambda: not server.sockets.sessions)
+        assert len(await streamed(client, "x", 1)) == 3
+
+
+@in_a_loop
+async def test_a_reply_that_cannot_be_built_takes_no_session() -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    mistakes: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+    async with served() as server, server.client() as client:
+        assert server.sockets.posted is not None
+        server.sockets.posted = server.sockets.posted._replace(begin=fail)
+        with pytest.raises(openai.APIConnectionError):
+            await streamed(client, "x", 1)
+        assert not server.sockets.sessions and str(mistakes[0]) == "a mistake of ours"
+
+
+@in_a_loop
+async def test_a_request_without_a_token_is_refused_before_its_body() -> None:
+    async with served(token=TOKEN) as server:
+        with pytest.raises(openai.AuthenticationError):
+            await streamed(server.client("wrong"), "x", 1)
+        assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"401"
+        writer.close()

@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any
 
+import pytest
+
 from harness.live.endpoints.dialects import dialect_of
 from harness.live.endpoints.target import TargetParams
 from tests.live.open_microphone import PACKET_S, Agent, open_call, play
@@ -39,3 +41,18 @@ def test_settings_of_turn_taking_reach_the_server_or_are_refused() -> None:
     assert detection["eagerness"] == "high" and ours is None
     for dialect in ("openai", "vllm_omni"):
         assert "min_words" in (dialect_of(target(dialect=dialect, min_words=2)).cannot(typed=False) or "")
+
+
+@pytest.mark.parametrize("kind", ("failed", "garbage", "closed"))
+def test_a_call_that_is_lost_is_written_down(monkeypatch: Any, kind: str) -> None:
+    async def script(agent: Agent) -> None:
+        await agent.reply("r0", 1.6, 0.4)
+        if kind == "failed":
+            await agent.peer.done("r0", "failed")
+        elif kind == "garbage":
+            await agent.peer.say("response.output_audio.delta", response_id="r0", delta="?A=", item_id="i")
+        else:
+            await agent.peer.socket.close()
+
+    heard = play(monkeypatch, open_call({}, {}), script)
+    assert len(heard.failures) == 1 and "turn_failed" in heard.events["kind"].tolist()

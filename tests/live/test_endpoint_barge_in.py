@@ -109,3 +109,25 @@ def test_a_user_of_a_server_without_interruptions_hangs_up_and_calls_again():
     assert all(len(call.pcm) == PIECES for call in out.calls)
     assert len(out.values("connected")) == 2
     assert table(out)["status"].tolist() == ["barged_in", "barged_in"]
+
+
+@pytest.mark.parametrize("name", ["openai", "rehearsal"])
+def test_a_reply_that_was_complete_can_be_cut_while_it_plays(name: str):
+    async def script(peer: Peer) -> None:
+        await greet(peer)
+        await peer.expect("response.create")
+        await reply(peer, "resp_0", packets=20)
+        await peer.expect("response.cancel" if name == "rehearsal" else "conversation.item.truncate")
+        if name == "rehearsal":
+            await peer.say("rehearsal.heard", response_id="resp_0", heard={"thinker": 3, "talker": 7})
+        else:
+            await peer.say("error", error={"code": "response_cancel_not_active"})
+            await peer.say("error", error={"code": "invalid_value", "event_id": "interrupt-truncate"})
+        await peer.drain()
+
+    out = play(spoken(barge_in_after_s=0.3), script, dialect=name)
+    assert out.failures.empty and out.calls[0].closed == 1000
+    assert out.values("finish", "talker") == [40]
+    [heard_s] = out.values("barge_in")
+    assert out.values("heard", "talker") == [7 if name == "rehearsal" else int(40 * heard_s / 2.0)]
+    assert bool(out.calls[0].of("response.cancel")) == (name == "rehearsal")

@@ -21,7 +21,7 @@ from harness.live.endpoints.transport.limits import MOST_HEAD
 from harness.live.endpoints.transport.websocket import ConnectFailed, connect
 from tests.builders import refused
 from tests.live.receivers import Receiver, Stream
-from tests.live.scripted import played, spoken, table
+from tests.live.scripted import over_http, played, spoken, table, typed
 from tests.live.test_preflight import look
 from tests.waiting import in_a_loop, until
 
@@ -316,3 +316,59 @@ async def test_a_probe_of_a_target_names_what_its_server_breaks() -> None:
         for dialect in ("auto", "openai"):
             with refused(f"url {url} sends garbage: a fragment out of order; see the server's log."):
                 await asyncio.to_thread(look, url, dialect=dialect)
+
+
+def test_a_stream_that_goes_on_after_its_end_is_cut() -> None:
+    events = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
+        if len(body["messages"]) == 1:
+            with suppress(ConnectionError):
+                await forever(OK + b"\r\n" + events, lambda k: b": more\n\n" * 1000)(writer)
+            cut.set()
+        else:  # the next turn, whose reply waits for that
+            async with asyncio.timeout(10):
+                await cut.wait()
+            writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(events) + events)
+
+    async def use(call: Callable[[str], Awaitable[None]]) -> list:
+        nonlocal cut
+        cut = asyncio.Event()
+        return await over_http(answer, call)
+
+    cut: asyncio.Event
+    out = played(typed(turns=2), use, {"turn_timeout_s": 20.0})
+    assert table(out)["status"].tolist() == ["completed"] * 2 and out.failures.empty
+
+
+@in_a_loop
+async def test_a_receiver_that_fails_is_reported_and_not_swallowed() -> None:
+    class Broken(Receiver):
+        def message(self, data: bytes, at_s: float) -> None:
+            raise ZeroDivisionError("a mistake of ours")
+
+    mistakes: list[BaseException] = []
+    async with Server(once(ws_frame(1, b"hello")), True).at() as address:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["exception"]))
+        receiver = Broken()
+        await connect(f"ws://{address}/", receiver, timeout_s=5)
+        await receiver.ended.wait()
+        await until(lambda: mistakes)
+    assert [type(error) for error in mistakes] == [ZeroDivisionError]
+
+
+@in_a_loop
+async def test_a_connection_that_nobody_waits_for_any_more_is_closed() -> None:
+    """Its handshake may still come."""
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        await given_up.wait()
+        writer.write(handshake(server.head))
+
+    server, given_up, receiver = Server(write), asyncio.Event(), Receiver()
+    async with server.at() as address:
+        with pytest.raises(ConnectFailed, match="no connection within"):
+            await connect(f"ws://{address}/", receiver, timeout_s=0.05)
+        given_up.set()
+        await until(lambda: server.ends == 1)
+    assert receiver.messages == []

@@ -29,6 +29,7 @@ from harness.live.run.plan import (
     write_plan,
 )
 from harness.request_tables.request_table import FAILED, request_table
+from workloads.errors import UserError
 from workloads.registry import make_trace
 from workloads.trace import Session, Trace
 from workloads.transforms.shard import join
@@ -153,3 +154,8 @@ def test_a_plan_has_no_more_shards_than_concurrent_sessions_and_loses_none(
     assert plan.shards == expected
     assert sum(client.c or 0 for client in plan.clients) == (c or 0)
     assert join([shard_trace(tmp_path, i) for i in range(expected)]).header.hash == trace.header.hash
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no readable plan\.json"):
+        read_plan(tmp_path)

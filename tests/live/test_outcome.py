@@ -545,3 +545,26 @@ def test_a_session_that_is_never_confirmed_begins_all_the_same(monkeypatch: pyte
     assert out.values("unconfirmed") == [0.1] and len(out.values("connected")) == 1
     late = play(spoken(), script, dialect="rehearsal", connect_timeout_s=0.3)
     assert late.failures["reason"].tolist() == ["timeout: no session.updated"], "a server of ours confirms"
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "expected"),
+    [
+        ("200 OK", f"Content-Length: {len(SOUND) + 1}", "closed"),
+        ("201 Created", "Content-Type: audio/pcm", ""),
+        ("204 No Content", "Content-Type: audio/pcm", "no output"),
+        ("206 Partial Content", "Content-Type: audio/pcm", ""),
+        ("206 Partial Content", f"Content-Range: bytes 0-{len(SOUND) - 1}/{len(SOUND)}", ""),
+        ("206 Partial Content", f"Content-Range: bytes 0-{len(SOUND) - 1}/90000", "http 206, a part of the answer"),
+        ("302 Found", "Location: /other", "http 302"),
+        ("500 No", "Content-Encoding: br", "http 500"),
+    ],
+)
+@calling
+def test_a_body_is_read_by_its_status(status: str, header: str, expected: str):
+    body = b"" if status.startswith("204") else SOUND
+    size = "" if "Length" in header else f"Content-Length: {len(body)}\r\n"
+    request = speech()
+    request.answers(f"HTTP/1.1 {status}\r\n{header}\r\n{size}\r\n".encode() + body)
+    request.ends()
+    assert request.heard.outcome == expected

@@ -16,9 +16,13 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from harness.clocks import clock
-from harness.live.endpoints.dialects import dialect_of
+from harness.live.endpoints.dialects import detect, dialect_of
 from harness.live.endpoints.target import TargetParams
+from harness.live.expand import expand
+from harness.live.live_experiment import live_experiment
+from harness.live.run import measure_live as live_measure
 from harness.live.run import preflight as preflight_module
+from harness.live.run.live_executor import LiveExecutor
 from harness.live.run.preflight import ask_one_token, preflight
 from harness.metrics.live import LAG
 from harness.serving.starting import starting
@@ -266,3 +270,45 @@ def test_a_url_with_the_wrong_scheme_or_path_is_corrected(secure: bool, url: str
 
     with web_server(page, wrap=wrap) as where, refused(f"url {url} ".format(where), words.format(where)):
         look(url.format(where))
+
+
+@pytest.mark.parametrize("data", [b"", b"SSH-2.0-OpenSSH_9\r\n"])
+def test_a_port_that_is_no_web_server_is_named(data: bytes) -> None:
+    with pytest.raises(UserError, match=r"has no chat completions there \(no HTTP answer: (closed|garbage.*)\); "):
+        asked(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "workload", "words"),
+    [
+        ("", {"dialect": "vllm"}, "voice", "wants to be asked for a model; set model"),
+        ("", {"dialect": "vllm", "model": "m"}, "duplex", "do not detect the ends of turns"),
+        ("e", {}, "voice", r"no WebSocket there \(HTTP status 404"),
+    ],
+)
+def test_a_usage_error_measures_no_floor_and_leaves_no_folder(
+    path: str, target: dict[str, str], workload: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_measure, "cached_floor", lambda *_: pytest.fail("the floor was measured"))
+    with realtime(OURS) as url, pytest.raises(UserError, match=words):
+        wrong = live_experiment({"url": url + path, **target}, {"workload": workload}, {2: (8, None)})
+        list(LiveExecutor(tmp_path, timeout_s=60).run(expand(wrong)))
+    assert not list(tmp_path.glob("*.failed"))
+
+
+def test_a_session_of_sound_that_is_not_read_is_refused_before_the_run() -> None:
+    session = {"type": "realtime", "audio": {"output": {"format": {"type": "audio/opus"}}}}
+    with realtime(session) as url, refused(url, "sends audio as opus, which is not read; set the output audio format"):
+        look(url)
+    with realtime(session) as url:
+        assert look(url, modalities="text").dialect == "openai"
+
+
+FULL = {"type": "error", "error": {"code": "too_many_sessions", "message": "Come back later."}}
+
+
+@pytest.mark.parametrize("answer", [FULL, {"type": "rate_limits.updated"}])
+def test_a_server_that_is_full_or_slow_is_measured(answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "BEGIN_S", 0.2)
+    with realtime(SESSION, answer=answer) as url:
+        assert look(url).dialect == "openai"

@@ -193,3 +193,15 @@ async def test_a_reply_cancelled_before_its_first_token_leaves_the_user_s_words(
     assert cut["rehearsal"]["heard"] == {"thinker": 0, "talker": 0}
     assert after["status"] == "completed" and after["usage"]["input_tokens"] == 20
     assert caller.sessions.stats.wasted == {"thinker": 0, "talker": 0}
+
+
+@called("vllm_omni_wo", ServerParams.model_validate({"deployment": "llama_8b_1gpu"}))
+async def test_a_model_that_does_not_speak_answers_in_text(caller: Caller) -> None:
+    caller.say("session.update", session={"type": "realtime", "output_modalities": ["audio"]})
+    caller.say("session.update", session=MANUAL)
+    caller.append(hiss(1.0))
+    caller.say("input_audio_buffer.commit")
+    caller.say("response.create")
+    await asyncio.sleep(100)
+    assert caller.errors() == ["invalid_value"] and "does not speak" in caller.of("error")[0]["error"]["message"]
+    assert caller.done()[0]["usage"]["input_tokens"] == 13 and caller.of("response.output_text.delta")

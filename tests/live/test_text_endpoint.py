@@ -11,7 +11,7 @@ import pytest
 
 from harness.live.endpoints.text_endpoint import completions_url
 from harness.metrics.live import summarise_live
-from tests.builders import typed_turn
+from tests.builders import refused, typed_turn
 from tests.live.scripted import DONE, HEAD, Call, Outcome, Use, chunked, event, over_http, played, table, typed
 from tests.waiting import until
 from workloads.registry import make_trace
@@ -240,3 +240,12 @@ def test_a_reply_that_never_ends_is_given_up_and_its_connection_closed():
 
     out = played(typed(), serving, {"turn_timeout_s": 0.2})
     assert out.failures["reason"].tolist() == ["timeout: no token"] and closed == [True]
+
+
+def test_an_unreachable_server_is_reported_before_the_run():
+    async def nobody(use: Use) -> list[Call]:
+        await use("http://127.0.0.1:9/v1")
+        return []
+
+    with refused("start the server, or correct the url"):
+        played(typed(), nobody)

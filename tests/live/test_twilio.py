@@ -15,6 +15,7 @@ from harness.live.endpoints.dialects.audio_format import ULAW, as_ulaw
 from harness.live.endpoints.dialects.events import Audio, Done, Event, Garbage, Mark, Other
 from harness.live.endpoints.playout import Playout
 from harness.live.endpoints.target import TargetParams
+from harness.live.endpoints.transport.limits import MOST_REPLIES, Violation
 from tests.live.scripted import Peer, play, spoken, table, tone
 from tests.waiting import in_virtual_time
 
@@ -173,3 +174,15 @@ def test_a_call_of_two_turns_over_a_socket() -> None:
     kinds = [kind for kind in call.kinds if kind != "media"]
     assert kinds == ["connected", "start", "mark", "mark", "stop"]
     assert {len(event["media"]["payload"]) for event in call.of("media")} == {216}, "frames of 20 ms"
+
+
+@in_virtual_time
+async def test_a_network_refuses_what_is_no_sound_and_endless_marks() -> None:
+    playout = Playout(1.0, lambda event, at_s: None, lambda mark, due_s: None)
+    with pytest.raises(Violation, match="garbage"):
+        playout.takes(Audio(None, None, 9, ULAW, "!!!!"), 0.0)
+    for _ in range(MOST_REPLIES):
+        playout.takes(Mark("m"), 1e9)
+    with pytest.raises(Violation, match="marks that wait"):
+        playout.takes(Mark("m"), 1e9)
+    playout.close()

@@ -71,3 +71,11 @@ def test_gaps_fill_the_time_that_is_not_audio_and_are_within_the_underrun_of_vll
     assert sum(gaps) == player.end_s - player.start_s - player.total_s
     assert max(gaps) == player.max_gap_s <= player.underrun_fixed_s
     assert player.underrun_fixed_s == vllm_omni_underrun(packets)
+
+
+def test_time_cannot_go_back():
+    player, _ = play([(1.0, 0.5)])
+    with pytest.raises(ValueError, match="before the previous"):
+        player.arrive(0.5, 0.5)
+    with pytest.raises(ValueError, match="before the latest"):
+        player.played(0.5)

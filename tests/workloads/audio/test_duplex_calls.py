@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from workloads.audio import pauses, phrases
 from workloads.audio.phrases import Phrases, voice_phrases
 from workloads.audio.voice import sentences
 from workloads.columns.duplex_events import EVENTS, TAKES_FLOOR
+from workloads.errors import UserError
 from workloads.generators import duplex
 from workloads.generators.content import event_pcm, pcm_for, recordings, tells_what_is_said
 from workloads.registry import make_trace, serves
@@ -187,3 +189,16 @@ def test_the_sound_survives_the_file_and_knows_its_recordings(record: Record, tm
         assert list(pcm_for(loaded, turn)) == list(pcm_for(trace, turn))
         if turn.microphone.event:
             assert list(event_pcm(loaded, turn)) == list(event_pcm(trace, turn))
+
+
+def test_sounds_that_cannot_be_read_are_refused() -> None:
+    trace = made(sessions=20)
+    quiet = next(turn for turn in turns(trace) if turn.microphone.event is None)
+    with pytest.raises(UserError, match=r"^session \d+ turn \d+ has no event; only turns with one sound so\.$"):
+        event_pcm(trace, quiet)
+    held = next(turn for turn in turns(trace) if turn.microphone.pause_s)
+    with pytest.raises(UserError, match=r"lasts .* s and its pause .* s, so the trace was changed"):
+        pcm_for(trace, dataclasses.replace(held, audio_s=99.0))
+    last = trace.sessions[0].turns[-1].changed(event="interruption", event_after_s=1.0, event_s=1.0)
+    with pytest.raises(UserError, match=r"is the last, so nothing follows its interruption; make the trace again"):
+        event_pcm(trace, last)

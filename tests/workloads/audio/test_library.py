@@ -251,3 +251,17 @@ def read_or_counted(path: Path) -> None:
         assert len(library.clips[0].pcm(16_000)) > 0
     finally:
         path.unlink()
+
+
+SPHERE = b"NIST_1A\n   1024\nchannel_count -i 1\nsample_rate -i 8000\nsample_coding -s3 pcm\nend_head\n"
+
+
+STARTS = (b"", b"RIFF\x00\x00\x00\x00WAVEfmt ", b"fLaC", b"OggS", SPHERE)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(suffix=st.sampled_from(sorted(decode.SUFFIXES)), start=st.sampled_from(STARTS), content=st.binary(max_size=400))
+def test_random_bytes_are_refused_or_read_but_never_crash(tmp_path: Path, suffix: str, start: bytes, content: bytes):
+    path = tmp_path / f"fuzz{suffix}"
+    path.write_bytes(start + content)
+    read_or_counted(path)

@@ -108,3 +108,20 @@ def test_the_voice_needs_optional_packages_for_its_sound_alone(record: Record) -
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     missing = f"this needs the package soundfile, which is not installed; run {install_command('audio')}."
     assert done.stdout.splitlines() == ["64", missing, missing]
+
+
+def test_bad_recordings_are_refused(record: Record) -> None:
+    import soundfile
+
+    folder = record("good.wav", index=3).parent
+    (folder / "bad.wav").write_bytes(b"RIFF")
+    soundfile.write(folder / "hiss.wav", np.random.default_rng(0).normal(0, 0.01, 32_000), 16_000)
+    params = {"path": str(folder)}
+    advice = "remove the file, or pass over such files (skip_bad=true or --skip-bad)."
+    with refused(f"{folder}/bad.wav: is damaged or no audio file; {advice}"):
+        make_trace("speech", params, 0)
+    notes = make_trace("speech", {**params, "skip_bad": True}, 0).header.notes
+    assert "2 files passed over: 1 corrupt, 1 without speech" in notes
+    (folder / "good.wav").unlink()
+    with refused(f"{folder} has no usable recording (1 corrupt, 1 without speech); give another folder."):
+        make_trace("speech", {**params, "skip_bad": True}, 0)
