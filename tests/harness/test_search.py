@@ -249,3 +249,11 @@ def test_no_search_counts_what_it_could_not_measure_as_missed(bad: dict[int, int
     if capacity.verdict == "INCONCLUSIVE":
         assert tried[-1] == capacity.unmeasured and capacity.holds not in never
     assert stored(capacity) == capacity
+
+
+@pytest.mark.parametrize(("failed", "text"), [(0.0, ""), (0.005, ", failed turns 0.5 % ≤ 1 %")])
+def test_failed_turns_are_named_only_where_there_are_some(failed: float, text: str) -> None:
+    targets, bounds = parse_targets("ttfp_p90<=1.0 failed<=1%"), Bounds(8, 8, 8, whole=True, close=CLOSE)
+    found = Search(Question("c", targets, bounds, (0,), "call"), [Tried(8, 0, Repeat("p", (0.5, failed)))])
+    expected = f"can handle at least 8 calls, the most that were tried: P90 TTFP 500 ms ≤ 1,000 ms{text}."
+    assert found.answer == expected

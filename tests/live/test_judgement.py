@@ -208,6 +208,14 @@ def test_a_lag_of_the_server_makes_gaps_invalid_that_it_could_have_made(gap_s: f
     assert (result.verdict, result.invalid) == (INCONCLUSIVE if invalid else FAIL, invalid)
 
 
+@pytest.mark.parametrize(("name", "most_s"), [("continuity_250ms", 0.25), ("continuity_500ms", 0.5)])
+def test_a_share_of_longer_gaps_is_counted_without_the_lag_of_the_server(name: str, most_s: float) -> None:
+    for gap_s, share in ((most_s + 0.05, 1.0), (most_s + 0.051, 0.0)):
+        observed = gaps(gap_s)
+        observed.metrics[name] = {"value": 0.0, "n": 80, "missing": 0}
+        assert observed.without_lag().metrics[name]["value"] == share
+
+
 def test_a_lag_may_have_cost_throughput_but_fails_no_turn() -> None:
     slow = judge(only("completed_rps>=100"), [gaps(0.2)])
     assert slow.invalid
