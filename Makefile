@@ -35,7 +35,7 @@ quick: $(VENV)/.ready  ## a small part of the bench, in about a minute
 nightly: $(VENV)/.ready  ## bench and fidelity on one GPU, against the last night that passed; fails if the night does
 	$(BIN)/rehearse nightly --device $(DEVICE) $(ARGS)
 
-test: $(VENV)/.ready  ## run the tests in about eight minutes, each behaviour once (ARGS="-k name" are passed on)
+test: $(VENV)/.ready  ## run the tests in about six minutes, each behaviour once (ARGS="-k name" are passed on)
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.ready  ## run every test, in one go: with real engines, other programs and long load as well

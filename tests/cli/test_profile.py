@@ -44,6 +44,7 @@ def test_a_failed_measurement_says_so(rehearse: Rehearse, monkeypatch: pytest.Mo
     assert status == FAULT and "status -9" in err and not list(Path.cwd().iterdir())
 
 
+@pytest.mark.slow("replays a bench card and writes its report")
 def test_a_run_by_kernels_of_a_file_says_so_in_its_report(rehearse: Rehearse):
     """The file is what `rehearse profile --from aiconfigurator --model llama_3_1_70b --gpu h100` writes."""
     kernels = shipped("llama_3_1_70b", "h100")

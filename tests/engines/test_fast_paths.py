@@ -316,7 +316,7 @@ def dies(draw: Any) -> Replayed:
     [
         (one_replica(), 25),
         (chunks(), 50),
-        (texts(), 25),
+        pytest.param(texts(), 25, marks=pytest.mark.slow("replays large loads twice")),
         pytest.param(speech(), 25, marks=pytest.mark.slow("replays large loads twice")),
         pytest.param(dies(), 8, marks=pytest.mark.slow("replays large loads twice")),
     ],
