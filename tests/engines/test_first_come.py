@@ -78,6 +78,7 @@ class Ordered:
 def served(arrivals: list[tuple[float, int, int]], policy: Policy | None, limits: dict[str, Any]) -> Bench:
     def scenario(bench: Bench) -> None:
         for place, (at_s, prompt, tokens) in enumerate(arrivals):
+            at_s += place * 1e-6  # of requests that come at the same time none is first
             bench.at(at_s, bench.engine.submit, request(f"r{place}", place, prompt, tokens))
 
     return played(scenario, policy=policy, fast=True, **limits)
