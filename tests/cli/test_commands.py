@@ -248,6 +248,8 @@ def test_more_callers_than_sessions_of_a_recorded_trace_are_noted(rehearse: Rehe
     ("error", "status"),
     [
         (RuntimeError(), FAULT),
+        (EOFError(), FAULT),
+        (PermissionError(1, "no"), FAULT),
         (SystemExit(1), FAULT),  # of a library
         (KeyboardInterrupt(), 130),
     ],
@@ -287,24 +289,3 @@ def test_figures_of_metronome_are_shuffled_unless_told_otherwise() -> None:
     assert defaults["metronome"] == 0 and defaults["liveserve"] is None
     for text, default, seed in ((None, 0, 0), (None, None, None), ("7", 0, 7), ("none", 0, None)):
         assert order_seed(text, default) == seed
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (RuntimeError(), FAULT),
-        (EOFError(), FAULT),
-        (PermissionError(1, "no"), FAULT),
-        (SystemExit(1), FAULT),  # of a library
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_a_fault_of_ours_has_a_status_that_no_verdict_has(
-    error: BaseException, status: int, rehearse: Rehearse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr("workloads.registry.make_trace", fail)
-    found, _, err = rehearse("trace", "make", "voice", "--out", "x.parquet")
-    assert found == status and ("this is a fault of rehearse itself, and no verdict" in err) == (status == FAULT)

@@ -130,6 +130,9 @@ async def test_a_body_that_is_no_object_is_answered_with_400() -> None:
 @in_a_loop
 async def test_a_request_without_the_token_is_refused_before_its_body() -> None:
     async with served(token=TOKEN) as server:
+        with pytest.raises(openai.AuthenticationError):
+            await streamed(server.client("wrong"), "x", 1)
+        assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"401"
@@ -202,15 +205,3 @@ async def test_a_reply_that_cannot_be_built_takes_no_session() -> None:
         with pytest.raises(openai.APIConnectionError):
             await streamed(client, "x", 1)
         assert not server.sockets.sessions and str(mistakes[0]) == "a mistake of ours"
-
-
-@in_a_loop
-async def test_a_request_without_a_token_is_refused_before_its_body() -> None:
-    async with served(token=TOKEN) as server:
-        with pytest.raises(openai.AuthenticationError):
-            await streamed(server.client("wrong"), "x", 1)
-        assert len(await streamed(server.client(TOKEN), "x", 1)) == 3
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 99\r\n\r\n")
-        assert (await reader.readline()).split()[1] == b"401"
-        writer.close()

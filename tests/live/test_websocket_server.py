@@ -133,23 +133,3 @@ async def test_a_client_without_pongs_is_closed():
 async def test_an_idle_client_is_closed_though_it_answers_pings():
     async with opened(idle_timeout_s=0.5, ping_s=0.1) as running, connect(running.url) as client:
         assert await closed(client) == (1008, "idle for 0.5 s")
-
-
-@pytest.mark.parametrize("misdeed", MISDEEDS)
-@in_a_loop
-async def test_a_client_over_a_limit_learns_which_and_harms_no_other(misdeed: str):
-    does, code = MISDEEDS[misdeed]
-    async with opened() as running, connect(running.url) as neighbour, connect(running.url) as client:
-        assert await neighbour.recv() == "hello"
-        with contextlib.suppress(ConnectionClosed):
-            doing = asyncio.ensure_future(does(client))
-            for n in range(20):
-                await neighbour.send("n" * n)
-                assert await neighbour.recv() == str(n)
-            assert (await closed(client))[0] == code
-            await doing
-        assert running.server.closed == {code: 1}
-        assert len(running.mistakes) == (code == 1011)
-        running.mistakes.clear()
-        await neighbour.send("still here")
-        assert await neighbour.recv() == "10"
